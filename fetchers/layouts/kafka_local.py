@@ -1,0 +1,110 @@
+"""The layout of Kafka's own LocalTieredStorage: plain copies of the broker's files, one object each.
+
+    [kafka-tiered-storage/]<topic>-<partition>-<topic id>/<start offset, 20 digits>-<segment id><suffix>
+
+Rules of the file: names are parsed from the right, for topic names may hold anything that ids hold; what does not look
+like a segment is passed over. A name tells the start offset only: where a segment ends is left unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from remote_fetch.errors import SegmentNotFound
+from remote_fetch.fetch.spi import ObjectInfo, ObjectStore
+from remote_fetch.model import (
+    Buffer,
+    IndexType,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+    Uuid,
+)
+
+__all__ = ["KafkaLocalLayout"]
+
+_TREE = "kafka-tiered-storage"
+"""The folder that LocalTieredStorage puts below its `dir`."""
+
+_SUFFIXES = {
+    IndexType.OFFSET: ".index",
+    IndexType.TIMESTAMP: ".timeindex",
+    IndexType.PRODUCER_SNAPSHOT: ".snapshot",
+    IndexType.TRANSACTION: ".txnindex",
+    IndexType.LEADER_EPOCH: ".leader_epoch_checkpoint",
+}
+_PARTITION = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})-(?P<id>[A-Za-z0-9_-]{22})")
+_SEGMENT = re.compile(r"(?P<stem>\d{20}-[A-Za-z0-9_-]{22})(?P<suffix>\.[a-z_]+)")
+
+
+class KafkaLocalLayout:
+    """The layout `kafka_local`. The URL may name the tier's directory or the `kafka-tiered-storage` folder in it."""
+
+    def __init__(self) -> None:
+        self._tree: str | None = None
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """As `Layout.configure`: there is nothing to configure."""
+
+    def _tree_in(self, store: ObjectStore) -> str:
+        if self._tree is None:  # asked twice by two threads, it is found twice: the answer is the same
+            self._tree = f"{_TREE}/" if _TREE in store.folders() else ""
+        return self._tree
+
+    def read_segment(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> Buffer:
+        """As `Layout.read_segment`: the object is the segment."""
+        return store.get(self._name(store, metadata, ".log"), start, end)
+
+    def read_index(
+        self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, index_type: IndexType
+    ) -> Buffer | None:
+        """As `Layout.read_index`: each index is an object, and one that is not there does not exist."""
+        try:
+            return store.get(self._name(store, metadata, _SUFFIXES[index_type]))
+        except SegmentNotFound:
+            return None
+
+    def _name(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, suffix: str) -> str:
+        partition = metadata.topic_id_partition
+        folder = f"{partition.topic}-{partition.partition}-{partition.topic_id}"
+        return f"{self._tree_in(store)}{folder}/{metadata.start_offset:020d}-{metadata.segment_id.id}{suffix}"
+
+    def list_segments(self, store: ObjectStore, topic: str | None) -> Iterator[RemoteLogSegmentMetadata]:
+        """As `Layout.list_segments`: every `.log` object, with its size."""
+        tree = self._tree_in(store)
+        for folder in store.folders(tree.rstrip("/")):
+            partition = _partition_of(folder)
+            if partition is not None and topic in (None, partition.topic):
+                yield from _segments(partition, store.list(f"{tree}{folder}"))
+
+
+def _segments(partition: TopicIdPartition, objects: Iterator[ObjectInfo]) -> Iterator[RemoteLogSegmentMetadata]:
+    found: dict[str, dict[str, ObjectInfo]] = {}
+    for info in objects:
+        match = _SEGMENT.fullmatch(info.name.rpartition("/")[2])
+        if match is not None:
+            found.setdefault(match["stem"], {})[match["suffix"]] = info
+    for stem, files in found.items():
+        if ".log" in files:
+            yield _metadata(partition, stem, files)
+
+
+def _partition_of(folder: str) -> TopicIdPartition | None:
+    match = _PARTITION.fullmatch(folder)
+    if match is None:
+        return None
+    try:
+        return TopicIdPartition(Uuid.parse(match["id"]), match["topic"], int(match["partition"]))
+    except ValueError:
+        return None
+
+
+def _metadata(partition: TopicIdPartition, stem: str, files: Mapping[str, ObjectInfo]) -> RemoteLogSegmentMetadata:
+    return RemoteLogSegmentMetadata(
+        segment_id=RemoteLogSegmentId(partition, Uuid.parse(stem[21:])),
+        start_offset=int(stem[:20]),
+        end_offset=-1,
+        segment_size_in_bytes=files[".log"].size_bytes,
+        txn_index_empty=_SUFFIXES[IndexType.TRANSACTION] not in files,
+    )

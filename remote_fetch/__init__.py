@@ -1,0 +1,50 @@
+"""remote-fetch: read Kafka's tiered log segments straight from object storage, as the broker would have answered.
+
+The public names are loaded when they are first used, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from remote_fetch.arrow import read_arrow as read_arrow
+    from remote_fetch.errors import ConfigError as ConfigError
+    from remote_fetch.errors import CorruptSegment as CorruptSegment
+    from remote_fetch.errors import OffsetOutOfRange as OffsetOutOfRange
+    from remote_fetch.errors import RemoteFetchError as RemoteFetchError
+    from remote_fetch.errors import StorageDenied as StorageDenied
+    from remote_fetch.errors import StorageTimeout as StorageTimeout
+    from remote_fetch.errors import UnknownTopic as UnknownTopic
+    from remote_fetch.errors import Unlocatable as Unlocatable
+    from remote_fetch.errors import UnsupportedFormat as UnsupportedFormat
+    from remote_fetch.observe import Counters as Counters
+    from remote_fetch.observe import Report as Report
+
+_HOME = {
+    "read_arrow": "arrow",
+    "Counters": "observe",
+    "Report": "observe",
+    "ConfigError": "errors",
+    "CorruptSegment": "errors",
+    "OffsetOutOfRange": "errors",
+    "RemoteFetchError": "errors",
+    "StorageDenied": "errors",
+    "StorageTimeout": "errors",
+    "UnknownTopic": "errors",
+    "Unlocatable": "errors",
+    "UnsupportedFormat": "errors",
+}
+
+__all__ = sorted(_HOME)  # noqa: PLE0605 - the table above is the one place
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,41 @@
+"""From argv to a command, and from what a command raises to an exit code.
+
+Rules of the file: a user's mistake ends in one line on stderr and never in a stack trace; a closed pipe is no error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from remote_fetch.cli import cat, demo, ls, plan
+from remote_fetch.errors import RemoteFetchError
+
+__all__ = ["run"]
+
+_DESCRIPTION = "Read Kafka's tiered log segments straight from object storage."
+_COMMANDS = (ls, plan, cat, demo)
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Parse `argv` (default: the process's) and run the command. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="remote-fetch", description=_DESCRIPTION)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for module in _COMMANDS:
+        module.add_parser(commands)
+    arguments = parser.parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except RemoteFetchError as error:
+        print(f"remote-fetch: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # Whoever read our output has enough; what Python still holds back must not complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    return code

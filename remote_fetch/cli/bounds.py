@@ -1,0 +1,55 @@
+"""kcat's `-o` in terms of a bounded read."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from remote_fetch.cli.options import partitions_from
+from remote_fetch.errors import ConfigError
+from remote_fetch.read.session import Session
+
+__all__ = ["bounds_from"]
+
+
+def bounds_from(arguments: argparse.Namespace, session: Session) -> tuple[Any, Any]:
+    """The start and end of `-o` and `--end`, as `read_arrow` takes them. Raises ConfigError."""
+    start: Any = "earliest"
+    end: Any = arguments.end if arguments.end is not None else "latest"
+    for text in arguments.offsets:
+        if text.startswith("s@"):
+            start = _time(text)
+        elif text.startswith("e@"):
+            end = _time(text)
+        elif text == "stored":
+            raise ConfigError("-o stored: there are no committed offsets without a consumer group", key="-o")
+        elif text.startswith("-") and text[1:].isdigit():
+            start = _before_the_end(arguments, session, int(text[1:]))
+        else:
+            start = text
+    return start, end
+
+
+def _time(text: str) -> datetime | str:
+    moment = text[2:]
+    if not moment.isdigit():
+        return moment
+    try:
+        return datetime.fromtimestamp(int(moment) / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        raise ConfigError(f"-o {text}: no time", key="-o") from None
+
+
+def _before_the_end(arguments: argparse.Namespace, session: Session, count: int) -> Mapping[int, int]:
+    """As in kcat, N offsets before the end of each partition, but no further back than its start."""
+    starts = {}
+    wanted = partitions_from(arguments)
+    for partition in session.locator.partitions(arguments.topic):
+        if wanted is not None and partition.partition not in wanted:
+            continue
+        timeline = session.locator.timeline(partition)
+        first, stop = timeline.start_offset or 0, timeline.end_offset or 0
+        starts[partition.partition] = max(stop - count, first, arguments.log_start or 0)
+    return starts

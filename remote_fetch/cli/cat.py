@@ -1,0 +1,106 @@
+"""`remote-fetch cat`: print the records of a topic's tiered segments."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from remote_fetch.cli.bounds import bounds_from
+from remote_fetch.cli.options import add_common_options, add_range_options, config_from, partitions_from
+from remote_fetch.cli.printer import Row, format_printer, json_printer, rows_of
+from remote_fetch.cli.report import Progress, report_lines
+from remote_fetch.decode.columns import DEFAULT_COLUMNS
+from remote_fetch.errors import ConfigError
+from remote_fetch.observe import Counters
+from remote_fetch.plan.cost import estimate
+from remote_fetch.read.job import parse_isolation, plan_job
+from remote_fetch.read.scan import Scan
+from remote_fetch.read.session import Session
+
+__all__ = ["add_parser"]
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the parser's commands."""
+    parser = commands.add_parser("cat", help="print records", description=__doc__)
+    parser.set_defaults(run=_run)
+    add_range_options(parser, topic_required=True)
+    add_common_options(parser)
+    output = parser.add_argument_group("output")
+    output.add_argument("-c", dest="count", type=int, metavar="COUNT", help="stop after this many records")
+    output.add_argument("-e", dest="exit", action="store_true", help="exit at the end (a bucket alone has no other way)")
+    output.add_argument("-f", dest="format", metavar="FORMAT", help=r"kcat's format string, such as '%%o %%k %%s\n'")
+    output.add_argument("-J", dest="json", action="store_true", help="print one JSON object a record, as kcat does")
+    output.add_argument("-K", dest="key_delimiter", metavar="DELIM", help="print the key and this before each payload")
+    output.add_argument("-D", dest="delimiter", metavar="DELIM", default=r"\n", help=r"print this after each record (\n)")
+    output.add_argument("-Z", dest="null", action="store_true", help="print NULL for null keys, payloads and headers")
+    output.add_argument(
+        "--binary", choices=("text", "base64"), default="text",
+        help="with -J: keys, payloads and header values as text (default) or base64",
+    )  # fmt: skip
+    output.add_argument("-q", dest="quiet", action="store_true", help="no progress and no report on stderr")
+
+
+def _printer(arguments: argparse.Namespace) -> Callable[[Row], bytes]:
+    if arguments.json:
+        if arguments.format is not None:
+            raise ConfigError("-f and -J exclude each other", key="-f")
+        return json_printer(arguments.binary)
+    template = arguments.format
+    if template is None:
+        key = "" if arguments.key_delimiter is None else f"%k{_literal(arguments.key_delimiter)}"
+        template = f"{key}%s{_literal(arguments.delimiter)}"
+    return format_printer(template, null=b"NULL" if arguments.null else b"")
+
+
+def _literal(delimiter: str) -> str:
+    return delimiter.replace("%", "%%")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.count is not None and arguments.count < 0:
+        raise ConfigError(f"-c {arguments.count}: give a number of records", key="-c")
+    print_row = _printer(arguments)
+    began = time.monotonic()
+    quiet_bar = arguments.quiet or sys.stdout.isatty()
+    with Progress(enabled=not quiet_bar) as progress, Session.open(config_from(arguments), progress) as session:
+        try:
+            _print_records(arguments, session, progress, print_row)
+        finally:
+            sys.stdout.flush()
+            counters = session.counters
+    if not arguments.quiet:
+        _print_report(counters, time.monotonic() - began)
+    return 0
+
+
+def _print_records(
+    arguments: argparse.Namespace, session: Session, progress: Progress, print_row: Callable[[Row], bytes]
+) -> None:
+    start, end = bounds_from(arguments, session)
+    plans = plan_job(
+        session,
+        arguments.topic,
+        start=start,
+        end=end,
+        partitions=partitions_from(arguments),
+        isolation=parse_isolation(arguments.isolation),
+        log_start=arguments.log_start,
+    )
+    progress.start(estimate((s for p in plans for s in p.steps), session.reader.range_bytes).size_bytes)
+    left = arguments.count if arguments.count is not None else sys.maxsize
+    output = sys.stdout.buffer
+    for batch in Scan(session, plans, DEFAULT_COLUMNS).batches():
+        if left <= 0:
+            return
+        for row in rows_of(batch.slice(0, min(left, batch.num_rows))):
+            output.write(print_row(row))
+        left -= batch.num_rows
+
+
+def _print_report(counters: Counters, elapsed_s: float) -> None:
+    for line in report_lines(counters.report(), elapsed_s):
+        print(f"% {line}", file=sys.stderr)

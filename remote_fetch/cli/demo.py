@@ -1,0 +1,79 @@
+"""`remote-fetch demo`: real segments, written by a real Kafka broker, read straight from their bucket.
+
+The bucket ships with the package: Kafka 4.1.1 with LocalTieredStorage wrote it; its topics hold transactions, some of
+them aborted, and compressed batches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from remote_fetch.cli.ls import print_segments
+from remote_fetch.cli.plan import print_plan
+from remote_fetch.cli.printer import Row, iso_time, rows_of
+from remote_fetch.cli.report import report_lines
+from remote_fetch.decode.columns import DEFAULT_COLUMNS
+from remote_fetch.model import IsolationLevel
+from remote_fetch.read.job import plan_job
+from remote_fetch.read.scan import PartitionPlan, Scan
+from remote_fetch.read.session import Session
+
+__all__ = ["add_parser"]
+
+_TOPIC = "tx"
+_PARTITION = 1
+_WIDTH = 52
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the parser's commands."""
+    parser = commands.add_parser("demo", help="a tour of a small bucket that ships with the package", description=__doc__)
+    parser.set_defaults(run=_run)
+
+
+def _run(_: argparse.Namespace) -> int:
+    bucket = Path(__file__).with_name("demo_bucket")
+    began = time.monotonic()
+    with Session.open({"remote.storage.url": str(bucket)}) as session:
+        _title(f"The segments of topic {_TOPIC}", f"remote-fetch ls --url {bucket} -t {_TOPIC}")
+        print_segments(session, _TOPIC, None, as_json=False)
+        _title("What a read would fetch", f"remote-fetch plan --url {bucket} -t {_TOPIC}")
+        print_plan(_plans(session, IsolationLevel.READ_COMMITTED, None), session.reader.range_bytes)
+        _title(
+            f"The records of {_TOPIC}-{_PARTITION} under both isolation levels",
+            f"remote-fetch cat --url {bucket} -t {_TOPIC} -p {_PARTITION} --isolation read_uncommitted",
+        )
+        everything = _read(session, IsolationLevel.READ_UNCOMMITTED)
+        committed = {row.offset: row for row in _read(session, IsolationLevel.READ_COMMITTED)}
+        print(f"{'read_uncommitted':{_WIDTH}}read_committed")
+        for row, same in zip_longest(everything, [committed.get(row.offset) for row in everything]):
+            print(f"{_shown(row):{_WIDTH}}{_shown(same) if same else '(aborted)'}")
+        _title("The report", "")
+        for line in report_lines(session.counters.report(), time.monotonic() - began):
+            print(line)
+    return 0
+
+
+def _title(text: str, command: str) -> None:
+    print(f"\n== {text}")
+    if command:
+        print(f"$ {command}")
+
+
+def _plans(session: Session, isolation: IsolationLevel, partitions: list[int] | None) -> tuple[PartitionPlan, ...]:
+    return plan_job(session, _TOPIC, start="earliest", end="latest", partitions=partitions, isolation=isolation)
+
+
+def _read(session: Session, isolation: IsolationLevel) -> list[Row]:
+    scan = Scan(session, _plans(session, isolation, [_PARTITION]), DEFAULT_COLUMNS)
+    return [row for batch in scan.batches() for row in rows_of(batch)]
+
+
+def _shown(row: Row) -> str:
+    key = "null" if row.key is None else row.key.decode("ascii", "backslashreplace")
+    size = "null" if row.value is None else f"{len(row.value)} bytes"
+    return f"{row.offset:>4}  {iso_time(row.timestamp_ms)}  {key[:10]:10}  {size}"

@@ -1,0 +1,80 @@
+"""`remote-fetch ls`: the segments of a topic, or of every topic, as the storage has them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from remote_fetch.cli.options import add_common_options, config_from, partitions_from
+from remote_fetch.cli.printer import iso_time
+from remote_fetch.cli.report import human_bytes
+from remote_fetch.model import RemoteLogSegmentMetadata
+from remote_fetch.read.session import Session
+
+__all__ = ["add_parser", "print_segments"]
+
+_HEADINGS = ("TOPIC", "PARTITION", "START", "END", "SIZE", "MAX TIMESTAMP", "SEGMENT ID")
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the parser's commands."""
+    parser = commands.add_parser("ls", help="list segments", description=__doc__)
+    parser.set_defaults(run=_run)
+    parser.add_argument("-t", dest="topic", metavar="TOPIC", help="only this topic; NAME:ID for one topic id")
+    parser.add_argument("-p", dest="partitions", metavar="PARTITION", action="append", help="only this partition")
+    parser.add_argument("-J", dest="json", action="store_true", help="print one JSON object a segment")
+    add_common_options(parser)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    with Session.open(config_from(arguments)) as session:
+        print_segments(session, arguments.topic, partitions_from(arguments), as_json=arguments.json)
+    return 0
+
+
+def print_segments(session: Session, topic: str | None, partitions: list[int] | None, *, as_json: bool) -> None:
+    """Print the readable segments, by partition and offset, with the totals below."""
+    segments = [
+        segment
+        for partition in session.locator.partitions(topic)
+        if partitions is None or partition.partition in partitions
+        for segment in session.locator.timeline(partition).segments
+    ]
+    if as_json:
+        for segment in segments:
+            print(json.dumps(_as_json(segment)))
+        return
+    _print_table([_HEADINGS, *(_row(segment) for segment in segments)])
+    size_bytes = sum(segment.segment_size_in_bytes for segment in segments)
+    print(f"{len(segments)} segments, {human_bytes(size_bytes)}")
+
+
+def _row(segment: RemoteLogSegmentMetadata) -> tuple[str, ...]:
+    partition = segment.topic_id_partition
+    size = human_bytes(segment.segment_size_in_bytes) if segment.size_known else "unknown"
+    end, latest = str(segment.end_offset), iso_time(segment.max_timestamp_ms)
+    start = str(segment.start_offset)
+    return partition.topic, str(partition.partition), start, end, size, latest, str(segment.segment_id.id)
+
+
+def _print_table(rows: list[tuple[str, ...]]) -> None:
+    widths = [max(len(row[at]) for row in rows) for at in range(len(_HEADINGS))]
+    for row in rows:
+        cells = [cell.rjust(width) if 1 <= at <= 4 else cell.ljust(width) for at, (cell, width) in enumerate(zip(row, widths, strict=True))]
+        print("  ".join(cells).rstrip())
+
+
+def _as_json(segment: RemoteLogSegmentMetadata) -> dict[str, Any]:
+    partition = segment.topic_id_partition
+    return {
+        "topic": partition.topic,
+        "topic_id": str(partition.topic_id),
+        "partition": partition.partition,
+        "segment_id": str(segment.segment_id.id),
+        "start_offset": segment.start_offset,
+        "end_offset": segment.end_offset,
+        "size_bytes": segment.segment_size_in_bytes if segment.size_known else None,
+        "max_timestamp_ms": segment.max_timestamp_ms if segment.max_timestamp_ms >= 0 else None,
+        "leader_epochs": {str(entry.epoch): entry.start_offset for entry in segment.segment_leader_epochs},
+    }

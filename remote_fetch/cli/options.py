@@ -1,0 +1,87 @@
+"""The options that commands share, under kcat's letters, and the configuration they make.
+
+Rules of the file: what is given nearer wins: `-X` over the file of `-F`, own options over both.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from remote_fetch.errors import ConfigError
+
+__all__ = ["add_common_options", "add_range_options", "config_from", "partitions_from"]
+
+
+def add_common_options(parser: argparse.ArgumentParser) -> None:
+    """Where the storage is and how it is configured."""
+    storage = parser.add_argument_group("storage")
+    storage.add_argument("--url", help="the broker's remote storage: a directory or URL (remote.storage.url)")
+    storage.add_argument("--layout", help="how segments are stored there (remote.storage.layout)")
+    storage.add_argument("-b", dest="brokers", metavar="BROKERS", help="bootstrap.servers of the cluster")
+    storage.add_argument(
+        "-X", dest="properties", metavar="KEY=VALUE", action="append", default=[], help="set a configuration key"
+    )
+    storage.add_argument("-F", dest="file", metavar="FILE", help="read configuration from a file of KEY=VALUE lines")
+
+
+def add_range_options(parser: argparse.ArgumentParser, *, topic_required: bool) -> None:
+    """Which records."""
+    wanted = parser.add_argument_group("records")
+    wanted.add_argument("-t", dest="topic", metavar="TOPIC", required=topic_required, help="the topic; NAME:ID for one id")
+    wanted.add_argument(
+        "-p", dest="partitions", metavar="PARTITION", action="append", help="only this partition; may be repeated"
+    )
+    wanted.add_argument(
+        "-o", dest="offsets", metavar="OFFSET", action="append", default=[],
+        help="where to start: beginning, end, an offset, -N (N before the end), s@TIME; e@TIME is where to stop. "
+        "TIME is milliseconds since 1970 or ISO 8601",
+    )  # fmt: skip
+    wanted.add_argument("--end", metavar="BOUND", help="where to stop (exclusive): latest, an offset or an ISO 8601 time")
+    wanted.add_argument(
+        "--isolation", default="read_committed", metavar="LEVEL", help="read_committed (default) or read_uncommitted"
+    )
+    wanted.add_argument(
+        "--log-start", type=int, metavar="OFFSET", help="the log start offset, where it is known: nothing before it is read"
+    )
+
+
+def config_from(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The configuration of the common options. Raises ConfigError."""
+    config: dict[str, Any] = {}
+    if arguments.file:
+        try:
+            with open(arguments.file, encoding="utf-8") as file:
+                config.update(_pairs(file.read().splitlines(), arguments.file))
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"-F {arguments.file}: {error}") from error
+    config.update(_pairs(arguments.properties, "-X"))
+    own = {"remote.storage.url": arguments.url, "remote.storage.layout": arguments.layout}
+    own["bootstrap.servers"] = arguments.brokers
+    config.update({key: value for key, value in own.items() if value is not None})
+    return config
+
+
+def _pairs(lines: Iterable[str], where: str) -> Mapping[str, str]:
+    pairs = {}
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            # The line is not shown: it may be a secret that lost its key.
+            raise ConfigError(f"{where}, line {number}: KEY=VALUE expected")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def partitions_from(arguments: argparse.Namespace) -> list[int] | None:
+    """The partitions of `-p`, which may be repeated or hold several with commas. Raises ConfigError."""
+    if not arguments.partitions:
+        return None
+    try:
+        return [int(number) for text in arguments.partitions for number in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"-p {','.join(arguments.partitions)}: partition numbers expected") from None

@@ -1,0 +1,67 @@
+"""`remote-fetch plan`: what a read would fetch, before anything is read: segments, byte ranges, GETs and bytes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from remote_fetch.cli.bounds import bounds_from
+from remote_fetch.cli.options import add_common_options, add_range_options, config_from, partitions_from
+from remote_fetch.cli.report import human_bytes
+from remote_fetch.plan.cost import PlanCost, estimate
+from remote_fetch.plan.saved import dump_plan
+from remote_fetch.read.job import parse_isolation, plan_job
+from remote_fetch.read.scan import PartitionPlan
+from remote_fetch.read.session import Session
+
+__all__ = ["add_parser", "print_plan"]
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the parser's commands."""
+    parser = commands.add_parser("plan", help="show what a read would fetch", description=__doc__)
+    parser.set_defaults(run=_run)
+    add_range_options(parser, topic_required=True)
+    add_common_options(parser)
+    parser.add_argument("-J", dest="json", action="store_true", help="print the plan as JSON, to save or compare")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    with Session.open(config_from(arguments)) as session:
+        start, end = bounds_from(arguments, session)
+        plans = plan_job(
+            session,
+            arguments.topic,
+            start=start,
+            end=end,
+            partitions=partitions_from(arguments),
+            isolation=parse_isolation(arguments.isolation),
+            log_start=arguments.log_start,
+        )
+        if arguments.json:
+            sys.stdout.write(dump_plan([step for plan in plans for step in plan.steps]))
+        else:
+            print_plan(plans, session.reader.range_bytes)
+    return 0
+
+
+def print_plan(plans: Sequence[PartitionPlan], range_bytes: int) -> None:
+    """Print every step of the plans, and what they cost together."""
+    for plan in plans:
+        partition = plan.opened.partition
+        print(f"{partition.topic}-{partition.partition}: {_cost(estimate(plan.steps, range_bytes))}")
+        for step in plan.steps:
+            print(f"  {step}")
+    total = estimate((step for plan in plans for step in plan.steps), range_bytes)
+    print(f"total: {_cost(total)}, mean {human_bytes(total.mean_bytes_per_get)} per GET")
+
+
+def _cost(cost: PlanCost) -> str:
+    text = f"{cost.segments} segments, {cost.gets} GETs, {human_bytes(cost.size_bytes)}"
+    if cost.broker_offsets:
+        text += f", {cost.broker_offsets} offsets from the broker"
+    if cost.unknown_slices:
+        text += f", {cost.unknown_slices} slices of unknown size"
+    return text

@@ -1,0 +1,86 @@
+"""What a command says at its end, and while it works: on stderr, so that stdout stays the data."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Any, Self
+
+from remote_fetch.observe import Event, RangeFetched, Report
+
+__all__ = ["Progress", "human_bytes", "report_lines"]
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def human_bytes(size_bytes: float) -> str:
+    """A size with a binary unit: 512 B, 1.5 MiB."""
+    unit = 0
+    while size_bytes >= 1024 and unit < len(_UNITS) - 1:
+        size_bytes /= 1024
+        unit += 1
+    return f"{size_bytes:.0f} {_UNITS[0]}" if unit == 0 else f"{size_bytes:.1f} {_UNITS[unit]}"
+
+
+def report_lines(report: Report, elapsed_s: float) -> list[str]:
+    """The end-of-job report: records, remote bytes, GETs, speed, and everything that did not go straight."""
+    speed = report.remote_bytes / elapsed_s / 1e6 if elapsed_s > 0 else 0.0
+    lines = [
+        f"{report.records} records in {elapsed_s:.2f} s ({speed:.1f} MB/s of remote bytes)",
+        f"remote bytes: {human_bytes(report.remote_bytes)} in {report.remote_gets} GETs, "
+        f"mean {human_bytes(report.mean_bytes_per_get)} per GET; "
+        f"indexes: {human_bytes(report.index_bytes)} in {report.index_gets} GETs",
+        f"fallbacks: {_by_reason(report.fallbacks)}",
+    ]
+    for name, counts in (("retries", report.retries), ("read twice", report.rereads), ("scans", report.scans)):
+        if counts:
+            lines.append(f"{name}: {_by_reason(counts)}")
+    lines.extend(f"note: {notice}" for notice in report.notices)
+    return lines
+
+
+def _by_reason(counts: dict[str, int]) -> str:
+    return ", ".join(f"{reason} {count}" for reason, count in sorted(counts.items())) or "none"
+
+
+class Progress:
+    """A bar on a terminal that shows remote bytes coming in; nothing where stderr is no terminal, or without `rich`.
+
+    Use as a context manager, and as the observer of what is to be shown. `total_bytes` is the plan's estimate.
+    """
+
+    def __init__(self, *, enabled: bool) -> None:
+        self._bar: Any = None
+        self._task: Any = None
+        if enabled and sys.stderr.isatty():
+            self._bar = _rich_bar()
+
+    def start(self, total_bytes: int) -> None:
+        """Show the bar: from now on bytes are counted against `total_bytes`."""
+        if self._bar is not None:
+            self._bar.start()
+            self._task = self._bar.add_task("reading", total=total_bytes)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __call__(self, event: Event) -> None:
+        """Count the bytes of an event."""
+        if self._task is not None and isinstance(event, RangeFetched) and event.index_type is None:
+            self._bar.advance(self._task, event.size_bytes)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._bar.stop()
+
+
+def _rich_bar() -> Any:
+    try:
+        from rich.console import Console  # noqa: PLC0415 - an extra, and only for a terminal
+        from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn  # noqa: PLC0415
+    except ImportError:
+        return None
+    console = Console(stderr=True)
+    return Progress(BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(), console=console, transient=True)

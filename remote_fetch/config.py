@@ -1,0 +1,210 @@
+"""Every configuration key once: name, type, default and meaning.
+
+Rules of the file: keys are strings in Kafka's spelling, values may be strings or the type itself; a key that starts
+like ours and is not is an error that names the nearest one; everything else is librdkafka's and is handed on
+untouched. Names are KIP-1254's where it has one. No value of an option is ever printed: options may hold secrets.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import Any
+
+from remote_fetch.errors import ConfigError
+
+__all__ = ["KEYS", "PREFIX_KEYS", "Config", "Key"]
+
+
+class _Type(Enum):
+    STRING = "string"
+    BOOLEAN = "boolean"
+    INTEGER = "integer"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One configuration key. `minimum` and `choices` bound its value; `default` None means unset."""
+
+    name: str
+    type: _Type
+    default: str | int | bool | None
+    doc: str
+    minimum: int | None = None
+    choices: tuple[str, ...] = ()
+
+    def parse(self, value: object) -> str | int | bool:
+        """The value as this key's type. Raises ConfigError naming key, value and what would be right."""
+        text = str(value).strip()
+        if self.type is _Type.BOOLEAN:
+            return self._boolean(text)
+        if self.type is _Type.INTEGER:
+            return self._integer(text)
+        if self.choices and text not in self.choices:
+            raise ConfigError(f"{self.name}={text!r}: choose one of {', '.join(self.choices)}", key=self.name)
+        return text
+
+    def _boolean(self, text: str) -> bool:
+        if text.lower() not in ("true", "false"):
+            raise ConfigError(f"{self.name}={text!r}: give true or false", key=self.name)
+        return text.lower() == "true"
+
+    def _integer(self, text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise ConfigError(f"{self.name}={text!r}: give a whole number", key=self.name) from None
+        if self.minimum is not None and number < self.minimum:
+            raise ConfigError(f"{self.name}={number}: the smallest value is {self.minimum}", key=self.name)
+        return number
+
+
+KEYS: Mapping[str, Key] = MappingProxyType(
+    {
+        key.name: key
+        for key in (
+            Key(
+                "fetch.remote.enabled", _Type.BOOLEAN, False,
+                "Whether a RemoteConsumer reads tiered data from the store (KIP-1254). Bounded reads always do.",
+            ),
+            Key(
+                "remote.storage.url", _Type.STRING, None,
+                "Where the broker's tier is, as the plug-in wrote it: a directory, `file:///tier`, `memory://tier`, or "
+                "another URL whose scheme names an installed fetcher.",
+            ),
+            Key(
+                "remote.storage.layout", _Type.STRING, None,
+                "How objects are named and stored under the URL; by default the fetcher's own, `kafka_local` for the "
+                "built-in ones.",
+            ),
+            Key(
+                "remote.storage.fetcher.class", _Type.STRING, None,
+                "A fetcher by its short name or as `package.module:Class` (KIP-1254). Unset: the scheme of "
+                "`remote.storage.url` chooses.",
+            ),
+            Key(
+                "remote.storage.fetcher.class.path", _Type.STRING, None,
+                "A directory, zip or wheel that is added to the import path to find the fetcher's class (KIP-1254).",
+            ),
+            Key(
+                "remote.locator", _Type.STRING, None,
+                "Where segment locations come from: `listing` lists the bucket and needs no Kafka at all; `snapshot` "
+                "loads timelines that were saved before.",
+                choices=("listing", "snapshot"),
+            ),
+            Key(
+                "remote.locator.snapshot.file", _Type.STRING, None,
+                "The file of `remote.locator=snapshot`, as `remote_fetch.locate.snapshot.dump_timelines` made it.",
+            ),
+            Key(
+                "fetch.remote.connect.timeout.ms", _Type.INTEGER, 1000,
+                "Longest wait for a connection to the store, in milliseconds (KIP-1254).", minimum=1,
+            ),
+            Key(
+                "fetch.remote.read.timeout.ms", _Type.INTEGER, 5000,
+                "Longest wait for one range of bytes, in milliseconds, retries included (KIP-1254).", minimum=1,
+            ),
+            Key(
+                "fetch.remote.retry.backoff.ms", _Type.INTEGER, 100,
+                "First pause before a failed GET is tried again, in milliseconds; it doubles, with jitter, inside the "
+                "read timeout.", minimum=1,
+            ),
+            Key(
+                "fetch.remote.range.bytes", _Type.INTEGER, 8 << 20,
+                "Largest range of bytes asked for in one GET.", minimum=1024,
+            ),
+            Key(
+                "fetch.remote.max.bytes", _Type.INTEGER, 64 << 20,
+                "Most bytes held or under way at once, over all partitions of one reader.", minimum=1024,
+            ),
+            Key(
+                "fetch.remote.max.batch.bytes", _Type.INTEGER, 128 << 20,
+                "Largest record batch that is believed, as stored.", minimum=1024,
+            ),
+            Key(
+                "fetch.remote.max.decompressed.bytes", _Type.INTEGER, 256 << 20,
+                "Most bytes one compressed record batch may inflate to.", minimum=1024,
+            ),
+        )  # fmt: skip
+    }
+)
+"""Every key of ours with a fixed name."""
+
+PREFIX_KEYS: Mapping[str, str] = MappingProxyType(
+    {"remote.storage.options.": "Handed to the filesystem (fsspec) under the rest of the name, as a string."}
+)
+"""Families of keys of ours whose last part is free."""
+
+_OUR_PREFIXES = ("fetch.remote.", "remote.storage.", "remote.locator")
+_LIKE_OURS = 0.85
+"""How alike a stranger's key must be to one of ours to be taken for a misspelling of it (difflib's ratio)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A checked configuration: our keys with their values, and librdkafka's untouched.
+
+    `values` has every key of KEYS; `given` the names the user set; `options` what goes to the filesystem;
+    `librdkafka` the rest. Never printed whole: options and librdkafka's settings may hold secrets.
+    """
+
+    values: Mapping[str, str | int | bool | None] = field(repr=False)
+    given: frozenset[str]
+    options: Mapping[str, str] = field(repr=False)
+    librdkafka: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def parse(cls, config: Mapping[str, Any]) -> Config:
+        """Check and split a user's configuration. Raises ConfigError for the first key or value that is wrong."""
+        values: dict[str, str | int | bool | None] = {name: key.default for name, key in KEYS.items()}
+        given, options, theirs = set(), {}, {}
+        for name, value in config.items():
+            if not isinstance(name, str):
+                raise ConfigError(f"configuration keys are strings, not {name!r}")
+            family = next((prefix for prefix in PREFIX_KEYS if name.startswith(prefix) and name != prefix), None)
+            if name in KEYS:
+                if value is not None:
+                    values[name] = KEYS[name].parse(value)
+                    given.add(name)
+            elif family is not None:
+                options[name.removeprefix(family)] = str(value)
+            else:
+                _refuse_misspelling(name)
+                theirs[name] = value
+        return cls(MappingProxyType(values), frozenset(given), MappingProxyType(options), MappingProxyType(theirs))
+
+    def text(self, name: str) -> str | None:
+        """The value of a string key, None when unset."""
+        value = self.values[name]
+        return None if value is None else str(value)
+
+    def number(self, name: str) -> int:
+        """The value of an integer key."""
+        value = self.values[name]
+        if not isinstance(value, int):
+            raise TypeError(f"{name} is not a number")
+        return value
+
+    def for_fetcher(self) -> dict[str, str]:
+        """What a RemoteStorageFetcher's `configure` receives: our keys that are set, as strings."""
+        configs = {name: _as_text(value) for name, value in self.values.items() if value is not None}
+        configs.update({f"remote.storage.options.{name}": value for name, value in self.options.items()})
+        return configs
+
+
+def _as_text(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _refuse_misspelling(name: str) -> None:
+    ours = name.startswith(_OUR_PREFIXES)
+    near = difflib.get_close_matches(name, [*KEYS, *PREFIX_KEYS], n=1, cutoff=0.0 if ours else _LIKE_OURS)
+    if ours or near:
+        raise ConfigError(
+            f"unknown configuration key {name!r}; the nearest one is {near[0]!r}",
+            key=name,
+            hint="All keys are listed in docs/reference/configuration.md",
+        )

@@ -1,0 +1,261 @@
+"""Everything this package raises, as a tree by what a handler does about it.
+
+    RemoteFetchError
+    |-- RetriableError                 try the same call again, a little later
+    |   |-- StorageThrottled           the store said 429 or 503: slow down
+    |   `-- StorageUnavailable         refused, reset, or broken off: may pass
+    |-- FallsBackError                 this stretch cannot be read remotely: ask the broker
+    |   |-- SegmentNotFound            an object that metadata promises is not there
+    |   |-- StorageDenied              401 or 403, or an expired URL
+    |   |-- StorageTimeout             a deadline of ours ran out
+    |   |-- CorruptSegment             bytes that no Kafka broker writes
+    |   |-- UnsupportedFormat          bytes of a format, codec or version we do not read
+    |   |-- DecompressionLimit         a batch that inflates beyond the configured bound
+    |   |-- EpochMismatch              a batch of a leader epoch that the log's lineage does not have there
+    |   `-- Unlocatable                no readable segment covers these offsets
+    `-- FatalError                     the caller has to change something
+        |-- ConfigError                a configuration key or value is wrong
+        |-- MissingExtra               an optional dependency is not installed
+        |-- UnknownTopic               no such topic, partition or topic id here
+        |-- OffsetOutOfRange           a bound lies outside the log
+        `-- Cancelled                  the read was closed while waiting
+
+Rules of the file: no class here imports anything of the package; every error pickles with its data; `kind`
+values are append-only, for they end up in metrics and in other people's code; messages never hold secrets.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, ClassVar, Self
+
+__all__ = [
+    "Cancelled",
+    "ConfigError",
+    "CorruptSegment",
+    "DecompressionLimit",
+    "EpochMismatch",
+    "ErrorKind",
+    "FallsBackError",
+    "FatalError",
+    "MissingExtra",
+    "OffsetOutOfRange",
+    "RemoteFetchError",
+    "RetriableError",
+    "SegmentNotFound",
+    "StorageDenied",
+    "StorageThrottled",
+    "StorageTimeout",
+    "StorageUnavailable",
+    "UnknownTopic",
+    "Unlocatable",
+    "UnsupportedFormat",
+]
+
+
+class ErrorKind(StrEnum):
+    """Stable short names of the error classes, the `reason` of metrics (KIP-1254's fallback table, completed)."""
+
+    THROTTLED = "throttled"
+    UNAVAILABLE = "unavailable"
+    NOT_FOUND = "not-found"
+    AUTH = "auth"
+    CONNECT_TIMEOUT = "connect-timeout"
+    READ_TIMEOUT = "read-timeout"
+    CORRUPT = "corrupt"
+    FORMAT = "format"
+    DECOMPRESSION_LIMIT = "decompression-limit"
+    TRUNCATED = "truncated"
+    UNLOCATABLE = "unlocatable"
+    CONFIG = "config"
+    MISSING_EXTRA = "missing-extra"
+    UNKNOWN_TOPIC = "unknown-topic"
+    OFFSET_OUT_OF_RANGE = "offset-out-of-range"
+    CANCELLED = "cancelled"
+
+
+class RemoteFetchError(Exception):
+    """Base of all errors of this package.
+
+    Data fields (all optional, None when unknown): `topic`, `partition`, `offset` (the record or batch offset the
+    error is about), `object_name` (the object in the store, without credentials), `position` (byte position in the
+    segment as Kafka wrote it) and `hint` (what the reader of the message can do). They are part of `str(error)`.
+    """
+
+    kind: ClassVar[ErrorKind]
+    retriable: ClassVar[bool] = False
+    falls_back: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        object_name: str | None = None,
+        position: int | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.object_name = object_name
+        self.position = position
+        self.hint = hint
+
+    def at(self, **where: Any) -> Self:
+        """Fill in the context fields that are still unknown, and return the error itself.
+
+        Pure parsers know only a position; each caller on the way out adds what it knows, and never overwrites
+        what somebody nearer to the fault has said.
+        """
+        for name, value in where.items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+        return self
+
+    def __str__(self) -> str:
+        place = []
+        if self.topic is not None:
+            place.append(self.topic if self.partition is None else f"{self.topic}-{self.partition}")
+        if self.offset is not None:
+            place.append(f"offset {self.offset}")
+        if self.object_name is not None:
+            place.append(f"object {self.object_name}")
+        if self.position is not None:
+            place.append(f"position {self.position}")
+        text = self.message if not place else f"{self.message} [{', '.join(place)}]"
+        return text if self.hint is None else f"{text}. {self.hint}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.message, dict(self.__dict__)))
+
+
+def _rebuild(cls: type[RemoteFetchError], message: str, state: dict[str, Any]) -> RemoteFetchError:
+    error = cls.__new__(cls)
+    Exception.__init__(error, message)
+    error.__dict__.update(state)
+    return error
+
+
+class RetriableError(RemoteFetchError):
+    """The same call may succeed a little later."""
+
+    retriable = True
+    falls_back = True
+
+
+class StorageThrottled(RetriableError):
+    """The store asked for fewer requests (429, 503 SlowDown)."""
+
+    kind = ErrorKind.THROTTLED
+
+
+class StorageUnavailable(RetriableError):
+    """The store could not be reached, or broke off in the middle."""
+
+    kind = ErrorKind.UNAVAILABLE
+
+
+class FallsBackError(RemoteFetchError):
+    """The stretch cannot be read from the store; a broker, where there is one, has to answer for it."""
+
+    falls_back = True
+
+
+class SegmentNotFound(FallsBackError):
+    """An object that the metadata promises is not in the store (404). Never the end of the data."""
+
+    kind = ErrorKind.NOT_FOUND
+
+
+class StorageDenied(FallsBackError):
+    """The store refused the credentials or the URL (401, 403). On S3 also a missing object without ListBucket."""
+
+    kind = ErrorKind.AUTH
+
+
+class StorageTimeout(FallsBackError):
+    """A deadline of ours ran out while waiting for the store."""
+
+    kind = ErrorKind.READ_TIMEOUT
+
+
+class CorruptSegment(FallsBackError):
+    """The bytes break a rule that every Kafka broker keeps."""
+
+    kind = ErrorKind.CORRUPT
+
+
+class UnsupportedFormat(FallsBackError):
+    """A magic, codec, layout or format version that this release does not read."""
+
+    kind = ErrorKind.FORMAT
+
+
+class DecompressionLimit(FallsBackError):
+    """A compressed batch would inflate beyond the configured bound."""
+
+    kind = ErrorKind.DECOMPRESSION_LIMIT
+
+
+class EpochMismatch(FallsBackError):
+    """A segment or batch does not belong to the log's history: it was truncated after an unclean leader election."""
+
+    kind = ErrorKind.TRUNCATED
+
+
+class Unlocatable(FallsBackError):
+    """No readable segment covers the offsets `first` to `last` (both inclusive; `last` None: to the end)."""
+
+    kind = ErrorKind.UNLOCATABLE
+
+    def __init__(self, message: str, *, first: int | None = None, last: int | None = None, **where: Any) -> None:
+        super().__init__(message, **where)
+        self.first = first
+        self.last = last
+
+
+class FatalError(RemoteFetchError):
+    """Nothing here helps by itself: the caller has to change something."""
+
+
+class ConfigError(FatalError, ValueError):
+    """A configuration key or value is wrong; `key` names it."""
+
+    kind = ErrorKind.CONFIG
+
+    def __init__(self, message: str, *, key: str | None = None, **where: Any) -> None:
+        super().__init__(message, **where)
+        self.key = key
+
+
+class MissingExtra(FatalError, ImportError):
+    """An optional dependency is not installed; `extra` names the extra that brings it."""
+
+    kind = ErrorKind.MISSING_EXTRA
+
+    def __init__(self, message: str, *, extra: str | None = None, **where: Any) -> None:
+        super().__init__(message, **where)
+        self.extra = extra
+
+
+class UnknownTopic(FatalError, LookupError):
+    """The topic, partition or topic id is not there, or its name stands for several topic ids."""
+
+    kind = ErrorKind.UNKNOWN_TOPIC
+
+
+class OffsetOutOfRange(FatalError, ValueError):
+    """A start or end bound lies outside the log."""
+
+    kind = ErrorKind.OFFSET_OUT_OF_RANGE
+
+
+class Cancelled(FatalError):
+    """The read was closed from elsewhere while this call was waiting."""
+
+    kind = ErrorKind.CANCELLED

@@ -1,0 +1,50 @@
+"""Retries inside a deadline: what may pass is tried again, never beyond the time the caller gave.
+
+Rules of the file: the deadline is ours, whatever the store's SDK does; only errors that say `retriable` are tried
+again; pauses double and are jittered, so that many readers do not come back at the same moment.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from remote_fetch.errors import RemoteFetchError
+
+__all__ = ["RetryPolicy"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How long one range may take in all (`timeout_ms`), and the first pause between tries (`backoff_ms`)."""
+
+    timeout_ms: int
+    backoff_ms: int
+    random: random.Random = field(default_factory=random.Random, repr=False)
+
+    def call(
+        self, function: Callable[[], T], *, on_retry: Callable[[RemoteFetchError], None], closed: threading.Event
+    ) -> T:
+        """Call until it works, fails for good, or no time is left; then the last error is raised.
+
+        `on_retry` hears of every error that is tried again; `closed` ends the pauses.
+        """
+        deadline = time.monotonic() + self.timeout_ms / 1000
+        pause_s = self.backoff_ms / 1000
+        while True:
+            try:
+                return function()
+            except RemoteFetchError as error:
+                jittered_s = pause_s * self.random.uniform(0.5, 1.5)
+                if not error.retriable or time.monotonic() + jittered_s >= deadline:
+                    raise
+                on_retry(error)
+                if closed.wait(jittered_s):
+                    raise
+                pause_s *= 2

@@ -1,0 +1,136 @@
+"""A small pool of daemon threads for calls that may hang in somebody else's code.
+
+Rules of the file: a caller waits with a deadline of its own and may walk away; the call then keeps its thread until it
+returns, and what it returns is kept for whoever asks again. `close` never waits longer than it is told to. The
+standard library's executor is no use here: it joins its threads at interpreter exit, however long they hang.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from remote_fetch.errors import Cancelled, StorageTimeout
+
+__all__ = ["Call", "DaemonPool"]
+
+T = TypeVar("T")
+
+
+class Call(Generic[T]):
+    """One submitted call: its result or error once it is done, and when it began."""
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._function = function
+        self._done = threading.Condition()
+        self._finished = False
+        self._started_at: float | None = None
+        self._result: T | None = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        """Make the call, unless it was cancelled before it began. Only the pool calls this."""
+        with self._done:
+            if self._finished:
+                return
+            self._started_at = time.monotonic()
+            self._done.notify_all()
+        try:
+            self._finish(self._function(), None)
+        except BaseException as error:  # the waiting thread gets it, whatever it is
+            self._finish(None, error)
+
+    def cancel(self) -> None:
+        """Make everybody who waits stop waiting. A call that has begun goes on, unheard."""
+        self._finish(None, Cancelled("the read was closed"))
+
+    def _finish(self, result: T | None, error: BaseException | None) -> None:
+        with self._done:
+            if not self._finished:
+                self._result, self._error, self._finished = result, error, True
+                self._done.notify_all()
+
+    def wait(self, timeout_ms: int) -> T:
+        """The result, at most `timeout_ms` after the call began (and it must begin within as long).
+
+        Calls begin in the order they were submitted, so whoever waits in that order finds the call begun, unless every
+        thread of the pool hangs. Raises what the call raised, StorageTimeout when it takes longer, Cancelled after
+        `cancel`.
+        """
+        with self._done:
+            self._done.wait_for(lambda: self._finished or self._started_at is not None, timeout_ms / 1000)
+            if not self._finished and self._started_at is not None:
+                left_s = self._started_at + timeout_ms / 1000 - time.monotonic()
+                self._done.wait_for(lambda: self._finished, max(left_s, 0.0))
+            if not self._finished:
+                raise StorageTimeout(
+                    f"no answer from the store within {timeout_ms} ms",
+                    hint="Raise fetch.remote.read.timeout.ms or lower fetch.remote.range.bytes",
+                )
+            if self._error is not None:
+                raise self._error
+            return self._result  # type: ignore[return-value]
+
+
+class DaemonPool:
+    """At most `threads` calls at a time, in the order they were submitted; threads start when they are needed."""
+
+    def __init__(self, threads: int, name: str = "remote-fetch") -> None:
+        self._threads_max = threads
+        self._name = name
+        self._queue: queue.SimpleQueue[Call[Any] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._closed = False
+
+    def submit(self, function: Callable[[], T]) -> Call[T]:
+        """Queue a call. After `close` the call is cancelled at once."""
+        call = Call(function)
+        with self._lock:
+            if self._closed:
+                call.cancel()
+                return call
+            self._queue.put(call)
+            if self._idle < self._queue.qsize() and len(self._threads) < self._threads_max:
+                thread = threading.Thread(
+                    target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True
+                )
+                self._threads.append(thread)
+                thread.start()
+        return call
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+            call = self._queue.get()
+            with self._lock:
+                self._idle -= 1
+            if call is None:
+                return
+            call.run()
+            del call  # a result must not live on in an idle thread
+
+    def close(self, timeout_ms: int) -> int:
+        """End the threads, waiting at most `timeout_ms` for calls under way. Returns how many were left behind."""
+        with self._lock:
+            self._closed = True
+            threads = list(self._threads)
+        while True:
+            try:
+                call = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if call is not None:
+                call.cancel()
+        for _ in threads:
+            self._queue.put(None)
+        deadline = time.monotonic() + timeout_ms / 1000
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(max(deadline - time.monotonic(), 0.0))
+        return sum(thread.is_alive() for thread in threads)

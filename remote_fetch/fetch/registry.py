@@ -1,0 +1,90 @@
+"""From a configuration to a fetcher: by short name, by class path, or by the scheme of the URL.
+
+Rules of the file: fetchers are found, never imported by name from here; what goes wrong on the way is a ConfigError
+that says which key asked for what, and what there is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+from urllib.parse import urlsplit
+
+from remote_fetch.config import Config
+from remote_fetch.errors import ConfigError
+from remote_fetch.fetch.spi import RemoteStorageFetcher
+
+__all__ = ["FETCHERS_GROUP", "load_fetcher"]
+
+FETCHERS_GROUP = "remote_fetch.fetchers"
+"""The entry-point group in which fetchers announce their short names."""
+
+_CLASS_KEY = "remote.storage.fetcher.class"
+_PATH_KEY = "remote.storage.fetcher.class.path"
+_URL_KEY = "remote.storage.url"
+_SCHEMES = {"": "local", "file": "local"}
+
+
+def load_fetcher(config: Config) -> RemoteStorageFetcher:
+    """The configured fetcher, configured. Raises ConfigError, and what the fetcher's own `configure` raises."""
+    name = config.text(_CLASS_KEY) or _name_from_url(config)
+    path = config.text(_PATH_KEY)
+    if path is not None and path not in sys.path:
+        sys.path.append(path)
+    factory = _load_class(name) if ":" in name else _load_entry_point(name)
+    fetcher = factory()
+    missing = [method for method in ("configure", "fetch_log_segment", "fetch_index", "close") if not hasattr(fetcher, method)]
+    if missing:
+        raise ConfigError(
+            f"{_CLASS_KEY}={name!r} is no RemoteStorageFetcher: it lacks {', '.join(missing)}", key=_CLASS_KEY
+        )
+    fetcher.configure(config.for_fetcher())
+    result: RemoteStorageFetcher = fetcher
+    return result
+
+
+def _name_from_url(config: Config) -> str:
+    url = config.text(_URL_KEY)
+    if url is None:
+        raise ConfigError(
+            "no remote storage is configured",
+            key=_URL_KEY,
+            hint=f"Set {_URL_KEY} (on the command line --url), for example to the directory or URL of the broker's tier",
+        )
+    scheme = urlsplit(url).scheme if "://" in url else ""
+    return _SCHEMES.get(scheme, scheme)
+
+
+def _load_entry_point(name: str) -> Any:
+    found = {entry.name: entry for entry in entry_points(group=FETCHERS_GROUP)}
+    if name not in found:
+        raise ConfigError(
+            f"no fetcher is called {name!r}; installed are {', '.join(sorted(found)) or 'none'}",
+            key=_CLASS_KEY,
+            hint=f"Name one of them in {_CLASS_KEY}, or give package.module:Class",
+        )
+    return _import(found[name].value, found[name])
+
+
+def _load_class(name: str) -> Any:
+    return _import(name, None)
+
+
+def _import(target: str, entry: EntryPoint | None) -> Any:
+    module_name, _, attribute = target.partition(":")
+    try:
+        return getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"cannot load {target}: {error}{_shadowed(module_name) if entry else ''}", key=_CLASS_KEY
+        ) from error
+
+
+def _shadowed(module_name: str) -> str:
+    """Say where the top-level package really came from: a user's own `fetchers` may stand before ours."""
+    top = module_name.partition(".")[0]
+    module = sys.modules.get(top)
+    where = getattr(module, "__file__", None) or getattr(module, "__path__", None)
+    return f" (the package {top!r} was found at {where}; is it shadowing the one of remote-fetch?)" if where else ""

@@ -1,0 +1,107 @@
+"""What a plug-in author implements: KIP-1254's RemoteStorageFetcher in Python, with the long positions of KIP-1333.
+
+Rules of the file: protocols only, nothing to inherit from. A fetcher needs this page, `remote_fetch.model` and
+`remote_fetch.errors`, and nothing else of the package. It is found by name through the entry-point group
+`remote_fetch.fetchers`, or named as `package.module:Class`. The built-in fetchers are a *layout* (how a plug-in names
+and stores what Kafka gave it) over an *object store* (ranged reads and listings); either can be written alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata
+
+__all__ = ["Layout", "ObjectInfo", "ObjectStore", "RemoteStorageFetcher", "SegmentLister"]
+
+
+@runtime_checkable
+class RemoteStorageFetcher(Protocol):
+    """Reads segments and their indexes from one remote storage.
+
+    Called from several threads at once. Positions are those of the segment as Kafka wrote it, whatever the store did
+    to it (chunks, compression, encryption). Raises only `remote_fetch.errors`: what the store's SDK throws is mapped
+    at this border.
+    """
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """Take the configuration, once, before anything else.
+
+        `configs` holds this package's keys (`remote.storage.url`, `remote.storage.options.*`, both timeouts in
+        milliseconds), all as strings. The fetcher sets both timeouts in its SDK. Raises ConfigError.
+        """
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+    ) -> Buffer:
+        """The bytes [start_position, end_position) of the segment; -1 is its end.
+
+        Shorter than asked only at the end of the segment; empty when `start_position` is at or past it. The reader
+        never asks for more than `fetch.remote.range.bytes` at once; -1 is for small objects.
+        Raises SegmentNotFound, StorageDenied, StorageTimeout, StorageThrottled, StorageUnavailable, CorruptSegment.
+        """
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> Buffer | None:
+        """One whole index of the segment, or None where it provably does not exist.
+
+        A refusal is never "does not exist". Raises as `fetch_log_segment` does.
+        """
+
+    def close(self) -> None:
+        """Release connections. Later calls raise."""
+
+
+@runtime_checkable
+class SegmentLister(Protocol):
+    """Optional: what makes a bucket readable without any broker."""
+
+    def list_segments(self, topic: str | None = None) -> Iterator[RemoteLogSegmentMetadata]:
+        """Every segment whose objects are in the store, of one topic name or of all, in no particular order.
+
+        What the names of the objects cannot tell is left unknown: `end_offset` is then -1, and `txn_index_empty` is
+        True only where the listing shows that there is no transaction index.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One object of a listing: its name below the store's root, and its size."""
+
+    name: str
+    size_bytes: int
+
+
+class ObjectStore(Protocol):
+    """The medium under a layout: names are relative to the configured URL and use `/`."""
+
+    def get(self, name: str, start: int = 0, end: int = -1) -> Buffer:
+        """Bytes [start, end) of an object, -1 its end; fewer where it ends sooner, none at or past its end.
+
+        Raises SegmentNotFound where there is no such object, and the other errors of a fetcher.
+        """
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Every object below `prefix`, a folder name without the closing `/` ("": everything). May be empty."""
+
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        """The last name of every folder right below `prefix`. May be empty."""
+
+
+class Layout(Protocol):
+    """How one storage plug-in keeps a segment and its indexes in objects. Called from several threads."""
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """Take the configuration, once. Raises ConfigError."""
+
+    def read_segment(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> Buffer:
+        """As `RemoteStorageFetcher.fetch_log_segment`."""
+
+    def read_index(
+        self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, index_type: IndexType
+    ) -> Buffer | None:
+        """As `RemoteStorageFetcher.fetch_index`."""
+
+    def list_segments(self, store: ObjectStore, topic: str | None) -> Iterator[RemoteLogSegmentMetadata]:
+        """As `SegmentLister.list_segments`."""

@@ -1,0 +1,269 @@
+"""Framing: from bytes to record batches, without looking at a single record.
+
+Rules of the file: pure; never reads past what it was given; a cut batch is a request for more bytes and never an end;
+every length is checked before anybody trusts it. Layout: Kafka's record batch v2 (KIP-98; 61 bytes of header) and the
+legacy message sets v0 and v1, which have offset, size and magic in the same places.
+"""
+
+from __future__ import annotations
+
+import zlib
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from remote_fetch.errors import CorruptSegment, UnsupportedFormat
+from remote_fetch.model import TimestampType
+
+__all__ = [
+    "DEFAULT_MAX_BATCH_BYTES",
+    "HEADER_BYTES",
+    "LOG_OVERHEAD_BYTES",
+    "BatchFramer",
+    "BatchHeader",
+    "FramedBatch",
+    "check_crc",
+    "read_header",
+]
+
+LOG_OVERHEAD_BYTES = 12
+"""Base offset and length: what every entry of a log starts with, whatever its magic."""
+
+HEADER_BYTES = 61
+"""Size of a v2 batch header; the records follow."""
+
+DEFAULT_MAX_BATCH_BYTES = 128 << 20
+"""Largest batch that is believed before memory is taken for it; brokers' `message.max.bytes` is 1 MiB by default."""
+
+_LEGACY_MIN_BYTES = 14
+_MAGIC_AT = 16
+_V2 = Struct(">qiibIhiqqqhii")
+_V2_CRC_FROM = 21
+_LEGACY = Struct(">qiIbb")
+_LEGACY_CRC_FROM = 16
+_INT64 = Struct(">q")
+_MAX_INT64 = 2**63 - 1
+
+_CODEC_MASK = 0x07
+_TIMESTAMP_TYPE_BIT = 0x08
+_TRANSACTIONAL_BIT = 0x10
+_CONTROL_BIT = 0x20
+
+
+class BatchHeader(NamedTuple):
+    """The header of one record batch (v2), or of one legacy message, which is then a batch of its own.
+
+    `size_bytes` is the whole batch, length prefix included. For magic 0 and 1 the producer fields are -1,
+    `leader_epoch` is -1, `last_offset` equals `base_offset`, `record_count` is -1 and both timestamps are the
+    message's own (-1 for magic 0): what a compressed legacy message holds shows only when it is decompressed.
+    """
+
+    base_offset: int
+    size_bytes: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def codec(self) -> int:
+        """Compression codec id: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; 5 to 7 do not exist."""
+        return self.attributes & _CODEC_MASK
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        """Whether timestamps are the producer's or the broker's; magic 0 has none."""
+        if self.magic == 0:
+            return TimestampType.NO_TIMESTAMP_TYPE
+        return TimestampType.LOG_APPEND_TIME if self.attributes & _TIMESTAMP_TYPE_BIT else TimestampType.CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch is part of a transaction."""
+        return self.magic >= 2 and bool(self.attributes & _TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch holds a control record (a transaction marker), which no consumer sees."""
+        return self.magic >= 2 and bool(self.attributes & _CONTROL_BIT)
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the batch, which is past its last record when a cleaner took records out."""
+        return self.last_offset + 1
+
+
+class FramedBatch(NamedTuple):
+    """One whole batch: its header, its byte position in the segment and its bytes (header included)."""
+
+    header: BatchHeader
+    position: int
+    data: memoryview
+
+
+def read_header(
+    data: memoryview, at: int, *, position: int, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
+) -> BatchHeader | int:
+    """The header of the batch that starts at `data[at]`, or how many bytes from there are needed to tell.
+
+    The number is the size of the whole batch as soon as its length can be read, else the length of a header. A header
+    is returned only once the whole batch lies in `data`, so that its CRC can be checked by the caller.
+    `position` is the byte position in the segment, for error messages.
+
+    Raises CorruptSegment for a length or a field no broker writes and UnsupportedFormat for a magic above 2.
+    """
+    available = len(data) - at
+    if available <= _MAGIC_AT:
+        return _MAGIC_AT + 1
+    magic = data[at + _MAGIC_AT]
+    length = int.from_bytes(data[at + 8 : at + LOG_OVERHEAD_BYTES], "big", signed=True)
+    size_bytes = LOG_OVERHEAD_BYTES + length
+    if magic > 2:
+        raise UnsupportedFormat(
+            f"record batch with magic {magic}; versions 0 to 2 are known", position=position, offset=_offset(data, at)
+        )
+    minimum = HEADER_BYTES if magic == 2 else LOG_OVERHEAD_BYTES + _LEGACY_MIN_BYTES
+    if size_bytes < minimum:
+        raise CorruptSegment(
+            f"batch length {length} is below the minimum of its format", position=position, offset=_offset(data, at)
+        )
+    if size_bytes > max_batch_bytes:
+        raise CorruptSegment(
+            f"batch of {size_bytes} bytes, more than the bound of {max_batch_bytes}",
+            position=position,
+            offset=_offset(data, at),
+        )
+    if available < size_bytes:
+        return size_bytes
+    return _read_v2(data, at, position, size_bytes) if magic == 2 else _read_legacy(data, at, position, size_bytes)
+
+
+def _read_v2(data: memoryview, at: int, position: int, size_bytes: int) -> BatchHeader:
+    (
+        base_offset, _, leader_epoch, magic, crc, attributes, last_offset_delta, base_timestamp_ms, max_timestamp_ms,
+        producer_id, producer_epoch, base_sequence, record_count,
+    ) = _V2.unpack_from(data, at)  # fmt: skip
+    if base_offset < 0 or not 0 <= last_offset_delta <= _MAX_INT64 - base_offset or record_count < 0:
+        raise CorruptSegment(
+            f"field out of range in a batch header: base offset {base_offset}, last offset delta {last_offset_delta}, "
+            f"record count {record_count}",
+            position=position,
+            offset=base_offset,
+        )
+    return BatchHeader(
+        base_offset, size_bytes, leader_epoch, magic, crc, attributes, base_offset + last_offset_delta,
+        base_timestamp_ms, max_timestamp_ms, producer_id, producer_epoch, base_sequence, record_count,
+    )  # fmt: skip
+
+
+def _read_legacy(data: memoryview, at: int, position: int, size_bytes: int) -> BatchHeader:
+    base_offset, _, crc, magic, attributes = _LEGACY.unpack_from(data, at)
+    if base_offset < 0:
+        raise CorruptSegment(f"negative offset {base_offset} of a message", position=position, offset=base_offset)
+    timestamp_ms = -1
+    if magic == 1 and size_bytes >= LOG_OVERHEAD_BYTES + _LEGACY_MIN_BYTES + 8:
+        (timestamp_ms,) = _INT64.unpack_from(data, at + _LEGACY.size)
+    return BatchHeader(
+        base_offset, size_bytes, -1, magic, crc, attributes, base_offset, timestamp_ms, timestamp_ms, -1, -1, -1, -1
+    )
+
+
+def _offset(data: memoryview, at: int) -> int:
+    return int.from_bytes(data[at : at + 8], "big", signed=True)
+
+
+def check_crc(batch: FramedBatch) -> None:
+    """Check the batch's own checksum: CRC-32C from the attributes on (v2), CRC-32 from the magic on (v0, v1).
+
+    Raises CorruptSegment when it does not match.
+    """
+    header = batch.header
+    actual = crc32c(batch.data[_V2_CRC_FROM:]) if header.magic == 2 else zlib.crc32(batch.data[_LEGACY_CRC_FROM:])
+    if actual != header.crc:
+        raise CorruptSegment(
+            f"checksum mismatch: the batch says {header.crc:#010x}, its bytes give {actual:#010x}",
+            position=batch.position,
+            offset=header.base_offset,
+        )
+
+
+class BatchFramer:
+    """Cuts the byte ranges of one segment, fed in order, into whole batches.
+
+    `feed` takes the next range; `next_batch` gives the next whole batch or None for "feed me". A batch that lies in
+    one range is a view of it; one that crosses a border is joined, and nothing else is copied. `finish` tells that no
+    more bytes exist; it raises if a batch is cut.
+    """
+
+    def __init__(self, position: int, *, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES) -> None:
+        self._position = position
+        self._max_batch_bytes = max_batch_bytes
+        self._data = memoryview(b"")
+        self._at = 0
+        self._joined = bytearray()
+        self._wanted = 0
+
+    @property
+    def position(self) -> int:
+        """Byte position in the segment of the next batch."""
+        return self._position
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes fed that are not yet part of a returned batch."""
+        return len(self._joined) + len(self._data) - self._at
+
+    def feed(self, data: memoryview) -> None:
+        """Take the bytes that follow those fed before. Only when `next_batch` has returned None."""
+        self._joined += self._data[self._at :]
+        self._data = data
+        self._at = 0
+
+    def next_batch(self) -> FramedBatch | None:
+        """The next whole batch, or None when more bytes are needed. Raises as `read_header` does."""
+        if self._joined:
+            return self._next_joined()
+        found = read_header(self._data, self._at, position=self._position, max_batch_bytes=self._max_batch_bytes)
+        if isinstance(found, int):
+            return None
+        start = self._at
+        self._at += found.size_bytes
+        return self._framed(found, self._data[start : self._at])
+
+    def _next_joined(self) -> FramedBatch | None:
+        """A batch that began in an earlier range: complete just this one, then go on in the new range."""
+        while True:
+            held = memoryview(bytes(self._joined)) if self._wanted <= len(self._joined) else None
+            if held is not None:
+                found = read_header(held, 0, position=self._position, max_batch_bytes=self._max_batch_bytes)
+                if not isinstance(found, int):
+                    self._joined = bytearray()
+                    self._wanted = 0
+                    return self._framed(found, held)
+                self._wanted = found
+            missing = self._wanted - len(self._joined)
+            taken = self._data[self._at : self._at + missing]
+            if not taken:
+                return None
+            self._joined += taken
+            self._at += len(taken)
+
+    def _framed(self, header: BatchHeader, data: memoryview) -> FramedBatch:
+        batch = FramedBatch(header, self._position, data)
+        self._position += header.size_bytes
+        return batch
+
+    def finish(self) -> None:
+        """No more bytes exist. Raises CorruptSegment if they end inside a batch."""
+        if self.pending_bytes:
+            raise CorruptSegment(
+                f"the bytes end inside a batch: {self.pending_bytes} bytes are left over", position=self._position
+            )

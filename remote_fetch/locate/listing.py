@@ -1,0 +1,188 @@
+"""The listing locator: a topic's segments from the bucket alone, without any broker.
+
+Rules of the file: what a listing cannot tell is found out or left unknown, never guessed into the data: a name gives a
+segment's start, the next segment's start bounds its end, and the last one's end is read off its last batch. There is no
+log start, no access check and no state here: an object that is there counts as a finished upload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Protocol
+
+from remote_fetch.errors import CorruptSegment, FallsBackError, UnsupportedFormat
+from remote_fetch.formats.batches import BatchFramer
+from remote_fetch.formats.indexes import OffsetIndex
+from remote_fetch.locate.timeline import Timeline
+from remote_fetch.locate.topics import one_topic, sorted_partitions, split_topic
+from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+
+__all__ = ["ListingLocator", "SegmentBytes", "last_offset_of"]
+
+_RECHECKED_SEGMENTS = 16
+"""How many segments before an uncovered offset are looked into for a longer reach than the listing shows."""
+
+Lister = Callable[[str | None], Iterator[RemoteLogSegmentMetadata]]
+
+
+class SegmentBytes(Protocol):
+    """Reads what a listing cannot tell. Raises the errors of a fetcher."""
+
+    def read_bytes(self, segment: RemoteLogSegmentMetadata, start_position: int, end_position: int) -> memoryview:
+        """Bytes [start_position, end_position), fewer at the end of the segment."""
+
+    def read_index(self, segment: RemoteLogSegmentMetadata, index_type: IndexType) -> memoryview | None:
+        """One index, None where there is none."""
+
+    @property
+    def range_bytes(self) -> int:
+        """The most to ask for at once."""
+
+
+class ListingLocator:
+    """Timelines of the partitions of one storage, by listing it. Not thread-safe."""
+
+    def __init__(self, lister: Lister, reader: SegmentBytes) -> None:
+        self._lister = lister
+        self._reader = reader
+        self._listed: dict[TopicIdPartition, list[RemoteLogSegmentMetadata]] = {}
+        self._known: dict[TopicIdPartition, Timeline] = {}
+        self._inferred: set[RemoteLogSegmentId] = set()
+
+    def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
+        """Whether the segment's end is only where the next one starts: it may then end sooner, at a hole."""
+        return segment.segment_id in self._inferred
+
+    def partitions(self, topic: str | None) -> tuple[TopicIdPartition, ...]:
+        """The partitions of a topic (NAME or NAME:ID; None: of all topics), sorted; listed anew.
+
+        Raises UnknownTopic when there are none, or when the name alone stands for several topic ids.
+        """
+        name, topic_id = (None, None) if topic is None else split_topic(topic)
+        found: dict[TopicIdPartition, list[RemoteLogSegmentMetadata]] = {}
+        for segment in self._lister(name):
+            partition = segment.topic_id_partition
+            if topic_id in (None, partition.topic_id):
+                found.setdefault(partition, []).append(segment)
+        self._listed.update(found)
+        for partition in found:
+            self._known.pop(partition, None)
+        if topic is None:
+            return sorted_partitions(found)
+        return one_topic(topic, found, (segment.topic_id_partition for segment in self._lister(None)))
+
+    def timeline(self, partition: TopicIdPartition) -> Timeline:
+        """The readable segments of a partition that `partitions` has named. Raises the errors of a fetcher."""
+        if partition not in self._known:
+            self._known[partition] = self._timeline(partition, self._listed[partition])
+        return self._known[partition]
+
+    def refresh(self, partition: TopicIdPartition) -> Timeline:
+        """List the partition's topic again: segments may have come or gone. Raises the errors of a fetcher."""
+        self._listed[partition] = [s for s in self._lister(partition.topic) if s.topic_id_partition == partition]
+        self._known.pop(partition, None)
+        return self.timeline(partition)
+
+    def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
+        """Look for a segment that reaches `offset` although the next one starts before it.
+
+        Uploads of two leaders overlap with other borders, so "ends where the next one starts" can be too short. The
+        segments that start nearest before the offset are asked for their real end.
+        """
+        timeline = self.timeline(partition)
+        before = [s for s in timeline.segments if s.start_offset <= offset]
+        for segment in reversed(before[-_RECHECKED_SEGMENTS:]):
+            if not self.end_is_inferred(segment):
+                continue
+            end = last_offset_of(segment, self._reader)
+            if end > segment.end_offset:
+                longer = [replace(s, end_offset=end) if s is segment else s for s in timeline.segments]
+                timeline = _timeline_of(partition, longer)
+                if end >= offset:
+                    break
+        self._known[partition] = timeline
+        return timeline
+
+    def _timeline(self, partition: TopicIdPartition, listed: Iterable[RemoteLogSegmentMetadata]) -> Timeline:
+        segments = sorted(listed, key=lambda s: s.start_offset)
+        ended: list[RemoteLogSegmentMetadata] = []
+        next_start: int | None = None
+        for at in range(len(segments) - 1, -1, -1):
+            segment = segments[at]
+            if at + 1 < len(segments) and segments[at + 1].start_offset > segment.start_offset:
+                next_start = segments[at + 1].start_offset
+            if segment.end_offset < 0:
+                segment = replace(segment, end_offset=self._infer_end(segment, next_start))
+            if segment.end_offset >= segment.start_offset:
+                ended.append(segment)
+        return _timeline_of(partition, ended)
+
+    def _infer_end(self, segment: RemoteLogSegmentMetadata, next_start: int | None) -> int:
+        if next_start is None:
+            return last_offset_of(segment, self._reader)
+        self._inferred.add(segment.segment_id)
+        return next_start - 1
+
+
+def _timeline_of(partition: TopicIdPartition, segments: Iterable[RemoteLogSegmentMetadata]) -> Timeline:
+    """A timeline that prefers the largest of the uploads of the same offsets: a smaller one was broken off."""
+    ordered = sorted(segments, key=lambda s: (s.start_offset, s.end_offset, s.segment_size_in_bytes, s.segment_id))
+    return Timeline(partition, tuple(ordered), tuple(range(len(ordered))))
+
+
+def last_offset_of(segment: RemoteLogSegmentMetadata, reader: SegmentBytes) -> int:
+    """The last offset of the last batch of a segment, by reading its end; `start_offset - 1` when it has no batch.
+
+    The offset index says where to begin; without a usable one the segment is read whole. Raises CorruptSegment for a
+    segment that is cut, and what reading raises.
+    """
+    try:
+        position = _last_indexed_position(segment, reader)
+        if position:
+            try:
+                return _scan_to_end(segment, reader, position)
+            except (CorruptSegment, UnsupportedFormat):
+                pass  # the index points at no batch: then only the whole segment tells
+        return _scan_to_end(segment, reader, 0)
+    except FallsBackError as error:
+        partition = segment.topic_id_partition
+        raise error.at(
+            topic=partition.topic,
+            partition=partition.partition,
+            object_name=f"{segment.start_offset:020d}-{segment.segment_id.id}",
+        ) from error.__cause__
+
+
+def _scan_to_end(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, position: int) -> int:
+    framer = BatchFramer(position)
+    last = segment.start_offset - 1
+    while True:
+        start = framer.position + framer.pending_bytes
+        stop = start + reader.range_bytes
+        if segment.size_known:
+            stop = min(stop, segment.segment_size_in_bytes)
+        data = reader.read_bytes(segment, start, stop) if stop > start else memoryview(b"")
+        framer.feed(data)
+        while (batch := framer.next_batch()) is not None:
+            last = batch.header.last_offset
+        if len(data) < reader.range_bytes:
+            framer.finish()
+            return last
+
+
+def _last_indexed_position(segment: RemoteLogSegmentMetadata, reader: SegmentBytes) -> int:
+    data = reader.read_index(segment, IndexType.OFFSET)
+    if not data:
+        return 0
+    try:
+        index = OffsetIndex.parse(data, segment.start_offset)
+    except CorruptSegment:
+        return 0
+    position = index.start_position(2**63 - 1)
+    if not index.ambiguous and segment.size_known and position >= segment.segment_size_in_bytes:
+        raise CorruptSegment(
+            f"the object has {segment.segment_size_in_bytes} bytes, but its offset index knows a batch at {position}",
+            position=segment.segment_size_in_bytes,
+        )
+    return 0 if index.ambiguous else position

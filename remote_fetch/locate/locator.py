@@ -1,0 +1,65 @@
+"""The port behind which every way of finding segments stands, and the simplest one: timelines that are already known.
+
+Rules of the file: a locator answers for what it has seen and says nothing else; it never reads records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from remote_fetch.locate.timeline import Timeline
+from remote_fetch.locate.topics import one_topic, sorted_partitions, split_topic
+from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
+
+__all__ = ["KnownTimelines", "Locator"]
+
+
+class Locator(Protocol):
+    """Where the segments of a partition are. Not called from several threads at once."""
+
+    def partitions(self, topic: str | None) -> tuple[TopicIdPartition, ...]:
+        """The partitions of a topic (NAME or NAME:ID; None: of all topics). Raises UnknownTopic."""
+
+    def timeline(self, partition: TopicIdPartition) -> Timeline:
+        """The readable segments of a partition that `partitions` has named."""
+
+    def refresh(self, partition: TopicIdPartition) -> Timeline:
+        """The same, found out anew: an object was missing."""
+
+    def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
+        """The same, looking for a segment that reaches `offset`: one ended before it was expected to."""
+
+    def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
+        """Whether a segment's end offset is a guess from where the next one starts."""
+
+
+class KnownTimelines:
+    """A locator over timelines that somebody else has found: a snapshot that was shipped to a worker."""
+
+    def __init__(self, timelines: Iterable[Timeline]) -> None:
+        self._timelines = {timeline.partition: timeline for timeline in timelines}
+
+    def partitions(self, topic: str | None) -> tuple[TopicIdPartition, ...]:
+        """As `Locator.partitions`."""
+        if topic is None:
+            return sorted_partitions(self._timelines)
+        name, topic_id = split_topic(topic)
+        found = [one for one in self._timelines if one.topic == name and topic_id in (None, one.topic_id)]
+        return one_topic(topic, found, self._timelines)
+
+    def timeline(self, partition: TopicIdPartition) -> Timeline:
+        """As `Locator.timeline`."""
+        return self._timelines[partition]
+
+    def refresh(self, partition: TopicIdPartition) -> Timeline:
+        """As `Locator.refresh`: nothing newer is known here."""
+        return self._timelines[partition]
+
+    def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
+        """As `Locator.recheck`: nothing newer is known here."""
+        return self._timelines[partition]
+
+    def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
+        """As `Locator.end_is_inferred`: metadata records tell where segments end."""
+        return False

@@ -1,0 +1,195 @@
+"""The frozen values that every stage of the reader passes on, under Kafka's own names.
+
+Rules of the file: only values, no behaviour beyond parsing and printing themselves; nothing here knows a store, a
+file or a clock; units stand in the names; offsets are inclusive where Kafka's field is (`end_offset`), and ends of
+half-open ranges are called `end` or `stop`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import TypeAlias
+
+__all__ = [
+    "UNKNOWN_SIZE",
+    "AbortedTransaction",
+    "Buffer",
+    "IndexType",
+    "IsolationLevel",
+    "LeaderEpoch",
+    "LogBounds",
+    "RemoteLogSegmentId",
+    "RemoteLogSegmentMetadata",
+    "RemoteLogSegmentState",
+    "TimestampType",
+    "TopicIdPartition",
+    "Uuid",
+]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+"""What passes between the stages as bytes: read only, contiguous, one byte an item."""
+
+UNKNOWN_SIZE = 2**31 - 1
+"""`segment_size_in_bytes` of a segment too large for the field (KIP-1333): the true size has to come from the store."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Uuid:
+    """A Kafka `Uuid`: 16 bytes, printed as 22 characters of unpadded base64url."""
+
+    raw: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.raw) != 16:
+            raise ValueError(f"a Uuid has 16 bytes, not {len(self.raw)}")
+
+    @classmethod
+    def parse(cls, text: str) -> Uuid:
+        """The Uuid of its 22-character text form. Raises ValueError for anything else."""
+        try:
+            raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise ValueError(f"not a Kafka Uuid: {text!r}") from error
+        if len(raw) != 16 or str(uuid := cls(raw)) != text:
+            raise ValueError(f"not a Kafka Uuid (22 characters of base64url): {text!r}")
+        return uuid
+
+    @property
+    def most_significant_bits(self) -> int:
+        """The first eight bytes, unsigned."""
+        return int.from_bytes(self.raw[:8], "big")
+
+    @property
+    def least_significant_bits(self) -> int:
+        """The last eight bytes, unsigned."""
+        return int.from_bytes(self.raw[8:], "big")
+
+    def __str__(self) -> str:
+        return base64.urlsafe_b64encode(self.raw).rstrip(b"=").decode("ascii")
+
+    def __repr__(self) -> str:
+        return f"Uuid({self})"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicIdPartition:
+    """One partition of one topic *id*: a topic that is deleted and made again under its old name is another one."""
+
+    topic_id: Uuid
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic_id}:{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RemoteLogSegmentId:
+    """The identity of one upload of one segment; a repeated upload of the same offsets gets another `id`."""
+
+    topic_id_partition: TopicIdPartition
+    id: Uuid
+
+
+class RemoteLogSegmentState(IntEnum):
+    """Where a segment stands in its life (KIP-405). Only COPY_SEGMENT_FINISHED may be read."""
+
+    COPY_SEGMENT_STARTED = 0
+    COPY_SEGMENT_FINISHED = 1
+    DELETE_SEGMENT_STARTED = 2
+    DELETE_SEGMENT_FINISHED = 3
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LeaderEpoch:
+    """Leader epoch `epoch` starts with the record at `start_offset`."""
+
+    epoch: int
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLogSegmentMetadata:
+    """What is known of one remote segment (KIP-405's RemoteLogSegmentMetadata).
+
+    `start_offset` is the segment's base offset, `end_offset` the next segment's base offset - 1 (inclusive; it may lie
+    past the last record; -1 where a listing cannot tell). `max_timestamp_ms` is -1 when unknown. `segment_leader_epochs` ascends by epoch and is empty
+    when unknown (a bare listing). `segment_size_in_bytes` counts the `.log` bytes as Kafka wrote them; `UNKNOWN_SIZE`
+    means unknown (a listing may know larger sizes than Kafka's own field can hold). `txn_index_empty` True: there is no transaction index (Kafka 4.0 and later say so); False: there may
+    or may not be one.
+    """
+
+    segment_id: RemoteLogSegmentId
+    start_offset: int
+    end_offset: int
+    segment_size_in_bytes: int
+    max_timestamp_ms: int = -1
+    event_timestamp_ms: int = -1
+    broker_id: int = -1
+    segment_leader_epochs: tuple[LeaderEpoch, ...] = ()
+    custom_metadata: bytes | None = field(default=None, repr=False)
+    state: RemoteLogSegmentState = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+    txn_index_empty: bool = False
+
+    @property
+    def topic_id_partition(self) -> TopicIdPartition:
+        """The partition the segment belongs to."""
+        return self.segment_id.topic_id_partition
+
+    @property
+    def size_known(self) -> bool:
+        """Whether `segment_size_in_bytes` is the size, and not a stand-in for a larger or unknown one."""
+        return self.segment_size_in_bytes != UNKNOWN_SIZE
+
+
+class IndexType(StrEnum):
+    """The files that Kafka uploads beside a segment (RemoteStorageManager.IndexType)."""
+
+    OFFSET = "offset"
+    TIMESTAMP = "timestamp"
+    PRODUCER_SNAPSHOT = "producer-snapshot"
+    TRANSACTION = "transaction"
+    LEADER_EPOCH = "leader-epoch"
+
+
+class IsolationLevel(StrEnum):
+    """`isolation.level` of a consumer, in Kafka's spelling."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+class TimestampType(IntEnum):
+    """What a record's timestamp means, numbered as Spark's Kafka source and the Java client number it."""
+
+    NO_TIMESTAMP_TYPE = -1
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class AbortedTransaction:
+    """One entry of a transaction index: the producer's records in [`first_offset`, `last_offset`] were aborted.
+
+    `last_offset` is the offset of the abort marker; `last_stable_offset` the last stable offset once it was written.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogBounds:
+    """What is known of a partition's ends; None is unknown.
+
+    `log_start_offset`: the first offset that may still be read. `end_offset`: one past the last offset that may be
+    read, under the isolation level it was asked for.
+    """
+
+    log_start_offset: int | None = None
+    end_offset: int | None = None

@@ -1,0 +1,168 @@
+"""One observer for everything that is counted: typed events in, counters and a report out.
+
+Rules of the file: an event is a frozen value that says what happened, never what to do; emitting one must not fail or
+block; events hold no secrets. An observer is any callable that takes an event and may be called from several threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from remote_fetch.model import IndexType, TopicIdPartition
+
+__all__ = [
+    "Counters",
+    "Event",
+    "Fallback",
+    "Notice",
+    "Observer",
+    "RangeFetched",
+    "RangeReread",
+    "RangeRetried",
+    "RecordsRead",
+    "Report",
+    "SegmentScanned",
+    "ignore",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeFetched:
+    """One GET came back: `size_bytes` in `duration_s`; `index_type` None for bytes of the segment itself."""
+
+    partition: TopicIdPartition
+    size_bytes: int
+    duration_s: float
+    index_type: IndexType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRetried:
+    """One GET failed in a way that may pass, and is tried again; `reason` is an ErrorKind."""
+
+    partition: TopicIdPartition
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RangeReread:
+    """Bytes that broke a rule are fetched a second time, from the batch at `position`."""
+
+    partition: TopicIdPartition
+    position: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentScanned:
+    """An index was missing or unusable: the segment is read from its first byte instead."""
+
+    partition: TopicIdPartition
+    index_type: IndexType
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """Offsets [first_offset, last_offset] leave the segment they were planned from; `reason` is an ErrorKind."""
+
+    partition: TopicIdPartition
+    first_offset: int
+    last_offset: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsRead:
+    """One Arrow record batch of `records` rows was handed on; `next_offset` is one past its last offset."""
+
+    partition: TopicIdPartition
+    records: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the user should know once, in a sentence."""
+
+    text: str
+
+
+Event: TypeAlias = RangeFetched | RangeRetried | RangeReread | SegmentScanned | Fallback | RecordsRead | Notice
+Observer: TypeAlias = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """The observer of somebody who does not want to know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one read cost: counts, bytes and reasons."""
+
+    remote_bytes: int = 0
+    remote_gets: int = 0
+    index_bytes: int = 0
+    index_gets: int = 0
+    fetch_s: float = 0.0
+    records: int = 0
+    retries: dict[str, int] = field(default_factory=dict)
+    rereads: dict[str, int] = field(default_factory=dict)
+    scans: dict[str, int] = field(default_factory=dict)
+    fallbacks: dict[str, int] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+
+    @property
+    def mean_bytes_per_get(self) -> float:
+        """Mean size of the GETs of segment bytes; 0 when there was none."""
+        return self.remote_bytes / self.remote_gets if self.remote_gets else 0.0
+
+
+class Counters:
+    """An observer that adds up. `report()` may be asked at any time, from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sums: Counter[str] = Counter()
+        self._fetch_s = 0.0
+        self._reasons: dict[type, Counter[str]] = {
+            kind: Counter() for kind in (RangeRetried, RangeReread, SegmentScanned, Fallback)
+        }
+        self._notices: dict[str, None] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Count one event."""
+        with self._lock:
+            match event:
+                case RangeFetched():
+                    which = "remote" if event.index_type is None else "index"
+                    self._sums[f"{which}_bytes"] += event.size_bytes
+                    self._sums[f"{which}_gets"] += 1
+                    self._fetch_s += event.duration_s
+                case RecordsRead():
+                    self._sums["records"] += event.records
+                case Notice():
+                    self._notices[event.text] = None
+                case _:
+                    self._reasons[type(event)][event.reason] += 1
+
+    def report(self) -> Report:
+        """The sums so far."""
+        with self._lock:
+            return Report(
+                remote_bytes=self._sums["remote_bytes"],
+                remote_gets=self._sums["remote_gets"],
+                index_bytes=self._sums["index_bytes"],
+                index_gets=self._sums["index_gets"],
+                fetch_s=self._fetch_s,
+                records=self._sums["records"],
+                retries=dict(self._reasons[RangeRetried]),
+                rereads=dict(self._reasons[RangeReread]),
+                scans=dict(self._reasons[SegmentScanned]),
+                fallbacks=dict(self._reasons[Fallback]),
+                notices=tuple(self._notices),
+            )

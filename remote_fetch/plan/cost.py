@@ -1,0 +1,49 @@
+"""What a plan will cost before anything is read: GETs and bytes.
+
+Rules of the file: pure; an estimate counts what the reader will do if nothing fails, and says when it cannot know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from remote_fetch.plan.ranges import PlanStep, SegmentSlice
+
+__all__ = ["PlanCost", "estimate"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCost:
+    """GETs and bytes of segment data, and offsets that a broker has to serve.
+
+    `unknown_slices` counts the slices whose size nobody knows before reading; they are in no other number.
+    """
+
+    gets: int
+    size_bytes: int
+    segments: int
+    broker_offsets: int
+    unknown_slices: int
+
+    @property
+    def mean_bytes_per_get(self) -> float:
+        """Mean size of a GET, 0 without any."""
+        return self.size_bytes / self.gets if self.gets else 0.0
+
+
+def estimate(steps: Iterable[PlanStep], range_bytes: int) -> PlanCost:
+    """The cost of the steps when no GET asks for more than `range_bytes`."""
+    gets = size_bytes = broker_offsets = unknown = 0
+    segments = set()
+    for step in steps:
+        if not isinstance(step, SegmentSlice):
+            broker_offsets += step.last_offset - step.first_offset + 1
+            continue
+        segments.add(step.segment.segment_id)
+        if step.size_bytes is None:
+            unknown += 1
+        else:
+            size_bytes += step.size_bytes
+            gets += -(-step.size_bytes // range_bytes)
+    return PlanCost(gets, size_bytes, len(segments), broker_offsets, unknown)

@@ -1,0 +1,145 @@
+"""The plan: which bytes of which segments hold the wanted offsets, in order, and what only a broker can answer for.
+
+Rules of the file: pure; a plan is a value that prints, saves, pickles and compares; every wanted offset lies in exactly
+one step; what no readable segment covers becomes a BrokerRange and is never left out. Falling back is replacing the
+rest of a stretch by a BrokerRange.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Protocol, TypeAlias
+
+from remote_fetch.formats.indexes import OffsetIndex
+from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
+
+__all__ = ["BrokerRange", "Coverage", "PlanStep", "Reason", "SegmentSlice", "narrow", "plan_offsets"]
+
+
+class Reason(StrEnum):
+    """Why a stretch of offsets is the broker's. Append-only; error kinds stand beside these in metrics."""
+
+    HOLE = "hole"
+    """No readable segment covers it, though later ones exist."""
+    NOT_TIERED = "not-tiered"
+    """It lies past the end of the tier."""
+    UNSTABLE = "unstable"
+    """It is tiered, but a transaction that touches it may be decided only past the end of the tier."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSlice:
+    """Offsets [first_offset, last_offset], both inclusive, from the batches of one segment.
+
+    The batches wanted start in bytes [start_position, end_position) of the segment as Kafka wrote it; -1 is its end.
+    Both positions are starts of batches; a batch there may begin before `first_offset` or end after `last_offset`:
+    records are clipped by offset.
+
+    Where an offset index gave the positions, its entries are kept so that the bytes can be held against them: the
+    first batch begins at or before `start_entry_offset`, and the batches reach at least `end_entry_offset` (-1: no
+    entry). `is_part` marks a part of a split, whose neighbours have the rest of the offsets.
+    """
+
+    segment: RemoteLogSegmentMetadata
+    first_offset: int
+    last_offset: int
+    start_position: int = 0
+    end_position: int = -1
+    start_entry_offset: int = -1
+    end_entry_offset: int = -1
+    is_part: bool = False
+
+    @property
+    def size_bytes(self) -> int | None:
+        """How many bytes will be read, None when the segment's size is not known."""
+        if self.end_position >= 0:
+            return self.end_position - self.start_position
+        return self.segment.segment_size_in_bytes - self.start_position if self.segment.size_known else None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the slice takes every offset of its segment."""
+        return self.first_offset <= self.segment.start_offset and self.last_offset >= self.segment.end_offset
+
+    def __str__(self) -> str:
+        end = "end" if self.end_position < 0 else str(self.end_position)
+        segment = f"{self.segment.start_offset:020d}-{self.segment.segment_id.id}"
+        return f"offsets {self.first_offset}..{self.last_offset} from {segment} bytes {self.start_position}..{end}"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRange:
+    """Offsets [first_offset, last_offset], both inclusive, that a broker has to answer for, and why.
+
+    `reason` is a Reason or the kind of the error that ended the remote way.
+    """
+
+    partition: TopicIdPartition
+    first_offset: int
+    last_offset: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"offsets {self.first_offset}..{self.last_offset} from the broker ({self.reason})"
+
+
+PlanStep: TypeAlias = SegmentSlice | BrokerRange
+
+
+class Coverage(Protocol):
+    """What planning asks of a partition's timeline, with its lineage already applied."""
+
+    def covering(self, offset: int) -> RemoteLogSegmentMetadata | None:
+        """The best readable segment that holds `offset`."""
+
+    def readable_end(self, segment: RemoteLogSegmentMetadata) -> int:
+        """The last offset (inclusive) of the segment that belongs to the log."""
+
+    def next_start(self, offset: int) -> int | None:
+        """The smallest start offset above `offset` of a readable segment."""
+
+
+def plan_offsets(
+    partition: TopicIdPartition, coverage: Coverage, start_offset: int, stop_offset: int, *, stable_stop: int | None = None
+) -> tuple[PlanStep, ...]:
+    """The steps that give offsets [start_offset, stop_offset), in order and without overlap.
+
+    At each offset the best segment that covers it is read to its end, so overlapping uploads cost nothing twice.
+    Offsets from `stable_stop` on (None: all are stable) are not decided by the tier alone and become the broker's.
+    """
+    steps: list[PlanStep] = []
+    remote_stop = stop_offset if stable_stop is None else min(stop_offset, max(stable_stop, start_offset))
+    offset = start_offset
+    while offset < remote_stop:
+        segment = coverage.covering(offset)
+        if segment is None:
+            upcoming = coverage.next_start(offset)
+            last = remote_stop - 1 if upcoming is None else min(upcoming, remote_stop) - 1
+            reason = Reason.NOT_TIERED if upcoming is None else Reason.HOLE
+            steps.append(BrokerRange(partition, offset, last, reason))
+        else:
+            last = min(coverage.readable_end(segment), remote_stop - 1)
+            steps.append(SegmentSlice(segment, offset, last))
+        offset = last + 1
+    if offset < stop_offset:
+        steps.append(BrokerRange(partition, offset, stop_offset - 1, Reason.UNSTABLE))
+    return tuple(steps)
+
+
+def narrow(piece: SegmentSlice, index: OffsetIndex) -> SegmentSlice:
+    """The slice with the byte positions that the segment's offset index gives for its offsets.
+
+    Never loses a batch: the start is that of a batch at or before `first_offset`, the end is past every batch that
+    begins at or before `last_offset`.
+    """
+    segment = piece.segment
+    start = index.start_entry(piece.first_offset) if piece.first_offset > segment.start_offset else None
+    end = index.end_entry(piece.last_offset) if piece.last_offset < segment.end_offset else None
+    return replace(
+        piece,
+        start_position=start.position if start else 0,
+        start_entry_offset=start.offset if start else -1,
+        end_position=end.position if end else -1,
+        end_entry_offset=piece.last_offset if end else -1,
+    )

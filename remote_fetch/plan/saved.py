@@ -1,0 +1,128 @@
+"""Plans as JSON text: to save, to ship, to compare by eye.
+
+Rules of the file: pure; versioned; what is loaded equals what was dumped; a text of another version or shape is refused
+with a sentence; custom metadata, which may hold a presigned URL, goes along only because a worker needs it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from remote_fetch.errors import CorruptSegment, UnsupportedFormat
+from remote_fetch.model import (
+    LeaderEpoch,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+)
+from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
+
+__all__ = ["dump_plan", "load_plan"]
+
+_VERSION = 1
+
+
+def dump_plan(steps: Iterable[PlanStep]) -> str:
+    """The steps as JSON, one step a line."""
+    lines = ",\n  ".join(json.dumps(_dump_step(step)) for step in steps)
+    body = f"\n  {lines}\n" if lines else ""
+    return f'{{"version": {_VERSION}, "steps": [{body}]}}\n'
+
+
+def load_plan(text: str) -> tuple[PlanStep, ...]:
+    """The steps that `dump_plan` wrote.
+
+    Raises UnsupportedFormat for another version, CorruptSegment for anything that is no saved plan.
+    """
+    try:
+        saved = json.loads(text)
+        version = saved["version"]
+        if version != _VERSION:
+            raise UnsupportedFormat(f"a saved plan of version {version!r}; version {_VERSION} is known")
+        return tuple(_load_step(step) for step in saved["steps"])
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise CorruptSegment(f"not a saved plan: {type(error).__name__}: {error}") from None
+
+
+def _dump_partition(partition: TopicIdPartition) -> list[Any]:
+    return [str(partition.topic_id), partition.topic, partition.partition]
+
+
+def _load_partition(saved: Any) -> TopicIdPartition:
+    topic_id, topic, partition = saved
+    return TopicIdPartition(Uuid.parse(_text(topic_id)), _text(topic), _number(partition))
+
+
+def _dump_step(step: PlanStep) -> dict[str, Any]:
+    offsets = {"first_offset": step.first_offset, "last_offset": step.last_offset}
+    if isinstance(step, BrokerRange):
+        return {"broker": _dump_partition(step.partition), **offsets, "reason": str(step.reason)}
+    return {
+        "segment": _dump_segment(step.segment),
+        **offsets,
+        "positions": [step.start_position, step.end_position],
+        "entries": [step.start_entry_offset, step.end_entry_offset],
+        "is_part": step.is_part,
+    }
+
+
+def _load_step(saved: Any) -> PlanStep:
+    first, last = _number(saved["first_offset"]), _number(saved["last_offset"])
+    if "broker" in saved:
+        return BrokerRange(_load_partition(saved["broker"]), first, last, _text(saved["reason"]))
+    start, end = map(_number, saved["positions"])
+    start_entry, end_entry = map(_number, saved["entries"])
+    segment = _load_segment(saved["segment"])
+    return SegmentSlice(segment, first, last, start, end, start_entry, end_entry, saved["is_part"] is True)
+
+
+def _dump_segment(segment: RemoteLogSegmentMetadata) -> dict[str, Any]:
+    custom = segment.custom_metadata
+    return {
+        "partition": _dump_partition(segment.topic_id_partition),
+        "id": str(segment.segment_id.id),
+        "start_offset": segment.start_offset,
+        "end_offset": segment.end_offset,
+        "size_bytes": segment.segment_size_in_bytes,
+        "max_timestamp_ms": segment.max_timestamp_ms,
+        "event_timestamp_ms": segment.event_timestamp_ms,
+        "broker_id": segment.broker_id,
+        "leader_epochs": [[entry.epoch, entry.start_offset] for entry in segment.segment_leader_epochs],
+        "custom_metadata": None if custom is None else base64.b64encode(custom).decode("ascii"),
+        "state": int(segment.state),
+        "txn_index_empty": segment.txn_index_empty,
+    }
+
+
+def _load_segment(saved: Any) -> RemoteLogSegmentMetadata:
+    custom = saved["custom_metadata"]
+    return RemoteLogSegmentMetadata(
+        segment_id=RemoteLogSegmentId(_load_partition(saved["partition"]), Uuid.parse(_text(saved["id"]))),
+        start_offset=_number(saved["start_offset"]),
+        end_offset=_number(saved["end_offset"]),
+        segment_size_in_bytes=_number(saved["size_bytes"]),
+        max_timestamp_ms=_number(saved["max_timestamp_ms"]),
+        event_timestamp_ms=_number(saved["event_timestamp_ms"]),
+        broker_id=_number(saved["broker_id"]),
+        segment_leader_epochs=tuple(LeaderEpoch(_number(epoch), _number(at)) for epoch, at in saved["leader_epochs"]),
+        custom_metadata=None if custom is None else base64.b64decode(_text(custom), validate=True),
+        state=RemoteLogSegmentState(_number(saved["state"])),
+        txn_index_empty=saved["txn_index_empty"] is True,
+    )
+
+
+def _number(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"a whole number expected, not {value!r}")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a string expected, not {value!r}")
+    return value

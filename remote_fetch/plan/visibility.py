@@ -1,0 +1,104 @@
+"""Which batches an isolation level shows, decided on their headers alone.
+
+Rules of the file: pure; order-independent where the tier's own transaction indexes are used, so that parts of a log can
+be read in any order; control batches are never shown. Two ways give the same answer below the remote stable offset:
+the intervals of the transaction indexes, and the broker's list of aborted transactions applied in log order (KIP-98).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+
+from remote_fetch.formats.batches import BatchHeader
+from remote_fetch.formats.checkpoints import ProducerState
+from remote_fetch.formats.control import ControlType
+from remote_fetch.model import AbortedTransaction
+
+__all__ = ["AbortedIntervals", "SequentialAborts", "closes_before", "remote_stable_offset"]
+
+_FIRST_OFFSET = attrgetter("first_offset")
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedIntervals:
+    """The aborted transactions of a partition, by producer: each an interval from first record to marker."""
+
+    by_producer: Mapping[int, tuple[AbortedTransaction, ...]]
+
+    @classmethod
+    def of(cls, transactions: Iterable[AbortedTransaction]) -> AbortedIntervals:
+        """The intervals of any number of transaction index entries; an entry may come several times."""
+        found: dict[int, set[AbortedTransaction]] = {}
+        for transaction in transactions:
+            found.setdefault(transaction.producer_id, set()).add(transaction)
+        return cls({producer: tuple(sorted(entries)) for producer, entries in found.items()})
+
+    def shows(self, header: BatchHeader) -> bool:
+        """Whether read_committed shows the batch: neither control nor inside an aborted transaction."""
+        return not header.is_control and not (
+            header.is_transactional and self._containing(header.producer_id, header.base_offset) is not None
+        )
+
+    def ends_at(self, producer_id: int, marker_offset: int) -> bool:
+        """Whether an aborted transaction of the producer ends with the marker at this offset."""
+        found = self._containing(producer_id, marker_offset)
+        return found is not None and found.last_offset == marker_offset
+
+    def _containing(self, producer_id: int, offset: int) -> AbortedTransaction | None:
+        entries = self.by_producer.get(producer_id)
+        if not entries:
+            return None
+        at = bisect_right(entries, offset, key=_FIRST_OFFSET)
+        if at == 0 or entries[at - 1].last_offset < offset:
+            return None
+        return entries[at - 1]
+
+    def clip(self, first_offset: int, last_offset: int) -> AbortedIntervals:
+        """Only what touches offsets [first_offset, last_offset]: what a worker needs for its part."""
+        kept = (
+            transaction
+            for entries in self.by_producer.values()
+            for transaction in entries
+            if transaction.last_offset >= first_offset and transaction.first_offset <= last_offset
+        )
+        return AbortedIntervals.of(kept)
+
+
+class SequentialAborts:
+    """The consumer's own way: a broker's list of (producer id, first offset), applied batch after batch in log order.
+
+    The list of one Fetch answer says where aborted transactions begin and not where they end; the markers in the data
+    tell that (KIP-98). For bytes whose markers the list's sender has seen; batches must come in order, none left out.
+    """
+
+    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
+        self._upcoming = sorted(((first, producer) for producer, first in aborted), reverse=True)
+        self._open: set[int] = set()
+
+    def shows(self, header: BatchHeader, control: ControlType | None) -> bool:
+        """Whether read_committed shows the batch; `control` is its control record's type, None for other batches."""
+        while self._upcoming and self._upcoming[-1][0] <= header.last_offset:
+            self._open.add(self._upcoming.pop()[1])
+        if header.is_control:
+            if control is ControlType.ABORT:
+                self._open.discard(header.producer_id)
+            return False
+        return not (header.is_transactional and header.producer_id in self._open)
+
+
+def remote_stable_offset(tier_stop: int, producers: Iterable[ProducerState]) -> int:
+    """The first offset whose fate the tier's transaction indexes do not tell.
+
+    `tier_stop` is one past the last segment's end offset, `producers` the producer snapshot of that segment: a
+    transaction that is open there may have its marker, and so its abort, past the end of the tier.
+    """
+    opened = (producer.current_txn_first_offset for producer in producers)
+    return min([tier_stop, *(offset for offset in opened if offset >= 0)])
+
+
+def closes_before(stop_offset: int, producers: Iterable[ProducerState]) -> bool:
+    """Whether, where this snapshot was taken, every transaction that began before `stop_offset` had its marker."""
+    return all(not 0 <= producer.current_txn_first_offset < stop_offset for producer in producers)

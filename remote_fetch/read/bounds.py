@@ -1,0 +1,219 @@
+"""Where a bounded read begins and ends: what users write, and the offsets it comes to.
+
+Rules of the file: ends are exclusive; a time means the first record, in offset order, whose timestamp is not before it,
+as a broker's ListOffsets answers (control records count there too); times without a zone are UTC; nothing is clipped in
+silence: an offset outside the log is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from typing import TypeAlias
+
+from remote_fetch.decode.columns import ColumnBuilder
+from remote_fetch.errors import ConfigError, CorruptSegment, OffsetOutOfRange, RemoteFetchError
+from remote_fetch.fetch.readahead import RangeRequest
+from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, FramedBatch, check_crc
+from remote_fetch.formats.indexes import TimeIndex
+from remote_fetch.formats.legacy import to_v2
+from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
+from remote_fetch.observe import SegmentScanned
+from remote_fetch.plan.ranges import SegmentSlice, plan_offsets
+from remote_fetch.read.partition import OpenPartition, narrow_edges, object_of
+from remote_fetch.read.scan import refuse_broker_ranges
+from remote_fetch.read.session import Session
+
+__all__ = ["Bound", "Edge", "Timestamp", "UserBound", "parse_bound", "resolve"]
+
+UserBound: TypeAlias = "int | str | datetime | Mapping[int, int | str | datetime]"
+"""What users may give as a bound; a mapping gives one for each partition."""
+
+_SPECIAL = {"earliest": -2, "beginning": -2, "latest": -1, "end": -1}
+
+
+class Edge(Enum):
+    """The ends of what can be read, numbered as Kafka's ListOffsets numbers them."""
+
+    EARLIEST = -2
+    LATEST = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Timestamp:
+    """The first record at or after this moment, in milliseconds since 1970 (UTC)."""
+
+    timestamp_ms: int
+
+
+Bound: TypeAlias = "int | Edge | Timestamp"
+
+
+def parse_bound(value: object, name: str) -> Bound:
+    """One bound as a user wrote it: an offset, `earliest`, `latest`, a datetime, or an ISO 8601 string.
+
+    -2 and -1 stand for earliest and latest, as in Kafka. `name` is the argument, for the message of a ConfigError.
+    """
+    if isinstance(value, str):
+        value = _parse_text(value.strip(), name)
+    if isinstance(value, datetime):
+        aware = value.replace(tzinfo=UTC) if value.tzinfo is None else value
+        return Timestamp(-(-int(aware.timestamp() * 1_000_000) // 1000))
+    if isinstance(value, int) and not isinstance(value, bool) and value >= -2:
+        return Edge(value) if value < 0 else value
+    raise ConfigError(
+        f"{name}={value!r} is no bound",
+        key=name,
+        hint="Give an offset, 'earliest', 'latest', a datetime, an ISO 8601 string, or a dict of these by partition",
+    )
+
+
+def _parse_text(text: str, name: str) -> int | datetime:
+    if text.lower() in _SPECIAL:
+        return _SPECIAL[text.lower()]
+    if text.lstrip("-").isdigit():
+        return int(text)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            f"{name}={text!r} is neither 'earliest', 'latest', an offset nor an ISO 8601 time", key=name
+        ) from None
+
+
+def resolve(session: Session, opened: OpenPartition, start: Bound, end: Bound) -> tuple[int, int]:
+    """The offsets [start, stop) that two bounds come to in one partition; equal when there is nothing to read.
+
+    Raises OffsetOutOfRange for a start outside what the tier holds, ConfigError for a start after the end, and the
+    errors of reading where a time has to be looked up.
+    """
+    first = _resolve_one(session, opened, start)
+    stop = _resolve_one(session, opened, end)
+    if isinstance(start, int):
+        if isinstance(end, int) and end < start:
+            raise ConfigError(f"start={start} lies after end={end}", key="start")
+        if not opened.start_offset <= first <= opened.stop_offset:
+            raise OffsetOutOfRange(
+                f"start={start} lies outside offsets {opened.start_offset} to {opened.stop_offset} of the tier",
+                topic=opened.partition.topic,
+                partition=opened.partition.partition,
+                offset=first,
+                hint="Begin with 'earliest' to read what there is",
+            )
+    return first, max(first, stop)
+
+
+def _resolve_one(session: Session, opened: OpenPartition, bound: Bound) -> int:
+    if bound is Edge.EARLIEST:
+        return opened.start_offset
+    if bound is Edge.LATEST:
+        return max(opened.stable_stop, opened.start_offset)
+    if isinstance(bound, Timestamp):
+        found = _first_offset_at(session, opened, bound.timestamp_ms)
+        return max(opened.stable_stop, opened.start_offset) if found is None else found
+    assert isinstance(bound, int)  # noqa: S101 - for the type checker: the other kinds of bound are dealt with
+    return bound
+
+
+def _first_offset_at(session: Session, opened: OpenPartition, timestamp_ms: int) -> int | None:
+    """The first offset in the tier whose record is not before `timestamp_ms`, None if there is none."""
+    steps = plan_offsets(opened.partition, opened, opened.start_offset, opened.stop_offset)
+    refuse_broker_ranges(opened.partition, steps)
+    for step in steps:
+        if isinstance(step, SegmentSlice):
+            found = _first_in_slice(session, step, timestamp_ms)
+            if found is not None:
+                return found
+    return None
+
+
+def _first_in_slice(session: Session, piece: SegmentSlice, timestamp_ms: int) -> int | None:
+    segment = piece.segment
+    if 0 <= segment.max_timestamp_ms < timestamp_ms:
+        return None
+    index = _time_index(session, segment)
+    if index is not None:
+        if _ends_before(index, timestamp_ms) and segment.max_timestamp_ms < 0:
+            return None
+        first = max(piece.first_offset, index.start_offset(timestamp_ms))
+        if first > piece.last_offset:
+            return None
+        narrowed = narrow_edges(session, [SegmentSlice(segment, first, piece.last_offset)])[0]
+        assert isinstance(narrowed, SegmentSlice)  # noqa: S101 - a slice stays a slice
+        piece = SegmentSlice(segment, piece.first_offset, piece.last_offset, narrowed.start_position)
+    try:
+        for batch in _batches(session, piece):
+            found = _first_in_batch(session, batch, piece, timestamp_ms)
+            if found is not None:
+                return found
+    except RemoteFetchError as error:
+        partition = segment.topic_id_partition
+        raise error.at(topic=partition.topic, partition=partition.partition, object_name=object_of(segment)) from None
+    return None
+
+
+def _time_index(session: Session, segment: RemoteLogSegmentMetadata) -> TimeIndex | None:
+    """The time index, None where it is missing, damaged or empty: then the segment is searched from its first byte."""
+    data = session.reader.read_index(segment, IndexType.TIMESTAMP)
+    try:
+        index = None if data is None else TimeIndex.parse(data, segment.start_offset)
+    except CorruptSegment:
+        session.observe(SegmentScanned(segment.topic_id_partition, IndexType.TIMESTAMP, "corrupt"))
+        return None
+    if index is None:
+        session.observe(SegmentScanned(segment.topic_id_partition, IndexType.TIMESTAMP, "missing"))
+    return index or None
+
+
+def _ends_before(index: TimeIndex, timestamp_ms: int) -> bool:
+    """Whether nothing in the segment is as late: the last entry of a closed segment is its largest timestamp."""
+    last = None
+    for last in index.entries():
+        pass
+    return last is not None and last.timestamp_ms < timestamp_ms
+
+
+def _batches(session: Session, piece: SegmentSlice) -> Iterator[FramedBatch]:
+    """The batches of a slice in order, up to its last offset; drawn ahead one range at a time."""
+    framer = BatchFramer(
+        piece.start_position, max_batch_bytes=session.config.number("fetch.remote.max.batch.bytes")
+    )
+    reader = session.reader
+    while True:
+        start = framer.position + framer.pending_bytes
+        stop = start + reader.range_bytes
+        if piece.segment.size_known:
+            stop = min(stop, piece.segment.segment_size_in_bytes)
+        data = reader.read(RangeRequest(piece.segment, start, stop)) if stop > start else memoryview(b"")
+        if not data:
+            framer.finish()
+            return
+        framer.feed(data)
+        while (batch := framer.next_batch()) is not None:
+            if batch.header.magic == 2 and batch.header.base_offset > piece.last_offset:
+                return
+            check_crc(batch)
+            yield batch
+
+
+def _first_in_batch(session: Session, batch: FramedBatch, piece: SegmentSlice, timestamp_ms: int) -> int | None:
+    header = batch.header
+    if header.last_offset < piece.first_offset or (header.magic == 2 and header.max_timestamp_ms < timestamp_ms):
+        return None
+    if header.magic == 2:
+        records = session.codecs.decompress(header.codec, batch.data[HEADER_BYTES:])
+    else:
+        header, records = to_v2(batch, session.codecs)
+    partition = piece.segment.topic_id_partition
+    builder = ColumnBuilder(
+        partition.topic, partition.partition, ("offset", "timestamp"), max_rows=max(header.record_count, 1)
+    )
+    decoded = builder.append(header, records, piece.first_offset, piece.last_offset + 1)
+    last = builder.flush()
+    for rows in [*decoded, *([] if last is None else [last])]:
+        for offset, micros in zip(rows.column(0).to_pylist(), rows.column(1).cast("int64").to_pylist(), strict=True):
+            if micros >= timestamp_ms * 1000:
+                return int(offset)
+    return None

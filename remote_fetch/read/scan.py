@@ -1,0 +1,281 @@
+"""Runs a plan: slices of any number of partitions, in order, out of one read-ahead; and what to do when one fails.
+
+Rules of the file: the stages meet here and nowhere else; everything decoded is delivered before an error is raised;
+bytes that break a rule are fetched once more, then another copy of the same offsets is tried, then the stretch is a
+broker's - who is not there in a bucket-only read, so that the error is raised with its whereabouts. A missing object is
+never the end of the data.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from remote_fetch.decode.columns import ColumnBuilder
+from remote_fetch.errors import (
+    CorruptSegment,
+    EpochMismatch,
+    RemoteFetchError,
+    SegmentNotFound,
+    Unlocatable,
+    UnsupportedFormat,
+)
+from remote_fetch.fetch.readahead import RangeRequest
+from remote_fetch.model import IndexType, TopicIdPartition
+from remote_fetch.observe import Fallback, RangeReread, RecordsRead, SegmentScanned
+from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, plan_offsets
+from remote_fetch.plan.visibility import AbortedIntervals
+from remote_fetch.read.partition import OpenPartition, narrow_edges, object_of
+from remote_fetch.read.session import Session
+from remote_fetch.read.slices import MisleadingIndex, PartitionRows, SliceReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["PartitionPlan", "Scan", "refuse_broker_ranges"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """What to read of one partition. `aborted` None: read_uncommitted."""
+
+    opened: OpenPartition
+    steps: tuple[PlanStep, ...]
+    aborted: AbortedIntervals | None
+
+
+class _EndsTooSoon(SegmentNotFound):
+    """A segment was thought to reach to the next one, and does not: an object is missing between them."""
+
+
+@dataclass(slots=True)
+class _Partition:
+    """What the steps of one partition share."""
+
+    opened: OpenPartition
+    rows: PartitionRows
+
+
+@dataclass(slots=True)
+class _Work:
+    """One slice still to be read, from `position` on. `rereads` are the positions already fetched a second time."""
+
+    piece: SegmentSlice
+    partition: _Partition
+    position: int
+    rereads: set[int] = field(default_factory=set)
+    ended: bool = False
+
+
+class Scan:
+    """Reads the slices of several plans one after the other. Iterate over `batches()` once."""
+
+    def __init__(self, session: Session, plans: Sequence[PartitionPlan], columns: Sequence[str]) -> None:
+        self._session = session
+        self._max_batch_bytes = session.config.number("fetch.remote.max.batch.bytes")
+        self._todo: deque[_Work] = deque()
+        for plan in plans:
+            refuse_broker_ranges(plan.opened.partition, plan.steps)
+            slices = [step for step in plan.steps if isinstance(step, SegmentSlice)]
+            if slices:
+                partition = plan.opened.partition
+                builder = ColumnBuilder(partition.topic, partition.partition, columns)
+                rows = PartitionRows(builder, plan.opened.lineage, plan.aborted, slices[0].first_offset)
+                shared = _Partition(plan.opened, rows)
+                self._todo.extend(_Work(piece, shared, piece.start_position) for piece in slices)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows, in order of partition and offset. Raises the errors of reading, after what was read before."""
+        while self._todo:
+            try:
+                yield from self._read_until_trouble()
+                continue
+            except (RemoteFetchError, MisleadingIndex) as error:
+                trouble = error
+            partition = self._todo[0].partition
+            try:
+                self._recover(self._todo[0], trouble)
+            except RemoteFetchError:
+                yield from self._flush(partition)
+                raise
+
+    def _read_until_trouble(self) -> Iterator[pa.RecordBatch]:
+        works = list(self._todo)
+        stream = self._session.reader.read_ahead(_requests(works, self._session.reader.range_bytes))
+        current = self._reader_of(works[0])
+        try:
+            for request, wait in stream:
+                while works[request.tag] is not self._todo[0]:
+                    yield from self._finish(current)
+                    current = self._reader_of(self._todo[0])
+                work = self._todo[0]
+                if not (current.done or work.ended):
+                    data = wait()
+                    self._check_length(request, data, work)
+                    yield from self._observed(current.feed(data), work)
+                    work.ended = work.ended or current.done
+            while self._todo:
+                yield from self._finish(current)
+                if self._todo:
+                    current = self._reader_of(self._todo[0])
+        except (RemoteFetchError, MisleadingIndex):
+            self._todo[0].position = current.resume_position
+            raise
+        finally:
+            stream.close()
+
+    def _reader_of(self, work: _Work) -> SliceReader:
+        rows, codecs = work.partition.rows, self._session.codecs
+        return SliceReader(work.piece, rows, codecs, position=work.position, max_batch_bytes=self._max_batch_bytes)
+
+    def _check_length(self, request: RangeRequest, data: memoryview, work: _Work) -> None:
+        if len(data) == request.size_bytes:
+            return
+        segment = request.segment
+        if work.piece.end_position >= 0 or segment.size_known:
+            end = request.start_position + len(data)
+            raise CorruptSegment(
+                f"the object ends at byte {end}, before byte {request.end_position} that it should have", position=end
+            )
+        work.ended = True  # the size was unknown, and this was the end
+
+    def _finish(self, reader: SliceReader) -> Iterator[pa.RecordBatch]:
+        """Close the slice at the head: check that it gave what it promised, and go on to the next."""
+        work = self._todo[0]
+        yield from self._observed(reader.finish(), work)
+        rows, piece = work.partition.rows, work.piece
+        if not piece.is_part:
+            if (
+                rows.next_offset <= piece.last_offset
+                and piece.end_position < 0
+                and self._session.locator.end_is_inferred(piece.segment)
+            ):
+                raise _EndsTooSoon(f"the segment that should hold offset {rows.next_offset} ends before it")
+            rows.next_offset = max(rows.next_offset, piece.last_offset + 1)
+        self._todo.popleft()
+        if not self._todo or self._todo[0].partition is not work.partition:
+            yield from self._flush(work.partition)
+
+    def _observed(self, batches: Iterable[pa.RecordBatch], work: _Work) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            self._session.observe(
+                RecordsRead(work.partition.opened.partition, batch.num_rows, work.partition.rows.next_offset)
+            )
+            yield batch
+
+    def _flush(self, partition: _Partition) -> Iterator[pa.RecordBatch]:
+        batch = partition.rows.builder.flush()
+        if batch is not None:
+            self._session.observe(RecordsRead(partition.opened.partition, batch.num_rows, partition.rows.next_offset))
+            yield batch
+
+    def _recover(self, work: _Work, error: RemoteFetchError | MisleadingIndex) -> None:
+        """Change the head of the queue so that reading can go on, or raise."""
+        partition, piece = work.partition.opened.partition, work.piece
+        if isinstance(error, MisleadingIndex):
+            self._scan_instead(work)
+            return
+        error.at(topic=partition.topic, partition=partition.partition, object_name=object_of(piece.segment))
+        may_pass = isinstance(error, (CorruptSegment, UnsupportedFormat, EpochMismatch))
+        if may_pass and piece.start_entry_offset >= 0 and work.position == piece.start_position and not piece.is_part:
+            self._scan_instead(work)  # the very first batch is none: the index may be what is wrong
+        elif may_pass and work.position not in work.rereads:
+            work.rereads.add(work.position)
+            work.ended = False
+            self._session.observe(RangeReread(partition, work.position, error.kind))
+        elif may_pass or isinstance(error, SegmentNotFound):
+            self._read_elsewhere(work, error)
+        else:
+            raise error
+
+    def _scan_instead(self, work: _Work) -> None:
+        """Read the segment from its first byte, without its offset index."""
+        piece, rows = work.piece, work.partition.rows
+        partition = work.partition.opened.partition
+        if piece.is_part:
+            raise CorruptSegment(
+                "the offset index that split the segment does not fit it",
+                topic=partition.topic,
+                partition=partition.partition,
+                object_name=object_of(piece.segment),
+            )
+        self._session.observe(SegmentScanned(partition, IndexType.OFFSET, "misleading"))
+        whole = SegmentSlice(piece.segment, max(piece.first_offset, rows.next_offset), piece.last_offset)
+        self._todo[0] = _Work(whole, work.partition, 0, work.rereads)
+
+    def _read_elsewhere(self, work: _Work, error: RemoteFetchError) -> None:
+        """Plan the rest of the slice again, without this copy of it; where there is no other, raise."""
+        shared, piece, rows = work.partition, work.piece, work.partition.rows
+        partition, locator = shared.opened.partition, self._session.locator
+        first = max(piece.first_offset, rows.next_offset)
+        opened = shared.opened
+        if isinstance(error, _EndsTooSoon):
+            opened = opened.with_timeline(locator.recheck(partition, first))
+        elif isinstance(error, SegmentNotFound):
+            opened = opened.with_timeline(locator.refresh(partition))
+        opened = opened.without(piece.segment)
+        steps = narrow_edges(self._session, plan_offsets(partition, opened, first, piece.last_offset + 1))
+        pieces = list(takewhile(lambda step: isinstance(step, SegmentSlice), steps))
+        if not pieces:
+            raise _not_to_be_had(partition, steps[0], error) from error
+        self._session.observe(Fallback(partition, first, piece.last_offset, error.kind))
+        shared.opened = opened
+        self._todo.popleft()
+        if len(pieces) < len(steps):  # a hole follows: what lies before it is read, then this segment fails again
+            rest = SegmentSlice(piece.segment, steps[len(pieces)].first_offset, piece.last_offset)
+            self._todo.appendleft(_Work(rest, shared, 0))
+        self._todo.extendleft(
+            _Work(step, shared, step.start_position) for step in reversed(pieces) if isinstance(step, SegmentSlice)
+        )
+
+
+def refuse_broker_ranges(partition: TopicIdPartition, steps: Sequence[PlanStep]) -> None:
+    """Raise Unlocatable for the first stretch that needs a broker: a bucket-only read has none."""
+    for step in steps:
+        if isinstance(step, BrokerRange):
+            raise Unlocatable(
+                f"offsets {step.first_offset} to {step.last_offset} cannot be read from the bucket alone "
+                f"({step.reason})",
+                first=step.first_offset,
+                last=step.last_offset,
+                topic=partition.topic,
+                partition=partition.partition,
+                hint=_HINTS.get(step.reason, "Choose other bounds, or read these offsets from a broker"),
+            )
+
+
+_HINTS = {
+    Reason.UNSTABLE: "A transaction may still be open there: end before it, or read with isolation=read_uncommitted",
+    Reason.NOT_TIERED: "The tier ends before them: give an earlier end, or read them from a broker",
+}
+
+
+def _not_to_be_had(partition: TopicIdPartition, step: PlanStep, error: RemoteFetchError) -> RemoteFetchError:
+    """What to raise when no other copy exists: the error itself, or which offsets a missing object takes along."""
+    if not isinstance(error, SegmentNotFound):
+        return error
+    return Unlocatable(
+        f"no object holds offsets {step.first_offset} to {step.last_offset}: {error.message}",
+        first=step.first_offset,
+        last=step.last_offset,
+        topic=partition.topic,
+        partition=partition.partition,
+        object_name=error.object_name,
+        hint="They were deleted or never uploaded here; a broker may still have them",
+    )
+
+
+def _requests(works: Sequence[_Work], range_bytes: int) -> Iterator[RangeRequest]:
+    """The ranges of all slices, in order; drawn lazily, and no further for a slice that has ended."""
+    for tag, work in enumerate(works):
+        segment, stop = work.piece.segment, work.piece.end_position
+        if stop < 0:
+            stop = segment.segment_size_in_bytes if segment.size_known else 2**63 - 1
+        start = work.position
+        while start < stop and not work.ended:
+            end = min(start + range_bytes, stop)
+            yield RangeRequest(segment, start, end, tag)
+            start = end

@@ -1,0 +1,175 @@
+"""From the bytes of one slice to rows: frame, check, see, decompress, decode - in this order, batch by batch.
+
+Rules of the file: no I/O; a batch is handed on only when the next header has confirmed its place in the log, so that a
+damaged base offset is noticed before its records leave; whatever is wrong raises, with the position from which reading
+again makes sense in `resume_position`; nothing is skipped that the isolation level shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from remote_fetch.decode.columns import ColumnBuilder
+from remote_fetch.errors import CorruptSegment, EpochMismatch
+from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, BatchHeader, FramedBatch, check_crc
+from remote_fetch.formats.codecs import Codecs
+from remote_fetch.formats.control import ControlType, control_type
+from remote_fetch.formats.legacy import to_v2
+from remote_fetch.locate.lineage import Lineage, epoch_at
+from remote_fetch.plan.ranges import SegmentSlice
+from remote_fetch.plan.visibility import AbortedIntervals
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["MisleadingIndex", "PartitionRows", "SliceReader"]
+
+
+class MisleadingIndex(Exception):
+    """The bytes do not fit the offset index that chose them: the segment has to be scanned instead."""
+
+
+@dataclass(slots=True)
+class PartitionRows:
+    """What the slices of one partition share while they are read in order.
+
+    `next_offset` is the first offset not yet dealt with. `aborted` None: read_uncommitted. `shown` remembers for each
+    producer the first transactional record shown since its last marker.
+    """
+
+    builder: ColumnBuilder
+    lineage: Lineage
+    aborted: AbortedIntervals | None
+    next_offset: int
+    shown: dict[int, int] = field(default_factory=dict)
+
+
+class SliceReader:
+    """Reads one slice. `feed` its bytes in order, then `finish`; `done` tells that later bytes are not needed."""
+
+    def __init__(
+        self, piece: SegmentSlice, rows: PartitionRows, codecs: Codecs, *, position: int, max_batch_bytes: int
+    ) -> None:
+        self.piece = piece
+        self.done = False
+        self.resume_position = position
+        self._rows = rows
+        self._codecs = codecs
+        self._framer = BatchFramer(position, max_batch_bytes=max_batch_bytes)
+        self._held: FramedBatch | None = None
+        self._last_offset = -1
+        self._starts_at_entry = position == piece.start_position and piece.start_entry_offset >= 0
+
+    @property
+    def reached_offset(self) -> int:
+        """The last offset of the last batch seen, -1 before the first."""
+        return self._last_offset
+
+    def feed(self, data: memoryview) -> Iterator[pa.RecordBatch]:
+        """Take the next bytes; gives the record batches that became full."""
+        self._framer.feed(data)
+        while not self.done and (batch := self._framer.next_batch()) is not None:
+            self._check_place(batch)
+            yield from self._deliver_held()
+            self.done = self._is_past_the_end(batch.header)
+            if not self.done:
+                self._held = batch
+            self._last_offset = batch.header.last_offset
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """There are no more bytes in the slice. Raises CorruptSegment or MisleadingIndex if they end too soon."""
+        if not self.done:
+            if self.piece.end_position < 0:
+                self._framer.finish()
+            elif self._framer.pending_bytes or self._last_offset < self.piece.end_entry_offset:
+                raise MisleadingIndex
+            yield from self._deliver_held()
+        self.done = True
+
+    def _is_past_the_end(self, header: BatchHeader) -> bool:
+        # A compressed legacy message is known by its last offset; where it begins shows only inside.
+        first_possible = header.base_offset if header.magic == 2 else self._last_offset + 1
+        return first_possible > self.piece.last_offset
+
+    def _check_place(self, batch: FramedBatch) -> None:
+        header, segment = batch.header, self.piece.segment
+        if self._starts_at_entry:
+            self._starts_at_entry = False
+            if header.magic == 2 and header.base_offset > self.piece.start_entry_offset:
+                raise MisleadingIndex
+        if header.base_offset <= self._last_offset:
+            raise CorruptSegment(
+                f"batch at base offset {header.base_offset} follows one that ends with offset {self._last_offset}",
+                position=batch.position,
+                offset=header.base_offset,
+            )
+        if header.last_offset > segment.end_offset or (
+            header.magic == 2 and header.base_offset < segment.start_offset
+        ):
+            raise CorruptSegment(
+                f"batch with offsets {header.base_offset} to {header.last_offset} in a segment of offsets "
+                f"{segment.start_offset} to {segment.end_offset}",
+                position=batch.position,
+                offset=header.base_offset,
+            )
+        check_crc(batch)
+
+    def _deliver_held(self) -> Iterator[pa.RecordBatch]:
+        batch, self._held = self._held, None
+        if batch is None:
+            return
+        self.resume_position = batch.position
+        if batch.header.last_offset >= max(self.piece.first_offset, self._rows.next_offset):
+            yield from self._deliver(batch)
+        self._rows.next_offset = max(self._rows.next_offset, min(batch.header.last_offset, self.piece.last_offset) + 1)
+        self.resume_position = batch.position + batch.header.size_bytes
+
+    def _deliver(self, batch: FramedBatch) -> Iterator[pa.RecordBatch]:
+        header = batch.header
+        self._check_epoch(header, batch.position)
+        if header.is_control:
+            self._see_marker(batch)
+            return
+        if self._rows.aborted is not None and not self._rows.aborted.shows(header):
+            return
+        if header.is_transactional:
+            self._rows.shown.setdefault(header.producer_id, header.base_offset)
+        if header.magic == 2:
+            records = self._codecs.decompress(header.codec, batch.data[HEADER_BYTES:])
+        else:
+            header, records = to_v2(batch, self._codecs)
+        start = max(self.piece.first_offset, self._rows.next_offset)
+        yield from self._rows.builder.append(header, records, start, self.piece.last_offset + 1)
+
+    def _check_epoch(self, header: BatchHeader, position: int) -> None:
+        promised = epoch_at(self.piece.segment.segment_leader_epochs, header.base_offset)
+        fits = header.leader_epoch == -1 or promised in (None, header.leader_epoch)
+        if not fits or not self._rows.lineage.agrees(header.base_offset, header.leader_epoch):
+            known = self._rows.lineage.epoch_for(header.base_offset)
+            raise EpochMismatch(
+                f"batch of leader epoch {header.leader_epoch} where the log has epoch "
+                f"{promised if known is None else known}",
+                position=position,
+                offset=header.base_offset,
+            )
+
+    def _see_marker(self, batch: FramedBatch) -> None:
+        """An abort marker must end an interval if anything of its transaction was shown."""
+        header, rows = batch.header, self._rows
+        if rows.aborted is None:
+            return
+        kind = control_type(batch, self._codecs)
+        first_shown = rows.shown.get(header.producer_id)
+        if kind is ControlType.ABORT and first_shown is not None:
+            if not rows.aborted.ends_at(header.producer_id, header.base_offset):
+                raise CorruptSegment(
+                    f"the transaction of producer {header.producer_id} from offset {first_shown} was aborted at offset "
+                    f"{header.base_offset}, but no transaction index says so",
+                    position=batch.position,
+                    offset=first_shown,
+                    hint="A transaction index of the tier is lost; the broker has to answer for these offsets",
+                )
+        if kind in (ControlType.ABORT, ControlType.COMMIT):
+            rows.shown.pop(header.producer_id, None)
