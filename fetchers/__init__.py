@@ -1,1 +1,1 @@
-"""The built-in RemoteStorageFetchers, found by name through entry points; nothing here is imported by `remote_fetch`."""
+"""The built-in RemoteStorageFetchers, found by name through entry points and never imported by `remote_fetch`."""

@@ -55,7 +55,9 @@ class FsspecStore:
             return b""
         path = f"{self._root}/{name}"
         try:
-            return cast(Buffer, self._mapped(name, self._filesystem.cat_file, path, start or None, None if end < 0 else end))
+            return cast(
+                Buffer, self._mapped(name, self._filesystem.cat_file, path, start or None, None if end < 0 else end)
+            )
         except StorageUnavailable as error:
             if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EINVAL:
                 return b""  # what some filesystems say to a range that starts past the end

@@ -67,68 +67,103 @@ KEYS: Mapping[str, Key] = MappingProxyType(
         key.name: key
         for key in (
             Key(
-                "fetch.remote.enabled", _Type.BOOLEAN, False,
+                "fetch.remote.enabled",
+                _Type.BOOLEAN,
+                False,
                 "Whether a RemoteConsumer reads tiered data from the store (KIP-1254). Bounded reads always do.",
             ),
             Key(
-                "remote.storage.url", _Type.STRING, None,
+                "remote.storage.url",
+                _Type.STRING,
+                None,
                 "Where the broker's tier is, as the plug-in wrote it: a directory, `file:///tier`, `memory://tier`, or "
                 "another URL whose scheme names an installed fetcher.",
             ),
             Key(
-                "remote.storage.layout", _Type.STRING, None,
+                "remote.storage.layout",
+                _Type.STRING,
+                None,
                 "How objects are named and stored under the URL; by default the fetcher's own, `kafka_local` for the "
                 "built-in ones.",
             ),
             Key(
-                "remote.storage.fetcher.class", _Type.STRING, None,
+                "remote.storage.fetcher.class",
+                _Type.STRING,
+                None,
                 "A fetcher by its short name or as `package.module:Class` (KIP-1254). Unset: the scheme of "
                 "`remote.storage.url` chooses.",
             ),
             Key(
-                "remote.storage.fetcher.class.path", _Type.STRING, None,
+                "remote.storage.fetcher.class.path",
+                _Type.STRING,
+                None,
                 "A directory, zip or wheel that is added to the import path to find the fetcher's class (KIP-1254).",
             ),
             Key(
-                "remote.locator", _Type.STRING, None,
+                "remote.locator",
+                _Type.STRING,
+                None,
                 "Where segment locations come from: `listing` lists the bucket and needs no Kafka at all; `snapshot` "
                 "loads timelines that were saved before.",
                 choices=("listing", "snapshot"),
             ),
             Key(
-                "remote.locator.snapshot.file", _Type.STRING, None,
+                "remote.locator.snapshot.file",
+                _Type.STRING,
+                None,
                 "The file of `remote.locator=snapshot`, as `remote_fetch.locate.snapshot.dump_timelines` made it.",
             ),
             Key(
-                "fetch.remote.connect.timeout.ms", _Type.INTEGER, 1000,
-                "Longest wait for a connection to the store, in milliseconds (KIP-1254).", minimum=1,
+                "fetch.remote.connect.timeout.ms",
+                _Type.INTEGER,
+                1000,
+                "Longest wait for a connection to the store, in milliseconds (KIP-1254).",
+                minimum=1,
             ),
             Key(
-                "fetch.remote.read.timeout.ms", _Type.INTEGER, 5000,
-                "Longest wait for one range of bytes, in milliseconds, retries included (KIP-1254).", minimum=1,
+                "fetch.remote.read.timeout.ms",
+                _Type.INTEGER,
+                5000,
+                "Longest wait for one range of bytes, in milliseconds, retries included (KIP-1254).",
+                minimum=1,
             ),
             Key(
-                "fetch.remote.retry.backoff.ms", _Type.INTEGER, 100,
+                "fetch.remote.retry.backoff.ms",
+                _Type.INTEGER,
+                100,
                 "First pause before a failed GET is tried again, in milliseconds; it doubles, with jitter, inside the "
-                "read timeout.", minimum=1,
+                "read timeout.",
+                minimum=1,
             ),
             Key(
-                "fetch.remote.range.bytes", _Type.INTEGER, 8 << 20,
-                "Largest range of bytes asked for in one GET.", minimum=1024,
+                "fetch.remote.range.bytes",
+                _Type.INTEGER,
+                8 << 20,
+                "Largest range of bytes asked for in one GET.",
+                minimum=1024,
             ),
             Key(
-                "fetch.remote.max.bytes", _Type.INTEGER, 64 << 20,
-                "Most bytes held or under way at once, over all partitions of one reader.", minimum=1024,
+                "fetch.remote.max.bytes",
+                _Type.INTEGER,
+                64 << 20,
+                "Most bytes held or under way at once, over all partitions of one reader.",
+                minimum=1024,
             ),
             Key(
-                "fetch.remote.max.batch.bytes", _Type.INTEGER, 128 << 20,
-                "Largest record batch that is believed, as stored.", minimum=1024,
+                "fetch.remote.max.batch.bytes",
+                _Type.INTEGER,
+                128 << 20,
+                "Largest record batch that is believed, as stored.",
+                minimum=1024,
             ),
             Key(
-                "fetch.remote.max.decompressed.bytes", _Type.INTEGER, 256 << 20,
-                "Most bytes one compressed record batch may inflate to.", minimum=1024,
+                "fetch.remote.max.decompressed.bytes",
+                _Type.INTEGER,
+                256 << 20,
+                "Most bytes one compressed record batch may inflate to.",
+                minimum=1024,
             ),
-        )  # fmt: skip
+        )
     }
 )
 """Every key of ours with a fixed name."""

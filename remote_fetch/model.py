@@ -116,10 +116,11 @@ class RemoteLogSegmentMetadata:
     """What is known of one remote segment (KIP-405's RemoteLogSegmentMetadata).
 
     `start_offset` is the segment's base offset, `end_offset` the next segment's base offset - 1 (inclusive; it may lie
-    past the last record; -1 where a listing cannot tell). `max_timestamp_ms` is -1 when unknown. `segment_leader_epochs` ascends by epoch and is empty
-    when unknown (a bare listing). `segment_size_in_bytes` counts the `.log` bytes as Kafka wrote them; `UNKNOWN_SIZE`
-    means unknown (a listing may know larger sizes than Kafka's own field can hold). `txn_index_empty` True: there is no transaction index (Kafka 4.0 and later say so); False: there may
-    or may not be one.
+    past the last record; -1 where a listing cannot tell). `segment_size_in_bytes` counts the `.log` bytes as Kafka
+    wrote them; `UNKNOWN_SIZE` means unknown (a listing may know larger sizes than Kafka's own field can hold).
+    `max_timestamp_ms` is -1 when unknown. `segment_leader_epochs` ascends by epoch and is empty when unknown (a bare
+    listing). `txn_index_empty` True: there is no transaction index (Kafka 4.0 and later say so); False: there may or
+    may not be one.
     """
 
     segment_id: RemoteLogSegmentId

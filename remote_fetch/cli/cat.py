@@ -31,11 +31,15 @@ def add_parser(commands: Any) -> None:
     add_common_options(parser)
     output = parser.add_argument_group("output")
     output.add_argument("-c", dest="count", type=int, metavar="COUNT", help="stop after this many records")
-    output.add_argument("-e", dest="exit", action="store_true", help="exit at the end (a bucket alone has no other way)")
+    output.add_argument(
+        "-e", dest="exit", action="store_true", help="exit at the end (a bucket alone has no other way)"
+    )
     output.add_argument("-f", dest="format", metavar="FORMAT", help=r"kcat's format string, such as '%%o %%k %%s\n'")
     output.add_argument("-J", dest="json", action="store_true", help="print one JSON object a record, as kcat does")
     output.add_argument("-K", dest="key_delimiter", metavar="DELIM", help="print the key and this before each payload")
-    output.add_argument("-D", dest="delimiter", metavar="DELIM", default=r"\n", help=r"print this after each record (\n)")
+    output.add_argument(
+        "-D", dest="delimiter", metavar="DELIM", default=r"\n", help=r"print this after each record (\n)"
+    )
     output.add_argument("-Z", dest="null", action="store_true", help="print NULL for null keys, payloads and headers")
     output.add_argument(
         "--binary", choices=("text", "base64"), default="text",

@@ -31,7 +31,9 @@ _WIDTH = 52
 
 def add_parser(commands: Any) -> None:
     """Add the command to the parser's commands."""
-    parser = commands.add_parser("demo", help="a tour of a small bucket that ships with the package", description=__doc__)
+    parser = commands.add_parser(
+        "demo", help="a tour of a small bucket that ships with the package", description=__doc__
+    )
     parser.set_defaults(run=_run)
 
 

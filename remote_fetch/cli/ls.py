@@ -61,7 +61,10 @@ def _row(segment: RemoteLogSegmentMetadata) -> tuple[str, ...]:
 def _print_table(rows: list[tuple[str, ...]]) -> None:
     widths = [max(len(row[at]) for row in rows) for at in range(len(_HEADINGS))]
     for row in rows:
-        cells = [cell.rjust(width) if 1 <= at <= 4 else cell.ljust(width) for at, (cell, width) in enumerate(zip(row, widths, strict=True))]
+        cells = [
+            cell.rjust(width) if 1 <= at <= 4 else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
         print("  ".join(cells).rstrip())
 
 

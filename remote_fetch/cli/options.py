@@ -29,7 +29,9 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
 def add_range_options(parser: argparse.ArgumentParser, *, topic_required: bool) -> None:
     """Which records."""
     wanted = parser.add_argument_group("records")
-    wanted.add_argument("-t", dest="topic", metavar="TOPIC", required=topic_required, help="the topic; NAME:ID for one id")
+    wanted.add_argument(
+        "-t", dest="topic", metavar="TOPIC", required=topic_required, help="the topic; NAME:ID for one id"
+    )
     wanted.add_argument(
         "-p", dest="partitions", metavar="PARTITION", action="append", help="only this partition; may be repeated"
     )
@@ -38,12 +40,17 @@ def add_range_options(parser: argparse.ArgumentParser, *, topic_required: bool) 
         help="where to start: beginning, end, an offset, -N (N before the end), s@TIME; e@TIME is where to stop. "
         "TIME is milliseconds since 1970 or ISO 8601",
     )  # fmt: skip
-    wanted.add_argument("--end", metavar="BOUND", help="where to stop (exclusive): latest, an offset or an ISO 8601 time")
+    wanted.add_argument(
+        "--end", metavar="BOUND", help="where to stop (exclusive): latest, an offset or an ISO 8601 time"
+    )
     wanted.add_argument(
         "--isolation", default="read_committed", metavar="LEVEL", help="read_committed (default) or read_uncommitted"
     )
     wanted.add_argument(
-        "--log-start", type=int, metavar="OFFSET", help="the log start offset, where it is known: nothing before it is read"
+        "--log-start",
+        type=int,
+        metavar="OFFSET",
+        help="the log start offset, where it is known: nothing before it is read",
     )
 
 

@@ -41,8 +41,10 @@ class Row:
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
     """The records of a record batch that has the default columns."""
+    import pyarrow as pa  # noqa: PLC0415 - heavy, and `--help` does without
+
     columns = [batch.column(name) for name in ("topic", "partition", "offset")]
-    micros = batch.column("timestamp").cast("int64").to_pylist()
+    micros = batch.column("timestamp").cast(pa.int64()).to_pylist()
     lists = [column.to_pylist() for column in columns]
     others = [batch.column(name).to_pylist() for name in ("timestampType", "headers", "key", "value")]
     for topic, partition, offset, at, kind, headers, key, value in zip(*lists, micros, *others, strict=True):

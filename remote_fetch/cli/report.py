@@ -25,11 +25,13 @@ def human_bytes(size_bytes: float) -> str:
 def report_lines(report: Report, elapsed_s: float) -> list[str]:
     """The end-of-job report: records, remote bytes, GETs, speed, and everything that did not go straight."""
     speed = report.remote_bytes / elapsed_s / 1e6 if elapsed_s > 0 else 0.0
+    segments = (
+        f"remote bytes: {human_bytes(report.remote_bytes)} in {report.remote_gets} GETs, "
+        f"mean {human_bytes(report.mean_bytes_per_get)} per GET"
+    )
     lines = [
         f"{report.records} records in {elapsed_s:.2f} s ({speed:.1f} MB/s of remote bytes)",
-        f"remote bytes: {human_bytes(report.remote_bytes)} in {report.remote_gets} GETs, "
-        f"mean {human_bytes(report.mean_bytes_per_get)} per GET; "
-        f"indexes: {human_bytes(report.index_bytes)} in {report.index_gets} GETs",
+        f"{segments}; indexes: {human_bytes(report.index_bytes)} in {report.index_gets} GETs",
         f"fallbacks: {_by_reason(report.fallbacks)}",
     ]
     for name, counts in (("retries", report.retries), ("read twice", report.rereads), ("scans", report.scans)):
@@ -83,4 +85,6 @@ def _rich_bar() -> Any:
     except ImportError:
         return None
     console = Console(stderr=True)
-    return Progress(BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(), console=console, transient=True)
+    return Progress(
+        BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(), console=console, transient=True
+    )

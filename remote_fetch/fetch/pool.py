@@ -96,9 +96,7 @@ class DaemonPool:
                 return call
             self._queue.put(call)
             if self._idle < self._queue.qsize() and len(self._threads) < self._threads_max:
-                thread = threading.Thread(
-                    target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True
-                )
+                thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
                 self._threads.append(thread)
                 thread.start()
         return call

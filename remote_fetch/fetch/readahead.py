@@ -47,7 +47,7 @@ class RangeRequest:
 
 
 class RangeReader:
-    """The fetch stage: one fetcher behind a pool, a budget and deadlines. Thread-safe but for `read_ahead`'s iterators."""
+    """The fetch stage: one fetcher behind a pool, a budget and deadlines. Thread-safe, but for a generator in use."""
 
     def __init__(
         self,

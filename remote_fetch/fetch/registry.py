@@ -35,7 +35,9 @@ def load_fetcher(config: Config) -> RemoteStorageFetcher:
         sys.path.append(path)
     factory = _load_class(name) if ":" in name else _load_entry_point(name)
     fetcher = factory()
-    missing = [method for method in ("configure", "fetch_log_segment", "fetch_index", "close") if not hasattr(fetcher, method)]
+    missing = [
+        method for method in ("configure", "fetch_log_segment", "fetch_index", "close") if not hasattr(fetcher, method)
+    ]
     if missing:
         raise ConfigError(
             f"{_CLASS_KEY}={name!r} is no RemoteStorageFetcher: it lacks {', '.join(missing)}", key=_CLASS_KEY
@@ -51,7 +53,7 @@ def _name_from_url(config: Config) -> str:
         raise ConfigError(
             "no remote storage is configured",
             key=_URL_KEY,
-            hint=f"Set {_URL_KEY} (on the command line --url), for example to the directory or URL of the broker's tier",
+            hint=f"Set {_URL_KEY} (--url on the command line) to the directory or URL of the broker's tier",
         )
     scheme = urlsplit(url).scheme if "://" in url else ""
     return _SCHEMES.get(scheme, scheme)

@@ -101,7 +101,12 @@ class Coverage(Protocol):
 
 
 def plan_offsets(
-    partition: TopicIdPartition, coverage: Coverage, start_offset: int, stop_offset: int, *, stable_stop: int | None = None
+    partition: TopicIdPartition,
+    coverage: Coverage,
+    start_offset: int,
+    stop_offset: int,
+    *,
+    stable_stop: int | None = None,
 ) -> tuple[PlanStep, ...]:
     """The steps that give offsets [start_offset, stop_offset), in order and without overlap.
 

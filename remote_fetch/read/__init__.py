@@ -1,0 +1,1 @@
+"""The one place where the stages meet: bounds, plans, and reading them in order."""

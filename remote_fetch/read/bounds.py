@@ -13,6 +13,9 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import TypeAlias
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from remote_fetch.decode.columns import ColumnBuilder
 from remote_fetch.errors import ConfigError, CorruptSegment, OffsetOutOfRange, RemoteFetchError
 from remote_fetch.fetch.readahead import RangeRequest
@@ -22,7 +25,7 @@ from remote_fetch.formats.legacy import to_v2
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import SegmentScanned
 from remote_fetch.plan.ranges import SegmentSlice, plan_offsets
-from remote_fetch.read.partition import OpenPartition, narrow_edges, object_of
+from remote_fetch.read.partition import OpenPartition, narrow_slice, object_of
 from remote_fetch.read.scan import refuse_broker_ranges
 from remote_fetch.read.session import Session
 
@@ -106,15 +109,12 @@ def resolve(session: Session, opened: OpenPartition, start: Bound, end: Bound) -
 
 
 def _resolve_one(session: Session, opened: OpenPartition, bound: Bound) -> int:
-    if bound is Edge.EARLIEST:
-        return opened.start_offset
-    if bound is Edge.LATEST:
-        return max(opened.stable_stop, opened.start_offset)
-    if isinstance(bound, Timestamp):
-        found = _first_offset_at(session, opened, bound.timestamp_ms)
-        return max(opened.stable_stop, opened.start_offset) if found is None else found
-    assert isinstance(bound, int)  # noqa: S101 - for the type checker: the other kinds of bound are dealt with
-    return bound
+    if isinstance(bound, Edge):
+        return opened.start_offset if bound is Edge.EARLIEST else max(opened.stable_stop, opened.start_offset)
+    if isinstance(bound, int):
+        return bound
+    found = _first_offset_at(session, opened, bound.timestamp_ms)
+    return max(opened.stable_stop, opened.start_offset) if found is None else found
 
 
 def _first_offset_at(session: Session, opened: OpenPartition, timestamp_ms: int) -> int | None:
@@ -135,13 +135,12 @@ def _first_in_slice(session: Session, piece: SegmentSlice, timestamp_ms: int) ->
         return None
     index = _time_index(session, segment)
     if index is not None:
-        if _ends_before(index, timestamp_ms) and segment.max_timestamp_ms < 0:
+        if segment.max_timestamp_ms < 0 and index.max_timestamp_ms < timestamp_ms:
             return None
         first = max(piece.first_offset, index.start_offset(timestamp_ms))
         if first > piece.last_offset:
             return None
-        narrowed = narrow_edges(session, [SegmentSlice(segment, first, piece.last_offset)])[0]
-        assert isinstance(narrowed, SegmentSlice)  # noqa: S101 - a slice stays a slice
+        narrowed = narrow_slice(session, SegmentSlice(segment, first, piece.last_offset))
         piece = SegmentSlice(segment, piece.first_offset, piece.last_offset, narrowed.start_position)
     try:
         for batch in _batches(session, piece):
@@ -167,19 +166,9 @@ def _time_index(session: Session, segment: RemoteLogSegmentMetadata) -> TimeInde
     return index or None
 
 
-def _ends_before(index: TimeIndex, timestamp_ms: int) -> bool:
-    """Whether nothing in the segment is as late: the last entry of a closed segment is its largest timestamp."""
-    last = None
-    for last in index.entries():
-        pass
-    return last is not None and last.timestamp_ms < timestamp_ms
-
-
 def _batches(session: Session, piece: SegmentSlice) -> Iterator[FramedBatch]:
     """The batches of a slice in order, up to its last offset; drawn ahead one range at a time."""
-    framer = BatchFramer(
-        piece.start_position, max_batch_bytes=session.config.number("fetch.remote.max.batch.bytes")
-    )
+    framer = BatchFramer(piece.start_position, max_batch_bytes=session.config.number("fetch.remote.max.batch.bytes"))
     reader = session.reader
     while True:
         start = framer.position + framer.pending_bytes
@@ -213,7 +202,8 @@ def _first_in_batch(session: Session, batch: FramedBatch, piece: SegmentSlice, t
     decoded = builder.append(header, records, piece.first_offset, piece.last_offset + 1)
     last = builder.flush()
     for rows in [*decoded, *([] if last is None else [last])]:
-        for offset, micros in zip(rows.column(0).to_pylist(), rows.column(1).cast("int64").to_pylist(), strict=True):
-            if micros >= timestamp_ms * 1000:
-                return int(offset)
+        late = pc.greater_equal(rows.column(1).cast(pa.int64()), pa.scalar(timestamp_ms * 1000))
+        at = pc.index(late, True).as_py()
+        if at >= 0:
+            return int(rows.column(0)[at].as_py())
     return None

@@ -28,7 +28,7 @@ from remote_fetch.plan.ranges import PlanStep, SegmentSlice, narrow
 from remote_fetch.plan.visibility import AbortedIntervals, closes_before, remote_stable_offset
 from remote_fetch.read.session import Session
 
-__all__ = ["OpenPartition", "load_aborted", "narrow_edges", "object_of", "open_partition"]
+__all__ = ["OpenPartition", "load_aborted", "narrow_edges", "narrow_slice", "object_of", "open_partition"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +185,12 @@ def narrow_edges(session: Session, steps: Iterable[PlanStep]) -> tuple[PlanStep,
     segment is then read from its first byte, and that is counted.
     """
     return tuple(
-        _narrowed(session, step) if isinstance(step, SegmentSlice) and not step.is_whole else step for step in steps
+        narrow_slice(session, step) if isinstance(step, SegmentSlice) and not step.is_whole else step for step in steps
     )
 
 
-def _narrowed(session: Session, piece: SegmentSlice) -> SegmentSlice:
+def narrow_slice(session: Session, piece: SegmentSlice) -> SegmentSlice:
+    """One slice with the byte positions of its segment's offset index: see `narrow_edges`."""
     segment = piece.segment
     partition = segment.topic_id_partition
     data = session.reader.read_index(segment, IndexType.OFFSET)

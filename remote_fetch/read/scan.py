@@ -243,11 +243,11 @@ def refuse_broker_ranges(partition: TopicIdPartition, steps: Sequence[PlanStep])
                 last=step.last_offset,
                 topic=partition.topic,
                 partition=partition.partition,
-                hint=_HINTS.get(step.reason, "Choose other bounds, or read these offsets from a broker"),
+                hint=_HINTS.get(str(step.reason), "Choose other bounds, or read these offsets from a broker"),
             )
 
 
-_HINTS = {
+_HINTS: dict[str, str] = {
     Reason.UNSTABLE: "A transaction may still be open there: end before it, or read with isolation=read_uncommitted",
     Reason.NOT_TIERED: "The tier ends before them: give an earlier end, or read them from a broker",
 }

@@ -105,9 +105,7 @@ class SliceReader:
                 position=batch.position,
                 offset=header.base_offset,
             )
-        if header.last_offset > segment.end_offset or (
-            header.magic == 2 and header.base_offset < segment.start_offset
-        ):
+        if header.last_offset > segment.end_offset or (header.magic == 2 and header.base_offset < segment.start_offset):
             raise CorruptSegment(
                 f"batch with offsets {header.base_offset} to {header.last_offset} in a segment of offsets "
                 f"{segment.start_offset} to {segment.end_offset}",
@@ -162,14 +160,14 @@ class SliceReader:
             return
         kind = control_type(batch, self._codecs)
         first_shown = rows.shown.get(header.producer_id)
-        if kind is ControlType.ABORT and first_shown is not None:
-            if not rows.aborted.ends_at(header.producer_id, header.base_offset):
-                raise CorruptSegment(
-                    f"the transaction of producer {header.producer_id} from offset {first_shown} was aborted at offset "
-                    f"{header.base_offset}, but no transaction index says so",
-                    position=batch.position,
-                    offset=first_shown,
-                    hint="A transaction index of the tier is lost; the broker has to answer for these offsets",
-                )
+        is_aborted = kind is ControlType.ABORT and first_shown is not None
+        if is_aborted and not rows.aborted.ends_at(header.producer_id, header.base_offset):
+            raise CorruptSegment(
+                f"the transaction of producer {header.producer_id} from offset {first_shown} was aborted at offset "
+                f"{header.base_offset}, but no transaction index says so",
+                position=batch.position,
+                offset=first_shown,
+                hint="A transaction index of the tier is lost; the broker has to answer for these offsets",
+            )
         if kind in (ControlType.ABORT, ControlType.COMMIT):
             rows.shown.pop(header.producer_id, None)

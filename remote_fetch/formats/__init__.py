@@ -1,0 +1,1 @@
+"""Kafka's bytes: pure parsers, each the one place that knows its layout."""
