@@ -19,15 +19,15 @@ import pyarrow.compute as pc
 from remote_fetch.decode.columns import ColumnBuilder
 from remote_fetch.errors import ConfigError, CorruptSegment, OffsetOutOfRange, RemoteFetchError
 from remote_fetch.fetch.readahead import RangeRequest
-from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, FramedBatch, check_crc
+from remote_fetch.formats.batches import BatchFramer, FramedBatch, check_crc
 from remote_fetch.formats.indexes import TimeIndex
-from remote_fetch.formats.legacy import to_v2
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import SegmentScanned
 from remote_fetch.plan.ranges import SegmentSlice, plan_offsets
 from remote_fetch.read.partition import OpenPartition, narrow_slice, object_of
 from remote_fetch.read.scan import refuse_broker_ranges
 from remote_fetch.read.session import Session
+from remote_fetch.read.slices import decompressed
 
 __all__ = ["Bound", "Edge", "Timestamp", "UserBound", "parse_bound", "resolve"]
 
@@ -191,10 +191,9 @@ def _first_in_batch(session: Session, batch: FramedBatch, piece: SegmentSlice, t
     header = batch.header
     if header.last_offset < piece.first_offset or (header.magic == 2 and header.max_timestamp_ms < timestamp_ms):
         return None
-    if header.magic == 2:
-        records = session.codecs.decompress(header.codec, batch.data[HEADER_BYTES:])
-    else:
-        header, records = to_v2(batch, session.codecs)
+    if header.record_count == 0:
+        return None
+    header, records = decompressed(batch, session.codecs)
     partition = piece.segment.topic_id_partition
     builder = ColumnBuilder(
         partition.topic, partition.partition, ("offset", "timestamp"), max_rows=max(header.record_count, 1)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from remote_fetch.decode.columns import ColumnBuilder
-from remote_fetch.errors import CorruptSegment, EpochMismatch
+from remote_fetch.errors import CorruptSegment, EpochMismatch, RemoteFetchError
 from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, BatchHeader, FramedBatch, check_crc
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.formats.control import ControlType, control_type
@@ -24,7 +24,14 @@ from remote_fetch.plan.visibility import AbortedIntervals
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MisleadingIndex", "PartitionRows", "SliceReader"]
+__all__ = ["MisleadingIndex", "PartitionRows", "SliceReader", "decompressed"]
+
+
+def decompressed(batch: FramedBatch, codecs: Codecs) -> tuple[BatchHeader, memoryview]:
+    """The batch as the decoder takes it: its header and its records, out of their compression, in the form of v2."""
+    if batch.header.magic < 2:
+        return to_v2(batch, codecs)
+    return batch.header, codecs.decompress(batch.header.codec, batch.data[HEADER_BYTES:])
 
 
 class MisleadingIndex(Exception):
@@ -132,14 +139,17 @@ class SliceReader:
             return
         if self._rows.aborted is not None and not self._rows.aborted.shows(header):
             return
+        if header.record_count == 0:
+            return  # a cleaner keeps the header of an emptied batch, and nothing that could be decompressed
         if header.is_transactional:
             self._rows.shown.setdefault(header.producer_id, header.base_offset)
-        if header.magic == 2:
-            records = self._codecs.decompress(header.codec, batch.data[HEADER_BYTES:])
-        else:
-            header, records = to_v2(batch, self._codecs)
-        start = max(self.piece.first_offset, self._rows.next_offset)
-        yield from self._rows.builder.append(header, records, start, self.piece.last_offset + 1)
+        try:
+            header, records = decompressed(batch, self._codecs)
+            start = max(self.piece.first_offset, self._rows.next_offset)
+            rows = self._rows.builder.append(header, records, start, self.piece.last_offset + 1)
+        except RemoteFetchError as error:
+            raise error.at(position=batch.position, offset=header.base_offset) from error.__cause__
+        yield from rows
 
     def _check_epoch(self, header: BatchHeader, position: int) -> None:
         promised = epoch_at(self.piece.segment.segment_leader_epochs, header.base_offset)

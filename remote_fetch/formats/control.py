@@ -1,0 +1,82 @@
+"""Control batches: what a marker in the log says, without showing it to anybody.
+
+Rules of the file: pure; only the first record's key is looked at, for a control batch holds one record and the key
+alone carries the type (KIP-98). Types that are not known are UNKNOWN, as in Kafka, and not an error.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct
+
+from remote_fetch.errors import CorruptSegment, FallsBackError
+from remote_fetch.formats.batches import HEADER_BYTES, FramedBatch
+from remote_fetch.formats.codecs import Codecs
+
+__all__ = ["ControlType", "control_type"]
+
+_KEY = Struct(">hh")
+_MAX_VARINT_BYTES = 5
+_MAX_VARLONG_BYTES = 10
+
+
+class ControlType(IntEnum):
+    """Kafka's ControlRecordType: ABORT and COMMIT end a transaction, the others are KRaft's own."""
+
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+    UNKNOWN = -1
+
+    @classmethod
+    def _missing_(cls, value: object) -> ControlType:
+        return cls.UNKNOWN
+
+
+def control_type(batch: FramedBatch, codecs: Codecs) -> ControlType | None:
+    """The type of the first record of a v2 control batch; None for a batch that a cleaner has emptied.
+
+    Raises CorruptSegment for a record that is cut or has no key of at least four bytes (version and type), and what
+    `codecs` raises, both with the batch's position and base offset.
+    """
+    header = batch.header
+    if header.record_count == 0:
+        return None
+    try:
+        key = _first_key(codecs.decompress(header.codec, batch.data[HEADER_BYTES:]))
+        if len(key) < _KEY.size:
+            raise CorruptSegment(f"control record with a key of {len(key)} bytes, not {_KEY.size} at least")
+        version, value = _KEY.unpack_from(key)
+        if version < 0:
+            raise CorruptSegment(f"control record key with version {version}")
+    except FallsBackError as error:
+        raise error.at(position=batch.position, offset=header.base_offset) from error.__cause__
+    return ControlType(value)
+
+
+def _first_key(records: memoryview) -> memoryview:
+    """The key of the first record: length, attributes, timestamp delta, offset delta, key length, key (KIP-98)."""
+    length, at = _varint(records, 0)
+    if not 0 < length <= len(records) - at:
+        raise CorruptSegment(f"control record of {length} bytes where {len(records) - at} are left")
+    record = records[at : at + length]
+    _, at = _varint(record, 1, max_bytes=_MAX_VARLONG_BYTES)
+    _, at = _varint(record, at)
+    length, at = _varint(record, at)
+    if not 0 <= length <= len(record) - at:
+        raise CorruptSegment(f"control record with a key of {length} bytes where {len(record) - at} are left")
+    return record[at : at + length]
+
+
+def _varint(data: memoryview, at: int, *, max_bytes: int = _MAX_VARINT_BYTES) -> tuple[int, int]:
+    """The zigzag number at `data[at]`, and where the next field starts."""
+    value = 0
+    for shift, byte in enumerate(data[at : at + max_bytes]):
+        value |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:
+            return value >> 1 ^ -(value & 1), at + shift + 1
+    raise CorruptSegment("control record ends inside a number, or has a number that is too long")

@@ -1,0 +1,207 @@
+"""Message sets v0 and v1, rewritten as the record area of a v2 batch, so that one decoder serves all three.
+
+Rules of the file: pure; one entry of the log in, one header and one record area out; a compressed entry is unpacked
+one level deep, as no broker accepts more. An entry is: offset int64, size int32, CRC-32 of what follows, magic int8,
+attributes int8, timestamp int64 (v1 only), key and value with int32 lengths, -1 for null (KIP-31 and KIP-32).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from remote_fetch.errors import CorruptSegment, FallsBackError
+from remote_fetch.formats.batches import LOG_OVERHEAD_BYTES, BatchHeader, FramedBatch
+from remote_fetch.formats.codecs import Codecs
+
+__all__ = ["to_v2"]
+
+_ENTRY = Struct(">qi")
+_MESSAGE = Struct(">Ibb")
+_INT32 = Struct(">i")
+_INT64 = Struct(">q")
+_CRC_FROM = 4
+
+_CODEC_MASK = 0x07
+_TIMESTAMP_TYPE_BIT = 0x08
+_ZSTD = 4
+
+_NULL = b"\x01"
+"""The varint -1: the length of a null key or value."""
+_NO_HEADERS = b"\x00"
+_MAX_INT32 = 2**31 - 1
+_MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
+
+
+class _Message(NamedTuple):
+    """One message without its offset and size; `key` and `value` are views, None for null."""
+
+    attributes: int
+    timestamp_ms: int
+    key: memoryview | None
+    value: memoryview | None
+
+
+def to_v2(batch: FramedBatch, codecs: Codecs) -> tuple[BatchHeader, memoryview]:
+    """The header and the uncompressed v2 record area that say what a legacy entry says.
+
+    The header keeps the entry's magic, position in the log and size. Filled in for real are: the offsets of the first
+    and the last record, their number, the timestamps in ms (-1 for magic 0), and attributes that hold nothing but the
+    timestamp type. The entry's own checksum is for `check_crc`; those of messages inside it are checked here.
+
+    Raises CorruptSegment for what breaks the format, nests deeper than one level or uses zstd, which came after it,
+    and what `codecs` raises; all with the position of the entry and the offset of it.
+    """
+    header = batch.header
+    try:
+        outer = _message(batch.data[LOG_OVERHEAD_BYTES:], header.magic)
+        if header.codec == 0:
+            return _converted(header, outer, iter([(header.base_offset, outer)]), header.base_offset)
+        if header.codec == _ZSTD:
+            raise CorruptSegment(f"zstd in a message with magic {header.magic}")
+        if outer.value is None:
+            raise CorruptSegment("a compressed message with a null value")
+        messages = codecs.decompress(header.codec, outer.value, lz4_v0=header.magic == 0)
+        first, last = _offsets_inside(messages)
+        shift = _offset_shift(header, last)
+        return _converted(header, outer, _inner(messages, header.magic, shift), first + shift)
+    except FallsBackError as error:
+        raise error.at(position=batch.position, offset=header.base_offset) from error.__cause__
+
+
+def _offset_shift(header: BatchHeader, last: int) -> int:
+    """What to add to the offsets inside a compressed entry, the last of which is `last`."""
+    if header.magic == 0:
+        if last != header.base_offset:
+            raise CorruptSegment(f"a compressed message whose last inner offset is {last}")
+        return 0
+    # Offsets inside are relative, and the entry's own offset is the last one's. Some versions of librdkafka left it 0.
+    return header.base_offset - last if header.base_offset else 0
+
+
+def _converted(
+    header: BatchHeader, outer: _Message, messages: Iterator[tuple[int, _Message]], base_offset: int
+) -> tuple[BatchHeader, memoryview]:
+    log_append_time = header.magic == 1 and bool(header.attributes & _TIMESTAMP_TYPE_BIT)
+    records = bytearray()
+    record_count = 0
+    last_offset = base_offset - 1
+    base_timestamp_ms = max_timestamp_ms = outer.timestamp_ms
+    for offset, message in messages:
+        timestamp_ms = outer.timestamp_ms if log_append_time else message.timestamp_ms
+        if not record_count:
+            base_timestamp_ms = max_timestamp_ms = timestamp_ms
+        timestamp_delta_ms = timestamp_ms - base_timestamp_ms
+        if not last_offset < offset <= base_offset + _MAX_INT32:
+            raise CorruptSegment(f"offset {offset} inside a compressed message, after {last_offset}")
+        if not _MIN_INT64 <= timestamp_delta_ms <= _MAX_INT64:
+            raise CorruptSegment(f"timestamp {timestamp_ms} ms inside a compressed message, after {base_timestamp_ms}")
+        _put_record(records, timestamp_delta_ms, offset - base_offset, message)
+        max_timestamp_ms = max(max_timestamp_ms, timestamp_ms)
+        last_offset = offset
+        record_count += 1
+    converted = header._replace(
+        attributes=_TIMESTAMP_TYPE_BIT if log_append_time else 0,
+        base_offset=base_offset,
+        last_offset=last_offset,
+        base_timestamp_ms=base_timestamp_ms,
+        max_timestamp_ms=max_timestamp_ms,
+        record_count=record_count,
+    )
+    return converted, memoryview(records).toreadonly()
+
+
+def _offsets_inside(messages: memoryview) -> tuple[int, int]:
+    """The first and the last offset that stand in a message set. Raises unless it consists of whole entries."""
+    first: int | None = None
+    offset = at = 0
+    while at < len(messages):
+        offset, at = _entry(messages, at)
+        if first is None:
+            first = offset
+    if first is None:
+        raise CorruptSegment("a compressed message with no messages inside")
+    return first, offset
+
+
+def _inner(messages: memoryview, magic: int, shift: int) -> Iterator[tuple[int, _Message]]:
+    at = 0
+    while at < len(messages):
+        start = at + _ENTRY.size
+        offset, at = _entry(messages, at)
+        data = messages[start:at]
+        message = _message(data, magic)
+        crc, *_ = _MESSAGE.unpack_from(data)
+        actual = zlib.crc32(data[_CRC_FROM:])
+        if actual != crc:
+            raise CorruptSegment(
+                f"checksum mismatch inside a compressed message: it says {crc:#010x}, its bytes give {actual:#010x}"
+            )
+        if message.attributes & _CODEC_MASK:
+            raise CorruptSegment("a compressed message inside a compressed message")
+        yield offset + shift, message
+
+
+def _entry(messages: memoryview, at: int) -> tuple[int, int]:
+    """The offset of the entry at `messages[at]`, and where it ends."""
+    left_bytes = len(messages) - at - _ENTRY.size
+    if left_bytes >= 0:
+        offset, size_bytes = _ENTRY.unpack_from(messages, at)
+        if _MESSAGE.size <= size_bytes <= left_bytes:
+            return offset, at + _ENTRY.size + size_bytes
+    raise CorruptSegment(f"a compressed message is cut, or breaks its sizes, at byte {at} of its {len(messages)}")
+
+
+def _message(data: memoryview, magic: int) -> _Message:
+    """One message from its CRC on, which has to fill `data`."""
+    _, own_magic, attributes = _MESSAGE.unpack_from(data)
+    if own_magic != magic:
+        raise CorruptSegment(f"a message with magic {own_magic} inside one with magic {magic}")
+    at = _MESSAGE.size
+    timestamp_ms = -1
+    if magic == 1:
+        if len(data) < at + _INT64.size:
+            raise CorruptSegment(f"a message of {len(data)} bytes is too short for magic 1")
+        (timestamp_ms,) = _INT64.unpack_from(data, at)
+        at += _INT64.size
+    key, at = _sized(data, at)
+    value, at = _sized(data, at)
+    if at != len(data):
+        raise CorruptSegment(f"{len(data) - at} bytes follow the value of a message")
+    return _Message(attributes, timestamp_ms, key, value)
+
+
+def _sized(data: memoryview, at: int) -> tuple[memoryview | None, int]:
+    """The key or value whose length stands at `data[at]`, and where the next field starts."""
+    start = at + _INT32.size
+    if start <= len(data):
+        (size_bytes,) = _INT32.unpack_from(data, at)
+        if size_bytes == -1:
+            return None, start
+        if 0 <= size_bytes <= len(data) - start:
+            return data[start : start + size_bytes], start + size_bytes
+    raise CorruptSegment(f"a key or value at byte {at} does not fit its message of {len(data)} bytes")
+
+
+def _put_record(records: bytearray, timestamp_delta_ms: int, offset_delta: int, message: _Message) -> None:
+    """Append one v2 record without headers (KIP-98): its length, then attributes, deltas, key and value."""
+    head = b"\x00" + _varint(timestamp_delta_ms) + _varint(offset_delta)
+    key_size = _NULL if message.key is None else _varint(len(message.key))
+    value_size = _NULL if message.value is None else _varint(len(message.value))
+    parts = (head, key_size, message.key or b"", value_size, message.value or b"", _NO_HEADERS)
+    records += _varint(sum(map(len, parts)))
+    for part in parts:
+        records += part
+
+
+def _varint(value: int) -> bytes:
+    """A signed number of at most 64 bits in zigzag form, seven bits a byte, low bits first."""
+    left = value << 1 ^ value >> 63
+    encoded = bytearray()
+    while left > 0x7F:
+        encoded.append(left & 0x7F | 0x80)
+        left >>= 7
+    encoded.append(left)
+    return bytes(encoded)

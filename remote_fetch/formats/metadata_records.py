@@ -1,0 +1,383 @@
+"""The records of the remote log metadata topic: what brokers tell each other about remote segments.
+
+Rules of the file: pure; lenient towards newer writers and strict about what is known. A record is read in any version
+as long as it begins as version 0 does, and of its tagged fields those known by number and size are taken. Layout:
+Kafka's `RemoteLogSegmentMetadataRecord.json` and its siblings (KIP-405, KIP-917, KIP-1058), behind a frame of three
+varints; the tagged fields of newer versions are those of the drafts of KIP-1266.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from struct import Struct
+from typing import Any, TypeAlias, TypeVar
+
+from remote_fetch.errors import CorruptSegment, UnsupportedFormat
+from remote_fetch.formats.tagged_fields import (
+    encode_compact_bytes,
+    encode_compact_string,
+    encode_tagged_fields,
+    encode_uvarint,
+    read_compact_bytes,
+    read_compact_string,
+    read_tagged_fields,
+    read_uvarint,
+    skip_tagged_fields,
+)
+from remote_fetch.model import (
+    Buffer,
+    LeaderEpoch,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+)
+
+__all__ = [
+    "MetadataRecord",
+    "PartitionDeleteRecord",
+    "RemotePartitionDeleteState",
+    "SegmentMetadataRecord",
+    "SegmentSnapshotRecord",
+    "SegmentUpdateRecord",
+    "encode_metadata_record",
+    "parse_metadata_record",
+    "topic_id_of",
+]
+
+_FRAME_VERSION = 1
+_SEGMENT_API_KEY = 0
+_UPDATE_API_KEY = 1
+_PARTITION_DELETE_API_KEY = 2
+_SNAPSHOT_API_KEY = 3
+
+_PARTITION = Struct(">16si")
+_SEGMENT = Struct(">qqiqq")
+_UPDATE = Struct(">iq")
+_PARTITION_DELETE = Struct(">iqb")
+_SNAPSHOT = Struct(">16sqqiqq")
+_EPOCH = Struct(">iq")
+_INT32 = Struct(">i")
+_INT64 = Struct(">q")
+
+_State = TypeVar("_State", bound=IntEnum)
+
+
+class RemotePartitionDeleteState(IntEnum):
+    """How far the deletion of a partition has come (KIP-405)."""
+
+    DELETE_PARTITION_MARKED = 0
+    DELETE_PARTITION_STARTED = 1
+    DELETE_PARTITION_FINISHED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentMetadataRecord:
+    """Api key 0: all there is to know of a segment when its copy starts; custom metadata comes with the update.
+
+    `broker_leader_epoch` is the epoch of the leader that wrote the record (KIP-1266 draft), None where it is not said.
+    """
+
+    metadata: RemoteLogSegmentMetadata
+    broker_leader_epoch: int | None = None
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentUpdateRecord:
+    """Api key 1: a segment's new state. Its custom metadata replaces what was known, None included.
+
+    `end_offset` (inclusive) and `broker_leader_epoch` are of KIP-1266's draft, None where they are not said.
+    """
+
+    segment_id: RemoteLogSegmentId
+    broker_id: int
+    event_timestamp_ms: int
+    custom_metadata: bytes | None
+    state: RemoteLogSegmentState
+    broker_leader_epoch: int | None = None
+    end_offset: int | None = None
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDeleteRecord:
+    """Api key 2: a whole partition is being deleted. No released broker writes it."""
+
+    topic_id_partition: TopicIdPartition
+    broker_id: int
+    event_timestamp_ms: int
+    state: RemotePartitionDeleteState
+    broker_leader_epoch: int | None = None
+    end_offset: int | None = None
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSnapshotRecord:
+    """Api key 3: a segment in a broker's local snapshot file, without its partition. Never written to the topic."""
+
+    id: Uuid
+    start_offset: int
+    end_offset: int
+    broker_id: int
+    max_timestamp_ms: int
+    event_timestamp_ms: int
+    segment_leader_epochs: tuple[LeaderEpoch, ...]
+    segment_size_in_bytes: int
+    custom_metadata: bytes | None
+    state: RemoteLogSegmentState
+    txn_index_empty: bool = False
+    version: int = 0
+
+
+MetadataRecord: TypeAlias = SegmentMetadataRecord | SegmentUpdateRecord | PartitionDeleteRecord | SegmentSnapshotRecord
+
+
+def topic_id_of(value: Buffer) -> bytes | None:
+    """The raw topic id of a record's value, without decoding the rest; None if it has none or is no record.
+
+    The cheap filter in front of `parse_metadata_record`, which is the one to say what is wrong with a record.
+    """
+    if len(value) > 3 and value[0] == _FRAME_VERSION and value[1] <= _PARTITION_DELETE_API_KEY and value[2] < 128:
+        length = value[3]
+        if length < 128:
+            topic_id = bytes(value[3 + length : 19 + length])
+            return topic_id if len(topic_id) == 16 and length else None
+    try:
+        _, api_key, _, at = _read_frame(value)
+        if api_key > _PARTITION_DELETE_API_KEY:
+            return None
+        _, at = read_compact_string(value, at)
+        found: bytes = _unpack(_PARTITION, value, at)[0]
+    except (CorruptSegment, UnsupportedFormat):
+        return None
+    return found
+
+
+def parse_metadata_record(value: Buffer) -> MetadataRecord:
+    """The record in `value`, of any version that begins as version 0 does.
+
+    Raises UnsupportedFormat for an unknown frame version or api key; CorruptSegment for a value that is cut short,
+    holds numbers that make no sense, or, in version 0, goes on after its end.
+    """
+    _, api_key, version, at = _read_frame(value)
+    if api_key == _SEGMENT_API_KEY:
+        return _parse_segment(value, at, version)
+    if api_key == _UPDATE_API_KEY:
+        return _parse_update(value, at, version)
+    if api_key == _PARTITION_DELETE_API_KEY:
+        return _parse_partition_delete(value, at, version)
+    if api_key == _SNAPSHOT_API_KEY:
+        return _parse_snapshot(value, at, version)
+    raise UnsupportedFormat(f"metadata record with api key {api_key}; 0 to 3 are known")
+
+
+def _read_frame(value: Buffer) -> tuple[int, int, int, int]:
+    frame_version, at = read_uvarint(value, 0)
+    if frame_version != _FRAME_VERSION:
+        raise UnsupportedFormat(f"metadata record in a frame of version {frame_version}; version 1 is known")
+    api_key, at = read_uvarint(value, at)
+    version, at = read_uvarint(value, at)
+    return frame_version, api_key, version, at
+
+
+def _parse_segment(value: Buffer, at: int, version: int) -> SegmentMetadataRecord:
+    segment_id, at = _read_segment_id(value, at)
+    start, end, broker_id, max_timestamp_ms, event_timestamp_ms = _unpack(_SEGMENT, value, at)
+    epochs, size, custom_metadata, state, at = _read_segment_tail(value, at + _SEGMENT.size)
+    _check_offsets(start, end)
+    fields = _read_last_fields(value, at, version)
+    epoch_of_text, epoch = _number(fields, 0, _INT32), _number(fields, 1, _INT32)
+    metadata = RemoteLogSegmentMetadata(
+        segment_id, start, end, size, max_timestamp_ms, event_timestamp_ms, broker_id, epochs, custom_metadata,
+        state, _flag(fields),
+    )  # fmt: skip
+    return SegmentMetadataRecord(metadata, epoch_of_text if epoch is None else epoch, version)
+
+
+def _parse_update(value: Buffer, at: int, version: int) -> SegmentUpdateRecord:
+    segment_id, at = _read_segment_id(value, at)
+    broker_id, event_timestamp_ms = _unpack(_UPDATE, value, at)
+    custom_metadata, at = read_compact_bytes(value, at + _UPDATE.size)
+    state = _state(RemoteLogSegmentState, value, at)
+    fields = _read_last_fields(value, at + 1, version)
+    epoch, end_offset = _number(fields, 0, _INT32), _number(fields, 1, _INT64)
+    return SegmentUpdateRecord(
+        segment_id, broker_id, event_timestamp_ms, custom_metadata, state, epoch, end_offset, version
+    )
+
+
+def _parse_partition_delete(value: Buffer, at: int, version: int) -> PartitionDeleteRecord:
+    partition, at = _read_partition(value, at)
+    broker_id, event_timestamp_ms, _ = _unpack(_PARTITION_DELETE, value, at)
+    at += _PARTITION_DELETE.size
+    state = _state(RemotePartitionDeleteState, value, at - 1)
+    fields = _read_last_fields(value, at, version)
+    epoch, end_offset = _number(fields, 0, _INT32), _number(fields, 1, _INT64)
+    return PartitionDeleteRecord(partition, broker_id, event_timestamp_ms, state, epoch, end_offset, version)
+
+
+def _parse_snapshot(value: Buffer, at: int, version: int) -> SegmentSnapshotRecord:
+    raw_id, start, end, broker_id, max_timestamp_ms, event_timestamp_ms = _unpack(_SNAPSHOT, value, at)
+    epochs, size, custom_metadata, state, at = _read_segment_tail(value, at + _SNAPSHOT.size)
+    _check_offsets(start, end)
+    fields = _read_last_fields(value, at, version)
+    return SegmentSnapshotRecord(
+        Uuid(raw_id), start, end, broker_id, max_timestamp_ms, event_timestamp_ms, epochs, size, custom_metadata,
+        state, _flag(fields), version,
+    )  # fmt: skip
+
+
+def _unpack(layout: Struct, value: Buffer, at: int) -> tuple[Any, ...]:
+    if len(value) - at < layout.size:
+        raise CorruptSegment(f"metadata record of {len(value)} bytes ends inside the fields at byte {at}")
+    return layout.unpack_from(value, at)
+
+
+def _read_partition(value: Buffer, at: int) -> tuple[TopicIdPartition, int]:
+    topic, at = read_compact_string(value, at)
+    topic_id, partition = _unpack(_PARTITION, value, at)
+    return TopicIdPartition(Uuid(topic_id), topic, partition), skip_tagged_fields(value, at + _PARTITION.size)
+
+
+def _read_segment_id(value: Buffer, at: int) -> tuple[RemoteLogSegmentId, int]:
+    partition, at = _read_partition(value, at)
+    raw_id = bytes(value[at : at + 16])
+    if len(raw_id) < 16:
+        raise CorruptSegment(f"metadata record of {len(value)} bytes ends inside the segment id at byte {at}")
+    return RemoteLogSegmentId(partition, Uuid(raw_id)), skip_tagged_fields(value, at + 16)
+
+
+def _read_segment_tail(
+    value: Buffer, at: int
+) -> tuple[tuple[LeaderEpoch, ...], int, bytes | None, RemoteLogSegmentState, int]:
+    """The fields that api keys 0 and 3 share: leader epochs, size, custom metadata and state."""
+    epochs, at = _read_epochs(value, at)
+    (size_bytes,) = _unpack(_INT32, value, at)
+    custom_metadata, at = read_compact_bytes(value, at + _INT32.size)
+    return epochs, size_bytes, custom_metadata, _state(RemoteLogSegmentState, value, at), at + 1
+
+
+def _read_epochs(value: Buffer, at: int) -> tuple[tuple[LeaderEpoch, ...], int]:
+    """The leader epochs, ascending. A null array is an empty one; the last entry of an epoch counts, as for Kafka."""
+    length, start = read_uvarint(value, at)
+    if length - 1 > (len(value) - start) // (_EPOCH.size + 1):
+        raise CorruptSegment(f"{length - 1} leader epochs announced at byte {at} of a record of {len(value)} bytes")
+    at = start
+    starts: dict[int, int] = {}
+    for _ in range(length - 1):
+        epoch, start_offset = _unpack(_EPOCH, value, at)
+        at = skip_tagged_fields(value, at + _EPOCH.size)
+        starts[epoch] = start_offset
+    return tuple(LeaderEpoch(epoch, starts[epoch]) for epoch in sorted(starts)), at
+
+
+def _state(states: type[_State], value: Buffer, at: int) -> _State:
+    try:
+        return states(value[at])
+    except IndexError:
+        raise CorruptSegment(f"metadata record of {len(value)} bytes ends before its state") from None
+    except ValueError:
+        raise CorruptSegment(f"metadata record with state {value[at]} at byte {at}") from None
+
+
+def _check_offsets(start_offset: int, end_offset: int) -> None:
+    if not 0 <= start_offset <= end_offset:
+        raise CorruptSegment(f"metadata record of a segment from offset {start_offset} to {end_offset}")
+
+
+def _read_last_fields(value: Buffer, at: int, version: int) -> dict[int, bytes]:
+    """The tagged fields that end the record; a newer version may have more behind them."""
+    fields, end = read_tagged_fields(value, at)
+    if version == 0 and end != len(value):
+        raise CorruptSegment(f"metadata record of {len(value)} bytes should end at byte {end}")
+    return fields
+
+
+def _flag(fields: dict[int, bytes]) -> bool:
+    """TxnIndexEmpty: tag 0 of one byte. (KIP-1266's text gives tag 0 to a number of four bytes.)"""
+    field = fields.get(0, b"")
+    return len(field) == 1 and field != b"\0"
+
+
+def _number(fields: dict[int, bytes], tag: int, layout: Struct) -> int | None:
+    """The number under `tag` if it has the size of `layout`; the drafts' default -1 is None."""
+    field = fields.get(tag, b"")
+    if len(field) != layout.size:
+        return None
+    number: int = layout.unpack(field)[0]
+    return None if number == -1 else number
+
+
+def encode_metadata_record(record: MetadataRecord) -> bytes:
+    """The value a broker would write for `record`.
+
+    Version 0 is what brokers write, byte for byte; above it tagged fields follow the pull request of KIP-1266.
+    """
+    match record:
+        case SegmentMetadataRecord(metadata, broker_leader_epoch, version):
+            flag = {0: b"\x01"} if metadata.txn_index_empty else {}
+            number = _encode_numbers(version, {1: (_INT32, broker_leader_epoch)})
+            fixed = _SEGMENT.pack(
+                metadata.start_offset, metadata.end_offset, metadata.broker_id, metadata.max_timestamp_ms,
+                metadata.event_timestamp_ms,
+            )  # fmt: skip
+            body = _encode_segment_id(metadata.segment_id) + fixed + _encode_segment_tail(metadata)
+            return _encode_frame(_SEGMENT_API_KEY, version) + body + encode_tagged_fields(flag | number)
+        case SegmentUpdateRecord():
+            fixed = _UPDATE.pack(record.broker_id, record.event_timestamp_ms)
+            tail = encode_compact_bytes(record.custom_metadata) + bytes([record.state])
+            body = _encode_segment_id(record.segment_id) + fixed + tail
+            return _encode_frame(_UPDATE_API_KEY, record.version) + body + _encode_draft_fields(record)
+        case PartitionDeleteRecord():
+            fixed = _PARTITION_DELETE.pack(record.broker_id, record.event_timestamp_ms, record.state)
+            body = _encode_partition(record.topic_id_partition) + fixed
+            return _encode_frame(_PARTITION_DELETE_API_KEY, record.version) + body + _encode_draft_fields(record)
+        case _:
+            flag = {0: b"\x01"} if record.txn_index_empty else {}
+            fixed = _SNAPSHOT.pack(
+                record.id.raw, record.start_offset, record.end_offset, record.broker_id, record.max_timestamp_ms,
+                record.event_timestamp_ms,
+            )  # fmt: skip
+            body = fixed + _encode_segment_tail(record)
+            return _encode_frame(_SNAPSHOT_API_KEY, record.version) + body + encode_tagged_fields(flag)
+
+
+def _encode_frame(api_key: int, version: int) -> bytes:
+    return encode_uvarint(_FRAME_VERSION) + encode_uvarint(api_key) + encode_uvarint(version)
+
+
+def _encode_partition(partition: TopicIdPartition) -> bytes:
+    return encode_compact_string(partition.topic) + _PARTITION.pack(partition.topic_id.raw, partition.partition) + b"\0"
+
+
+def _encode_segment_id(segment_id: RemoteLogSegmentId) -> bytes:
+    return _encode_partition(segment_id.topic_id_partition) + segment_id.id.raw + b"\0"
+
+
+def _encode_segment_tail(segment: RemoteLogSegmentMetadata | SegmentSnapshotRecord) -> bytes:
+    epochs = segment.segment_leader_epochs
+    return b"".join(
+        (
+            encode_uvarint(len(epochs) + 1),
+            *(_EPOCH.pack(entry.epoch, entry.start_offset) + b"\0" for entry in epochs),
+            _INT32.pack(segment.segment_size_in_bytes),
+            encode_compact_bytes(segment.custom_metadata),
+            bytes([segment.state]),
+        )
+    )
+
+
+def _encode_draft_fields(record: SegmentUpdateRecord | PartitionDeleteRecord) -> bytes:
+    numbers = {0: (_INT32, record.broker_leader_epoch), 1: (_INT64, record.end_offset)}
+    return encode_tagged_fields(_encode_numbers(record.version, numbers))
+
+
+def _encode_numbers(version: int, numbers: dict[int, tuple[Struct, int | None]]) -> dict[int, bytes]:
+    """The tagged fields that versions above 0 have for the numbers that are known."""
+    if version == 0:
+        return {}
+    return {tag: layout.pack(number) for tag, (layout, number) in numbers.items() if number is not None}
