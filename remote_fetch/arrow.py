@@ -6,8 +6,8 @@ is drawn, in bounded memory; a stream that is given up closes what it opened.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 from remote_fetch.decode.columns import DEFAULT_COLUMNS, schema_for
 from remote_fetch.observe import Observer, ignore
@@ -79,11 +79,25 @@ def read_arrow(
         raise
     import pyarrow as pa  # noqa: PLC0415 - heavy, and needed here only
 
-    return pa.RecordBatchReader.from_batches(schema, _closing(session, scan))
+    return pa.RecordBatchReader.from_batches(schema, _Batches(session, scan))
 
 
-def _closing(session: Session, scan: Scan) -> Iterator[pa.RecordBatch]:
-    try:
-        yield from scan.batches()
-    finally:
-        session.close()
+class _Batches:
+    """The scan's batches; the session ends with the last one, or when the stream is given up, begun or not."""
+
+    def __init__(self, session: Session, scan: Scan) -> None:
+        self._session = session
+        self._batches = scan.batches()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        try:
+            return next(self._batches)
+        except BaseException:  # the end is one too
+            self._session.close()
+            raise
+
+    def __del__(self) -> None:
+        self._session.close()

@@ -6,6 +6,7 @@ block; events hold no secrets. An observer is any callable that takes an event a
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -27,7 +28,10 @@ __all__ = [
     "Report",
     "SegmentScanned",
     "ignore",
+    "log_event",
 ]
+
+_LOG = logging.getLogger("remote_fetch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +91,10 @@ class RecordsRead:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the user should know once, in a sentence."""
+    """Something the user should know once, in a sentence; `is_warning` if it asks for something to be done."""
 
     text: str
+    is_warning: bool = False
 
 
 Event: TypeAlias = RangeFetched | RangeRetried | RangeReread | SegmentScanned | Fallback | RecordsRead | Notice
@@ -120,6 +125,24 @@ class Report:
     def mean_bytes_per_get(self) -> float:
         """Mean size of the GETs of segment bytes; 0 when there was none."""
         return self.remote_bytes / self.remote_gets if self.remote_gets else 0.0
+
+
+def log_event(event: Event) -> None:
+    """The observer that writes to the logger `remote_fetch`: what did not go straight, and every notice."""
+    match event:
+        case Notice():
+            _LOG.log(logging.WARNING if event.is_warning else logging.INFO, "%s", event.text)
+        case Fallback():
+            _LOG.warning(
+                "%s: offsets %d to %d are read elsewhere (%s)",
+                event.partition, event.first_offset, event.last_offset, event.reason,
+            )  # fmt: skip
+        case RangeReread():
+            _LOG.warning("%s: read again from position %d (%s)", event.partition, event.position, event.reason)
+        case SegmentScanned():
+            _LOG.warning("%s: read without its %s index (%s)", event.partition, event.index_type, event.reason)
+        case _:
+            pass
 
 
 class Counters:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from remote_fetch.config import Config
+from remote_fetch.decode.columns import is_compiled
 from remote_fetch.errors import ConfigError
 from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.readahead import RangeReader, RangeRequest
@@ -21,12 +22,16 @@ from remote_fetch.locate.locator import KnownTimelines, Locator
 from remote_fetch.locate.snapshot import load_timelines
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
-from remote_fetch.observe import Counters, Event, Observer, ignore
+from remote_fetch.observe import Counters, Event, Notice, Observer, ignore, log_event
 from remote_fetch.read.librdkafka import check_properties
 
 __all__ = ["Session"]
 
 _MAX_SNAPSHOT_BYTES = 1 << 30
+_INTERPRETED = (
+    "the record decoder runs interpreted, a hundred times slower than compiled: "
+    "no C compiler was at hand when remote-fetch was installed"
+)
 
 
 class Session:
@@ -45,6 +50,8 @@ class Session:
         )
         self.codecs = Codecs(max_bytes=config.number("fetch.remote.max.decompressed.bytes"))
         self.locator = _locator(config, fetcher, self.reader)
+        if not is_compiled():
+            self.observe(Notice(_INTERPRETED, is_warning=True))
 
     @classmethod
     def open(cls, config: Mapping[str, Any] | Config, observer: Observer = ignore) -> Session:
@@ -60,8 +67,9 @@ class Session:
         return cls(parsed, load_fetcher(parsed), observer)
 
     def observe(self, event: Event) -> None:
-        """Hand an event to the counters and to the user's observer."""
+        """Hand an event to the counters, the log and the user's observer."""
         self.counters(event)
+        log_event(event)
         self._observer(event)
 
     def close(self) -> None:
