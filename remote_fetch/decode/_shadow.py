@@ -1,0 +1,45 @@
+"""A stand-in for the `cython` module where Cython is not installed and `_columns.py` runs as plain Python.
+
+Rules of the file: only the names that `_columns.py` uses, each doing nothing. Most type names are missing, because
+annotations are not evaluated there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, TypeVar
+
+__all__ = ["cclass", "cfunc", "compiled", "declare", "exceptval", "inline", "int", "longlong", "nogil"]
+
+_T = TypeVar("_T")
+
+compiled = False
+int = longlong = object
+
+
+def _unchanged(decorated: _T) -> _T:
+    return decorated
+
+
+cclass = cfunc = inline = _unchanged
+
+
+class _NoGil(nullcontext[None]):
+    """Both a decorator and a context manager, as `cython.nogil` is."""
+
+    def __call__(self, decorated: _T) -> _T:
+        return decorated
+
+
+nogil = _NoGil()
+
+
+def exceptval(*_args: Any, **_options: Any) -> Callable[[_T], _T]:
+    """The decorator that says which return value stands for an exception: means nothing in plain Python."""
+    return _unchanged
+
+
+def declare(_type: Any, value: Any = None, **_options: Any) -> Any:
+    """The value itself: plain Python declares nothing."""
+    return value
