@@ -1,0 +1,92 @@
+"""Puts built segments where fetchers can read them: into memory, or into the tree of Kafka's LocalTieredStorage.
+
+Rules of the file: what is stored is exactly what was built; nothing misbehaves here (see `faults`). Layout of the
+tree: Kafka's LocalTieredStorage, one file for the log and for each index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from remote_fetch.errors import SegmentNotFound
+from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
+from remote_fetch.testing.segments import BuiltSegment
+
+__all__ = ["SegmentStore", "write_kafka_local"]
+
+_DIRECTORY = "kafka-tiered-storage"
+_SUFFIXES = {
+    IndexType.OFFSET: ".index",
+    IndexType.TIMESTAMP: ".timeindex",
+    IndexType.TRANSACTION: ".txnindex",
+    IndexType.LEADER_EPOCH: ".leader_epoch_checkpoint",
+    IndexType.PRODUCER_SNAPSHOT: ".snapshot",
+}
+
+
+def write_kafka_local(directory: Path | str, segments: Iterable[BuiltSegment]) -> Path:
+    """Write the segments as a broker with `rsm.config.dir=directory` leaves them, and return the root of the tree.
+
+    A transaction index that does not exist has no file.
+    """
+    root = Path(directory) / _DIRECTORY
+    for segment in segments:
+        place = segment.metadata.topic_id_partition
+        folder = root / f"{place.topic}-{place.partition}-{place.topic_id}"
+        folder.mkdir(parents=True, exist_ok=True)
+        stem = f"{segment.metadata.start_offset:020d}-{segment.metadata.segment_id.id}"
+        (folder / f"{stem}.log").write_bytes(segment.log)
+        for index_type, suffix in _SUFFIXES.items():
+            data = segment.index(index_type)
+            if data is not None:
+                (folder / f"{stem}{suffix}").write_bytes(data)
+    return root
+
+
+class SegmentStore:
+    """A RemoteStorageFetcher over segments in memory: the simplest one that keeps the contract.
+
+    `segments` may be added and removed between calls; a segment that is gone raises SegmentNotFound.
+    """
+
+    def __init__(self, segments: Iterable[BuiltSegment] = ()) -> None:
+        self._segments = {segment.metadata.segment_id: segment for segment in segments}
+
+    def add(self, segment: BuiltSegment) -> None:
+        """Store one more segment."""
+        self._segments[segment.metadata.segment_id] = segment
+
+    def remove(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """Delete a segment with its indexes, as retention does. Raises KeyError when it is not there."""
+        del self._segments[metadata.segment_id]
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """Nothing to configure."""
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+    ) -> memoryview:
+        """The bytes [start_position, end_position) of the segment; -1 is its end. Raises SegmentNotFound."""
+        log = memoryview(self._segment(metadata).log)
+        return log[start_position:] if end_position < 0 else log[start_position:end_position]
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
+        """One whole index, None where the segment has none of that type. Raises SegmentNotFound."""
+        return self._segment(metadata).index(index_type)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def _segment(self, metadata: RemoteLogSegmentMetadata) -> BuiltSegment:
+        segment = self._segments.get(metadata.segment_id)
+        if segment is None:
+            place = metadata.topic_id_partition
+            raise SegmentNotFound(
+                "no such segment in the store",
+                topic=place.topic,
+                partition=place.partition,
+                offset=metadata.start_offset,
+                object_name=str(metadata.segment_id.id),
+            )
+        return segment
