@@ -43,7 +43,10 @@ _ERRORS: tuple[tuple[type[BaseException], type[RemoteFetchError], str], ...] = (
 
 
 class FsspecStore:
-    """An object store over any fsspec filesystem: ranged reads by `cat_file`, listings by `find`."""
+    """An object store over any fsspec filesystem: ranged reads by `cat_file`, listings by `ls`.
+
+    `root` is a path as `ComposedFetcher.root_of` gives it, without a protocol.
+    """
 
     def __init__(self, filesystem: Any, root: str) -> None:
         self._filesystem = filesystem
@@ -54,36 +57,40 @@ class FsspecStore:
         if 0 <= end <= start:
             return b""
         path = f"{self._root}/{name}"
+        is_range = start > 0 or end >= 0
         try:
             return cast(
                 Buffer, self._mapped(name, self._filesystem.cat_file, path, start or None, None if end < 0 else end)
             )
         except StorageUnavailable as error:
-            if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EINVAL:
+            if is_range and isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EINVAL:
                 return b""  # what some filesystems say to a range that starts past the end
             raise
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """As `ObjectStore.list`."""
-        path = f"{self._root}/{prefix}" if prefix else self._root
-        try:
-            found = self._mapped(prefix, self._filesystem.find, path, detail=True)
-        except SegmentNotFound:
-            return
-        skip = len(self._filesystem._strip_protocol(self._root)) + 1
-        for name, info in found.items():
-            yield ObjectInfo(self._filesystem._strip_protocol(name)[skip:], int(info["size"] or 0))
+        for name, info in self._entries(prefix):
+            if info["type"] == "directory":
+                yield from self.list(name)
+            else:
+                yield ObjectInfo(name, int(info["size"] or 0))
 
     def folders(self, prefix: str = "") -> Iterator[str]:
         """The names of the folders right below `prefix`. May be empty."""
-        path = f"{self._root}/{prefix}" if prefix else self._root
+        for name, info in self._entries(prefix):
+            if info["type"] == "directory":
+                yield name.rpartition("/")[2]
+
+    def _entries(self, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """What is right below a folder. By `ls`, for fsspec's `find` passes over the folders that it may not read."""
         try:
-            found = self._mapped(prefix, self._filesystem.ls, path, detail=True)
+            found = self._mapped(prefix, self._filesystem.ls, f"{self._root}/{prefix}", detail=True)
         except SegmentNotFound:
             return
         for info in found:
-            if info["type"] == "directory":
-                yield str(info["name"]).rstrip("/").rsplit("/", 1)[-1]
+            path = self._filesystem._strip_protocol(info["name"])
+            if path.startswith(f"{self._root}/{prefix}/" if prefix else f"{self._root}/"):  # a folder may list itself
+                yield path.removeprefix(f"{self._root}/"), info
 
     def _mapped(self, name: str, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         try:
@@ -165,4 +172,7 @@ def _load_layout(name: str) -> Layout:
             f"no layout is called {name!r}; installed are {', '.join(sorted(found)) or 'none'}",
             key="remote.storage.layout",
         )
-    return cast(Layout, found[name].load()())
+    try:
+        return cast(Layout, found[name].load()())
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"cannot load the layout {name!r}: {error}", key="remote.storage.layout") from error

@@ -19,6 +19,10 @@ from remote_fetch.errors import ConfigError
 __all__ = ["KEYS", "PREFIX_KEYS", "Config", "Key"]
 
 
+_MAX_MS = 2**31 - 1
+"""The largest of Kafka's times in milliseconds, which are 32-bit numbers; what is far beyond no clock can wait for."""
+
+
 class _Type(Enum):
     STRING = "string"
     BOOLEAN = "boolean"
@@ -27,13 +31,14 @@ class _Type(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One configuration key. `minimum` and `choices` bound its value; `default` None means unset."""
+    """One configuration key. `minimum`, `maximum` and `choices` bound its value; `default` None means unset."""
 
     name: str
     type: _Type
     default: str | int | bool | None
     doc: str
     minimum: int | None = None
+    maximum: int = 2**63 - 1
     choices: tuple[str, ...] = ()
 
     def parse(self, value: object) -> str | int | bool:
@@ -59,6 +64,8 @@ class Key:
             raise ConfigError(f"{self.name}={text!r}: give a whole number", key=self.name) from None
         if self.minimum is not None and number < self.minimum:
             raise ConfigError(f"{self.name}={number}: the smallest value is {self.minimum}", key=self.name)
+        if number > self.maximum:
+            raise ConfigError(f"{self.name}={number}: the largest value is {self.maximum}", key=self.name)
         return number
 
 
@@ -119,6 +126,7 @@ KEYS: Mapping[str, Key] = MappingProxyType(
                 1000,
                 "Longest wait for a connection to the store, in milliseconds (KIP-1254).",
                 minimum=1,
+                maximum=_MAX_MS,
             ),
             Key(
                 "fetch.remote.read.timeout.ms",
@@ -126,6 +134,7 @@ KEYS: Mapping[str, Key] = MappingProxyType(
                 5000,
                 "Longest wait for one range of bytes, in milliseconds, retries included (KIP-1254).",
                 minimum=1,
+                maximum=_MAX_MS,
             ),
             Key(
                 "fetch.remote.retry.backoff.ms",
@@ -134,6 +143,7 @@ KEYS: Mapping[str, Key] = MappingProxyType(
                 "First pause before a failed GET is tried again, in milliseconds; it doubles, with jitter, inside the "
                 "read timeout.",
                 minimum=1,
+                maximum=_MAX_MS,
             ),
             Key(
                 "fetch.remote.range.bytes",
@@ -200,12 +210,14 @@ class Config:
             if not isinstance(name, str):
                 raise ConfigError(f"configuration keys are strings, not {name!r}")
             family = next((prefix for prefix in PREFIX_KEYS if name.startswith(prefix) and name != prefix), None)
-            if name in KEYS:
-                if value is not None:
+            if name in KEYS or family is not None:
+                if value is None:  # as if it were not there
+                    continue
+                if family is not None:
+                    options[name.removeprefix(family)] = str(value)
+                else:
                     values[name] = KEYS[name].parse(value)
                     given.add(name)
-            elif family is not None:
-                options[name.removeprefix(family)] = str(value)
             else:
                 _refuse_misspelling(name)
                 theirs[name] = value
@@ -235,8 +247,9 @@ def _as_text(value: str | int | bool) -> str:
 
 
 def _refuse_misspelling(name: str) -> None:
-    ours = name.startswith(_OUR_PREFIXES)
-    near = difflib.get_close_matches(name, [*KEYS, *PREFIX_KEYS], n=1, cutoff=0.0 if ours else _LIKE_OURS)
+    lowered = name.lower()
+    ours = lowered.startswith(_OUR_PREFIXES)
+    near = difflib.get_close_matches(lowered, [*KEYS, *PREFIX_KEYS], n=1, cutoff=0.0 if ours else _LIKE_OURS)
     if ours or near:
         raise ConfigError(
             f"unknown configuration key {name!r}; the nearest one is {near[0]!r}",

@@ -136,7 +136,7 @@ class RemoteFetchError(Exception):
 
 def _rebuild(cls: type[RemoteFetchError], message: str, state: dict[str, Any]) -> RemoteFetchError:
     error = cls.__new__(cls)
-    Exception.__init__(error, message)
+    super(RemoteFetchError, error).__init__(message)  # ImportError keeps a field of its own
     error.__dict__.update(state)
     return error
 

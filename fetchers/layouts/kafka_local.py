@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from remote_fetch.errors import SegmentNotFound
+from remote_fetch.errors import CorruptSegment, SegmentNotFound
 from remote_fetch.fetch.spi import ObjectInfo, ObjectStore
 from remote_fetch.model import (
     Buffer,
@@ -34,8 +34,12 @@ _SUFFIXES = {
     IndexType.TRANSACTION: ".txnindex",
     IndexType.LEADER_EPOCH: ".leader_epoch_checkpoint",
 }
-_PARTITION = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})-(?P<id>[A-Za-z0-9_-]{22})")
-_SEGMENT = re.compile(r"(?P<stem>\d{20}-[A-Za-z0-9_-]{22})(?P<suffix>\.[a-z_]+)")
+_PARTITION = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})-(?P<id>[A-Za-z0-9_-]{22})")
+_SEGMENT = re.compile(r"(?P<stem>[0-9]{20}-[A-Za-z0-9_-]{22})(?P<suffix>\.[a-z_]+)")
+
+_MAX_OFFSET = 2**63 - 1
+_MAX_INDEX_BYTES = 64 << 20
+"""Largest index that is believed: six times what brokers write by default (`segment.index.bytes`, 10 MiB)."""
 
 
 class KafkaLocalLayout:
@@ -60,10 +64,14 @@ class KafkaLocalLayout:
         self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, index_type: IndexType
     ) -> Buffer | None:
         """As `Layout.read_index`: each index is an object, and one that is not there does not exist."""
+        name = self._name(store, metadata, _SUFFIXES[index_type])
         try:
-            return store.get(self._name(store, metadata, _SUFFIXES[index_type]))
+            data = store.get(name, 0, _MAX_INDEX_BYTES + 1)
         except SegmentNotFound:
             return None
+        if memoryview(data).nbytes > _MAX_INDEX_BYTES:
+            raise CorruptSegment(f"an index of more than {_MAX_INDEX_BYTES} bytes", object_name=name)
+        return data
 
     def _name(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, suffix: str) -> str:
         partition = metadata.topic_id_partition
@@ -76,35 +84,38 @@ class KafkaLocalLayout:
         for folder in store.folders(tree.rstrip("/")):
             partition = _partition_of(folder)
             if partition is not None and topic in (None, partition.topic):
-                yield from _segments(partition, store.list(f"{tree}{folder}"))
+                yield from _segments(partition, f"{tree}{folder}", store)
 
 
-def _segments(partition: TopicIdPartition, objects: Iterator[ObjectInfo]) -> Iterator[RemoteLogSegmentMetadata]:
+def _segments(partition: TopicIdPartition, folder: str, store: ObjectStore) -> Iterator[RemoteLogSegmentMetadata]:
     found: dict[str, dict[str, ObjectInfo]] = {}
-    for info in objects:
-        match = _SEGMENT.fullmatch(info.name.rpartition("/")[2])
+    for info in store.list(folder):
+        match = _SEGMENT.fullmatch(info.name.removeprefix(f"{folder}/"))
         if match is not None:
             found.setdefault(match["stem"], {})[match["suffix"]] = info
     for stem, files in found.items():
-        if ".log" in files:
-            yield _metadata(partition, stem, files)
+        segment_id = _uuid_of(stem[21:])
+        start_offset = int(stem[:20])
+        if ".log" in files and segment_id is not None and start_offset <= _MAX_OFFSET:
+            yield RemoteLogSegmentMetadata(
+                segment_id=RemoteLogSegmentId(partition, segment_id),
+                start_offset=start_offset,
+                end_offset=-1,
+                segment_size_in_bytes=files[".log"].size_bytes,
+                txn_index_empty=_SUFFIXES[IndexType.TRANSACTION] not in files,
+            )
 
 
 def _partition_of(folder: str) -> TopicIdPartition | None:
     match = _PARTITION.fullmatch(folder)
-    if match is None:
+    topic_id = None if match is None else _uuid_of(match["id"])
+    if match is None or topic_id is None:
         return None
+    return TopicIdPartition(topic_id, match["topic"], int(match["partition"]))
+
+
+def _uuid_of(text: str) -> Uuid | None:
     try:
-        return TopicIdPartition(Uuid.parse(match["id"]), match["topic"], int(match["partition"]))
-    except ValueError:
+        return Uuid.parse(text)
+    except ValueError:  # 22 such characters can hold more than 16 bytes
         return None
-
-
-def _metadata(partition: TopicIdPartition, stem: str, files: Mapping[str, ObjectInfo]) -> RemoteLogSegmentMetadata:
-    return RemoteLogSegmentMetadata(
-        segment_id=RemoteLogSegmentId(partition, Uuid.parse(stem[21:])),
-        start_offset=int(stem[:20]),
-        end_offset=-1,
-        segment_size_in_bytes=files[".log"].size_bytes,
-        txn_index_empty=_SUFFIXES[IndexType.TRANSACTION] not in files,
-    )

@@ -84,7 +84,7 @@ class DaemonPool:
         self._queue: queue.SimpleQueue[Call[Any] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
-        self._idle = 0
+        self._open: set[Call[Any]] = set()  # submitted, and not yet done with
         self._closed = False
 
     def submit(self, function: Callable[[], T]) -> Call[T]:
@@ -94,27 +94,26 @@ class DaemonPool:
             if self._closed:
                 call.cancel()
                 return call
-            self._queue.put(call)
-            if self._idle < self._queue.qsize() and len(self._threads) < self._threads_max:
+            if len(self._open) >= len(self._threads) < self._threads_max:
                 thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
-                self._threads.append(thread)
                 thread.start()
+                self._threads.append(thread)
+            self._open.add(call)
+            self._queue.put(call)
         return call
 
     def _work(self) -> None:
-        while True:
-            with self._lock:
-                self._idle += 1
-            call = self._queue.get()
-            with self._lock:
-                self._idle -= 1
-            if call is None:
-                return
+        while (call := self._queue.get()) is not None:
             call.run()
+            with self._lock:
+                self._open.discard(call)
             del call  # a result must not live on in an idle thread
 
     def close(self, timeout_ms: int) -> int:
-        """End the threads, waiting at most `timeout_ms` for calls under way. Returns how many were left behind."""
+        """End the threads, waiting at most `timeout_ms` for calls under way. Returns how many were left behind.
+
+        Nobody waits on: what is queued is cancelled at once, and what is left behind when the time is up.
+        """
         with self._lock:
             self._closed = True
             threads = list(self._threads)
@@ -131,4 +130,8 @@ class DaemonPool:
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(max(deadline - time.monotonic(), 0.0))
+        with self._lock:
+            left_behind = list(self._open)
+        for call in left_behind:
+            call.cancel()
         return sum(thread.is_alive() for thread in threads)

@@ -99,7 +99,7 @@ class RangeReader:
                 call.cancel()
 
     def _has_room(self, held_bytes: int, pending: int, request: RangeRequest) -> bool:
-        if held_bytes == 0:
+        if pending == 0:
             return True
         return held_bytes + request.size_bytes <= self._max_bytes and pending < 2 * self.max_parallel
 
@@ -163,10 +163,13 @@ class RangeReader:
         try:
             return self._policy.call(measured, on_retry=retried, closed=self._closed)
         except RemoteFetchError as error:
-            raise error.at(topic=partition.topic, partition=partition.partition) from error.__cause__
+            error.at(topic=partition.topic, partition=partition.partition)
+            raise
 
     def close(self) -> int:
         """Cancel what waits, end the threads and close the fetcher. Returns how many GETs were left behind."""
+        if self._closed.is_set():
+            return 0
         self._closed.set()
         left_behind = self._pool.close(min(self._policy.timeout_ms, _CLOSE_WAIT_MS))
         self._fetcher.close()

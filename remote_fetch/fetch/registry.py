@@ -10,7 +10,6 @@ import importlib
 import sys
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
-from urllib.parse import urlsplit
 
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
@@ -34,7 +33,10 @@ def load_fetcher(config: Config) -> RemoteStorageFetcher:
     if path is not None and path not in sys.path:
         sys.path.append(path)
     factory = _load_class(name) if ":" in name else _load_entry_point(name)
-    fetcher = factory()
+    try:
+        fetcher = factory()
+    except TypeError as error:
+        raise ConfigError(f"{_CLASS_KEY}={name!r} cannot be made without arguments: {error}", key=_CLASS_KEY) from error
     missing = [
         method for method in ("configure", "fetch_log_segment", "fetch_index", "close") if not hasattr(fetcher, method)
     ]
@@ -55,7 +57,7 @@ def _name_from_url(config: Config) -> str:
             key=_URL_KEY,
             hint=f"Set {_URL_KEY} (--url on the command line) to the directory or URL of the broker's tier",
         )
-    scheme = urlsplit(url).scheme if "://" in url else ""
+    scheme = url.partition("://")[0].lower() if "://" in url else ""
     return _SCHEMES.get(scheme, scheme)
 
 
@@ -78,7 +80,7 @@ def _import(target: str, entry: EntryPoint | None) -> Any:
     module_name, _, attribute = target.partition(":")
     try:
         return getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"cannot load {target}: {error}{_shadowed(module_name) if entry else ''}", key=_CLASS_KEY
         ) from error

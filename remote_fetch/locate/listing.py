@@ -35,6 +35,9 @@ class SegmentBytes(Protocol):
     def read_index(self, segment: RemoteLogSegmentMetadata, index_type: IndexType) -> memoryview | None:
         """One index, None where there is none."""
 
+    def read_without_index(self, segment: RemoteLogSegmentMetadata, reason: str) -> None:
+        """Hear that a segment is read from its first byte, because its offset index does not help."""
+
     @property
     def range_bytes(self) -> int:
         """The most to ask for at once."""
@@ -143,7 +146,7 @@ def last_offset_of(segment: RemoteLogSegmentMetadata, reader: SegmentBytes) -> i
             try:
                 return _scan_to_end(segment, reader, position)
             except (CorruptSegment, UnsupportedFormat):
-                pass  # the index points at no batch: then only the whole segment tells
+                reader.read_without_index(segment, "misleading")  # then only the whole segment tells
         return _scan_to_end(segment, reader, 0)
     except FallsBackError as error:
         partition = segment.topic_id_partition
@@ -173,11 +176,13 @@ def _scan_to_end(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, positi
 
 def _last_indexed_position(segment: RemoteLogSegmentMetadata, reader: SegmentBytes) -> int:
     data = reader.read_index(segment, IndexType.OFFSET)
-    if not data:
+    if data is None:
+        reader.read_without_index(segment, "missing")
         return 0
     try:
         index = OffsetIndex.parse(data, segment.start_offset)
     except CorruptSegment:
+        reader.read_without_index(segment, "corrupt")
         return 0
     position = index.start_position(2**63 - 1)
     if not index.ambiguous and segment.size_known and position >= segment.segment_size_in_bytes:

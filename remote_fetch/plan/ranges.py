@@ -36,9 +36,9 @@ class SegmentSlice:
     Both positions are starts of batches; a batch there may begin before `first_offset` or end after `last_offset`:
     records are clipped by offset.
 
-    Where an offset index gave the positions, its entries are kept so that the bytes can be held against them: the
-    first batch begins at or before `start_entry_offset`, and the batches reach at least `end_entry_offset` (-1: no
-    entry). `is_part` marks a part of a split, whose neighbours have the rest of the offsets.
+    Where an offset index gave the positions, the offsets of its entries are kept so that the bytes can be held against
+    them: of the entry at `start_position`, and of the last one before `end_position` (-1: no entry). Each is contained
+    in the first batch that reaches it. `is_part` marks a part of a split, whose neighbours have the rest of the offsets.
     """
 
     segment: RemoteLogSegmentMetadata
@@ -141,10 +141,11 @@ def narrow(piece: SegmentSlice, index: OffsetIndex) -> SegmentSlice:
     segment = piece.segment
     start = index.start_entry(piece.first_offset) if piece.first_offset > segment.start_offset else None
     end = index.end_entry(piece.last_offset) if piece.last_offset < segment.end_offset else None
+    reached = index.start_entry(end.offset - 1) if end else None
     return replace(
         piece,
         start_position=start.position if start else 0,
         start_entry_offset=start.offset if start else -1,
         end_position=end.position if end else -1,
-        end_entry_offset=piece.last_offset if end else -1,
+        end_entry_offset=reached.offset if reached else -1,
     )

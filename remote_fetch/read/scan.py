@@ -129,7 +129,14 @@ class Scan:
 
     def _reader_of(self, work: _Work) -> SliceReader:
         rows, codecs = work.partition.rows, self._session.codecs
-        return SliceReader(work.piece, rows, codecs, position=work.position, max_batch_bytes=self._max_batch_bytes)
+        return SliceReader(
+            work.piece,
+            rows,
+            codecs,
+            position=work.position,
+            max_batch_bytes=self._max_batch_bytes,
+            end_is_inferred=self._session.locator.end_is_inferred(work.piece.segment),
+        )
 
     def _check_length(self, request: RangeRequest, data: memoryview, work: _Work) -> None:
         if len(data) == request.size_bytes:

@@ -22,7 +22,7 @@ from remote_fetch.locate.locator import KnownTimelines, Locator
 from remote_fetch.locate.snapshot import load_timelines
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
-from remote_fetch.observe import Counters, Event, Notice, Observer, ignore, log_event
+from remote_fetch.observe import Counters, Event, Notice, Observer, SegmentScanned, ignore, log_event
 from remote_fetch.read.librdkafka import check_properties
 
 __all__ = ["Session"]
@@ -49,7 +49,7 @@ class Session:
             observer=self.observe,
         )
         self.codecs = Codecs(max_bytes=config.number("fetch.remote.max.decompressed.bytes"))
-        self.locator = _locator(config, fetcher, self.reader)
+        self.locator = _locator(config, fetcher, self.reader, self.observe)
         if not is_compiled():
             self.observe(Notice(_INTERPRETED, is_warning=True))
 
@@ -86,8 +86,9 @@ class Session:
 class _SegmentBytes:
     """What the listing locator reads with, by way of this session's deadlines and counters."""
 
-    def __init__(self, reader: RangeReader) -> None:
+    def __init__(self, reader: RangeReader, observe: Observer) -> None:
         self._reader = reader
+        self._observe = observe
         self.range_bytes = reader.range_bytes
 
     def read_bytes(self, segment: RemoteLogSegmentMetadata, start_position: int, end_position: int) -> memoryview:
@@ -96,8 +97,11 @@ class _SegmentBytes:
     def read_index(self, segment: RemoteLogSegmentMetadata, index_type: IndexType) -> memoryview | None:
         return self._reader.read_index(segment, index_type)
 
+    def read_without_index(self, segment: RemoteLogSegmentMetadata, reason: str) -> None:
+        self._observe(SegmentScanned(segment.topic_id_partition, IndexType.OFFSET, reason))
 
-def _locator(config: Config, fetcher: RemoteStorageFetcher, reader: RangeReader) -> Locator:
+
+def _locator(config: Config, fetcher: RemoteStorageFetcher, reader: RangeReader, observe: Observer) -> Locator:
     if config.text("remote.locator") == "snapshot":
         return KnownTimelines(_saved_timelines(config))
     if not isinstance(fetcher, SegmentLister):
@@ -106,7 +110,7 @@ def _locator(config: Config, fetcher: RemoteStorageFetcher, reader: RangeReader)
             key="remote.locator",
             hint="Choose another locator than listing, or a fetcher with list_segments",
         )
-    return ListingLocator(fetcher.list_segments, _SegmentBytes(reader))
+    return ListingLocator(fetcher.list_segments, _SegmentBytes(reader, observe))
 
 
 def _saved_timelines(config: Config) -> tuple[Timeline, ...]:

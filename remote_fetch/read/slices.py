@@ -54,10 +54,21 @@ class PartitionRows:
 
 
 class SliceReader:
-    """Reads one slice. `feed` its bytes in order, then `finish`; `done` tells that later bytes are not needed."""
+    """Reads one slice. `feed` its bytes in order, then `finish`; `done` tells that later bytes are not needed.
+
+    `end_is_inferred`: the segment may hold more than its metadata says, for another upload begins where it was thought
+    to end.
+    """
 
     def __init__(
-        self, piece: SegmentSlice, rows: PartitionRows, codecs: Codecs, *, position: int, max_batch_bytes: int
+        self,
+        piece: SegmentSlice,
+        rows: PartitionRows,
+        codecs: Codecs,
+        *,
+        position: int,
+        max_batch_bytes: int,
+        end_is_inferred: bool = False,
     ) -> None:
         self.piece = piece
         self.done = False
@@ -67,7 +78,9 @@ class SliceReader:
         self._framer = BatchFramer(position, max_batch_bytes=max_batch_bytes)
         self._held: FramedBatch | None = None
         self._last_offset = -1
-        self._starts_at_entry = position == piece.start_position and piece.start_entry_offset >= 0
+        self._past_the_end = False
+        self._end_is_inferred = end_is_inferred
+        self._entry_offsets = (piece.start_entry_offset if position == piece.start_position else -1, piece.end_entry_offset)
 
     @property
     def reached_offset(self) -> int:
@@ -80,8 +93,10 @@ class SliceReader:
         while not self.done and (batch := self._framer.next_batch()) is not None:
             self._check_place(batch)
             yield from self._deliver_held()
-            self.done = self._is_past_the_end(batch.header)
-            if not self.done:
+            if self._is_past_the_end(batch.header):
+                self.done = self._past_the_end or not self._lacks_wanted()
+                self._past_the_end = True
+            else:
                 self._held = batch
             self._last_offset = batch.header.last_offset
 
@@ -100,19 +115,25 @@ class SliceReader:
         first_possible = header.base_offset if header.magic == 2 else self._last_offset + 1
         return first_possible > self.piece.last_offset
 
+    def _lacks_wanted(self) -> bool:
+        """Whether wanted offsets have not come yet: a gap, or a damaged base offset, as the next header tells."""
+        return max(self._last_offset + 1, self._rows.next_offset, self.piece.first_offset) <= self.piece.last_offset
+
     def _check_place(self, batch: FramedBatch) -> None:
         header, segment = batch.header, self.piece.segment
-        if self._starts_at_entry:
-            self._starts_at_entry = False
-            if header.magic == 2 and header.base_offset > self.piece.start_entry_offset:
-                raise MisleadingIndex
+        # The batch that reaches the offset of an index entry contains it.
+        if header.magic == 2 and any(self._last_offset < at < header.base_offset for at in self._entry_offsets):
+            raise MisleadingIndex
         if header.base_offset <= self._last_offset:
             raise CorruptSegment(
                 f"batch at base offset {header.base_offset} follows one that ends with offset {self._last_offset}",
                 position=batch.position,
                 offset=header.base_offset,
             )
-        if header.last_offset > segment.end_offset or (header.magic == 2 and header.base_offset < segment.start_offset):
+        goes_on = self._end_is_inferred and header.base_offset > segment.end_offset
+        if (header.last_offset > segment.end_offset and not goes_on) or (
+            header.magic == 2 and header.base_offset < segment.start_offset
+        ):
             raise CorruptSegment(
                 f"batch with offsets {header.base_offset} to {header.last_offset} in a segment of offsets "
                 f"{segment.start_offset} to {segment.end_offset}",
