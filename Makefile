@@ -1,0 +1,111 @@
+# The one door: everything this project does on a machine is a target here, and CI opens the same one.
+#
+# Rules of the file: no step by hand before or after a target; a target needs Python, make and the network for the
+# first install, and uses a C compiler where there is one; a second run installs nothing unless a lock file, the
+# build or the decoder's source has changed.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+UV     ?= uv
+
+# Mutations of each seed that `make fuzz` tries, and what `make bench` hands to each benchmark.
+N    ?= 20000
+ARGS ?=
+
+# What decodes records: these run a second time with the decoder interpreted. tests/decode compares both by itself.
+DECODING := $(wildcard tests/read tests/cli tests/golden tests/examples tests/test_arrow*.py tests/test_fuzz.py)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv demo test check check-style check-types check-arrows check-rules bench fuzz docs cover lock clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# ---------------------------------------------------------------------------------------------------- environments
+# One .venv for both: what `make test` installs contains what `make demo` needs.
+
+$(VENV)/made.stamp:
+	@command -v $(PYTHON) >/dev/null 2>&1 || { \
+	  echo "No $(PYTHON) here. Install Python 3.11 or later, or name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "$(PYTHON) is `$(PYTHON) -V 2>&1`; 3.11 or later is needed: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+BUILD_INPUTS := pyproject.toml $(wildcard remote_fetch/decode/_columns.py setup.py)
+
+# $(1): the lock file. Hashes are checked; the project itself is built with what the lock file brought, so nothing else
+# is downloaded.
+define install
+	@echo "Installing $(1) into $(VENV)"
+	@$(PIP) install --require-hashes --requirement $(1)
+	@$(PIP) install --no-build-isolation --no-deps --editable .
+endef
+
+$(VENV)/demo.stamp: $(VENV)/made.stamp requirements/runtime.lock $(BUILD_INPUTS)
+	$(call install,requirements/runtime.lock)
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/made.stamp requirements/dev.lock $(BUILD_INPUTS)
+	$(call install,requirements/dev.lock)
+	@touch $@ $(VENV)/demo.stamp
+
+venv: $(VENV)/dev.stamp  ## make .venv with everything a developer needs
+
+# ---------------------------------------------------------------------------------------------------------- use it
+
+demo: $(VENV)/demo.stamp  ## read a small bucket that a real broker wrote; needs Python 3.11+ only
+	@$(BIN)/remote-fetch demo
+
+# -------------------------------------------------------------------------------------------------------- prove it
+
+test: check  ## everything: check, then all tests, with the decoder compiled and interpreted
+	$(BIN)/python -m pytest
+	$(if $(DECODING),$(BIN)/python -m pytest -p tools.interpreted_decoder $(DECODING))
+
+check: check-style check-types check-arrows check-rules docs  ## ruff, mypy, import contracts, house rules, documentation
+
+check-style: $(VENV)/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+check-types: $(VENV)/dev.stamp
+	$(BIN)/mypy
+
+check-arrows: $(VENV)/dev.stamp
+	$(BIN)/lint-imports --no-cache
+
+check-rules: $(VENV)/dev.stamp
+	$(BIN)/python -m tools.house_rules
+
+cover: $(VENV)/dev.stamp  ## branch coverage, with the decoder interpreted so that its lines count
+	$(BIN)/python -m pytest -p tools.interpreted_decoder --cov --cov-report=term-missing
+
+bench: $(VENV)/dev.stamp  ## measure beside named peers; ARGS=--write puts the tables into docs/performance.md
+	@for script in tests/benchmarks/bench_*.py; do $(BIN)/python $$script $(ARGS) || exit 1; done
+
+fuzz: $(VENV)/dev.stamp  ## N=20000 mutations of each seed for every parser of foreign bytes
+	$(BIN)/python -m tools.fuzz --mutations $(N) $(ARGS)
+
+docs: $(VENV)/dev.stamp  ## build the documentation into site/, every snippet executed
+	$(BIN)/mkdocs build --strict
+
+# --------------------------------------------------------------------------------------------------------- keep it
+
+LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --custom-compile-command 'make lock'
+
+lock:  ## write both lock files anew from pyproject.toml; needs uv (UPGRADE=--upgrade takes new versions)
+	@command -v $(UV) >/dev/null 2>&1 || { echo "No $(UV) here: pip install uv, or make UV=/path/to/uv lock" >&2; exit 1; }
+	$(UV) $(LOCK) $(UPGRADE) --extra cli pyproject.toml requirements/build.in -o requirements/runtime.lock
+	$(UV) $(LOCK) $(UPGRADE) --extra dev -c requirements/runtime.lock pyproject.toml requirements/build.in -o requirements/dev.lock
+
+clean:  ## remove all that was made here, .venv too
+	rm -rf $(VENV) build dist site htmlcov .coverage *.egg-info remote_fetch/decode/_columns.c
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
+	find remote_fetch/decode -name '_columns.*.so' -delete
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,0 +1,70 @@
+"""What every test session does here, whichever tests it runs.
+
+Rules of the file: no fixtures, only the session's own behaviour, so that a test file can be read without this one.
+
+* A skipped test is listed with its reason. Where `REMOTE_FETCH_STRICT=1` says that every tool is meant to be at hand,
+  as in CI, it fails the session.
+* The head of the session names the variant of the decoder that the tests use.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from importlib.machinery import ExtensionFileLoader
+
+import pytest
+
+
+class SkippedTests:
+    """Collects what was skipped and why, and turns it into a failure where nothing may be skipped."""
+
+    def __init__(self, *, strict: bool) -> None:
+        self.strict = strict
+        self.reasons: list[tuple[str, str]] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a skipped test; an expected failure is not one."""
+        if report.skipped and not hasattr(report, "wasxfail"):
+            self.reasons.append((report.nodeid, _reason(report)))
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note a file that was skipped as a whole."""
+        if report.skipped:
+            self.reasons.append((report.nodeid, _reason(report)))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail a session that would have passed."""
+        if (
+            self.strict
+            and self.reasons
+            and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+        ):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say why the session failed; without strictness pytest's own summary already has the reasons."""
+        if self.strict and self.reasons:
+            terminalreporter.section("REMOTE_FETCH_STRICT: no test may be skipped here", red=True)
+            for nodeid, reason in self.reasons:
+                terminalreporter.line(f"{nodeid}: {reason}")
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    if isinstance(report.longrepr, tuple):
+        return report.longrepr[2].removeprefix("Skipped: ")
+    return str(report.longrepr)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start watching for skipped tests."""
+    strict = os.environ.get("REMOTE_FETCH_STRICT", "") not in ("", "0")
+    config.pluginmanager.register(SkippedTests(strict=strict), "skipped-tests")
+
+
+def pytest_report_header() -> str:
+    """Name the variant of the decoder at the top of the session."""
+    spec = importlib.util.find_spec("remote_fetch.decode._columns")
+    compiled = spec is not None and isinstance(spec.loader, ExtensionFileLoader)
+    return f"decoder: {'compiled' if compiled else 'interpreted'}"

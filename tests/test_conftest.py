@@ -1,0 +1,109 @@
+"""The session's own behaviour: strictness about skipped tests, and the choice of the decoder.
+
+Rules of the file: each case runs a whole pytest session in a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+
+SKIPPED = "import pytest\n\ndef test_a(): pass\n\n@pytest.mark.skip(reason='no broker here')\ndef test_b(): pass\n"
+SKIPPED_FILE = "import pytest\n\npytest.skip('no JVM here', allow_module_level=True)\n"
+XFAILED = "import pytest\n\n@pytest.mark.xfail(reason='known')\ndef test_a(): assert False\n"
+PASSED = "def test_a(): pass\n"
+FAILED = "import pytest\n\ndef test_a(): assert False\n\ndef test_b(): pytest.skip('no broker here')\n"
+
+
+def session(directory: Path, source: str, *arguments: str, strict: str = "") -> subprocess.CompletedProcess[str]:
+    """Run pytest over one test file of `source` under this project's conftest."""
+    (directory / "conftest.py").write_text((TESTS / "conftest.py").read_text(encoding="utf-8"), encoding="utf-8")
+    (directory / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    (directory / "test_it.py").write_text(source, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-ra", "-p", "no:cacheprovider", *arguments]
+    environment = {
+        **os.environ,
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "REMOTE_FETCH_STRICT": strict,
+        "PYTHONPATH": f"{directory}{os.pathsep}{TESTS.parent}",
+    }
+    return subprocess.run(
+        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "strict", "code"),
+    [
+        pytest.param(SKIPPED, "", 0, id="a skipped test is tolerated"),
+        pytest.param(SKIPPED, "0", 0, id="0 is not strict"),
+        pytest.param(SKIPPED, "1", 1, id="a skipped test fails a strict session"),
+        pytest.param(SKIPPED_FILE, "", 5, id="a skipped file leaves no test"),
+        pytest.param(SKIPPED_FILE, "1", 1, id="a skipped file fails a strict session"),
+        pytest.param(XFAILED, "1", 0, id="an expected failure is no skip"),
+        pytest.param(PASSED, "1", 0, id="nothing skipped"),
+        pytest.param(FAILED, "1", 1, id="failed anyway"),
+    ],
+)
+def test_exit_code(tmp_path: Path, source: str, strict: str, code: int) -> None:
+    assert session(tmp_path, source, strict=strict).returncode == code
+
+
+def test_the_reasons_are_in_the_summary(tmp_path: Path) -> None:
+    assert "no broker here" in session(tmp_path, SKIPPED).stdout
+    strict = session(tmp_path, SKIPPED, strict="1").stdout
+    assert "no test may be skipped" in strict
+    assert "test_it.py::test_b: no broker here" in strict
+    assert "test_it.py: no JVM here" in session(tmp_path, SKIPPED_FILE, strict="1").stdout
+
+
+def stand_in(root: Path) -> None:
+    """A tree with a decoder that has no library beside it, and the plugin that finds the source next to itself."""
+    for name in ("remote_fetch/__init__.py", "remote_fetch/decode/__init__.py", "remote_fetch/decode/_columns.py"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("", encoding="utf-8")
+    (root / "tools").mkdir()
+    plugin = TESTS.parent / "tools" / "interpreted_decoder.py"
+    (root / "tools" / plugin.name).write_text(plugin.read_text(encoding="utf-8"), encoding="utf-8")
+
+
+DECODING = """
+from importlib.machinery import SourceFileLoader
+from remote_fetch.decode import _columns
+
+def test_a(): assert type(_columns.__loader__) is SourceFileLoader and _columns.__file__.endswith("_columns.py")
+"""
+
+
+def test_interpreted_decoder(tmp_path: Path) -> None:
+    stand_in(tmp_path)
+    # A conftest that imports the decoder, as those of our packages do, comes after the plugin.
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "conftest.py").write_text("import remote_fetch.decode._columns\n", encoding="utf-8")
+    (tmp_path / "deep" / "test_it.py").write_text(DECODING, encoding="utf-8")
+    result = session(tmp_path, DECODING, "-p", "tools.interpreted_decoder", "deep")
+    assert result.returncode == 0, result.stdout
+    assert "decoder: interpreted" in result.stdout
+
+
+def test_interpreted_decoder_wants_to_be_first(tmp_path: Path) -> None:
+    stand_in(tmp_path)
+    (tmp_path / "early.py").write_text("import remote_fetch.decode._columns\n", encoding="utf-8")
+    result = session(tmp_path, PASSED, "-p", "early", "-p", "tools.interpreted_decoder")
+    assert result.returncode == 4
+    assert "too late" in result.stderr
+
+
+def test_the_head_names_the_decoder(tmp_path: Path) -> None:
+    library = TESTS.parent / "remote_fetch" / "decode" / "_columns"
+    compiled = any(Path(f"{library}{suffix}").exists() for suffix in EXTENSION_SUFFIXES)
+    variant = "compiled" if compiled else "interpreted"
+    result = session(tmp_path, PASSED)
+    assert f"decoder: {variant}" in result.stdout

@@ -1,0 +1,154 @@
+"""The project as a whole: its house rules, its lock files and what the texts promise.
+
+Rules of the file: nothing here imports the product; each house rule is shown to break before it is believed.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tools import house_rules
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+LOCKS = ("requirements/runtime.lock", "requirements/dev.lock")
+
+MODULE = '"""A module.\n\nRules of the file: none.\n"""\n'
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A small project that keeps every rule."""
+    for directory in ("remote_fetch/plan", "fetchers", "tools", "tests", "docs"):
+        (tmp_path / directory).mkdir(parents=True)
+    write(tmp_path, "remote_fetch/plan/ranges.py", MODULE)
+    write(tmp_path, "docs/map.md", "- `remote_fetch/plan/ranges.py`: ranges\n")
+    write(tmp_path, "Makefile", "test: check\n\ncheck:\n")
+    write(tmp_path, "README.md", "Run `make test`.\n")
+    assert house_rules.breaches(tmp_path) == []
+    return tmp_path
+
+
+def write(root: Path, name: str, text: str) -> None:
+    (root / name).write_text(text, encoding="utf-8")
+
+
+def messages(root: Path) -> list[str]:
+    return [str(breach) for breach in house_rules.breaches(root)]
+
+
+def test_this_project_keeps_the_house_rules() -> None:
+    assert messages(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        pytest.param("remote_fetch/plan/ranges.py", MODULE + "#\n" * 397, "401 lines", id="long module"),
+        pytest.param(
+            "remote_fetch/plan/ranges.py", MODULE + "def f():\n" + " 0\n" * 60, "f has 61 lines", id="long function"
+        ),
+        pytest.param("remote_fetch/plan/ranges.py", "x = 1\n", "no docstring", id="no docstring"),
+        pytest.param("tests/test_a.py", "x = 1\n", "no docstring", id="no docstring in a test"),
+        pytest.param("remote_fetch/plan/ranges.py", '"""A."""\n' + "#\n" * 60, "Rules of the file", id="no rules"),
+        pytest.param("remote_fetch/plan/ranges.py", MODULE + "print(1)\n", "print() in a pure", id="impure"),
+        pytest.param("tools/a.py", MODULE + "# " + "/wor" + "k/x\n", "outside the project", id="stray path"),
+        pytest.param("Makefile", "check:\n\tcat .." + "/shared/x\n", "outside the project", id="stray relative path"),
+        pytest.param("README.md", "Run `make bricks`.\n", "no such target", id="unknown target"),
+        pytest.param("README.md", "```\nmake bricks  # x\n```\n", "no such target", id="unknown target in a block"),
+        pytest.param("fetchers/s3.py", MODULE, "no line for fetchers/s3.py", id="unmapped module"),
+        pytest.param("docs/map.md", "- `remote_fetch/gone.py`: x\n", "does not exist", id="mapped module that is gone"),
+    ],
+)
+def test_a_breach_is_found(root: Path, name: str, text: str, message: str) -> None:
+    write(root, name, text)
+    assert [found for found in messages(root) if message in found]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        pytest.param("remote_fetch/plan/ranges.py", MODULE + "#\n" * 396, id="400 lines"),
+        pytest.param("remote_fetch/plan/ranges.py", MODULE + "def f():\n" + " 0\n" * 59, id="60 lines"),
+        pytest.param("remote_fetch/plan/ranges.py", '"""A."""\n' + "#\n" * 59, id="a small module is its own rule"),
+        pytest.param("remote_fetch/plan/__init__.py", '"""A."""\n' + "#\n" * 99, id="a package needs no rules"),
+        pytest.param("tests/test_a.py", '"""A."""\n' + "#\n" * 99, id="a test needs no rules"),
+        pytest.param("fetchers/__init__.py", "", id="an empty module"),
+        pytest.param("tools/a.py", MODULE + "print(open)\n", id="tools may print"),
+        pytest.param("README.md", "https://example.org/work/x, a/work/b, share\n", id="ordinary paths"),
+    ],
+)
+def test_no_breach_is_invented(root: Path, name: str, text: str) -> None:
+    write(root, name, text)
+    assert [found for found in messages(root) if "no line for" not in found] == []
+
+
+def test_main_says_what_it_found(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, root: Path
+) -> None:
+    monkeypatch.setattr(house_rules, "__file__", str(root / "tools" / "house_rules.py"))
+    assert house_rules.main() == 0
+    assert "kept" in capsys.readouterr().out
+    write(root, "README.md", "Run `make bricks`.\n")
+    assert house_rules.main() == 1
+    assert (
+        "README.md:1: make bricks: no such target in the Makefile\nhouse rules: broken 1 times\n"
+        in capsys.readouterr().out
+    )
+
+
+def pins(name: str) -> set[str]:
+    """The pinned requirements of a lock file, markers included."""
+    return set(re.findall(r"^([a-z0-9].*?) \\$", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def test_dev_contains_runtime() -> None:
+    """So that `make demo` and `make test` can share one environment."""
+    assert len(pins("requirements/runtime.lock")) > 5
+    assert pins("requirements/runtime.lock") <= pins("requirements/dev.lock")
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_lock_files_are_pinned_hashed_and_name_no_host(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert "://" not in text
+    assert all("==" in pin for pin in pins(name))
+    assert text.count("\n    --hash=sha256:") >= len(pins(name))
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_lock_files_hold_the_dependencies(name: str) -> None:
+    locked = {re.split("==", pin)[0].lower() for pin in pins(name)}
+    wanted = PROJECT["project"]["dependencies"] + PROJECT["build-system"]["requires"]
+    if "dev" in name:
+        wanted = wanted + PROJECT["project"]["optional-dependencies"]["dev"]
+    names = {re.split(r"[\[><=;]", want)[0].lower() for want in wanted} - {PROJECT["project"]["name"]}
+    assert names <= locked, "run `make lock`"
+
+
+def test_the_build_requirements_are_said_once_more_for_the_locks() -> None:
+    lines = (ROOT / "requirements/build.in").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if line and not line.startswith("#")] == PROJECT["build-system"]["requires"]
+
+
+def test_readme_needs_two_commands() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for command in ("demo", "test"):
+        assert re.search(rf"\bmake {command}\b", readme)
+        assert re.search(rf"^{command}:.*## ", makefile, re.MULTILINE)
+
+
+def test_ci_opens_the_same_door() -> None:
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "REMOTE_FETCH_STRICT=1" in script
+    assert script.rstrip().endswith("exec make test")
+
+
+def test_the_changelog_knows_the_version() -> None:
+    version = PROJECT["project"]["version"]
+    assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")

@@ -1,0 +1,171 @@
+"""The rules of CONTRIBUTING.md that no ready-made tool checks. `python -m tools.house_rules` prints every breach.
+
+Rules of the file: standard library only; every rule is a function from a project root to breaches, so that the tests
+can break it on purpose; a breach names file, line and what to do.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["RULES", "Breach", "breaches", "main"]
+
+MAX_MODULE_LINES = 400
+MAX_FUNCTION_LINES = 60
+SMALL_MODULE_LINES = 60
+"""A module this short is its own rule."""
+
+PRODUCT = ("remote_fetch", "fetchers", "tools")
+MAPPED = ("remote_fetch", "fetchers")
+PURE = (
+    "decode",
+    "errors.py",
+    "formats",
+    "locate/lineage.py",
+    "locate/snapshot.py",
+    "locate/timeline.py",
+    "model.py",
+    "plan",
+)
+IMPURE_CALLS = frozenset({"breakpoint", "input", "open", "print"})
+
+TEXT_SUFFIXES = frozenset(
+    {"", ".cfg", ".in", ".json", ".lock", ".md", ".py", ".pyi", ".sh", ".toml", ".txt", ".yaml", ".yml"}
+)
+NOT_OURS = frozenset({"build", "dist", "htmlcov", "site"})
+
+# Put together from pieces: this file must pass its own rule.
+_STRAY = re.compile("|".join((r"(?<![\w.])/" + r"(?:work|farm|tmp/w|root|home/\w+)/", r"\.\./" + "shared")))
+_MAKE = re.compile(r"(?:`|^\$ |^)make ([a-z]+)(?=`| |$)")
+_MAP_ENTRY = re.compile(r"^\s*(?:[-*|] *)?`([\w/.]+\.py)`", re.MULTILINE)
+
+
+class Breach(NamedTuple):
+    """One broken rule. `line` counts from 1."""
+
+    path: str
+    line: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.message}"
+
+
+def _modules(root: Path, *packages: str) -> Iterator[tuple[Path, str]]:
+    for package in packages:
+        for path in sorted((root / package).rglob("*.py")):
+            yield path, path.read_text(encoding="utf-8")
+
+
+def _relative(root: Path, path: Path) -> str:
+    return path.relative_to(root).as_posix()
+
+
+def sizes(root: Path) -> Iterator[Breach]:
+    """Modules and functions stay small enough to be read in one go."""
+    for path, source in _modules(root, *PRODUCT):
+        name = _relative(root, path)
+        lines = source.count("\n")
+        if lines > MAX_MODULE_LINES:
+            yield Breach(name, 1, f"{lines} lines, more than {MAX_MODULE_LINES}: is it doing two things?")
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+                length = node.end_lineno - node.lineno + 1
+                if length > MAX_FUNCTION_LINES:
+                    yield Breach(name, node.lineno, f"{node.name} has {length} lines, more than {MAX_FUNCTION_LINES}")
+
+
+def docstrings(root: Path) -> Iterator[Breach]:
+    """A module says what it is and which rules hold in it, before the reader meets the code."""
+    for path, source in _modules(root, *PRODUCT, "tests"):
+        name = _relative(root, path)
+        docstring = ast.get_docstring(ast.parse(source))
+        if docstring is None:
+            if source.strip():
+                yield Breach(name, 1, "no docstring: say what the module is")
+        elif (
+            "Rules of the file:" not in docstring
+            and name.startswith(PRODUCT)
+            and path.name != "__init__.py"
+            and source.count("\n") > SMALL_MODULE_LINES
+        ):
+            yield Breach(name, 1, 'no "Rules of the file:" in the docstring')
+
+
+def purity(root: Path) -> Iterator[Breach]:
+    """What the import contracts cannot see: builtins that reach the world."""
+    pure = [root / "remote_fetch" / name for name in PURE]
+    for path, source in _modules(root, "remote_fetch"):
+        if not any(path == place or place in path.parents for place in pure):
+            continue
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS:
+                yield Breach(_relative(root, path), node.lineno, f"{node.func.id}() in a pure module")
+
+
+def _texts(root: Path) -> Iterator[tuple[str, str]]:
+    for path in sorted(root.rglob("*")):
+        parts = path.relative_to(root).parts
+        hidden = any(part.startswith(".") and part not in (".ci", ".gitignore") for part in parts)
+        if hidden or parts[0] in NOT_OURS or "__pycache__" in parts or path.suffix not in TEXT_SUFFIXES:
+            continue
+        if path.is_file():
+            yield _relative(root, path), path.read_text(encoding="utf-8", errors="replace")
+
+
+def paths(root: Path) -> Iterator[Breach]:
+    """The project stands alone: nothing names a place on the machine it was written on."""
+    for name, text in _texts(root):
+        for number, line in enumerate(text.splitlines(), 1):
+            if found := _STRAY.search(line):
+                yield Breach(name, number, f"names a place outside the project: {found.group()}")
+
+
+def targets(root: Path) -> Iterator[Breach]:
+    """What the texts tell a reader to type exists."""
+    known = set(re.findall(r"^([a-z]+):", (root / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for name, text in _texts(root):
+        if not name.endswith(".md"):
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
+            for target in _MAKE.findall(line):
+                if target not in known:
+                    yield Breach(name, number, f"make {target}: no such target in the Makefile")
+
+
+def tree_map(root: Path) -> Iterator[Breach]:
+    """docs/map.md has one line for every module, and none for a module that is gone."""
+    name = "docs/map.md"
+    mapped = set(_MAP_ENTRY.findall((root / name).read_text(encoding="utf-8")))
+    modules = {_relative(root, path) for path, _ in _modules(root, *MAPPED) if path.name != "__init__.py"}
+    for module in sorted(modules - mapped):
+        yield Breach(name, 1, f"has no line for {module}")
+    for module in sorted(mapped - modules):
+        if not (root / module).is_file():
+            yield Breach(name, 1, f"has a line for {module}, which does not exist")
+
+
+RULES: tuple[Callable[[Path], Iterator[Breach]], ...] = (sizes, docstrings, purity, paths, targets, tree_map)
+
+
+def breaches(root: Path) -> list[Breach]:
+    """Every breach of every rule in the project at `root`."""
+    return [breach for rule in RULES for breach in rule(root)]
+
+
+def main() -> int:
+    """Print the breaches; the exit code is 1 when there are any."""
+    found = breaches(Path(__file__).resolve().parents[1])
+    for breach in found:
+        print(breach)
+    print(f"house rules: broken {len(found)} times" if found else "house rules: kept")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
