@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +13,9 @@ from remote_fetch.errors import ConfigError
 from remote_fetch.read.session import Session
 
 __all__ = ["bounds_from"]
+
+_COUNT = re.compile(r"-[0-9]{1,19}")
+_MILLISECONDS = re.compile(r"[0-9]{1,19}")
 
 
 def bounds_from(arguments: argparse.Namespace, session: Session) -> tuple[Any, Any]:
@@ -25,7 +29,7 @@ def bounds_from(arguments: argparse.Namespace, session: Session) -> tuple[Any, A
             end = _time(text)
         elif text == "stored":
             raise ConfigError("-o stored: there are no committed offsets without a consumer group", key="-o")
-        elif text.startswith("-") and text[1:].isdigit():
+        elif _COUNT.fullmatch(text):
             start = _before_the_end(arguments, session, int(text[1:]))
         else:
             start = text
@@ -34,7 +38,7 @@ def bounds_from(arguments: argparse.Namespace, session: Session) -> tuple[Any, A
 
 def _time(text: str) -> datetime | str:
     moment = text[2:]
-    if not moment.isdigit():
+    if not _MILLISECONDS.fullmatch(moment):
         return moment
     try:
         return datetime.fromtimestamp(int(moment) / 1000, UTC)

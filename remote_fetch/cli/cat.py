@@ -1,4 +1,7 @@
-"""`remote-fetch cat`: print the records of a topic's tiered segments."""
+"""`remote-fetch cat`: print the records of a topic's tiered segments.
+
+Rules of the file: stdout has records and nothing else, as bytes; everything said about them goes to stderr.
+"""
 
 from __future__ import annotations
 
@@ -97,12 +100,14 @@ def _print_records(
     progress.start(estimate((s for p in plans for s in p.steps), session.reader.range_bytes).size_bytes)
     left = arguments.count if arguments.count is not None else sys.maxsize
     output = sys.stdout.buffer
+    if left == 0:
+        return
     for batch in Scan(session, plans, DEFAULT_COLUMNS).batches():
-        if left <= 0:
-            return
-        for row in rows_of(batch.slice(0, min(left, batch.num_rows))):
+        for row in rows_of(batch.slice(0, left)):
             output.write(print_row(row))
         left -= batch.num_rows
+        if left <= 0:
+            return
 
 
 def _print_report(counters: Counters, elapsed_s: float) -> None:

@@ -2,6 +2,8 @@
 
 The bucket ships with the package: Kafka 4.1.1 with LocalTieredStorage wrote it; its topics hold transactions, some of
 them aborted, and compressed batches.
+
+Rules of the file: it runs the same code as the other commands, and prints which command shows the same.
 """
 
 from __future__ import annotations

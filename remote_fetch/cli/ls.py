@@ -1,4 +1,7 @@
-"""`remote-fetch ls`: the segments of a topic, or of every topic, as the storage has them."""
+"""`remote-fetch ls`: the segments of a topic, or of every topic, as the storage has them.
+
+Rules of the file: one line a segment, sorted by partition and offset; nothing is read but what a listing needs.
+"""
 
 from __future__ import annotations
 

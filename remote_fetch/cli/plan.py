@@ -1,4 +1,7 @@
-"""`remote-fetch plan`: what a read would fetch, before anything is read: segments, byte ranges, GETs and bytes."""
+"""`remote-fetch plan`: what a read would fetch, before anything is read: segments, byte ranges, GETs and bytes.
+
+Rules of the file: nothing is fetched but indexes; what is printed is the plan that `cat` with the same options runs.
+"""
 
 from __future__ import annotations
 

@@ -100,14 +100,19 @@ def format_printer(template: str, *, null: bytes = b"") -> Callable[[Row], bytes
                 raise ConfigError(f"-f: %{field} is no field; there are %{' %'.join(fields)}", key="-f")
             parts.append(fields[field])
         elif escape is not None:
-            parts.append(_constant(bytes([int(escape[1:], 16)]) if escape[0] == "x" else _escaped(escape)))
+            parts.append(_constant(bytes.fromhex(escape[1:]) if len(escape) > 1 else _escaped(escape)))
         else:
-            parts.append(_constant((match["text"] or match["stray"]).encode()))
+            parts.append(_constant(_argument_bytes(match["text"] or match["stray"])))
     return lambda row: b"".join(part(row) for part in parts)
 
 
 def _escaped(letter: str) -> bytes:
-    return _ESCAPES.get(letter, letter.encode())
+    return _ESCAPES.get(letter, _argument_bytes(letter))
+
+
+def _argument_bytes(text: str) -> bytes:
+    """A piece of an argument as it was typed: bytes that are no UTF-8 come as surrogates."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _constant(data: bytes) -> Callable[[Row], bytes]:
@@ -138,7 +143,11 @@ def _fields(null: bytes) -> dict[str, Callable[[Row], bytes]]:
 
 
 def iso_time(timestamp_ms: int) -> str:
-    """A timestamp as people read it, in UTC; `-` for none."""
+    """A timestamp as people read it, in UTC; `-` for none, the bare milliseconds where the calendar ends."""
     if timestamp_ms < 0:
         return "-"
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp_ms)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03d}Z"

@@ -1,4 +1,7 @@
-"""What a command says at its end, and while it works: on stderr, so that stdout stays the data."""
+"""What a command says at its end, and while it works: on stderr, so that stdout stays the data.
+
+Rules of the file: nothing here goes to stdout; without a terminal there is no bar.
+"""
 
 from __future__ import annotations
 

@@ -80,7 +80,10 @@ class SliceReader:
         self._last_offset = -1
         self._past_the_end = False
         self._end_is_inferred = end_is_inferred
-        self._entry_offsets = (piece.start_entry_offset if position == piece.start_position else -1, piece.end_entry_offset)
+        self._entry_offsets = (
+            piece.start_entry_offset if position == piece.start_position else -1,
+            piece.end_entry_offset,
+        )
 
     @property
     def reached_offset(self) -> int:
