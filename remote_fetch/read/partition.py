@@ -6,7 +6,7 @@ missing is either harmless and said (a checkpoint), or an error before the first
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from remote_fetch.errors import CorruptSegment, RemoteFetchError, Unlocatable
@@ -20,6 +20,7 @@ from remote_fetch.model import (
     AbortedTransaction,
     IndexType,
     IsolationLevel,
+    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     TopicIdPartition,
 )
@@ -64,10 +65,10 @@ class OpenPartition:
         """As `Coverage.next_start`."""
         return self.timeline.next_start(offset, self.lineage)
 
-    def without(self, segment: RemoteLogSegmentMetadata) -> OpenPartition:
-        """The same without one segment that turned out to be unreadable."""
+    def without(self, segment_ids: Collection[RemoteLogSegmentId]) -> OpenPartition:
+        """The same without segments that turned out to be unreadable."""
         known = zip(self.timeline.segments, self.timeline.finish_order, strict=True)
-        kept = [(one, order) for one, order in known if one.segment_id != segment.segment_id]
+        kept = [(one, order) for one, order in known if one.segment_id not in segment_ids]
         segments, orders = tuple(one for one, _ in kept), tuple(order for _, order in kept)
         return self.with_timeline(replace(self.timeline, segments=segments, finish_order=orders))
 

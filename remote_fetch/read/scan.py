@@ -24,7 +24,7 @@ from remote_fetch.errors import (
     UnsupportedFormat,
 )
 from remote_fetch.fetch.readahead import RangeRequest
-from remote_fetch.model import IndexType, TopicIdPartition
+from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from remote_fetch.observe import Fallback, RangeReread, RecordsRead, SegmentScanned
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, plan_offsets
 from remote_fetch.plan.visibility import AbortedIntervals
@@ -53,10 +53,19 @@ class _EndsTooSoon(SegmentNotFound):
 
 @dataclass(slots=True)
 class _Partition:
-    """What the steps of one partition share."""
+    """What the steps of one partition share. `failed` are the segments that did not give offset `failed_offset`."""
 
     opened: OpenPartition
     rows: PartitionRows
+    failed_offset: int = -1
+    failed: set[RemoteLogSegmentId] = field(default_factory=set)
+
+    def fails(self, segment: RemoteLogSegmentMetadata, offset: int) -> OpenPartition:
+        """What is left to read `offset` from. The set grows until a segment gives it, so that trying comes to an end."""
+        if offset != self.failed_offset:
+            self.failed_offset, self.failed = offset, set()
+        self.failed.add(segment.segment_id)
+        return self.opened.without(self.failed)
 
 
 @dataclass(slots=True)
@@ -218,18 +227,16 @@ class Scan:
         shared, piece, rows = work.partition, work.piece, work.partition.rows
         partition, locator = shared.opened.partition, self._session.locator
         first = max(piece.first_offset, rows.next_offset)
-        opened = shared.opened
         if isinstance(error, _EndsTooSoon):
-            opened = opened.with_timeline(locator.recheck(partition, first))
+            shared.opened = shared.opened.with_timeline(locator.recheck(partition, first))
         elif isinstance(error, SegmentNotFound):
-            opened = opened.with_timeline(locator.refresh(partition))
-        opened = opened.without(piece.segment)
+            shared.opened = shared.opened.with_timeline(locator.refresh(partition))
+        opened = shared.fails(piece.segment, first)
         steps = narrow_edges(self._session, plan_offsets(partition, opened, first, piece.last_offset + 1))
         pieces = list(takewhile(lambda step: isinstance(step, SegmentSlice), steps))
         if not pieces:
             raise _not_to_be_had(partition, steps[0], error) from error
         self._session.observe(Fallback(partition, first, piece.last_offset, error.kind))
-        shared.opened = opened
         self._todo.popleft()
         if len(pieces) < len(steps):  # a hole follows: what lies before it is read, then this segment fails again
             rest = SegmentSlice(piece.segment, steps[len(pieces)].first_offset, piece.last_offset)

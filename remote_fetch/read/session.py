@@ -49,7 +49,11 @@ class Session:
             observer=self.observe,
         )
         self.codecs = Codecs(max_bytes=config.number("fetch.remote.max.decompressed.bytes"))
-        self.locator = _locator(config, fetcher, self.reader, self.observe)
+        try:
+            self.locator = _locator(config, fetcher, self.reader, self.observe)
+        except BaseException:
+            self.reader.close()
+            raise
         if not is_compiled():
             self.observe(Notice(_INTERPRETED, is_warning=True))
 

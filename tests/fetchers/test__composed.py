@@ -1,0 +1,326 @@
+"""Layout and filesystem put together: the table of errors, ranges, listings, options, and the closing.
+
+Rules of the file: the filesystem is a fake that raises what it is told to; the real ones are in `test_local` and
+`test_memory`.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.metadata import EntryPoint, EntryPoints
+from types import ModuleType
+from typing import Any
+
+import fsspec
+import pytest
+
+from fetchers import _composed
+from fetchers._composed import LAYOUTS_GROUP, ComposedFetcher, FsspecStore
+from remote_fetch.errors import (
+    ConfigError,
+    RemoteFetchError,
+    SegmentNotFound,
+    StorageDenied,
+    StorageTimeout,
+    StorageUnavailable,
+)
+from remote_fetch.fetch.spi import ObjectInfo, ObjectStore
+from remote_fetch.model import (
+    Buffer,
+    IndexType,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+    Uuid,
+)
+
+URL = "remote.storage.url"
+PARTITION = TopicIdPartition(Uuid(bytes(16)), "t", 0)
+SEGMENT = RemoteLogSegmentMetadata(RemoteLogSegmentId(PARTITION, Uuid(b"s" * 16)), 0, 9, 10)
+
+ERRORS: list[tuple[Exception, type[RemoteFetchError]]] = [
+    (FileNotFoundError(errno.ENOENT, "no such file"), SegmentNotFound),
+    (IsADirectoryError(errno.EISDIR, "a folder"), SegmentNotFound),
+    (NotADirectoryError(errno.ENOTDIR, "not a folder"), SegmentNotFound),
+    (PermissionError(errno.EACCES, "denied"), StorageDenied),
+    (PermissionError("Forbidden"), StorageDenied),
+    (TimeoutError("timed out"), StorageTimeout),
+    (ConnectionResetError(errno.ECONNRESET, "reset"), StorageUnavailable),
+    (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), StorageUnavailable),
+    (BrokenPipeError(errno.EPIPE, "broken"), StorageUnavailable),
+    (OSError(errno.EIO, "input/output error"), StorageUnavailable),
+    (OSError("no number"), StorageUnavailable),
+]
+
+
+class Filesystem:
+    """A filesystem of one tree of files; every call is noted, and raises `error` when there is one."""
+
+    def __init__(self, files: Mapping[str, bytes] | None = None, error: BaseException | None = None) -> None:
+        self.files = dict(files or {})
+        self.error = error
+        self.calls: list[tuple[Any, ...]] = []
+
+    @staticmethod
+    def _strip_protocol(path: str) -> str:
+        return path.removeprefix("fake://").rstrip("/")
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None) -> bytes:
+        self.calls.append(("cat_file", path, start, end))
+        if self.error is not None:
+            raise self.error
+        return self.files[path][start:end]
+
+    def ls(self, path: str, detail: bool) -> list[dict[str, Any]]:
+        assert detail
+        path = self._strip_protocol(path)
+        self.calls.append(("ls", path))
+        if self.error is not None:
+            raise self.error
+        below = [name for name in self.files if name.startswith(f"{path}/")]
+        if not below:
+            raise FileNotFoundError(path)
+        found: dict[str, dict[str, Any]] = {path: {"name": f"{path}/", "size": 0, "type": "directory"}}  # itself
+        for name in below:
+            first, _, rest = name.removeprefix(f"{path}/").partition("/")
+            kind = "directory" if rest else "file"
+            size = None if rest or not self.files[name] else len(self.files[name])
+            found[first] = {"name": f"fake://{path}/{first}", "size": size, "type": kind}
+        return list(found.values())
+
+
+class Layout:
+    """A layout of one object for each segment; keeps what it was configured with."""
+
+    configured: Mapping[str, str] = {}
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        type(self).configured = configs
+
+    def read_segment(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> Buffer:
+        return store.get("segment", start, end)
+
+    def read_index(
+        self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, index_type: IndexType
+    ) -> Buffer | None:
+        return store.get(str(index_type))
+
+    def list_segments(self, store: ObjectStore, topic: str | None) -> Iterator[RemoteLogSegmentMetadata]:
+        return iter([SEGMENT] if topic in (None, "t") else [])
+
+
+class Fetcher(ComposedFetcher):
+    """The fake filesystem under the fake layout."""
+
+    protocol = "fake"
+    default_layout = "one"
+    filesystem = Filesystem({"tier/segment": b"0123456789", "tier/offset": b"index"})
+
+    def open_filesystem(self, configs: Mapping[str, str]) -> Any:
+        return self.filesystem
+
+    def root_of(self, url: str) -> str:
+        return Filesystem._strip_protocol(url)
+
+
+@pytest.fixture
+def layouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("layout_of_this_test")
+    module.Layout = Layout  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    def entry_points(group: str) -> EntryPoints:
+        assert group == LAYOUTS_GROUP
+        names = {"one": "Layout", "gone": "Gone"}
+        entries = [EntryPoint(name, f"{module.__name__}:{value}", group) for name, value in names.items()]
+        return EntryPoints([*entries, EntryPoint("missing", "no_such_module:Layout", group)])
+
+    monkeypatch.setattr(_composed, "entry_points", entry_points)
+
+
+@pytest.mark.parametrize(("theirs", "ours"), ERRORS, ids=repr)
+@pytest.mark.parametrize("start", [0, 5])
+def test_errors_of_a_read(theirs: Exception, ours: type[RemoteFetchError], start: int) -> None:
+    with pytest.raises(RemoteFetchError) as caught:
+        FsspecStore(Filesystem(error=theirs), "tier").get("a/b.log", start)
+    assert type(caught.value) is ours
+    assert caught.value.object_name == "a/b.log"
+    assert caught.value.__cause__ is theirs
+
+
+@pytest.mark.parametrize(("theirs", "ours"), ERRORS, ids=repr)
+def test_errors_of_a_listing(theirs: Exception, ours: type[RemoteFetchError]) -> None:
+    store = FsspecStore(Filesystem(error=theirs), "tier")
+    for listing in (store.list, store.folders):
+        if ours is SegmentNotFound:  # no folder, no objects
+            assert list(listing("a")) == []
+            continue
+        with pytest.raises(RemoteFetchError) as caught:  # but what may not be read is never "nothing there"
+            list(listing("a"))
+        assert type(caught.value) is ours
+        assert caught.value.object_name == "a"
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError(), KeyError("x"), KeyboardInterrupt()])
+def test_a_mistake_is_not_dressed_up(error: BaseException) -> None:
+    with pytest.raises(type(error)):
+        FsspecStore(Filesystem(error=error), "tier").get("x")
+
+
+def test_no_message_repeats_what_the_store_said() -> None:
+    error = OSError("https://host/x?X-Amz-Signature=s3cret refused")
+    with pytest.raises(StorageUnavailable) as caught:
+        FsspecStore(Filesystem(error=error), "tier").get("x")
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("start", "end"), [(10, -1), (10, 20), (0, 5)])
+def test_a_range_past_the_end_is_empty_where_the_store_calls_it_invalid(start: int, end: int) -> None:
+    filesystem = Filesystem(error=OSError(errno.EINVAL, "the requested range is not satisfiable"))
+    assert FsspecStore(filesystem, "tier").get("x", start, end) == b""
+
+
+def test_a_whole_object_is_never_an_invalid_range() -> None:
+    with pytest.raises(StorageUnavailable):
+        FsspecStore(Filesystem(error=OSError(errno.EINVAL, "invalid argument")), "tier").get("x")
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "asked", "data"),
+    [
+        (0, -1, (None, None), b"0123456789"),
+        (0, 4, (None, 4), b"0123"),
+        (3, -1, (3, None), b"3456789"),
+        (3, 5, (3, 5), b"34"),
+        (8, 20, (8, 20), b"89"),
+        (10, -1, (10, None), b""),
+        (11, 20, (11, 20), b""),
+    ],
+)
+def test_ranges(start: int, end: int, asked: tuple[int | None, int | None], data: bytes) -> None:
+    filesystem = Filesystem({"tier/x": b"0123456789"})
+    assert FsspecStore(filesystem, "tier/").get("x", start, end) == data
+    assert filesystem.calls == [("cat_file", "tier/x", *asked)]
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 0), (5, 5), (5, 3)])
+def test_an_empty_range_asks_nobody(start: int, end: int) -> None:
+    filesystem = Filesystem()
+    assert FsspecStore(filesystem, "tier").get("x", start, end) == b""
+    assert not filesystem.calls
+
+
+@pytest.mark.parametrize("root", ["tier", "a/tier/", ""])
+def test_names_of_a_listing_are_relative_to_the_root(root: str) -> None:
+    names = {"one.log": b"1", "empty.log": b"", "a/two.log": b"22", "a/deep/three.log": b"333", "ab/no.log": b"4"}
+    at = f"{root.rstrip('/')}/"
+    store = FsspecStore(Filesystem({f"{at}{name}": data for name, data in names.items()}), root)
+    assert sorted(store.list(), key=lambda info: info.name) == sorted(
+        [ObjectInfo(name, len(data)) for name, data in names.items()], key=lambda info: info.name
+    )
+    assert sorted(info.name for info in store.list("a")) == ["a/deep/three.log", "a/two.log"]
+    assert list(store.list("nowhere")) == []
+    assert sorted(store.folders()) == ["a", "ab"]
+    assert list(store.folders("a")) == ["deep"]
+    assert list(store.folders("nowhere")) == []
+
+
+def test_a_folder_that_may_not_be_read_fails_the_listing_above_it() -> None:
+    class Guarded(Filesystem):
+        def ls(self, path: str, detail: bool) -> list[dict[str, Any]]:
+            if "private" in path:
+                raise PermissionError(errno.EACCES, path)
+            return super().ls(path, detail)
+
+    store = FsspecStore(Guarded({"tier/public/x": b"1", "tier/private/y": b"2"}), "tier")
+    with pytest.raises(StorageDenied) as caught:
+        list(store.list())
+    assert caught.value.object_name == "private"
+
+
+@pytest.mark.usefixtures("layouts")
+def test_layout_and_store_meet() -> None:
+    fetcher = Fetcher()
+    configs = {URL: "fake://tier/", "remote.storage.options.token": "s3cret"}
+    fetcher.configure(configs)
+    assert Layout.configured is configs
+    assert fetcher.fetch_log_segment(SEGMENT, 2, 5) == b"234"
+    assert fetcher.fetch_log_segment(SEGMENT, 7) == b"789"
+    assert fetcher.fetch_index(SEGMENT, IndexType.OFFSET) == b"index"
+    assert list(fetcher.list_segments()) == [SEGMENT]
+    assert list(fetcher.list_segments("t")) == [SEGMENT]
+    assert list(fetcher.list_segments("other")) == []
+
+
+@pytest.mark.usefixtures("layouts")
+@pytest.mark.parametrize("closed", [True, False])
+def test_closed_or_never_configured(closed: bool) -> None:
+    fetcher = Fetcher()
+    if closed:
+        fetcher.configure({URL: "fake://tier"})
+        fetcher.close()
+        fetcher.close()
+    for call in (
+        lambda: fetcher.fetch_log_segment(SEGMENT, 0),
+        lambda: fetcher.fetch_index(SEGMENT, IndexType.OFFSET),
+        fetcher.list_segments,
+    ):
+        with pytest.raises(ConfigError, match="closed, or was never configured"):
+            call()
+
+
+@pytest.mark.usefixtures("layouts")
+@pytest.mark.parametrize(
+    ("layout", "text"),
+    [
+        ("nosuch", "no layout is called 'nosuch'; installed are gone, missing, one"),
+        ("gone", "cannot load the layout 'gone'"),
+        ("missing", "cannot load the layout 'missing'"),
+    ],
+)
+def test_a_layout_that_cannot_be_had(layout: str, text: str) -> None:
+    fetcher = Fetcher()
+    with pytest.raises(ConfigError) as caught:
+        fetcher.configure({URL: "fake://tier", "remote.storage.layout": layout})
+    assert caught.value.key == "remote.storage.layout"
+    assert text in str(caught.value)
+
+
+def test_no_layout_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_composed, "entry_points", lambda group: EntryPoints())
+    with pytest.raises(ConfigError, match="installed are none"):
+        ComposedFetcher().configure({URL: "/tier"})
+
+
+@pytest.mark.parametrize("configs", [{}, {URL: ""}])
+def test_the_url_is_needed(configs: dict[str, str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ComposedFetcher().configure(configs)
+    assert caught.value.key == URL
+
+
+@pytest.mark.parametrize(("url", "root"), [("file:///tier/", "/tier"), ("/tier/a", "/tier/a"), ("/", "/")])
+def test_the_root_is_a_path_of_the_filesystem(url: str, root: str) -> None:
+    assert ComposedFetcher().root_of(url) == root
+
+
+def test_options_reach_the_filesystem_under_the_rest_of_their_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: dict[str, Any] = {}
+    monkeypatch.setattr(fsspec, "filesystem", lambda protocol, **options: taken.update(options, protocol=protocol))
+    ComposedFetcher().open_filesystem({URL: "/tier", "remote.storage.options.client.key": "k"})
+    assert taken == {"protocol": "file", "client.key": "k"}
+
+
+@pytest.mark.parametrize("error", [TypeError("token=s3cret"), ValueError("token=s3cret")])
+def test_options_that_the_filesystem_refuses(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def refuse(protocol: str, **options: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(fsspec, "filesystem", refuse)
+    with pytest.raises(ConfigError) as caught:
+        ComposedFetcher().open_filesystem({"remote.storage.options.token": "s3cret"})
+    assert "'token'" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+    assert caught.value.key == "remote.storage.options.*"

@@ -1,0 +1,211 @@
+"""The configuration: type and bounds of every key, misspellings, what is handed on, and that no secret shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+import pytest
+
+from remote_fetch.config import KEYS, PREFIX_KEYS, Config, Key
+from remote_fetch.errors import ConfigError
+
+STRINGS = [key for key in KEYS.values() if key.type.value == "string" and not key.choices]
+CHOICES = [key for key in KEYS.values() if key.choices]
+BOOLEANS = [key for key in KEYS.values() if key.type.value == "boolean"]
+INTEGERS = [key for key in KEYS.values() if key.type.value == "integer"]
+OPTIONS = "remote.storage.options."
+
+LIBRDKAFKA = [
+    "acks", "api.version.request", "auto.commit.interval.ms", "auto.offset.reset", "bootstrap.servers",
+    "broker.address.ttl", "check.crcs", "client.dns.lookup", "client.id", "client.rack", "connections.max.idle.ms",
+    "debug", "enable.auto.commit", "enable.partition.eof", "error_cb", "fetch.error.backoff.ms", "fetch.max.bytes",
+    "fetch.message.max.bytes", "fetch.min.bytes", "fetch.queue.backoff.ms", "fetch.wait.max.ms",
+    "group.id", "group.instance.id", "group.protocol", "group.remote.assignor", "heartbeat.interval.ms",
+    "isolation.level", "log_level", "max.partition.fetch.bytes", "max.poll.interval.ms", "message.max.bytes",
+    "metadata.max.age.ms", "partition.assignment.strategy", "queued.max.messages.kbytes", "receive.message.max.bytes",
+    "reconnect.backoff.max.ms", "reconnect.backoff.ms", "retry.backoff.max.ms", "retry.backoff.ms", "sasl.mechanism",
+    "sasl.oauthbearer.client.secret", "sasl.password", "sasl.username", "security.protocol", "session.timeout.ms",
+    "socket.connection.setup.timeout.ms", "socket.timeout.ms", "ssl.ca.location", "ssl.key.password", "stats_cb",
+    "statistics.interval.ms", "topic.metadata.refresh.interval.ms", "max.in.flight.requests.per.connection",
+]  # fmt: skip
+
+
+def test_keys_are_listed_under_their_names_with_a_sentence() -> None:
+    assert len(STRINGS) + len(CHOICES) + len(BOOLEANS) + len(INTEGERS) == len(KEYS)
+    for name, key in KEYS.items():
+        assert key.name == name
+        assert name == name.lower()
+        assert key.doc.endswith(".")
+        if key.default is not None:
+            assert key.parse(key.default) == key.default
+
+
+def test_defaults_of_kip_1254() -> None:
+    config = Config.parse({})
+    assert config.values["fetch.remote.enabled"] is False
+    assert config.number("fetch.remote.connect.timeout.ms") == 1000
+    assert config.number("fetch.remote.read.timeout.ms") == 5000
+    assert config.text("remote.storage.fetcher.class") is None
+    assert config.text("remote.storage.fetcher.class.path") is None
+    assert config.given == frozenset()
+    assert set(config.values) == set(KEYS)
+    assert not config.options
+    assert not config.librdkafka
+
+
+@pytest.mark.parametrize("key", STRINGS, ids=lambda key: key.name)
+def test_strings(key: Key) -> None:
+    config = Config.parse({key.name: "  some text "})
+    assert config.text(key.name) == "some text"
+    assert config.given == {key.name}
+
+
+@pytest.mark.parametrize("key", CHOICES, ids=lambda key: key.name)
+def test_choices(key: Key) -> None:
+    for choice in key.choices:
+        assert Config.parse({key.name: choice}).text(key.name) == choice
+    with pytest.raises(ConfigError, match=f"choose one of {', '.join(key.choices)}") as caught:
+        Config.parse({key.name: "nothing-of-them"})
+    assert caught.value.key == key.name
+
+
+@pytest.mark.parametrize("key", BOOLEANS, ids=lambda key: key.name)
+@pytest.mark.parametrize(
+    ("value", "parsed"), [("true", True), (" False ", False), (True, True), (False, False), ("TRUE", True)]
+)
+def test_booleans(key: Key, value: object, parsed: bool) -> None:
+    assert Config.parse({key.name: value}).values[key.name] is parsed
+
+
+@pytest.mark.parametrize("key", BOOLEANS, ids=lambda key: key.name)
+@pytest.mark.parametrize("value", ["", "yes", "1", 1, 0])
+def test_no_booleans(key: Key, value: object) -> None:
+    with pytest.raises(ConfigError, match="give true or false") as caught:
+        Config.parse({key.name: value})
+    assert caught.value.key == key.name
+
+
+@pytest.mark.parametrize("key", INTEGERS, ids=lambda key: key.name)
+def test_integers_and_their_bounds(key: Key) -> None:
+    assert key.minimum is not None
+    for value in (key.minimum, str(key.minimum), key.maximum, f" {key.maximum} "):
+        assert Config.parse({key.name: value}).number(key.name) == int(value)
+    with pytest.raises(ConfigError, match=f"the smallest value is {key.minimum}$") as caught:
+        Config.parse({key.name: key.minimum - 1})
+    assert caught.value.key == key.name
+    with pytest.raises(ConfigError, match=f"the largest value is {key.maximum}$"):
+        Config.parse({key.name: key.maximum + 1})
+
+
+@pytest.mark.parametrize("key", INTEGERS, ids=lambda key: key.name)
+@pytest.mark.parametrize("value", ["", "many", "1.5", 2048.0, "5s", True])
+def test_no_integers(key: Key, value: object) -> None:
+    with pytest.raises(ConfigError, match="give a whole number"):
+        Config.parse({key.name: value})
+
+
+def test_times_stay_within_what_a_clock_can_wait_for() -> None:
+    times = [key for key in INTEGERS if key.name.endswith(".ms")]
+    assert len(times) == 3
+    assert {key.maximum for key in times} == {2**31 - 1}
+
+
+def test_an_integer_without_a_smallest_value() -> None:
+    key = dataclasses.replace(INTEGERS[0], minimum=None)
+    assert key.parse("-5") == -5
+
+
+@pytest.mark.parametrize("name", sorted(KEYS))
+def test_none_is_as_if_it_were_not_there(name: str) -> None:
+    config = Config.parse({name: None})
+    assert config.values[name] == KEYS[name].default
+    assert config.given == frozenset()
+
+
+def test_an_option_of_none_is_not_there_either() -> None:
+    assert dict(Config.parse({f"{OPTIONS}token": None, f"{OPTIONS}anon": False}).options) == {"anon": "False"}
+
+
+def test_options_keep_the_rest_of_their_name() -> None:
+    config = Config.parse({f"{OPTIONS}client.secret_key": 5, "group.id": "g"})
+    assert dict(config.options) == {"client.secret_key": "5"}
+    assert dict(config.librdkafka) == {"group.id": "g"}
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("remote.storage.urls", "remote.storage.url"),
+        ("remote.storage.fetcher", "remote.storage.fetcher.class"),
+        ("fetch.remote.read.timeout", "fetch.remote.read.timeout.ms"),
+        ("fetch.remote.rangebytes", "fetch.remote.range.bytes"),
+        ("remote.locater", "remote.locator"),
+        ("remote.locator.snapshot", "remote.locator.snapshot.file"),
+        ("fetch.remot.enabled", "fetch.remote.enabled"),
+        ("Remote.Storage.Url", "remote.storage.url"),
+        ("remote.storage.option.key", "remote.storage.options."),
+        (OPTIONS, OPTIONS),
+    ],
+)
+def test_misspellings_are_errors_that_name_the_nearest_key(name: str, nearest: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"unknown configuration key {name!r}; the nearest")) as caught:
+        Config.parse({name: "s3cret"})
+    assert repr(nearest) in str(caught.value)
+    assert caught.value.key == name
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("prefix", ["fetch.remote.", "remote.storage.", "remote.locator"])
+def test_everything_under_our_prefixes_is_ours(prefix: str) -> None:
+    with pytest.raises(ConfigError, match="unknown configuration key"):
+        Config.parse({f"{prefix}zzzzzzzzzzzzzzzzzzzzzzzz": "x"})
+
+
+@pytest.mark.parametrize("name", LIBRDKAFKA)
+def test_keys_of_librdkafka_pass_untouched(name: str) -> None:
+    value: Any = object()
+    assert Config.parse({name: value}).librdkafka[name] is value
+
+
+def test_keys_are_strings() -> None:
+    with pytest.raises(ConfigError, match="keys are strings, not 5"):
+        Config.parse({5: "x"})  # type: ignore[dict-item]
+
+
+def test_no_value_is_in_the_representation() -> None:
+    config = Config.parse(
+        {f"{OPTIONS}secret": "s3cret", "sasl.password": "s3cret", "remote.storage.url": "s3://me:s3cret@bucket"}
+    )
+    assert "s3cret" not in repr(config)
+    assert "s3cret" not in str(config)
+
+
+def test_the_parts_cannot_be_changed() -> None:
+    config = Config.parse({f"{OPTIONS}a": "b", "group.id": "g"})
+    for part in (config.values, config.options, config.librdkafka, KEYS, PREFIX_KEYS):
+        with pytest.raises(TypeError):
+            part["x"] = "y"  # type: ignore[index]
+
+
+def test_a_text_is_no_number() -> None:
+    config = Config.parse({"remote.storage.url": "7"})
+    with pytest.raises(TypeError, match=r"remote\.storage\.url is not a number"):
+        config.number("remote.storage.url")
+    assert config.text("fetch.remote.range.bytes") == str(8 << 20)
+
+
+def test_what_a_fetcher_receives() -> None:
+    config = Config.parse(
+        {f"{OPTIONS}key": "k", "remote.storage.url": "/tier", "group.id": "g", "fetch.remote.enabled": True}
+    )
+    received = config.for_fetcher()
+    assert received["remote.storage.url"] == "/tier"
+    assert received["remote.storage.options.key"] == "k"
+    assert received["fetch.remote.enabled"] == "true"
+    assert received["fetch.remote.connect.timeout.ms"] == "1000"
+    assert received["fetch.remote.read.timeout.ms"] == "5000"
+    assert "remote.storage.layout" not in received
+    assert "group.id" not in received
+    assert all(isinstance(value, str) for value in received.values())

@@ -1,0 +1,148 @@
+"""The error tree: its shape, its kinds, what it says, and that it travels between processes whole."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+from typing import Any
+
+import pytest
+
+from remote_fetch import errors
+from remote_fetch.errors import (
+    Cancelled,
+    ConfigError,
+    CorruptSegment,
+    ErrorKind,
+    FallsBackError,
+    FatalError,
+    MissingExtra,
+    OffsetOutOfRange,
+    RemoteFetchError,
+    RetriableError,
+    StorageTimeout,
+    UnknownTopic,
+    Unlocatable,
+)
+
+CLASSES = [
+    value
+    for value in vars(errors).values()
+    if inspect.isclass(value) and issubclass(value, RemoteFetchError) and value.__module__ == errors.__name__
+]
+BRANCHES = [RetriableError, FallsBackError, FatalError]
+LEAVES = [cls for cls in CLASSES if cls is not RemoteFetchError and cls not in BRANCHES]
+
+
+def test_everything_is_exported() -> None:
+    assert sorted(errors.__all__) == sorted(["ErrorKind", *(cls.__name__ for cls in CLASSES)])
+
+
+def test_the_tree_is_the_one_that_the_module_draws() -> None:
+    drawn = []
+    for line in (errors.__doc__ or "").splitlines():
+        name = line.strip().lstrip("|`- ").split(" ")[0]
+        if line.startswith("    ") and name.isidentifier():
+            drawn.append(name)
+    assert sorted(drawn) == sorted(cls.__name__ for cls in CLASSES)
+
+
+@pytest.mark.parametrize("cls", LEAVES)
+def test_every_error_is_of_one_branch_that_says_what_to_do(cls: type[RemoteFetchError]) -> None:
+    (branch,) = [branch for branch in BRANCHES if issubclass(cls, branch)]
+    assert cls.retriable is (branch is RetriableError)
+    assert cls.falls_back is (branch is not FatalError)
+
+
+def test_kinds_are_unique_and_complete() -> None:
+    kinds = [cls.kind for cls in LEAVES]
+    assert len(set(kinds)) == len(kinds)
+    # A timeout of the connection is a StorageTimeout too, told apart by whoever can tell.
+    assert set(ErrorKind) - set(kinds) == {ErrorKind.CONNECT_TIMEOUT}
+    assert not any(hasattr(cls, "kind") for cls in [RemoteFetchError, *BRANCHES])
+
+
+def test_kinds_are_what_they_have_always_been() -> None:
+    assert [kind.value for kind in ErrorKind] == [
+        "throttled", "unavailable", "not-found", "auth", "connect-timeout", "read-timeout", "corrupt", "format",
+        "decompression-limit", "truncated", "unlocatable", "config", "missing-extra", "unknown-topic",
+        "offset-out-of-range", "cancelled",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cls", "builtin"),
+    [
+        (ConfigError, ValueError),
+        (OffsetOutOfRange, ValueError),
+        (MissingExtra, ImportError),
+        (UnknownTopic, LookupError),
+    ],
+)
+def test_errors_of_the_caller_are_pythons_own_too(cls: type[RemoteFetchError], builtin: type[Exception]) -> None:
+    with pytest.raises(builtin, match="wrong"):
+        raise cls("wrong")
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
+def test_travels_with_its_data(cls: type[RemoteFetchError], duplicate: Any) -> None:
+    error = cls("broken", topic="t", partition=3, offset=7, object_name="a/b", position=9, hint="Look there")
+    for name, value in {"first": 1, "last": 2, "key": "k", "extra": "s3"}.items():
+        if hasattr(error, name):
+            setattr(error, name, value)
+    error.add_note("while reading")
+    again = duplicate(error)
+    assert type(again) is cls
+    assert vars(again) == vars(error)
+    assert str(again) == str(error)
+    assert again.args == error.args
+    assert getattr(again, "msg", None) == getattr(error, "msg", None)
+
+
+def test_data_of_the_errors_that_have_their_own() -> None:
+    hole = Unlocatable("no copy", first=5, last=9, topic="t")
+    assert (hole.first, hole.last, hole.topic) == (5, 9, "t")
+    assert (Unlocatable("no copy").first, Unlocatable("no copy").last) == (None, None)
+    assert ConfigError("bad", key="a.key", hint="h").key == "a.key"
+    assert MissingExtra("none", extra="s3").extra == "s3"
+
+
+def test_at_fills_in_what_is_unknown_and_never_overwrites() -> None:
+    error = CorruptSegment("bad crc", position=10, partition=0)
+    assert error.at(position=99, partition=5, topic="t", offset=0) is error
+    assert (error.position, error.partition, error.topic, error.offset) == (10, 0, "t", 0)
+    error.at(offset=77, topic="other")
+    assert (error.offset, error.topic) == (0, "t")
+
+
+def test_at_refuses_a_field_that_does_not_exist() -> None:
+    with pytest.raises(AttributeError, match="postion"):
+        CorruptSegment("bad").at(postion=1)
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        ({}, "bad crc"),
+        ({"topic": "t"}, "bad crc [t]"),
+        ({"topic": "t", "partition": 0}, "bad crc [t-0]"),
+        ({"partition": 4}, "bad crc"),  # a number alone says nothing
+        ({"offset": 0}, "bad crc [offset 0]"),
+        ({"object_name": "x.log", "position": 0}, "bad crc [object x.log, position 0]"),
+        (
+            {"topic": "t", "partition": 1, "offset": 2, "object_name": "x", "position": 3, "hint": "Ask"},
+            "bad crc [t-1, offset 2, object x, position 3]. Ask",
+        ),
+        ({"hint": "Ask"}, "bad crc. Ask"),
+    ],
+)
+def test_says_where(where: dict[str, Any], text: str) -> None:
+    assert str(CorruptSegment("bad crc", **where)) == text
+
+
+def test_the_representation_holds_the_message_alone() -> None:
+    error = StorageTimeout("late", topic="t", hint="Wait")
+    assert repr(error) == "StorageTimeout('late')"
+    assert Cancelled("closed").args == ("closed",)

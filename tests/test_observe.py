@@ -1,0 +1,125 @@
+"""The observers: what each event adds to or writes, and that none is lost when several threads count."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from remote_fetch.model import IndexType, TopicIdPartition, Uuid
+from remote_fetch.observe import (
+    Counters,
+    Event,
+    Fallback,
+    Notice,
+    RangeFetched,
+    RangeReread,
+    RangeRetried,
+    RecordsRead,
+    Report,
+    SegmentScanned,
+    ignore,
+    log_event,
+)
+
+PARTITION = TopicIdPartition(Uuid(bytes(16)), "t", 0)
+
+EVENTS: list[tuple[Event, Report]] = [
+    (RangeFetched(PARTITION, 10, 0.5), Report(remote_bytes=10, remote_gets=1, fetch_s=0.5)),
+    (
+        RangeFetched(PARTITION, 10, 0.5, IndexType.TRANSACTION),
+        Report(index_bytes=10, index_gets=1, fetch_s=0.5),
+    ),
+    (RangeRetried(PARTITION, "throttled"), Report(retries={"throttled": 1})),
+    (RangeReread(PARTITION, 7, "corrupt"), Report(rereads={"corrupt": 1})),
+    (SegmentScanned(PARTITION, IndexType.OFFSET, "missing"), Report(scans={"missing": 1})),
+    (Fallback(PARTITION, 1, 2, "not-found"), Report(fallbacks={"not-found": 1})),
+    (RecordsRead(PARTITION, 5, 100), Report(records=5)),
+    (Notice("log start unknown"), Report(notices=("log start unknown",))),
+]
+
+
+@pytest.mark.parametrize(("event", "report"), EVENTS, ids=lambda value: type(value).__name__)
+def test_each_event_is_counted_where_it_belongs(event: Event, report: Report) -> None:
+    counters = Counters()
+    counters(event)
+    assert counters.report() == report
+
+
+def test_sums() -> None:
+    counters = Counters()
+    for size_bytes in (10, 20, 60):
+        counters(RangeFetched(PARTITION, size_bytes, 0.25))
+    counters(RangeFetched(PARTITION, 1000, 0.25, IndexType.OFFSET))
+    for reason in ("throttled", "unavailable", "throttled"):
+        counters(RangeRetried(PARTITION, reason))
+    for text in ("b", "a", "b"):
+        counters(Notice(text))
+    report = counters.report()
+    assert (report.remote_bytes, report.remote_gets, report.mean_bytes_per_get) == (90, 3, 30.0)
+    assert (report.index_bytes, report.index_gets, report.fetch_s) == (1000, 1, 1.0)
+    assert report.retries == {"throttled": 2, "unavailable": 1}
+    assert report.notices == ("b", "a")  # once each, in the order of their first time
+
+
+def test_nothing_yet() -> None:
+    assert Counters().report() == Report()
+    assert Report().mean_bytes_per_get == 0.0
+
+
+def test_a_report_stays_as_it_was() -> None:
+    counters = Counters()
+    counters(RangeRetried(PARTITION, "throttled"))
+    report = counters.report()
+    counters(RangeRetried(PARTITION, "throttled"))
+    report.retries["throttled"] += 10
+    assert counters.report().retries == {"throttled": 2}
+
+
+def test_several_threads() -> None:
+    counters = Counters()
+
+    def count() -> None:
+        for _ in range(500):
+            counters(RecordsRead(PARTITION, 1, 0))
+            counters(RangeFetched(PARTITION, 2, 0.0))
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    report = counters.report()
+    assert (report.records, report.remote_bytes, report.remote_gets) == (2000, 4000, 2000)
+
+
+LOGGED: list[tuple[Event, list[tuple[int, str]]]] = [
+    (Notice("log start unknown"), [(logging.INFO, "log start unknown")]),
+    (Notice("100 % full", is_warning=True), [(logging.WARNING, "100 % full")]),
+    (
+        Fallback(PARTITION, 1, 2, "not-found"),
+        [(logging.WARNING, f"{PARTITION}: offsets 1 to 2 are read elsewhere (not-found)")],
+    ),
+    (RangeReread(PARTITION, 7, "corrupt"), [(logging.WARNING, f"{PARTITION}: read again from position 7 (corrupt)")]),
+    (
+        SegmentScanned(PARTITION, IndexType.OFFSET, "missing"),
+        [(logging.WARNING, f"{PARTITION}: read without its offset index (missing)")],
+    ),
+    (RangeFetched(PARTITION, 10, 0.5), []),
+    (RangeRetried(PARTITION, "throttled"), []),
+    (RecordsRead(PARTITION, 5, 100), []),
+]
+
+
+@pytest.mark.parametrize(("event", "lines"), LOGGED, ids=lambda value: type(value).__name__)
+def test_what_reaches_the_log(event: Event, lines: list[tuple[int, str]], caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, logger="remote_fetch"):
+        log_event(event)
+    assert [(record.levelno, record.getMessage()) for record in caplog.records] == lines
+    assert {record.name for record in caplog.records} <= {"remote_fetch"}
+
+
+def test_the_observer_of_nobody() -> None:
+    for event, _ in EVENTS:
+        ignore(event)
