@@ -15,7 +15,7 @@ N    ?= 20000
 ARGS ?=
 
 # What decodes records: these run a second time with the decoder interpreted. tests/decode compares both by itself.
-DECODING := $(wildcard tests/read tests/cli tests/golden tests/examples tests/test_arrow*.py tests/test_fuzz.py)
+DECODING := $(wildcard tests/read tests/cli tests/golden tests/test_examples.py tests/test_arrow*.py tests/test_fuzz.py)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -16,6 +16,7 @@ from typing import TypeAlias
 from remote_fetch.model import IndexType, TopicIdPartition
 
 __all__ = [
+    "BrokerRead",
     "Counters",
     "Event",
     "Fallback",
@@ -90,6 +91,15 @@ class RecordsRead:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerRead:
+    """Records came through the broker: `size_bytes` of their keys and values."""
+
+    partition: TopicIdPartition
+    records: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """Something the user should know once, in a sentence; `is_warning` if it asks for something to be done."""
 
@@ -97,7 +107,9 @@ class Notice:
     is_warning: bool = False
 
 
-Event: TypeAlias = RangeFetched | RangeRetried | RangeReread | SegmentScanned | Fallback | RecordsRead | Notice
+Event: TypeAlias = (
+    RangeFetched | RangeRetried | RangeReread | SegmentScanned | Fallback | RecordsRead | BrokerRead | Notice
+)
 Observer: TypeAlias = Callable[[Event], None]
 
 
@@ -115,6 +127,8 @@ class Report:
     index_gets: int = 0
     fetch_s: float = 0.0
     records: int = 0
+    broker_records: int = 0
+    broker_bytes: int = 0
     retries: dict[str, int] = field(default_factory=dict)
     rereads: dict[str, int] = field(default_factory=dict)
     scans: dict[str, int] = field(default_factory=dict)
@@ -168,6 +182,9 @@ class Counters:
                     self._fetch_s += event.duration_s
                 case RecordsRead():
                     self._sums["records"] += event.records
+                case BrokerRead():
+                    self._sums["broker_records"] += event.records
+                    self._sums["broker_bytes"] += event.size_bytes
                 case Notice():
                     self._notices[event.text] = None
                 case _:
@@ -183,6 +200,8 @@ class Counters:
                 index_gets=self._sums["index_gets"],
                 fetch_s=self._fetch_s,
                 records=self._sums["records"],
+                broker_records=self._sums["broker_records"],
+                broker_bytes=self._sums["broker_bytes"],
                 retries=dict(self._reasons[RangeRetried]),
                 rereads=dict(self._reasons[RangeReread]),
                 scans=dict(self._reasons[SegmentScanned]),

@@ -6,6 +6,7 @@ Rules of the file: a user's mistake ends in one line on stderr and never in a st
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ def run(argv: Sequence[str] | None = None) -> int:
     for module in _COMMANDS:
         module.add_parser(commands)
     arguments = parser.parse_args(argv)
+    # What went wrong on the way is in the report; without a handler Python would print it a second time.
+    logging.getLogger("remote_fetch").addHandler(logging.NullHandler())
     try:
         code: int = arguments.run(arguments)
         sys.stdout.flush()

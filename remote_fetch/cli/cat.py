@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from remote_fetch.cli.bounds import bounds_from
-from remote_fetch.cli.options import add_common_options, add_range_options, config_from, partitions_from
+from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from, partitions_from
 from remote_fetch.cli.printer import Row, format_printer, json_printer, rows_of
 from remote_fetch.cli.report import Progress, report_lines
 from remote_fetch.decode.columns import DEFAULT_COLUMNS
@@ -28,7 +28,7 @@ __all__ = ["add_parser"]
 
 def add_parser(commands: Any) -> None:
     """Add the command to the parser's commands."""
-    parser = commands.add_parser("cat", help="print records", description=__doc__)
+    parser = commands.add_parser("cat", help="print records", description=about(__doc__))
     parser.set_defaults(run=_run)
     add_range_options(parser, topic_required=True)
     add_common_options(parser)
@@ -103,7 +103,7 @@ def _print_records(
     if left == 0:
         return
     for batch in Scan(session, plans, DEFAULT_COLUMNS).batches():
-        for row in rows_of(batch.slice(0, left)):
+        for row in rows_of(batch.slice(0, min(left, batch.num_rows))):
             output.write(print_row(row))
         left -= batch.num_rows
         if left <= 0:

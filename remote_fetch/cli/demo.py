@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from remote_fetch.cli.ls import print_segments
+from remote_fetch.cli.options import about
 from remote_fetch.cli.plan import print_plan
 from remote_fetch.cli.printer import Row, iso_time, rows_of
 from remote_fetch.cli.report import report_lines
@@ -28,13 +29,13 @@ __all__ = ["add_parser"]
 
 _TOPIC = "tx"
 _PARTITION = 1
-_WIDTH = 52
+_WIDTH = 56
 
 
 def add_parser(commands: Any) -> None:
     """Add the command to the parser's commands."""
     parser = commands.add_parser(
-        "demo", help="a tour of a small bucket that ships with the package", description=__doc__
+        "demo", help="a tour of a small bucket that ships with the package", description=about(__doc__)
     )
     parser.set_defaults(run=_run)
 
@@ -78,6 +79,6 @@ def _read(session: Session, isolation: IsolationLevel) -> list[Row]:
 
 
 def _shown(row: Row) -> str:
-    key = "null" if row.key is None else row.key.decode("ascii", "backslashreplace")
+    key = "null" if row.key is None else repr(row.key)[2:-1]
     size = "null" if row.value is None else f"{len(row.value)} bytes"
     return f"{row.offset:>4}  {iso_time(row.timestamp_ms)}  {key[:10]:10}  {size}"

@@ -9,7 +9,7 @@ import argparse
 import json
 from typing import Any
 
-from remote_fetch.cli.options import add_common_options, config_from, partitions_from
+from remote_fetch.cli.options import about, add_common_options, config_from, partitions_from
 from remote_fetch.cli.printer import iso_time
 from remote_fetch.cli.report import human_bytes
 from remote_fetch.model import RemoteLogSegmentMetadata
@@ -22,7 +22,7 @@ _HEADINGS = ("TOPIC", "PARTITION", "START", "END", "SIZE", "MAX TIMESTAMP", "SEG
 
 def add_parser(commands: Any) -> None:
     """Add the command to the parser's commands."""
-    parser = commands.add_parser("ls", help="list segments", description=__doc__)
+    parser = commands.add_parser("ls", help="list segments", description=about(__doc__))
     parser.set_defaults(run=_run)
     parser.add_argument("-t", dest="topic", metavar="TOPIC", help="only this topic; NAME:ID for one topic id")
     parser.add_argument("-p", dest="partitions", metavar="PARTITION", action="append", help="only this partition")

@@ -11,7 +11,12 @@ from typing import Any
 
 from remote_fetch.errors import ConfigError
 
-__all__ = ["add_common_options", "add_range_options", "config_from", "partitions_from"]
+__all__ = ["about", "add_common_options", "add_range_options", "config_from", "partitions_from"]
+
+
+def about(doc: str | None) -> str:
+    """What a command's help says of it: the first paragraph of its module's text; the rules below are for us."""
+    return (doc or "").partition("\n\n")[0]
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:

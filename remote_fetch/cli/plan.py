@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from remote_fetch.cli.bounds import bounds_from
-from remote_fetch.cli.options import add_common_options, add_range_options, config_from, partitions_from
+from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from, partitions_from
 from remote_fetch.cli.report import human_bytes
 from remote_fetch.plan.cost import PlanCost, estimate
 from remote_fetch.plan.saved import dump_plan
@@ -24,7 +24,7 @@ __all__ = ["add_parser", "print_plan"]
 
 def add_parser(commands: Any) -> None:
     """Add the command to the parser's commands."""
-    parser = commands.add_parser("plan", help="show what a read would fetch", description=__doc__)
+    parser = commands.add_parser("plan", help="show what a read would fetch", description=about(__doc__))
     parser.set_defaults(run=_run)
     add_range_options(parser, topic_required=True)
     add_common_options(parser)

@@ -1,0 +1,162 @@
+"""Exit codes, errors in one line, and what happens when nobody reads the output."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import remote_fetch.cli
+from remote_fetch.cli import ls, main
+from remote_fetch.cli.app import run as run_app
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run
+
+COMMAND = (sys.executable, "-c", "from remote_fetch.cli import main; raise SystemExit(main())")
+COMMANDS = ("ls", "plan", "cat", "demo")
+
+
+def raising(error: BaseException) -> Callable[[Any], int]:
+    def command(_: Any) -> int:
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize("argv", [("--help",), *((name, "--help") for name in COMMANDS)])
+def test_help(run: Run, argv: tuple[str, ...]) -> None:
+    outcome = run(*argv)
+    assert outcome.code == 0
+    assert outcome.lines[0].startswith("usage: remote-fetch")
+    assert b"Rules of the file" not in outcome.stdout
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        pytest.param((), id="no command"),
+        pytest.param(("fetch",), id="unknown command"),
+        pytest.param(("cat",), id="no topic"),
+        pytest.param(("ls", "--colour"), id="unknown option"),
+        pytest.param(("cat", "-t", "shop", "-c", "many"), id="no number"),
+        pytest.param(("plan", "-t", "shop", "--log-start", "here"), id="no offset"),
+        pytest.param(("cat", "-t", "shop", "-J", "--binary", "hex"), id="unknown encoding"),
+    ],
+)
+def test_a_wrong_command_line_is_2(run: Run, argv: tuple[str, ...]) -> None:
+    outcome = run(*argv)
+    assert outcome.code == 2
+    assert outcome.stdout == b""
+    assert outcome.stderr.startswith("usage: ")
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        pytest.param(("ls",), "no remote storage is configured", id="no url"),
+        pytest.param(("ls", "--url", "gopher://x"), "gopher", id="unknown scheme"),
+        pytest.param(("ls", "--url", "{bucket}", "--layout", "piles"), "no layout is called 'piles'", id="layout"),
+        pytest.param(("ls", "--url", "{bucket}", "-t", "shoe"), "topics there: shop", id="unknown topic"),
+        pytest.param(("ls", "--url", "{bucket}", "-p", "one"), "-p one: partition numbers expected", id="partition"),
+        pytest.param(
+            ("cat", "--url", "{bucket}", "-t", "shop", "-p", "9"), "no tiered partition 9; there are 0, 1", id="no such"
+        ),
+        pytest.param(
+            ("cat", "--url", "{bucket}", "-t", "shop", "--isolation", "serializable"),
+            "choose read_uncommitted or read_committed",
+            id="isolation",
+        ),
+        pytest.param(
+            ("cat", "--url", "{bucket}", "-t", "shop", "-p", "0", "-o", "77"),
+            "lies outside offsets 0 to 9",
+            id="offset",
+        ),
+        pytest.param(
+            ("cat", "--url", "{bucket}", "-t", "shop", "-p", "0", "--log-start", "-3"), "give an offset", id="log start"
+        ),
+        pytest.param(
+            ("cat", "--url", "{bucket}", "-t", "shop", "-X", "fetch.remote.range.byte=1"),
+            "the nearest one is 'fetch.remote.range.bytes'",
+            id="misspelt key",
+        ),
+        pytest.param(
+            ("cat", "--url", "{bucket}", "-t", "shop", "-X", "no.such.key=1"), "librdkafka refuses", id="strange key"
+        ),
+        pytest.param(("cat", "-b", "localhost:9092", "-t", "shop"), "metadata topic are not read", id="broker only"),
+        pytest.param(
+            ("plan", "--url", "{bucket}", "-t", "shop", "-b", "localhost:9092"),
+            "remote.locator=listing",
+            id="broker too",
+        ),
+    ],
+)
+def test_a_mistake_is_1_and_one_line(run: Run, bucket: str, argv: tuple[str, ...], said: str) -> None:
+    outcome = run(*(word.format(bucket=bucket) for word in argv))
+    assert outcome.code == 1
+    assert outcome.stdout == b""
+    (line,) = outcome.stderr.splitlines()
+    assert line.startswith("remote-fetch: ")
+    assert said in line
+
+
+def test_brokers_may_be_named_beside_the_listing_locator(run: Run, bucket: str) -> None:
+    outcome = run("ls", "--url", bucket, "-b", "localhost:9092", "-X", "remote.locator=listing")
+    assert (outcome.code, outcome.stderr) == (0, "")
+
+
+def test_fine_is_0(run: Run, bucket: str) -> None:
+    assert run("ls", "--url", bucket).code == 0
+
+
+def test_interrupted_is_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ls, "_run", raising(KeyboardInterrupt()))
+    outcome = run("ls")
+    assert (outcome.code, outcome.stderr) == (130, "")
+
+
+def test_a_closed_pipe_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(ls, "_run", raising(BrokenPipeError()))
+    with (tmp_path / "out").open("w", encoding="utf-8") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        assert main(["ls"]) == 0
+        output.write("what is still printed goes nowhere")
+    assert (tmp_path / "out").read_text(encoding="utf-8") == ""
+
+
+def test_a_reader_that_has_enough(bucket: str) -> None:
+    """A process whose output is closed after the first line ends quietly, with most of it unwritten."""
+    template = "%o\n" + 100_000 * "x"
+    argv = [*COMMAND, "cat", "--url", bucket, "-t", "shop", "-q", "-f", template]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"0\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=30) == 0
+
+
+def test_as_a_process(bucket: str) -> None:
+    argv = [*COMMAND, "cat", "--url", bucket, "-t", "shop", "-p", "0", "-o", "6", "-f", "%o=%s;"]
+    result = subprocess.run(argv, capture_output=True, timeout=30, check=False)
+    assert (result.returncode, result.stdout) == (0, b"6=v6;7=v7;8=v8;")
+    assert result.stderr.startswith(b"% 3 records in ")
+    failed = subprocess.run([*COMMAND, "ls"], capture_output=True, timeout=30, check=False)
+    assert failed.returncode == 1
+    assert b"Traceback" not in failed.stderr
+
+
+def test_the_script_is_main() -> None:
+    (script,) = (entry for entry in entry_points(group="console_scripts") if entry.name == "remote-fetch")
+    assert script.load() is remote_fetch.cli.main
+
+
+def test_run_takes_the_arguments_of_the_process(monkeypatch: pytest.MonkeyPatch, bucket: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["remote-fetch", "ls", "--url", bucket])
+    assert run_app() == 0

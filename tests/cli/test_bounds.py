@@ -1,0 +1,82 @@
+"""kcat's `-o` and our `--end`: which offsets a command reads."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run
+
+FIRST_MS = 1_700_000_000_000
+FIRST = datetime.fromtimestamp(FIRST_MS / 1000, UTC)
+ALL = [0, 1, 2, 3, 4, 6, 7, 8]
+
+
+def iso(offset: int) -> str:
+    return (FIRST + timedelta(seconds=offset)).isoformat()
+
+
+@pytest.mark.parametrize(
+    ("argv", "offsets"),
+    [
+        pytest.param((), ALL, id="all"),
+        pytest.param(("-o", "beginning"), ALL, id="beginning"),
+        pytest.param(("-o", "earliest"), ALL, id="earliest"),
+        pytest.param(("-o", "end"), [], id="end"),
+        pytest.param(("-o", "4"), [4, 6, 7, 8], id="an offset"),
+        pytest.param(("-o", "9"), [], id="the offset after the last"),
+        pytest.param(("-o", "-2"), [7, 8], id="before the end"),
+        pytest.param(("-o", "-0"), [], id="none before the end"),
+        pytest.param(("-o", "-99"), ALL, id="further back than the start"),
+        pytest.param(("-o", "-99", "--log-start", "2"), ALL[2:], id="no further back than the log start"),
+        pytest.param(("-o", f"s@{FIRST_MS + 6000}"), [6, 7, 8], id="from milliseconds"),
+        pytest.param(("-o", f"s@{FIRST_MS + 6001}"), [7, 8], id="from a millisecond later"),
+        pytest.param(("-o", f"s@{iso(6)}"), [6, 7, 8], id="from an ISO time"),
+        pytest.param(("-o", f"s@{FIRST_MS + 99_000}"), [], id="from after the last"),
+        pytest.param(("-o", f"e@{FIRST_MS + 2000}"), [0, 1], id="to milliseconds"),
+        pytest.param(("-o", f"e@{iso(2)}"), [0, 1], id="to an ISO time"),
+        pytest.param(("-o", f"s@{iso(1)}", "-o", f"e@{iso(4)}"), [1, 2, 3], id="between times"),
+        pytest.param(("-o", "1", "-o", f"e@{iso(4)}"), [1, 2, 3], id="from an offset to a time"),
+        pytest.param(("-o", f"s@{iso(4)}", "-o", f"e@{iso(1)}"), [], id="times the wrong way round"),
+        pytest.param(("--end", "3"), [0, 1, 2], id="to an offset"),
+        pytest.param(("--end", iso(3)), [0, 1, 2], id="to an ISO time by --end"),
+        pytest.param(("--end", "latest"), ALL, id="to the latest"),
+        pytest.param(("-o", "2", "--end", "7"), [2, 3, 4, 6], id="between offsets"),
+        pytest.param(("-o", "2", "--end", "2"), [], id="nothing"),
+        pytest.param(("--log-start", "3"), ALL[3:], id="the log start"),
+    ],
+)
+def test_offsets(run: Run, bucket: str, argv: tuple[str, ...], offsets: list[int]) -> None:
+    outcome = run(
+        "cat", "--url", bucket, "-t", "shop", "-p", "0", "--isolation", "read_uncommitted", "-f", "%o ", *argv
+    )
+    assert outcome.code == 0, outcome.stderr
+    assert [int(offset) for offset in outcome.stdout.split()] == offsets
+
+
+def test_so_many_before_the_end_of_each_partition(run: Run, bucket: str) -> None:
+    outcome = run("cat", "--url", bucket, "-t", "shop", "-q", "-o", "-1", "-f", "%p:%o ")
+    assert outcome.stdout == b"0:8 1:1 "
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        pytest.param(("-o", "stored"), "no committed offsets without a consumer group", id="stored"),
+        pytest.param(("-o", "s@" + 19 * "9"), "no time", id="a year that does not exist"),
+        pytest.param(("-o", "s@yesterday"), "'yesterday' is neither", id="no ISO time"),
+        pytest.param(("-o", "soon"), "'soon' is neither", id="no bound"),
+        pytest.param(("--end", "soon"), "end='soon'", id="no end"),
+        pytest.param(("-o", "5", "--end", "2"), "start=5 lies after end=2", id="the wrong way round"),
+        pytest.param(("-o", "10"), "lies outside", id="past the end"),
+        pytest.param(("--end", "10"), "offsets 9 to 9 cannot be read from the bucket alone", id="end past the tier"),
+    ],
+)
+def test_bounds_that_are_none(run: Run, bucket: str, argv: tuple[str, ...], said: str) -> None:
+    outcome = run("cat", "--url", bucket, "-t", "shop", "-p", "0", *argv)
+    assert outcome.code == 1
+    (line,) = outcome.stderr.splitlines()
+    assert said in line

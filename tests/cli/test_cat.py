@@ -1,0 +1,187 @@
+"""`cat`: the records as text and as JSON, how many of them, and the report."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run
+
+FIRST_MS = 1_700_000_000_000
+
+
+def test_payloads_and_nothing_else(run: Run, bucket: str) -> None:
+    outcome = run("cat", "--url", bucket, "-t", "shop", "-q")
+    assert outcome.stdout == b"v0\n\n\x80 50%\n\nv6\nv7\nv8\ny\n\n"
+    assert (outcome.code, outcome.stderr) == (0, "")
+
+
+def test_isolation(run: Run, bucket: str) -> None:
+    argv = ("cat", "--url", bucket, "-t", "shop", "-p", "0", "-f", "%o ")
+    assert run(*argv).stdout == b"0 1 2 6 7 8 "
+    assert run(*argv, "--isolation", "read_committed").stdout == b"0 1 2 6 7 8 "
+    assert run(*argv, "--isolation", "read_uncommitted").stdout == b"0 1 2 3 4 6 7 8 "
+
+
+@pytest.mark.parametrize(
+    ("argv", "output"),
+    [
+        pytest.param(("-c", "2", "-o", "6"), b"v6\nv7\n", id="-c"),
+        pytest.param(("-c", "0"), b"", id="-c 0"),
+        pytest.param(("-c", "99", "-o", "7"), b"v7\nv8\n", id="-c more than there are"),
+        pytest.param(("-e", "-o", "7"), b"v7\nv8\n", id="-e"),
+        pytest.param(("-K", ":", "-o", "7"), b"k7:v7\nk8:v8\n", id="-K"),
+        pytest.param(("-K", r"\t", "-D", r"\x00", "-o", "7"), b"k7\tv7\0k8\tv8\0", id="-K and -D with escapes"),
+        pytest.param(("-K", "%", "-D", "%o", "-o", "8"), b"k8%v8%o", id="delimiters are no format"),
+        pytest.param(("-D", "", "-o", "7"), b"v7v8", id="no delimiter"),
+        pytest.param(("-Z", "-K", "=", "--end", "3"), b"k0=v0\nNULL=NULL\n\xff\xfe=\x80 50%\n\n", id="-Z"),
+        pytest.param(("-f", "%k:%s;", "-K", "!", "-D", "!", "-o", "7"), b"k7:v7;k8:v8;", id="-f goes before -K and -D"),
+        pytest.param(("-Z", "-f", "%k ", "--end", "3"), b"k0 NULL \xff\xfe ", id="-Z and -f"),
+    ],
+)
+def test_output_options(run: Run, bucket: str, argv: tuple[str, ...], output: bytes) -> None:
+    outcome = run("cat", "--url", bucket, "-t", "shop", "-p", "0", "-q", *argv)
+    assert (outcome.code, outcome.stdout, outcome.stderr) == (0, output, "")
+
+
+def test_a_count_over_several_arrow_batches(run: Run, tmp_path: Path) -> None:
+    bucket = Path(__file__).parents[1] / "golden" / "data" / "local-4.1" / "remote"
+    argv = ("cat", "--url", str(bucket), "-t", "codecs", "-f", "%p ", "-q")
+    every = run(*argv).stdout.split()
+    assert len(every) == 320
+    for count in (1, 63, 64, 200, 320, 321):
+        assert run(*argv, "-c", str(count)).stdout.split() == every[:count]
+
+
+def test_json_has_kcats_fields(run: Run, bucket: str) -> None:
+    outcome = run("cat", "--url", bucket, "-t", "shop", "-J", "-q")
+    rows = [json.loads(line) for line in outcome.lines]
+    common = {"topic": "shop", "partition": 0, "tstype": "create"}
+    assert rows[:3] == [
+        {**common, "offset": 0, "ts": FIRST_MS, "headers": ["h", "1"], "key": "k0", "payload": "v0"},
+        {
+            **common,
+            "offset": 1,
+            "ts": FIRST_MS + 1000,
+            "headers": ["n", None, "h", "\ufffd"],
+            "key": None,
+            "payload": None,
+        },
+        {
+            **common,
+            "offset": 2,
+            "ts": FIRST_MS + 2000,
+            "headers": [],
+            "key": "\ufffd\ufffd",
+            "payload": "\ufffd 50%\n",
+        },
+    ]
+    assert rows[-1] == {
+        "topic": "shop",
+        "partition": 1,
+        "offset": 1,
+        "tstype": "logappend",
+        "ts": FIRST_MS + 500,
+        "headers": [],
+        "key": "",
+        "payload": "",
+    }
+    assert {tuple(row) for row in rows} == {
+        ("topic", "partition", "offset", "tstype", "ts", "headers", "key", "payload")
+    }
+
+
+def test_base64_keeps_every_byte(run: Run, bucket: str) -> None:
+    outcome = run("cat", "--url", bucket, "-t", "shop", "-p", "0", "--end", "3", "-J", "--binary", "base64", "-q")
+    rows = [json.loads(line) for line in outcome.lines]
+
+    def decoded(value: str | None) -> bytes | None:
+        return None if value is None else base64.b64decode(value, validate=True)
+
+    assert [decoded(row["key"]) for row in rows] == [b"k0", None, b"\xff\xfe"]
+    assert [decoded(row["payload"]) for row in rows] == [b"v0", None, b"\x80 50%\n"]
+    assert rows[1]["headers"][::2] == ["n", "h"]
+    assert [decoded(value) for value in rows[1]["headers"][1::2]] == [None, b"\xff"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        pytest.param(("-c", "-1"), "-c -1: give a number of records", id="-c"),
+        pytest.param(("-f", "%s", "-J"), "-f and -J exclude each other", id="-f and -J"),
+        pytest.param(("-f", "%q"), "%q is no field", id="-f"),
+    ],
+)
+def test_options_that_are_wrong(run: Run, bucket: str, argv: tuple[str, ...], said: str) -> None:
+    outcome = run("cat", "--url", bucket, "-t", "shop", *argv)
+    assert (outcome.code, outcome.stdout) == (1, b"")
+    assert outcome.stderr.count("\n") == 1
+    assert said in outcome.stderr
+
+
+def test_the_report_is_right(run: Run, bucket: str) -> None:
+    """Every segment whole in one GET; the last of the partition a second time, to find where it ends."""
+    sizes = {path.name: path.stat().st_size for path in Path(bucket).rglob("shop-0-*/*.log")}
+    last = sizes[max(sizes)]
+    outcome = run("cat", "--url", bucket, "-t", "shop", "-p", "0")
+    report = outcome.stderr.splitlines()
+    assert all(line.startswith("% ") for line in report)
+    assert re.fullmatch(r"% 6 records in \d+\.\d\d s \(\d+\.\d MB/s of remote bytes\)", report[0])
+    size_bytes = sum(sizes.values()) + last
+    mean = size_bytes / 4
+    assert size_bytes < 1024
+    assert report[1].startswith(f"% remote bytes: {size_bytes} B in 4 GETs, mean {mean:.0f} B per GET; indexes: ")
+    assert report[2] == "% fallbacks: none"
+    unknown = "log start unknown: the bucket alone does not tell which records were deleted before its segments"
+    notes = [line for line in report[3:] if "decoder runs interpreted" not in line]  # said where no compiler was
+    assert notes == [f"% note: {unknown}"]
+    known = run("cat", "--url", bucket, "-t", "shop", "-p", "0", "--log-start", "0")
+    assert "log start unknown" not in known.stderr
+
+
+def test_an_error_in_the_middle_comes_after_the_records_before_it(run: Run, bucket: str, tmp_path: Path) -> None:
+    for path in Path(bucket).rglob("*.*"):
+        copy = tmp_path / path.relative_to(bucket)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    (damaged,) = tmp_path.rglob("shop-0-*/00000000000000000006-*.log")
+    data = bytearray(damaged.read_bytes())
+    data[-1] ^= 1  # in the last of its three batches
+    damaged.write_bytes(data)
+    outcome = run("cat", "--url", str(tmp_path), "-t", "shop", "-p", "0", "-f", "%o ")
+    # A batch goes out when the next one has confirmed its place: the one before the damaged one need not be there.
+    assert (outcome.code, outcome.stdout) in {(1, b"0 1 2 6 "), (1, b"0 1 2 6 7 ")}
+    (line,) = outcome.stderr.splitlines()
+    assert re.match(r"remote-fetch: checksum mismatch: .*shop-0, offset 8, object 00000000000000000006-", line)
+
+
+class Terminal(io.TextIOWrapper):
+    """A standard output or error that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_bar_is_shown_on_a_terminal_alone(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from remote_fetch.cli import main
+
+    def shown(*argv: str, stdout: type[io.TextIOWrapper] = io.TextIOWrapper) -> bytes:
+        streams: Any = [stdout(io.BytesIO(), encoding="utf-8"), Terminal(io.BytesIO(), encoding="utf-8")]
+        monkeypatch.setattr(sys, "stdout", streams[0])
+        monkeypatch.setattr(sys, "stderr", streams[1])
+        assert main(["cat", "--url", bucket, "-t", "shop", *argv]) == 0
+        streams[1].flush()
+        seen: bytes = streams[1].buffer.getvalue()
+        return seen
+
+    assert b"\x1b[" in shown()
+    assert shown("-q") == b""
+    assert b"\x1b[" not in shown(stdout=Terminal)

@@ -1,0 +1,58 @@
+"""`demo`: the tour of the bucket that ships with the package."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remote_fetch.cli.demo import _shown
+from remote_fetch.cli.printer import Row
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run
+
+
+def test_the_tour(run: Run) -> None:
+    outcome = run("demo")
+    assert (outcome.code, outcome.stderr) == (0, "")
+    text = outcome.stdout.decode("utf-8")
+    titles = re.findall(r"^== (.*)$", text, re.MULTILINE)
+    assert titles == [
+        "The segments of topic tx",
+        "What a read would fetch",
+        "The records of tx-1 under both isolation levels",
+        "The report",
+    ]
+    assert "10 segments, " in text
+    assert "total: 10 segments, 10 GETs, " in text
+    side_by_side = text.split("read_committed\n", 1)[1].split("\n\n")[0].splitlines()
+    assert len(side_by_side) == 16, "the broker delivers as many records under read_uncommitted"
+    assert sum("(aborted)" in line for line in side_by_side) == 7
+    for line in side_by_side:
+        left, right = line[:56].strip(), line[56:].strip()
+        assert right in (left, "(aborted)")
+    assert re.search(r"^25 records in \d", text, re.MULTILINE)
+
+
+def test_the_commands_it_names_work(run: Run) -> None:
+    commands = re.findall(r"^\$ remote-fetch (.*)$", run("demo").stdout.decode("utf-8"), re.MULTILINE)
+    assert [command.split()[0] for command in commands] == ["ls", "plan", "cat"]
+    for command in commands:
+        assert run(*command.split()).code == 0
+
+
+def test_its_bucket_is_a_part_of_the_recording() -> None:
+    """What the demo shows is what the broker wrote; nothing was touched up."""
+    bucket = Path(str(files("remote_fetch.cli") / "demo_bucket"))
+    recording = Path(__file__).parents[1] / "golden" / "data" / "local-4.1" / "remote"
+    shipped = [path for path in bucket.rglob("*") if path.is_file()]
+    assert len(shipped) > 50
+    for path in shipped:
+        assert path.read_bytes() == (recording / path.relative_to(bucket)).read_bytes()
+
+
+def test_nulls_are_shown_as_such() -> None:
+    assert _shown(Row("t", 0, 7, 0, 0, (), None, None)) == "   7  1970-01-01T00:00:00.000Z  null        null"
+    assert _shown(Row("t", 0, 7, 0, 0, (), b"\xff\n", b"ab")).endswith("  \\xff\\n      2 bytes")

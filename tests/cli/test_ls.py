@@ -1,0 +1,93 @@
+"""`ls`: the segments of a storage, as a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from remote_fetch.cli.ls import print_segments
+from remote_fetch.cli.report import human_bytes
+from remote_fetch.locate.locator import KnownTimelines
+from remote_fetch.locate.timeline import Timeline
+from remote_fetch.model import UNKNOWN_SIZE, Uuid
+from remote_fetch.read.session import Session
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run
+
+TOPIC_ID = "AAECAwQFBgcICQoLDA0ODw"
+
+
+def test_a_table_of_all_segments(run: Run, bucket: str) -> None:
+    outcome = run("ls", "--url", bucket)
+    assert (outcome.code, outcome.stderr) == (0, "")
+    head, *rows, total = outcome.lines
+    assert head.split() == ["TOPIC", "PARTITION", "START", "END", "SIZE", "MAX", "TIMESTAMP", "SEGMENT", "ID"]
+    assert [row.split()[:4] for row in rows] == [
+        ["shop", "0", "0", "2"],
+        ["shop", "0", "3", "5"],
+        ["shop", "0", "6", "8"],
+        ["shop", "1", "0", "1"],
+    ]
+    sizes = {path.name: path.stat().st_size for path in Path(bucket).rglob("*.log")}
+    for row in rows:
+        start, size_bytes, segment_id = int(row.split()[2]), int(row.split()[4]), row.split()[-1]
+        assert sizes[f"{start:020d}-{segment_id}.log"] == size_bytes
+    assert total == f"4 segments, {human_bytes(sum(sizes.values()))}"
+
+
+@pytest.mark.parametrize(
+    ("argv", "count"),
+    [
+        (("-t", "shop"), 4),
+        (("-t", f"shop:{TOPIC_ID}"), 4),
+        (("-p", "1"), 1),
+        (("-t", "shop", "-p", "0"), 3),
+        (("-p", "0,1"), 4),
+        (("-p", "7"), 0),
+    ],
+)
+def test_a_choice_of_them(run: Run, bucket: str, argv: tuple[str, ...], count: int) -> None:
+    outcome = run("ls", "--url", bucket, *argv)
+    assert outcome.lines[-1].startswith(f"{count} segments, ")
+    assert len(outcome.lines) == count + 2
+
+
+def test_json(run: Run, bucket: str) -> None:
+    outcome = run("ls", "--url", bucket, "-t", "shop", "-p", "1", "-J")
+    (row,) = (json.loads(line) for line in outcome.lines)
+    (path,) = Path(bucket).rglob("shop-1-*/*.log")
+    assert row == {
+        "topic": "shop",
+        "topic_id": TOPIC_ID,
+        "partition": 1,
+        "segment_id": path.stem[21:],
+        "start_offset": 0,
+        "end_offset": 1,
+        "size_bytes": path.stat().st_size,
+        "max_timestamp_ms": None,
+        "leader_epochs": {},
+    }
+
+
+def test_what_metadata_knows(bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
+    log = LogBuilder("shop", Uuid.parse(TOPIC_ID), 0)
+    log.append_batch([Record(0, 0, b"k", b"v")])
+    log.roll()
+    (built,) = log.tiered()
+    segment = replace(built.metadata, segment_size_in_bytes=UNKNOWN_SIZE)
+    with Session.open({"remote.storage.url": bucket}) as session:
+        session.locator = KnownTimelines([Timeline(log.topic_id_partition, (segment,), (0,))])
+        print_segments(session, None, None, as_json=False)
+        print_segments(session, None, None, as_json=True)
+    _, row, _, text = capsys.readouterr().out.splitlines()
+    assert row.split()[3:6] == ["0", "unknown", "2023-11-14T22:13:20.000Z"]
+    found = json.loads(text)
+    assert (found["size_bytes"], found["max_timestamp_ms"]) == (None, 1_700_000_000_000)
+    assert found["leader_epochs"] == {"0": 0}

@@ -1,0 +1,89 @@
+"""The shared options: what they set, and which wins."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from, partitions_from
+from remote_fetch.errors import ConfigError
+
+SECRET = "hunter2"
+
+
+def parsed(*argv: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_common_options(parser)
+    add_range_options(parser, topic_required=False)
+    return parser.parse_args(argv)
+
+
+def test_defaults() -> None:
+    arguments = parsed()
+    assert config_from(arguments) == {}
+    assert partitions_from(arguments) is None
+    assert (arguments.topic, arguments.offsets, arguments.end, arguments.log_start) == (None, [], None, None)
+    assert arguments.isolation == "read_committed"
+
+
+def test_every_option_has_its_key() -> None:
+    arguments = parsed("--url", "u", "--layout", "l", "-b", "b1,b2", "-X", "client.id=me", "-X", "x.y = a=b ")
+    assert config_from(arguments) == {
+        "remote.storage.url": "u",
+        "remote.storage.layout": "l",
+        "bootstrap.servers": "b1,b2",
+        "client.id": "me",
+        "x.y": "a=b",
+    }
+
+
+def test_what_is_given_nearer_wins(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "# a comment\n\nremote.storage.url=of-file\n  client.id = of-file \nclient.rack=of-file\n", encoding="utf-8"
+    )
+    arguments = parsed("-F", str(file), "-X", "remote.storage.url=of-x", "-X", "client.id=of-x", "--url", "own")
+    assert config_from(arguments) == {"remote.storage.url": "own", "client.id": "of-x", "client.rack": "of-file"}
+
+
+@pytest.mark.parametrize("line", [SECRET, f"={SECRET}", f"  = {SECRET}", f"sasl.password:{SECRET}"])
+def test_a_line_that_is_no_pair_is_named_but_not_shown(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"client.id=me\n{line}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"client\.properties, line 2: KEY=VALUE expected") as caught:
+        config_from(parsed("-F", str(file)))
+    assert SECRET not in str(caught.value)
+    with pytest.raises(ConfigError, match="-X, line 1: KEY=VALUE expected") as caught:
+        config_from(parsed("-X", line))
+    assert SECRET not in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"-F .*no-such-file.*No such file"):
+        config_from(parsed("-F", str(tmp_path / "no-such-file")))
+    with pytest.raises(ConfigError, match="Is a directory"):
+        config_from(parsed("-F", str(tmp_path)))
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"sasl.password=\xff\xfe" + SECRET.encode())
+    with pytest.raises(ConfigError, match="utf-8") as caught:
+        config_from(parsed("-F", str(binary)))
+    assert SECRET not in str(caught.value)
+
+
+def test_partitions_may_be_repeated_and_listed() -> None:
+    assert partitions_from(parsed("-p", "3", "-p", "0,1")) == [3, 0, 1]
+
+
+def test_a_topic_may_be_required() -> None:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    add_range_options(parser, topic_required=True)
+    assert parser.parse_args(["-t", "shop"]).topic == "shop"
+    with pytest.raises(SystemExit):
+        parser.parse_args([])
+
+
+def test_help_is_the_first_paragraph() -> None:
+    assert about("What it does,\nand how.\n\nRules: none.\n") == "What it does,\nand how."
+    assert about(None) == ""  # python -OO

@@ -1,0 +1,68 @@
+"""`plan`: what a read would fetch, with nothing read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from remote_fetch.cli.plan import print_plan
+from remote_fetch.locate.lineage import Lineage
+from remote_fetch.locate.timeline import Timeline
+from remote_fetch.model import (
+    UNKNOWN_SIZE,
+    IsolationLevel,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+    Uuid,
+)
+from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice
+from remote_fetch.plan.saved import load_plan
+from remote_fetch.read.partition import OpenPartition
+from remote_fetch.read.scan import PartitionPlan
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run
+
+
+def test_steps_and_costs(run: Run, bucket: str) -> None:
+    outcome = run("plan", "--url", bucket, "-t", "shop")
+    assert (outcome.code, outcome.stderr) == (0, "")
+    sizes = [path.stat().st_size for path in Path(bucket).rglob("shop-0-*/*.log")]
+    first, *steps = outcome.lines[:4]
+    assert first == f"shop-0: 3 segments, 3 GETs, {sum(sizes)} B"
+    assert [step.split(" from ")[0] for step in steps] == ["  offsets 0..2", "  offsets 3..5", "  offsets 6..8"]
+    assert all(step.endswith("bytes 0..end") for step in steps)
+    assert outcome.lines[4].startswith("shop-1: 1 segments, 1 GETs, ")
+    assert outcome.lines[-1].startswith("total: 4 segments, 4 GETs, ")
+    assert outcome.lines[-1].endswith(" per GET")
+
+
+def test_bounds_and_log_start_narrow_it(run: Run, bucket: str) -> None:
+    outcome = run("plan", "--url", bucket, "-t", "shop", "-p", "0", "--log-start", "4", "--end", "8")
+    assert [line.split(" from ")[0] for line in outcome.lines[1:-1]] == ["  offsets 4..5", "  offsets 6..7"]
+
+
+def test_a_read_of_nothing(run: Run, bucket: str) -> None:
+    outcome = run("plan", "--url", bucket, "-t", "shop", "-p", "0", "-o", "end")
+    assert outcome.lines == ["shop-0: 0 segments, 0 GETs, 0 B", "total: 0 segments, 0 GETs, 0 B, mean 0 B per GET"]
+
+
+def test_json_is_a_saved_plan(run: Run, bucket: str) -> None:
+    outcome = run("plan", "--url", bucket, "-t", "shop", "-J")
+    steps = load_plan(outcome.stdout.decode("utf-8"))
+    assert [(step.first_offset, step.last_offset) for step in steps] == [(0, 2), (3, 5), (6, 8), (0, 1)]
+
+
+def test_what_the_bucket_does_not_have_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    partition = TopicIdPartition(Uuid(bytes(16)), "shop", 0)
+    segment = RemoteLogSegmentMetadata(RemoteLogSegmentId(partition, Uuid(bytes(16))), 0, 9, UNKNOWN_SIZE)
+    steps = (SegmentSlice(segment, 0, 9), BrokerRange(partition, 10, 14, Reason.NOT_TIERED))
+    timeline = Timeline(partition, (segment,), (0,))
+    opened = OpenPartition(timeline, Lineage.unknown(), IsolationLevel.READ_UNCOMMITTED, 0, 10, 10)
+    print_plan([PartitionPlan(opened, steps, None)], 1024)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "shop-0: 1 segments, 0 GETs, 0 B, 5 offsets from the broker, 1 slices of unknown size"
+    assert lines[2] == "  offsets 10..14 from the broker (not-tiered)"

@@ -1,0 +1,87 @@
+"""kcat's format strings, and times as people read them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from remote_fetch.cli.printer import Row, format_printer, iso_time, json_printer
+from remote_fetch.errors import ConfigError
+
+ROW = Row("shop", 3, 41, 1_700_000_000_123, 0, (("h", b"1"), ("g", None)), b"key", b"\x80value")
+NULLS = Row("shop", 3, 42, -1, -1, (), None, None)
+
+
+@pytest.mark.parametrize(
+    ("template", "printed", "of_nulls"),
+    [
+        ("%s", b"\x80value", b""),
+        ("%S", b"6", b"-1"),
+        ("%R", b"\0\0\0\x06", b"\xff\xff\xff\xff"),
+        ("%k", b"key", b""),
+        ("%K", b"3", b"-1"),
+        ("%T", b"1700000000123", b"-1"),
+        ("%h", b"h=1,g=", b""),
+        ("%t", b"shop", b"shop"),
+        ("%p", b"3", b"3"),
+        ("%o", b"41", b"42"),
+        ("%%", b"%", b"%"),
+        ("%o%%%o", b"41%41", b"42%42"),
+        ("a%ob", b"a41b", b"a42b"),
+        ("", b"", b""),
+        (r"\n\r\t\0\\", b"\n\r\t\0\\", b"\n\r\t\0\\"),
+        (r"\x41\xfF", b"A\xff", b"A\xff"),
+        (r"\x4", b"x4", b"x4"),
+        (r"\x", b"x", b"x"),
+        (r"\q", b"q", b"q"),
+        ("\\ü", "ü".encode(), "ü".encode()),
+        ("ü\n", "ü\n".encode(), "ü\n".encode()),
+        ("\udcff", b"\xff", b"\xff"),
+        ("%", b"%", b"%"),
+        ("\\", b"\\", b"\\"),
+    ],
+)
+def test_format(template: str, printed: bytes, of_nulls: bytes) -> None:
+    print_row = format_printer(template)
+    assert print_row(ROW) == printed
+    assert print_row(NULLS) == of_nulls
+
+
+def test_null_is_printed_where_it_is_asked_for() -> None:
+    print_row = format_printer("%k|%s|%h", null=b"NULL")
+    assert print_row(NULLS) == b"NULL|NULL|"
+    assert print_row(ROW) == b"key|\x80value|h=1,g=NULL"
+
+
+def test_an_unknown_field_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"%z is no field; there are %s %S %R %k %K %T %h %t %p %o %%"):
+        format_printer("%s %z")
+
+
+def test_json() -> None:
+    assert (
+        json_printer("text")(dataclasses.replace(ROW, headers=(), value="é".encode()))
+        == (
+            '{"topic": "shop", "partition": 3, "offset": 41, "tstype": "create", "ts": 1700000000123, "headers": [], '
+            '"key": "key", "payload": "é"}\n'
+        ).encode()
+    )
+    assert b'"tstype": "unknown", "ts": -1, "headers": [], "key": null, "payload": null' in json_printer("base64")(
+        NULLS
+    )
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "shown"),
+    [
+        (-1, "-"),
+        (0, "1970-01-01T00:00:00.000Z"),
+        (1_700_000_000_123, "2023-11-14T22:13:20.123Z"),
+        (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
+        (253_402_300_800_000, "253402300800000"),
+        (2**63 - 1, "9223372036854775807"),
+    ],
+)
+def test_iso_time(timestamp_ms: int, shown: str) -> None:
+    assert iso_time(timestamp_ms) == shown

@@ -1,0 +1,235 @@
+"""What real brokers wrote and how they read it, for the tests of this folder.
+
+Rules of the file: recordings are loaded here and compared in the tests; our rows are put into the recordings' form, so
+that comparing is plain equality of every field. A test that asks for `tier` runs once for each set, one that asks for
+`place` once for each partition with tiered segments in each set. data/README.md says what the files are.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import importlib.util
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple, TypeAlias
+
+import pyarrow as pa
+import pytest
+
+from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines
+from remote_fetch.locate.timeline import Timeline, TimelineBuilder
+from remote_fetch.model import TopicIdPartition, Uuid
+
+DATA = Path(__file__).with_name("data")
+SETS = ("local-4.1", "local-3.9")
+ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
+INLINE_VALUE_BYTES = 64
+
+Line: TypeAlias = dict[str, Any]
+
+_DUMP_FIELD = re.compile(r"(\w+): (\S+)")
+
+
+class DumpedBatch(NamedTuple):
+    """A record batch as Kafka's own DumpLogSegments prints it."""
+
+    file: str
+    fields: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Tier:
+    """One set: a tier that a broker wrote, and everything that was recorded beside it."""
+
+    name: str
+
+    @property
+    def url(self) -> str:
+        """What `remote.storage.url` is set to."""
+        return str(DATA / self.name / "remote")
+
+    def lines(self, name: str) -> list[Line]:
+        """The objects of a `.jsonl.gz` file."""
+        return [json.loads(line) for line in self.text(f"{name}.jsonl.gz").splitlines()]
+
+    def text(self, file: str) -> str:
+        """A compressed text file."""
+        with gzip.open(DATA / self.name / file, "rt", encoding="utf-8") as opened:
+            return opened.read()
+
+    @cached_property
+    def facts(self) -> Line:
+        """`set.json`."""
+        facts: Line = json.loads((DATA / self.name / "set.json").read_text(encoding="utf-8"))
+        return facts
+
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """The partitions that have tiered segments."""
+        return tuple(
+            Place(self, line["topic"], line["partition"], line["earliest"], line["latest_tiered"] + 1)
+            for line in self.facts["offsets"]
+            if line["latest_tiered"] >= 0
+        )
+
+    @cached_property
+    def recorded(self) -> dict[tuple[str, str, int], list[Line]]:
+        """What the broker gave a consumer, by isolation level and partition; the part that is not tiered too."""
+        found = defaultdict(list)
+        for isolation in ISOLATION_LEVELS:
+            for line in self.lines(f"records.{isolation}"):
+                found[isolation, line["topic"], line["partition"]].append(line)
+        return dict(found)
+
+    @cached_property
+    def timelines(self) -> dict[TopicIdPartition, Timeline]:
+        """What the broker's metadata records say, by partition; of deleted topics too."""
+        builder = TimelineBuilder()
+        for line in self.lines("metadata"):
+            value, key = (None if line[name] is None else base64.b64decode(line[name]) for name in ("value", "key"))
+            builder.apply(value, key=key, offset=line["offset"])
+        return {partition: builder.build(partition) for partition in builder.partitions()}
+
+    @cached_property
+    def dumped(self) -> dict[tuple[str, int], list[DumpedBatch]]:
+        """The record batches that DumpLogSegments printed, by partition."""
+        found: dict[tuple[str, int], list[DumpedBatch]] = defaultdict(list)
+        place, file = ("", -1), ""
+        for line in self.text("dump.txt.gz").splitlines():
+            if line.startswith("#####"):
+                topic, _, number = line.split()[1].rpartition("-")
+                place = topic, int(number)
+            elif line.startswith("Dumping"):
+                file = line.split()[1]
+            elif line.startswith("baseOffset"):
+                found[place].append(DumpedBatch(file, dict(_DUMP_FIELD.findall(line))))
+        return dict(found)
+
+
+@dataclass(frozen=True)
+class Place:
+    """One partition of a set: the offsets [log_start, stop) are in the tier and not deleted."""
+
+    tier: Tier
+    topic: str
+    partition: int
+    log_start: int
+    stop: int
+
+    def __str__(self) -> str:
+        return f"{self.tier.name}/{self.topic}-{self.partition}"
+
+    @property
+    def topic_id_partition(self) -> TopicIdPartition:
+        """With the topic id of the set."""
+        topic_id = Uuid.parse(self.tier.facts["topics"][self.topic]["topic_id"])
+        return TopicIdPartition(topic_id, self.topic, self.partition)
+
+    @property
+    def config(self) -> dict[str, str]:
+        """The configuration of a read from the bucket alone."""
+        return {"remote.storage.url": self.tier.url}
+
+    @property
+    def folder(self) -> Path:
+        """Where the partition's objects are."""
+        topic_id = self.topic_id_partition.topic_id
+        return Path(self.tier.url) / "kafka-tiered-storage" / f"{self.topic}-{self.partition}-{topic_id}"
+
+    def recorded(self, isolation: str) -> list[Line]:
+        """What the broker gave a consumer, as far as it lies in the tier."""
+        lines = self.tier.recorded[isolation, self.topic, self.partition]
+        return [line for line in lines if self.log_start <= line["offset"] < self.stop]
+
+
+_TIERS = tuple(Tier(name) for name in SETS)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test for each set, each partition, each isolation level."""
+    if "tier" in metafunc.fixturenames:
+        metafunc.parametrize("tier", _TIERS, ids=lambda tier: tier.name)
+    if "place" in metafunc.fixturenames:
+        metafunc.parametrize("place", [place for tier in _TIERS for place in tier.places], ids=str)
+    if "isolation" in metafunc.fixturenames:
+        metafunc.parametrize("isolation", ISOLATION_LEVELS)
+
+
+def _base64(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode("ascii")
+
+
+def _line(row: dict[str, Any]) -> Line:
+    """A row of ours in the form of the recordings."""
+    value = row["value"]
+    if value is None or len(value) <= INLINE_VALUE_BYTES:
+        shown: Line = {"value": _base64(value)}
+    else:
+        shown = {"value_len": len(value), "value_sha256": hashlib.sha256(value).hexdigest()}
+    millis, rest = divmod(row["timestamp"], 1000)
+    assert rest == 0
+    return {
+        "topic": row["topic"],
+        "partition": row["partition"],
+        "offset": row["offset"],
+        "timestamp": millis,
+        "timestamp_type": {0: "CreateTime", 1: "LogAppendTime"}[row["timestampType"]],
+        "key": _base64(row["key"]),
+        **shown,
+        "headers": [[header["key"], _base64(header["value"])] for header in row["headers"]],
+    }
+
+
+def _lines_of(batches: Iterable[pa.RecordBatch]) -> list[Line]:
+    found = []
+    for batch in batches:
+        at = batch.schema.get_field_index("timestamp")
+        plain = batch.set_column(at, "timestamp", batch.column(at).cast("int64"))
+        found += [_line(row) for row in plain.to_pylist()]
+    return found
+
+
+@pytest.fixture(scope="session")
+def lines_of() -> Callable[[Iterable[pa.RecordBatch]], list[Line]]:
+    """Turns Arrow batches of ours into the form of the recordings."""
+    return _lines_of
+
+
+@pytest.fixture(scope="session")
+def snapshots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """For each set the file that a broker's metadata records come to, for `remote.locator=snapshot`."""
+    folder = tmp_path_factory.mktemp("snapshots")
+    files = {}
+    for tier in _TIERS:
+        files[tier.name] = folder / f"{tier.name}.timelines"
+        origin = SnapshotOrigin("recorded", Uuid(bytes(16)), 5, ())
+        files[tier.name].write_bytes(dump_timelines(tuple(tier.timelines.values()), origin=origin))
+    return files
+
+
+@pytest.fixture(scope="session", params=["installed", "interpreted"])
+def kernel(request: pytest.FixtureRequest) -> ModuleType:
+    """The decoder that is installed, and its source as plain Python."""
+    # Imported here and not above: a session may choose its variant after this file was read.
+    from remote_fetch import decode
+    from remote_fetch.decode import _columns
+
+    if request.param == "installed" or not _columns.COMPILED:
+        return _columns
+    source = Path(decode.__path__[0]) / "_columns.py"
+    loader = SourceFileLoader("remote_fetch.decode._columns_as_python", str(source))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    assert not module.COMPILED
+    return module

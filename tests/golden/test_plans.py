@@ -1,0 +1,116 @@
+"""The plan of every partition: the same each time, saved and loaded unchanged, and complete to the byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from remote_fetch import read_arrow
+from remote_fetch.cli import main
+from remote_fetch.formats.indexes import OffsetIndex
+from remote_fetch.model import IndexType, IsolationLevel
+from remote_fetch.plan.cost import estimate
+from remote_fetch.plan.ranges import PlanStep, SegmentSlice
+from remote_fetch.plan.saved import dump_plan, load_plan
+from remote_fetch.plan.splits import split
+from remote_fetch.read.job import plan_job
+from remote_fetch.read.scan import PartitionPlan, Scan
+from remote_fetch.read.session import Session
+
+if TYPE_CHECKING:
+    from tests.golden.conftest import Place, Tier
+
+PLANS = Path(__file__).with_name("plans")
+
+
+def plan(session: Session, place: Place, isolation: str, *, log_start: int | None = None) -> PartitionPlan:
+    (found,) = plan_job(
+        session,
+        place.topic,
+        start="earliest",
+        end="latest",
+        partitions=[place.partition],
+        isolation=IsolationLevel(isolation),
+        log_start=log_start,
+    )
+    return found
+
+
+def test_planning_twice_gives_the_same(place: Place, isolation: str) -> None:
+    found = []
+    for _ in range(2):
+        with Session.open(place.config) as session:
+            found.append(plan(session, place, isolation, log_start=place.log_start))
+    assert found[0] == found[1]
+    assert load_plan(dump_plan(found[0].steps)) == found[0].steps
+
+
+def test_a_whole_read_takes_every_segment_to_its_end(place: Place, isolation: str) -> None:
+    sizes = [path.stat().st_size for path in place.folder.glob("*.log")]
+    with Session.open(place.config) as session:
+        cost = estimate(plan(session, place, isolation).steps, 8 << 20)
+    assert (cost.size_bytes, cost.gets, cost.segments) == (sum(sizes), len(sizes), len(sizes))
+    assert (cost.broker_offsets, cost.unknown_slices) == (0, 0)
+
+
+def test_plans_are_those_that_were_written_down(tier: Tier, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever changes a plan on purpose writes it anew: plans/README.md has the command."""
+    topics = sorted({place.topic for place in tier.places})
+    for topic in topics:
+        assert main(["plan", "--url", tier.url, "-t", topic]) == 0
+        assert capsys.readouterr().out == (PLANS / tier.name / f"{topic}.txt").read_text(encoding="utf-8")
+    assert sorted(path.stem for path in (PLANS / tier.name).iterdir()) == topics
+
+
+def index_of(session: Session, piece: SegmentSlice) -> OffsetIndex:
+    data = session.reader.read_index(piece.segment, IndexType.OFFSET)
+    assert data is not None
+    return OffsetIndex.parse(data, piece.segment.start_offset)
+
+
+def slices_of(steps: tuple[PlanStep, ...]) -> list[SegmentSlice]:
+    slices = [step for step in steps if isinstance(step, SegmentSlice)]
+    assert len(slices) == len(steps)
+    return slices
+
+
+@pytest.mark.parametrize("target_bytes", [1, 2000])
+def test_parts_read_one_by_one_are_the_whole(place: Place, isolation: str, target_bytes: int) -> None:
+    """Each part is read alone and last part first: what it shows does not depend on what was read before it.
+
+    With a target of one byte the segments are cut at every position that their offset indexes know.
+    """
+    columns = ("offset", "key", "value")
+    read: list[list[dict[str, object]]] = []
+    with Session.open(place.config) as session:
+        whole = plan(session, place, isolation, log_start=place.log_start)
+        slices = slices_of(whole.steps)
+        parts = [part for piece in slices for part in split(piece, index_of(session, piece), target_bytes)]
+        cuts = sum(at > piece.start_position for piece in slices for at in index_of(session, piece).positions())
+        for part in reversed(parts):
+            alone = PartitionPlan(whole.opened, (part,), whole.aborted)
+            read.append([row for batch in Scan(session, [alone], columns).batches() for row in batch.to_pylist()])
+    table = read_arrow(
+        place.topic,
+        partitions=[place.partition],
+        isolation=isolation,
+        columns=columns,
+        config=place.config,
+        log_start=place.log_start,
+    ).read_all()
+    assert [row for rows in reversed(read) for row in rows] == table.to_pylist()
+    assert sum(part.size_bytes or 0 for part in parts) == estimate(whole.steps, 1024).size_bytes
+    assert len(parts) - len(slices) == cuts or (target_bytes > 1 and 0 <= len(parts) - len(slices) < cuts)
+
+
+def test_most_partitions_can_be_cut(tier: Tier) -> None:
+    """So that the test above does not prove the trivial."""
+    cuts = {}
+    for place in tier.places:
+        with Session.open(place.config) as session:
+            slices = slices_of(plan(session, place, "read_uncommitted").steps)
+            cuts[str(place)] = sum(len(split(piece, index_of(session, piece), 1)) - 1 for piece in slices)
+    assert sum(count > 0 for count in cuts.values()) >= 20
+    assert sum(cuts.values()) > 150

@@ -1,0 +1,51 @@
+"""The broker's jars, from Maven artifacts, in a folder of the checkout; and why there can be none.
+
+Rules of the file: nothing is downloaded but what `pom.xml` names; a folder that is there is complete.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+__all__ = ["MissingTool", "jars", "missing_tool"]
+
+_HERE = Path(__file__).parent
+_FOLDER = _HERE.parent.parent / ".rig"
+_DOWNLOAD_TIMEOUT_S = 600
+
+
+class MissingTool(Exception):
+    """The rig cannot run here; the message names the tool that is missing."""
+
+
+def missing_tool() -> str | None:
+    """Why a real broker cannot be started on this machine, None if it can."""
+    for tool in ("java", "mvn"):
+        if shutil.which(tool) is None:
+            return f"a real broker needs {tool}, which is not on this machine"
+    return None
+
+
+def jars(version: str) -> Path:
+    """The folder with the jars of a Kafka version; filled by Maven the first time. Raises MissingTool."""
+    folder = _FOLDER / f"kafka-{version}"
+    if folder.is_dir():
+        return folder
+    reason = missing_tool()
+    if reason is not None:
+        raise MissingTool(reason)
+    partial = folder.with_name(f"{folder.name}.{os.getpid()}")
+    command = ["mvn", "-q", "-B", "-f", str(_HERE / "pom.xml"), f"-Dkafka.version={version}"]
+    command += ["dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_TIMEOUT_S, check=False)
+    if done.returncode:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise MissingTool(f"Maven could not bring Kafka {version}: {(done.stdout + done.stderr)[-2000:]}")
+    try:
+        partial.rename(folder)
+    except OSError:  # another run was faster
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder

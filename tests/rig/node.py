@@ -1,0 +1,130 @@
+"""One Kafka process: its properties, its folder, its life.
+
+Rules of the file: every port is free and on loopback; the process is always stopped, by its own id; when it does not
+come up, its log is in the error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.rig.artifacts import jars
+
+__all__ = ["Node", "free_port"]
+
+_STARTED = "Kafka Server started"
+_START_TIMEOUT_S = 60
+_STOP_TIMEOUT_S = 30
+_LOG_TAIL_CHARS = 4000
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass
+class Node:
+    """A Kafka process in `folder`. `properties` are its server.properties; `heap_mb` bounds its memory.
+
+    With `full_compiler` the JVM optimises as in production, for measurements; without it the broker starts sooner.
+    """
+
+    version: str
+    folder: Path
+    properties: Mapping[str, str]
+    heap_mb: int = 512
+    full_compiler: bool = False
+    jmx_port: int = field(default_factory=free_port)
+    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    _log_from: int = field(default=0, repr=False)
+
+    @property
+    def log_file(self) -> Path:
+        """What the process printed, of all its lives."""
+        return self.folder / "broker.log"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process is alive."""
+        return self._process is not None and self._process.poll() is None
+
+    def format(self, cluster_id: str) -> None:
+        """Prepare the log folder, once."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        config = self.folder / "server.properties"
+        config.write_text("".join(f"{key}={value}\n" for key, value in self.properties.items()))
+        command = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(config)]
+        done = subprocess.run(
+            self._java(64) + command, capture_output=True, text=True, timeout=_START_TIMEOUT_S, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(f"cannot format {self.folder}: {done.stdout}{done.stderr}")
+
+    def start(self) -> None:
+        """Start the process; `wait_started` tells when it is up."""
+        jmx = "-Dcom.sun.management.jmxremote"
+        options = [
+            f"{jmx}.port={self.jmx_port}",
+            f"{jmx}.rmi.port={self.jmx_port}",
+            f"{jmx}.host=127.0.0.1",
+            f"{jmx}.authenticate=false",
+            f"{jmx}.ssl=false",
+            "-Djava.rmi.server.hostname=127.0.0.1",
+            f"-Dlog4j.configuration={(Path(__file__).parent / 'log4j.properties').as_uri()}",
+            "-Dorg.slf4j.simpleLogger.showDateTime=true",
+            "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+        ]
+        if not self.full_compiler:
+            options.append("-XX:TieredStopAtLevel=1")
+        command = [*self._java(self.heap_mb), *options, "kafka.Kafka", str(self.folder / "server.properties")]
+        with open(self.log_file, "ab") as log:
+            log.write(b"== start\n")
+            log.flush()
+            self._log_from = log.tell()
+            # A session of its own: Ctrl-C in a terminal is for us, and we stop the broker.
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    def _java(self, heap_mb: int) -> list[str]:
+        return ["java", f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-cp", f"{jars(self.version)}/*"]
+
+    def wait_started(self) -> None:
+        """Wait until the broker says that it is up. Raises RuntimeError with the end of its log."""
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while time.monotonic() < deadline and self.is_running:
+            with open(self.log_file, "rb") as log:
+                log.seek(self._log_from)
+                if _STARTED.encode() in log.read():
+                    return
+            time.sleep(0.05)
+        raise RuntimeError(f"the broker did not start; the end of {self.log_file}:\n{self.log_tail()}")
+
+    def log_tail(self) -> str:
+        """The end of the log."""
+        return self.log_file.read_text(errors="replace")[-_LOG_TAIL_CHARS:] if self.log_file.exists() else ""
+
+    def stop(self, *, kill: bool = False) -> None:
+        """Stop the process: politely, or at once."""
+        process, self._process = self._process, None
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
+        try:
+            process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+            process.wait(_STOP_TIMEOUT_S)

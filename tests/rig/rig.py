@@ -1,0 +1,223 @@
+"""Real Kafka with tiered storage on loopback: one node that does everything, or a controller and three brokers.
+
+Rules of the file: everything lives in one folder; whatever was started is stopped when the context ends, also after an
+error; the tier is a directory that Kafka's LocalTieredStorage writes, and the readers under test get nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from remote_fetch.model import Uuid
+from tests.rig.artifacts import jars
+from tests.rig.node import Node, free_port
+
+__all__ = ["VERSIONS", "Rig", "cluster", "single"]
+
+VERSIONS = ("4.3.1", "3.9.2")
+"""The Kafka versions that the proofs run on."""
+
+_TIMEOUT_S = 60
+
+
+def _tiered(version: str, remote: Path, replicas: int) -> dict[str, str]:
+    storage_jar = jars(version) / f"kafka-storage-{version}-test.jar"
+    return {
+        "remote.log.storage.system.enable": "true",
+        "remote.log.metadata.manager.listener.name": "PLAINTEXT",
+        "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
+        "remote.log.storage.manager.class.path": str(storage_jar),
+        "remote.log.storage.manager.impl.prefix": "rsm.config.",
+        "remote.log.metadata.manager.impl.prefix": "rlmm.config.",
+        "rsm.config.dir": str(remote),
+        "rlmm.config.remote.log.metadata.topic.replication.factor": str(replicas),
+        "rlmm.config.remote.log.metadata.topic.num.partitions": "5",
+        "rlmm.config.remote.log.metadata.initialization.retry.interval.ms": "300",
+        # Everything that a broker does every half minute or so, it does twice a second here.
+        "remote.log.manager.task.interval.ms": "500",
+        "log.retention.check.interval.ms": "500",
+        "log.initial.task.delay.ms": "500",
+        "log.segment.delete.delay.ms": "1000",
+    }
+
+
+def _common(data: Path, replicas: int) -> dict[str, str]:
+    return {
+        "log.dirs": str(data),
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "auto.create.topics.enable": "false",
+        "offsets.topic.replication.factor": str(replicas),
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "1",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+
+
+_SASL_USERS = {"reader": "reader-secret", "writer": "writer-secret"}
+"""The principals of a rig with access control; who connects without SASL is the administrator."""
+
+
+def _access_control() -> dict[str, str]:
+    users = " ".join(f'user_{name}="{password}"' for name, password in _SASL_USERS.items())
+    return {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
+        ),
+    }
+
+
+class Rig:
+    """A running cluster. `bootstrap` is its address, `remote` the directory that it tiers to."""
+
+    def __init__(self, version: str, nodes: Mapping[int, Node], listeners: Mapping[int, str], remote: Path) -> None:
+        self.version = version
+        self.nodes = dict(nodes)
+        self.remote = remote
+        self._listeners = dict(listeners)
+        self.sasl_bootstrap: str | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """`bootstrap.servers` of all brokers."""
+        return ",".join(self._listeners.values())
+
+    @property
+    def brokers(self) -> dict[int, Node]:
+        """The nodes that hold partitions."""
+        return {number: self.nodes[number] for number in self._listeners}
+
+    def sasl_client(self, user: str) -> dict[str, str]:
+        """The client configuration of a principal of a rig with access control."""
+        if self.sasl_bootstrap is None:
+            raise RuntimeError("this rig has no access control")
+        return {
+            "bootstrap.servers": self.sasl_bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": user,
+            "sasl.password": _SASL_USERS[user],
+        }
+
+    def start(self) -> None:
+        """Start every node and wait until all are up."""
+        for node in self.nodes.values():
+            node.start()
+        for node in self.nodes.values():
+            node.wait_started()
+
+    def restart(self, number: int = 1, *, kill: bool = False) -> None:
+        """Stop one node and start it again: its partitions get a new leader epoch."""
+        node = self.nodes[number]
+        node.stop(kill=kill)
+        node.start()
+        node.wait_started()
+
+    def stop(self) -> None:
+        """End every node at once: nothing of it is needed any more, and a polite stop takes up to half a minute."""
+        for node in self.nodes.values():
+            node.stop(kill=True)
+
+    def until(self, what: str, condition: object, timeout_s: float = _TIMEOUT_S) -> None:
+        """Wait until `condition()` is true. Raises TimeoutError that says what was waited for, with the log's end."""
+        if not callable(condition):
+            raise TypeError("a condition is called")
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > deadline:
+                log = next(iter(self.nodes.values())).log_tail()
+                raise TimeoutError(f"not within {timeout_s} s: {what}; the broker's log ends:\n{log}")
+            time.sleep(0.1)
+
+
+@contextmanager
+def single(
+    folder: Path,
+    version: str = VERSIONS[0],
+    *,
+    properties: Mapping[str, str] | None = None,
+    access_control: bool = False,
+    full_compiler: bool = False,
+) -> Iterator[Rig]:
+    """One node, broker and controller in one. `properties` are added to its own."""
+    port, controller, sasl = free_port(), free_port(), free_port()
+    remote = folder / "remote"
+    listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}"
+    advertised = f"PLAINTEXT://127.0.0.1:{port}"
+    if access_control:
+        listeners += f",SASL_PLAINTEXT://127.0.0.1:{sasl}"
+        advertised += f",SASL_PLAINTEXT://127.0.0.1:{sasl}"
+    own = {
+        **_common(folder / "data", 1),
+        **_tiered(version, remote, 1),
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "listeners": listeners,
+        "advertised.listeners": advertised,
+        "listener.security.protocol.map": ("CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"),
+        **(_access_control() if access_control else {}),
+        **(properties or {}),
+    }
+    node = Node(version, folder / "node-1", own, full_compiler=full_compiler)
+    rig = Rig(version, {1: node}, {1: f"127.0.0.1:{port}"}, remote)
+    if access_control:
+        rig.sasl_bootstrap = f"127.0.0.1:{sasl}"
+    with _running(rig):
+        yield rig
+
+
+@contextmanager
+def cluster(
+    folder: Path, brokers: int = 3, version: str = VERSIONS[0], *, properties: Mapping[str, str] | None = None
+) -> Iterator[Rig]:
+    """A controller (node 0) and `brokers` brokers (nodes 1 and up) that tier to one directory."""
+    controller = free_port()
+    remote = folder / "remote"
+    protocols = {"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT"}
+    quorum = {"controller.quorum.voters": f"0@127.0.0.1:{controller}", **protocols}
+    ports = {number: free_port() for number in range(1, brokers + 1)}
+    first = {
+        **_common(folder / "data-0", brokers),
+        **quorum,
+        "process.roles": "controller",
+        "node.id": "0",
+        "listeners": f"CONTROLLER://127.0.0.1:{controller}",
+        **(properties or {}),
+    }
+    nodes = {0: Node(version, folder / "node-0", first, heap_mb=256)}
+    for number, port in ports.items():
+        own = {
+            **_common(folder / f"data-{number}", brokers),
+            **_tiered(version, remote, brokers),
+            **quorum,
+            "process.roles": "broker",
+            "node.id": str(number),
+            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            **(properties or {}),
+        }
+        nodes[number] = Node(version, folder / f"node-{number}", own)
+    rig = Rig(version, nodes, {number: f"127.0.0.1:{port}" for number, port in ports.items()}, remote)
+    with _running(rig):
+        yield rig
+
+
+@contextmanager
+def _running(rig: Rig) -> Iterator[None]:
+    cluster_id = str(Uuid(bytes(range(1, 17))))
+    try:
+        for node in rig.nodes.values():
+            node.format(cluster_id)
+        rig.start()
+        yield
+    finally:
+        rig.stop()

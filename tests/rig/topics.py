@@ -1,0 +1,275 @@
+"""What tests do to a rig's topics: make them, fill them, wait until they are tiered, read them through the broker.
+
+Rules of the file: the broker's answer is the oracle, so it is read with nothing but `confluent_kafka` and turned into
+plain values; every wait has an end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from tests.rig.rig import Rig
+
+__all__ = [
+    "Offsets",
+    "OracleRecord",
+    "broker_records",
+    "create_topic",
+    "delete_records",
+    "delete_topic",
+    "offsets",
+    "set_config",
+    "wait_tiered",
+]
+
+_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class OracleRecord:
+    """One record as a consumer got it. `value` is the value itself, or size and SHA-256 of a long one."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_type: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """ListOffsets' answers for one partition; `latest_tiered` is inclusive and -1 where nothing is tiered."""
+
+    earliest: int
+    earliest_local: int
+    latest_tiered: int
+    latest: int
+
+
+def admin(rig: Rig) -> AdminClient:
+    """An administrator's client."""
+    return AdminClient({"bootstrap.servers": rig.bootstrap})
+
+
+def create_topic(rig: Rig, topic: str, partitions: int = 1, **config: Any) -> None:
+    """A tiered topic with small segments that go to the tier, and away locally, as soon as they are closed.
+
+    `config` adds to or replaces topic settings; underscores stand for dots.
+    """
+    segment_bytes = "internal.segment.bytes" if rig.version >= "4" else "segment.bytes"
+    settings = {
+        "remote.storage.enable": "true",
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "local.retention.ms": "1",
+        segment_bytes: "8192",
+        "index.interval.bytes": "512",
+        "file.delete.delay.ms": "1000",
+    }
+    for name, value in config.items():
+        key = name.replace("_", ".")
+        settings[segment_bytes if key == "segment.bytes" else key] = str(value)
+    replicas = len(rig.brokers)
+    client = admin(rig)  # an answer needs its client alive
+    client.create_topics([NewTopic(topic, partitions, replicas, config=settings)])[topic].result(_TIMEOUT_S)
+
+
+def set_config(rig: Rig, topic: str, **config: Any) -> None:
+    """Change topic settings; underscores stand for dots."""
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry
+
+    entries = [
+        ConfigEntry(name.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET)
+        for name, value in config.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    client = admin(rig)
+    for future in client.incremental_alter_configs([resource]).values():
+        future.result(_TIMEOUT_S)
+
+
+def delete_topic(rig: Rig, topic: str) -> None:
+    """Delete a topic and wait until it is gone."""
+    client = admin(rig)
+    client.delete_topics([topic])[topic].result(_TIMEOUT_S)
+    rig.until(f"topic {topic} gone", lambda: topic not in client.list_topics(timeout=_TIMEOUT_S).topics)
+
+
+def delete_records(rig: Rig, topic: str, partition: int, before_offset: int) -> None:
+    """DeleteRecords: move the log start offset."""
+    wanted = TopicPartition(topic, partition, before_offset)
+    client = admin(rig)
+    client.delete_records([wanted])[wanted].result(_TIMEOUT_S)
+
+
+def offsets(rig: Rig, topic: str, partition: int) -> Offsets:
+    """Where a partition begins and ends, locally and in the tier."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from kafka import KafkaAdminClient
+        from kafka import TopicPartition as TheirPartition
+        from kafka.admin import OffsetSpec
+    wanted = TheirPartition(topic, partition)
+    client = KafkaAdminClient(bootstrap_servers=rig.bootstrap.split(","))
+    try:
+        specs = (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL, OffsetSpec.LATEST_TIERED, OffsetSpec.LATEST)
+        return Offsets(*(client.list_partition_offsets({wanted: spec})[wanted].offset for spec in specs))
+    finally:
+        client.close()
+
+
+def wait_tiered(rig: Rig, topic: str, partitions: Iterable[int] = (0,), *, gone_locally: bool = True) -> None:
+    """Wait until everything up to the end is in the tier, and (`gone_locally`) only there."""
+
+    def tiered(partition: int) -> bool:
+        found = offsets(rig, topic, partition)
+        in_tier = found.latest in (found.latest_tiered + 1, found.earliest)
+        return in_tier and (not gone_locally or found.earliest_local == found.latest)
+
+    for partition in partitions:
+        rig.until(f"{topic}-{partition} tiered", lambda partition=partition: tiered(partition))  # type: ignore[misc]
+
+
+def broker_records(
+    rig: Rig,
+    topic: str,
+    partition: int,
+    isolation: str,
+    *,
+    start: int | None = None,
+    stop: int | None = None,
+    client: Mapping[str, Any] | None = None,
+) -> list[OracleRecord]:
+    """All records of [start, stop) as a consumer gets them from the broker; by default from the log's start to end."""
+    config = {
+        "bootstrap.servers": rig.bootstrap,
+        "group.id": "oracle",
+        "enable.auto.commit": False,
+        "isolation.level": isolation,
+        "auto.offset.reset": "error",
+        "enable.partition.eof": True,
+        "check.crcs": True,
+        **(client or {}),
+    }
+    consumer = Consumer(config)
+    try:
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_S)
+        first = low if start is None else start
+        last = high if stop is None else min(stop, high)
+        consumer.assign([TopicPartition(topic, partition, first)])
+        return _drain(consumer, topic, partition, last)
+    finally:
+        consumer.close()
+
+
+def _drain(consumer: Consumer, topic: str, partition: int, stop: int) -> list[OracleRecord]:
+    records: list[OracleRecord] = []
+    deadline = time.monotonic() + _TIMEOUT_S
+    while time.monotonic() < deadline:
+        (position,) = consumer.position([TopicPartition(topic, partition)])
+        if position.offset >= stop:
+            return records
+        for message in consumer.consume(1000, timeout=0.5):
+            error = message.error()
+            if error is not None:
+                if error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                    return records
+                raise confluent_kafka.KafkaException(error)
+            if message.offset() >= stop:
+                return records
+            records.append(_oracle_record(message))
+    raise TimeoutError(f"the broker did not give {topic}-{partition} up to offset {stop}")
+
+
+def _oracle_record(message: Any) -> OracleRecord:
+    timestamp_type, timestamp_ms = message.timestamp()
+    epoch = message.leader_epoch()
+    return OracleRecord(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        timestamp_type - 1,  # the client counts from "not available", Kafka from CreateTime
+        timestamp_ms,
+        message.key(),
+        shortened(message.value()),
+        tuple((name, value) for name, value in message.headers() or ()),
+        -1 if epoch is None else epoch,
+    )
+
+
+def shortened(value: bytes | None) -> bytes | None:
+    """A value, or for a long one its size and SHA-256, so that a failing comparison stays readable."""
+    if value is None or len(value) <= 256:
+        return value
+    return b"%d bytes, SHA-256 %s" % (len(value), hashlib.sha256(value).hexdigest().encode())
+
+
+def produce(
+    rig: Rig,
+    topic: str,
+    count: int,
+    *,
+    partition: int = 0,
+    seed: int = 0,
+    sizes: Sequence[int] = (0, 4, 24, 200, 700),
+    **config: Any,
+) -> None:
+    """Produce `count` records of every shape: keys and values null, empty and of many sizes, headers, odd timestamps.
+
+    `config` goes to the producer; underscores stand for dots.
+    """
+    producer = Producer(
+        {
+            "bootstrap.servers": rig.bootstrap,
+            "linger.ms": 5,
+            "batch.num.messages": 7,
+            **{name.replace("_", "."): value for name, value in config.items()},
+        }
+    )
+    dice = random.Random(seed)
+    for number in range(count):
+        produce_one(producer, topic, partition, number, dice, sizes)
+    left = producer.flush(_TIMEOUT_S)
+    if left:
+        raise TimeoutError(f"{left} records were not delivered to {topic}-{partition}")
+
+
+def produce_one(
+    producer: Producer, topic: str, partition: int, number: int, dice: random.Random, sizes: Sequence[int]
+) -> None:
+    """Queue one record whose shape the dice decide."""
+    keys = (None, b"", b"k%d" % number, "schlüssel-ключ".encode(), dice.randbytes(16))
+    headers: tuple[list[tuple[str, bytes | None]], ...] = (
+        [],
+        [("a", b"1")],
+        [("null", None), ("null", b"")],
+        [("ключ", dice.randbytes(5)), ("dup", b"1"), ("dup", b"2")],
+    )
+    size = dice.choice((None, *sizes))
+    while True:
+        try:
+            producer.produce(
+                topic,
+                key=dice.choice(keys),
+                value=None if size is None else dice.randbytes(size),
+                headers=dice.choice(headers),
+                partition=partition,
+                timestamp=1_700_000_000_000 + number * 1000 + dice.randint(-5000, 5000),
+            )
+            return
+        except BufferError:
+            producer.poll(0.1)

@@ -1,0 +1,114 @@
+"""What the pages say: commands run, options, keys and errors are the real ones, snippets are executed or compile.
+
+Rules of the file: pages are read as text; `make docs` executes the snippets marked for it, and fails where one fails.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from remote_fetch import errors
+from remote_fetch.cli import main
+from remote_fetch.decode.columns import COLUMNS
+from remote_fetch.observe import Report
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+BLOCK = re.compile(r"^```(\w+)?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(path: Path, language: str) -> list[tuple[str, str]]:
+    """The code blocks of a page in one language: their options and their text."""
+    found = BLOCK.findall(path.read_text(encoding="utf-8"))
+    return [(options, text) for name, options, text in found if name == language]
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def commands() -> list[str]:
+    lines = [line for path in PAGES for _, text in blocks(path, "console") for line in text.splitlines()]
+    return [line.removeprefix("$ ") for line in lines if line.startswith("$ remote-fetch")]
+
+
+@pytest.mark.parametrize("command", commands())
+def test_a_command_runs(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    (tmp_path / "tier").symlink_to(str(files("remote_fetch.cli") / "demo_bucket"))
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split(command)[1:]) == 0, capfdbinary.readouterr().err
+    assert capfdbinary.readouterr().out
+
+
+def test_there_are_commands() -> None:
+    assert len(commands()) >= 8
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_python_compiles(path: Path) -> None:
+    for _, text in blocks(path, "python"):
+        compile(text, str(path), "exec")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_executed_python_runs(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As markdown-exec runs it: blocks of one session share their names."""
+    monkeypatch.setenv("COLUMNS", "80")  # a page may set it; afterwards it is as it was
+    sessions: dict[str, dict[str, object]] = {}
+    for options, text in blocks(path, "python"):
+        if 'exec="on"' in options:
+            session = re.search(r'session="(\w+)"', options)
+            names = {} if session is None else sessions.setdefault(session[1], {})
+            exec(compile(text, str(path), "exec"), names)
+            assert capsys.readouterr().out or session is not None, "a block that shows nothing"
+
+
+def test_every_error_has_its_paragraph() -> None:
+    leaves = {name for name in errors.__all__ if hasattr(getattr(errors, name), "kind")}
+    headings = re.findall(r"^### (\w+)$", page("howto/troubleshoot.md"), re.MULTILINE)
+    assert sorted(headings) == sorted(leaves)
+
+
+def test_every_field_of_the_report_is_explained() -> None:
+    text = page("reference/observer.md")
+    assert [field.name for field in dataclasses.fields(Report) if f'    "{field.name}": "' not in text] == []
+
+
+def test_every_column_is_explained() -> None:
+    text = page("reference/arrow.md")
+    assert [name for name in COLUMNS if f'    "{name}": "' not in text] == []
+
+
+def test_every_format_token_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cat", "--url", "nowhere", "-t", "t", "-f", "%?"]) == 1
+    known = set(re.findall(r"%\S", capsys.readouterr().err.split("there are")[1]))
+    table = page("reference/cli.md").split("| token | is |")[1].split("\n\n")[0]
+    assert set(re.findall(r"`(%.)`", table)) == known
+
+
+@pytest.mark.parametrize("command", ["ls", "plan", "cat"])
+def test_options_named_in_the_text_exist(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of all pages: each `--option` and `-x` that a remote-fetch command is shown with."""
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    text = capsys.readouterr().out
+    for line in commands():
+        words = shlex.split(line)
+        if words[1] == command:
+            for word in words[2:]:
+                if re.fullmatch(r"--[a-z-]+|-[a-zA-Z]", word):
+                    assert re.search(rf"(^|[ \[]){word}\b", text, re.MULTILINE), (line, word)
+
+
+@pytest.mark.parametrize("path", [*PAGES, ROOT / "README.md"], ids=lambda path: path.stem)
+def test_links_between_pages_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
+        assert (path.parent / target).exists(), target

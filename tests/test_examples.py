@@ -1,0 +1,50 @@
+"""Every example runs, as a process of its own and outside the checkout, and prints what it is about."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+
+NEEDS = {"02_polars.py": "polars", "03_duckdb.py": "duckdb"}
+
+PRINTED = {
+    "01_first_read.py": (
+        "  5  2023-11-14 22:31:26  b''",
+        "9 records committed, 16 written",
+        "read with 3 GETs of segments and 4 of indexes",
+    ),
+    "02_polars.py": ("10901", "12835", "41 of 126 records in one minute"),
+    "03_duckdb.py": ("75", "the last record of partition 0 has offset 125"),
+}
+
+
+def test_every_example_is_known_here() -> None:
+    assert sorted(PRINTED) == EXAMPLES
+    assert [int(name[:2]) for name in EXAMPLES] == list(range(1, len(EXAMPLES) + 1))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example(name: str, tmp_path: Path) -> None:
+    needed = NEEDS.get(name)
+    if needed is not None and importlib.util.find_spec(needed) is None:
+        pytest.skip(f"{needed} is not installed")
+    result = subprocess.run(
+        [sys.executable, "-W", "error", str(ROOT / "examples" / name)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    for text in PRINTED[name]:
+        assert text in result.stdout
