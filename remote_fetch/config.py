@@ -110,15 +110,24 @@ KEYS: Mapping[str, Key] = MappingProxyType(
                 "remote.locator",
                 _Type.STRING,
                 None,
-                "Where segment locations come from: `listing` lists the bucket and needs no Kafka at all; `snapshot` "
-                "loads timelines that were saved before.",
-                choices=("listing", "snapshot"),
+                "Where segment locations come from. `metadata-topic`, the default where `bootstrap.servers` is set: "
+                "the brokers' own `__remote_log_metadata`. `listing`, the default without: the bucket itself, no "
+                "Kafka needed. `snapshot`: timelines that were saved before.",
+                choices=("metadata-topic", "listing", "snapshot"),
             ),
             Key(
                 "remote.locator.snapshot.file",
                 _Type.STRING,
                 None,
                 "The file of `remote.locator=snapshot`, as `remote_fetch.locate.snapshot.dump_timelines` made it.",
+            ),
+            Key(
+                "fetch.remote.when",
+                _Type.STRING,
+                "not-local",
+                "`not-local`: what a broker still has on its own disk comes through the broker, as far as the client "
+                "can ask (extra `broker-api`). `always`: everything that is in the tier is read from the tier.",
+                choices=("not-local", "always"),
             ),
             Key(
                 "fetch.remote.connect.timeout.ms",
@@ -179,7 +188,11 @@ KEYS: Mapping[str, Key] = MappingProxyType(
 """Every key of ours with a fixed name."""
 
 PREFIX_KEYS: Mapping[str, str] = MappingProxyType(
-    {"remote.storage.options.": "Handed to the filesystem (fsspec) under the rest of the name, as a string."}
+    {
+        "remote.storage.options.": "Handed to the filesystem (fsspec) under the rest of the name, as a string.",
+        "remote.locator.": "Handed to the client that reads `__remote_log_metadata` under the rest of the name, over "
+        "the other client properties: `remote.locator.bootstrap.servers` where that topic lives on another cluster.",
+    }
 )
 """Families of keys of ours whose last part is free."""
 
@@ -192,20 +205,23 @@ _LIKE_OURS = 0.85
 class Config:
     """A checked configuration: our keys with their values, and librdkafka's untouched.
 
-    `values` has every key of KEYS; `given` the names the user set; `options` what goes to the filesystem;
-    `librdkafka` the rest. Never printed whole: options and librdkafka's settings may hold secrets.
+    `values` has every key of KEYS; `given` the names the user set; `options` what goes to the filesystem; `locator`
+    what goes to the client of the metadata topic; `librdkafka` the rest. Never printed whole: options and librdkafka's
+    settings may hold secrets.
     """
 
     values: Mapping[str, str | int | bool | None] = field(repr=False)
     given: frozenset[str]
     options: Mapping[str, str] = field(repr=False)
+    locator: Mapping[str, str] = field(repr=False)
     librdkafka: Mapping[str, Any] = field(repr=False)
 
     @classmethod
     def parse(cls, config: Mapping[str, Any]) -> Config:
         """Check and split a user's configuration. Raises ConfigError for the first key or value that is wrong."""
         values: dict[str, str | int | bool | None] = {name: key.default for name, key in KEYS.items()}
-        given, options, theirs = set(), {}, {}
+        given, theirs = set(), {}
+        families: dict[str, dict[str, str]] = {prefix: {} for prefix in PREFIX_KEYS}
         for name, value in config.items():
             if not isinstance(name, str):
                 raise ConfigError(f"configuration keys are strings, not {name!r}")
@@ -213,15 +229,16 @@ class Config:
             if name in KEYS or family is not None:
                 if value is None:  # as if it were not there
                     continue
-                if family is not None:
-                    options[name.removeprefix(family)] = str(value)
-                else:
+                if name in KEYS:
                     values[name] = KEYS[name].parse(value)
                     given.add(name)
+                elif family is not None:
+                    families[family][name.removeprefix(family)] = str(value)
             else:
                 _refuse_misspelling(name)
                 theirs[name] = value
-        return cls(MappingProxyType(values), frozenset(given), MappingProxyType(options), MappingProxyType(theirs))
+        options, locator = (MappingProxyType(families[prefix]) for prefix in PREFIX_KEYS)
+        return cls(MappingProxyType(values), frozenset(given), options, locator, MappingProxyType(theirs))
 
     def text(self, name: str) -> str | None:
         """The value of a string key, None when unset."""

@@ -142,7 +142,6 @@ def test_options_keep_the_rest_of_their_name() -> None:
         ("fetch.remote.read.timeout", "fetch.remote.read.timeout.ms"),
         ("fetch.remote.rangebytes", "fetch.remote.range.bytes"),
         ("remote.locater", "remote.locator"),
-        ("remote.locator.snapshot", "remote.locator.snapshot.file"),
         ("fetch.remot.enabled", "fetch.remote.enabled"),
         ("Remote.Storage.Url", "remote.storage.url"),
         ("remote.storage.option.key", "remote.storage.options."),

@@ -141,6 +141,8 @@ def last_offset_of(segment: RemoteLogSegmentMetadata, reader: SegmentBytes) -> i
     segment that is cut, and what reading raises.
     """
     try:
+        if segment.segment_size_in_bytes == 0:
+            raise CorruptSegment("the object is empty, and brokers upload no empty segments", position=0)
         position = _last_indexed_position(segment, reader)
         if position:
             try:

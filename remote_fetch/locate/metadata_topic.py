@@ -41,16 +41,19 @@ class _Replay:
 class MetadataTopicLocator:
     """Timelines from the metadata topic of `metadata`, for topics of `cluster`; often the two are one cluster.
 
-    `say` hears, once, why nothing can be located.
+    `metadata` None: nothing is to be located, as no storage is configured. `say` hears, once, why nothing can be.
     """
 
-    def __init__(self, cluster: Cluster, metadata: Cluster, *, timeout_ms: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, cluster: Cluster, metadata: Cluster | None, *, timeout_ms: int, say: Callable[[str], None]
+    ) -> None:
         self._cluster = cluster
         self._metadata = metadata
         self._timeout_ms = timeout_ms
         self._say = say
         self._replays: dict[Uuid | None, _Replay] = {}
         self._count: int | None = None
+        self._is_unreadable = False
 
     def partitions(self, topic: str | None) -> tuple[TopicIdPartition, ...]:
         """The partitions of a topic that exists (NAME or NAME:ID), tiered or not.
@@ -97,6 +100,8 @@ class MetadataTopicLocator:
         return False
 
     def _read_for(self, partitions: Iterable[TopicIdPartition]) -> None:
+        if self._metadata is None or self._is_unreadable:
+            return
         try:
             count = self._partition_count()
             wanted: dict[Uuid, set[int]] = {}
@@ -105,7 +110,8 @@ class MetadataTopicLocator:
             for topic_id, numbers in wanted.items():
                 self._catch_up(self._replay(topic_id), numbers)
         except Unlocatable as error:
-            self._say(str(error))
+            self._is_unreadable = True
+            self._say(f"{error}: everything comes through the broker")
 
     def _replay(self, topic_id: Uuid | None) -> _Replay:
         if topic_id not in self._replays:
@@ -116,6 +122,8 @@ class MetadataTopicLocator:
         """How many partitions the metadata topic has. Raises Unlocatable if it is not there or may not be read."""
         if self._count is not None:
             return self._count
+        if self._metadata is None:
+            raise Unlocatable("no remote storage is configured")
         try:
             described = self._metadata.describe(METADATA_TOPIC)
         except KafkaException as error:
@@ -135,6 +143,8 @@ class MetadataTopicLocator:
 
     def _catch_up(self, replay: _Replay, numbers: Iterable[int]) -> None:
         """Read the metadata partitions up to the ends they have now. Raises Unlocatable when that takes too long."""
+        if self._metadata is None:
+            return
         consumer = self._metadata.consumer(IsolationLevel.READ_UNCOMMITTED)
         ends: dict[int, int] = {}
         starts = []

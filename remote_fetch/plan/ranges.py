@@ -37,8 +37,8 @@ class SegmentSlice:
     records are clipped by offset.
 
     Where an offset index gave the positions, the offsets of its entries are kept so that the bytes can be held against
-    them: of the entry at `start_position`, and of the last one before `end_position` (-1: no entry). Each is contained
-    in the first batch that reaches it. `is_part` marks a part of a split, whose neighbours have the rest of the offsets.
+    them: of the entry at `start_position`, and of the last one before `end_position` (-1: no entry). Each is the last
+    offset of a batch. `is_part` marks a part of a split, whose neighbours have the rest of the offsets.
     """
 
     segment: RemoteLogSegmentMetadata

@@ -7,9 +7,10 @@ silence: an offset outside the log is an error.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import TypeAlias
 
@@ -17,23 +18,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from remote_fetch.decode.columns import ColumnBuilder
-from remote_fetch.errors import ConfigError, CorruptSegment, OffsetOutOfRange, RemoteFetchError
+from remote_fetch.errors import ConfigError, CorruptSegment, OffsetOutOfRange, RemoteFetchError, UnsupportedFormat
 from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.formats.batches import BatchFramer, FramedBatch, check_crc
 from remote_fetch.formats.indexes import TimeIndex
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
-from remote_fetch.observe import SegmentScanned
+from remote_fetch.observe import RangeReread, SegmentScanned
 from remote_fetch.plan.ranges import SegmentSlice, plan_offsets
 from remote_fetch.read.partition import OpenPartition, narrow_slice, object_of
 from remote_fetch.read.scan import refuse_broker_ranges
 from remote_fetch.read.session import Session
-from remote_fetch.read.slices import decompressed
+from remote_fetch.read.slices import MisleadingIndex, decompressed
 
 __all__ = ["Bound", "Edge", "Timestamp", "UserBound", "parse_bound", "resolve"]
 
 UserBound: TypeAlias = "int | str | datetime | Mapping[int, int | str | datetime]"
 """What users may give as a bound; a mapping gives one for each partition."""
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
 _SPECIAL = {"earliest": -2, "beginning": -2, "latest": -1, "end": -1}
 
 
@@ -63,7 +67,7 @@ def parse_bound(value: object, name: str) -> Bound:
         value = _parse_text(value.strip(), name)
     if isinstance(value, datetime):
         aware = value.replace(tzinfo=UTC) if value.tzinfo is None else value
-        return Timestamp(-(-int(aware.timestamp() * 1_000_000) // 1000))
+        return Timestamp(-((_EPOCH - aware) // _MILLISECOND))  # rounded up, and exact, which timestamp() is not
     if isinstance(value, int) and not isinstance(value, bool) and value >= -2:
         return Edge(value) if value < 0 else value
     raise ConfigError(
@@ -76,7 +80,7 @@ def parse_bound(value: object, name: str) -> Bound:
 def _parse_text(text: str, name: str) -> int | datetime:
     if text.lower() in _SPECIAL:
         return _SPECIAL[text.lower()]
-    if text.lstrip("-").isdigit():
+    if _NUMBER.fullmatch(text):
         return int(text)
     try:
         return datetime.fromisoformat(text)
@@ -133,6 +137,7 @@ def _first_in_slice(session: Session, piece: SegmentSlice, timestamp_ms: int) ->
     segment = piece.segment
     if 0 <= segment.max_timestamp_ms < timestamp_ms:
         return None
+    narrowed = piece
     index = _time_index(session, segment)
     if index is not None:
         if segment.max_timestamp_ms < 0 and index.max_timestamp_ms < timestamp_ms:
@@ -140,16 +145,48 @@ def _first_in_slice(session: Session, piece: SegmentSlice, timestamp_ms: int) ->
         first = max(piece.first_offset, index.start_offset(timestamp_ms))
         if first > piece.last_offset:
             return None
-        narrowed = narrow_slice(session, SegmentSlice(segment, first, piece.last_offset))
-        piece = SegmentSlice(segment, piece.first_offset, piece.last_offset, narrowed.start_position)
+        found = narrow_slice(session, replace(piece, first_offset=first))
+        narrowed = replace(
+            piece, start_position=found.start_position, start_entry_offset=found.start_entry_offset
+        )  # its end is not known: what is as late may come much later
     try:
-        for batch in _batches(session, piece):
-            found = _first_in_batch(session, batch, piece, timestamp_ms)
-            if found is not None:
-                return found
+        try:
+            return _search(session, narrowed, timestamp_ms)
+        except (MisleadingIndex, CorruptSegment, UnsupportedFormat) as error:
+            _observe_second_try(session, narrowed, error)
+        return _search(session, piece, timestamp_ms)
     except RemoteFetchError as error:
         partition = segment.topic_id_partition
-        raise error.at(topic=partition.topic, partition=partition.partition, object_name=object_of(segment)) from None
+        raise error.at(
+            topic=partition.topic, partition=partition.partition, object_name=object_of(segment)
+        ) from error.__cause__
+
+
+def _observe_second_try(session: Session, piece: SegmentSlice, error: MisleadingIndex | RemoteFetchError) -> None:
+    """Say why the segment is searched again, from its first byte: it may be the index, or damage that passes."""
+    partition = piece.segment.topic_id_partition
+    if piece.start_position > 0 or isinstance(error, MisleadingIndex):
+        session.observe(SegmentScanned(partition, IndexType.OFFSET, "misleading"))
+    else:
+        session.observe(RangeReread(partition, 0, error.kind))
+
+
+def _search(session: Session, piece: SegmentSlice, timestamp_ms: int) -> int | None:
+    last_offset = -1
+    for batch in _batches(session, piece):
+        header = batch.header
+        if last_offset < piece.start_entry_offset < header.last_offset:
+            raise MisleadingIndex
+        if header.base_offset <= last_offset:
+            raise CorruptSegment(
+                f"batch at base offset {header.base_offset} follows one that ends with offset {last_offset}",
+                position=batch.position,
+                offset=header.base_offset,
+            )
+        last_offset = header.last_offset
+        found = _first_in_batch(session, batch, piece, timestamp_ms)
+        if found is not None:
+            return found
     return None
 
 
@@ -176,15 +213,26 @@ def _batches(session: Session, piece: SegmentSlice) -> Iterator[FramedBatch]:
         if piece.segment.size_known:
             stop = min(stop, piece.segment.segment_size_in_bytes)
         data = reader.read(RangeRequest(piece.segment, start, stop)) if stop > start else memoryview(b"")
-        if not data:
-            framer.finish()
-            return
         framer.feed(data)
         while (batch := framer.next_batch()) is not None:
             if batch.header.magic == 2 and batch.header.base_offset > piece.last_offset:
                 return
             check_crc(batch)
             yield batch
+        if len(data) < stop - start or stop == start:
+            _check_end(framer, piece.segment)
+            return
+
+
+def _check_end(framer: BatchFramer, segment: RemoteLogSegmentMetadata) -> None:
+    """The bytes have ended: raise CorruptSegment if they should not have ended here."""
+    framer.finish()
+    if segment.size_known and framer.position < segment.segment_size_in_bytes:
+        raise CorruptSegment(
+            f"the object ends at byte {framer.position}, before byte {segment.segment_size_in_bytes} "
+            "that it should have",
+            position=framer.position,
+        )
 
 
 def _first_in_batch(session: Session, batch: FramedBatch, piece: SegmentSlice, timestamp_ms: int) -> int | None:
@@ -195,9 +243,7 @@ def _first_in_batch(session: Session, batch: FramedBatch, piece: SegmentSlice, t
         return None
     header, records = decompressed(batch, session.codecs)
     partition = piece.segment.topic_id_partition
-    builder = ColumnBuilder(
-        partition.topic, partition.partition, ("offset", "timestamp"), max_rows=max(header.record_count, 1)
-    )
+    builder = ColumnBuilder(partition.topic, partition.partition, ("offset", "timestamp"))
     decoded = builder.append(header, records, piece.first_offset, piece.last_offset + 1)
     last = builder.flush()
     for rows in [*decoded, *([] if last is None else [last])]:

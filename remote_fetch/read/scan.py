@@ -61,7 +61,7 @@ class _Partition:
     failed: set[RemoteLogSegmentId] = field(default_factory=set)
 
     def fails(self, segment: RemoteLogSegmentMetadata, offset: int) -> OpenPartition:
-        """What is left to read `offset` from. The set grows until a segment gives it, so that trying comes to an end."""
+        """What is left to read `offset` from: fewer segments each time, so that trying comes to an end."""
         if offset != self.failed_offset:
             self.failed_offset, self.failed = offset, set()
         self.failed.add(segment.segment_id)
@@ -123,9 +123,10 @@ class Scan:
                 work = self._todo[0]
                 if not (current.done or work.ended):
                     data = wait()
-                    self._check_length(request, data, work)
                     yield from self._observed(current.feed(data), work)
-                    work.ended = work.ended or current.done
+                    work.ended = current.done
+                    if not work.ended:
+                        self._check_length(request, data, work)
             while self._todo:
                 yield from self._finish(current)
                 if self._todo:

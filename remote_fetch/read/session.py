@@ -7,11 +7,11 @@ leaves nothing behind.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from remote_fetch.config import Config
 from remote_fetch.decode.columns import is_compiled
-from remote_fetch.errors import ConfigError
+from remote_fetch.errors import ConfigError, SegmentNotFound
 from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.readahead import RangeReader, RangeRequest
 from remote_fetch.fetch.registry import load_fetcher
@@ -25,9 +25,16 @@ from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import Counters, Event, Notice, Observer, SegmentScanned, ignore, log_event
 from remote_fetch.read.librdkafka import check_properties
 
+if TYPE_CHECKING:
+    from remote_fetch.locate.cluster import Cluster
+    from remote_fetch.read.broker import BrokerReader
+
 __all__ = ["Session"]
 
 _MAX_SNAPSHOT_BYTES = 1 << 30
+_CLUSTER_TIMEOUT_MS = 30_000
+"""Longest wait for one answer of a broker about topics, offsets or metadata."""
+_STORAGE_KEYS = ("remote.storage.url", "remote.storage.fetcher.class")
 _INTERPRETED = (
     "the record decoder runs interpreted, a hundred times slower than compiled: "
     "no C compiler was at hand when remote-fetch was installed"
@@ -35,12 +42,23 @@ _INTERPRETED = (
 
 
 class Session:
-    """A configured reader. `counters` adds up everything it does; `observer` hears of it too."""
+    """A configured reader. `counters` adds up everything it does; `observer` hears of it too.
+
+    `cluster` and `broker` are there where `bootstrap.servers` is configured; without them the bucket is all there is.
+    """
 
     def __init__(self, config: Config, fetcher: RemoteStorageFetcher, observer: Observer = ignore) -> None:
         self.config = config
         self.counters = Counters()
         self._observer = observer
+        self.cluster: Cluster | None = None
+        self.broker: BrokerReader | None = None
+        self._metadata_cluster: Cluster | None = None
+        if "bootstrap.servers" in config.librdkafka:
+            from remote_fetch.read.broker import BrokerReader  # noqa: PLC0415 - librdkafka is loaded for it
+
+            self.cluster = _cluster(config.librdkafka)
+            self.broker = BrokerReader(self.cluster, self.observe)
         self.reader = RangeReader(
             fetcher,
             RetryPolicy(config.number("fetch.remote.read.timeout.ms"), config.number("fetch.remote.retry.backoff.ms")),
@@ -50,9 +68,9 @@ class Session:
         )
         self.codecs = Codecs(max_bytes=config.number("fetch.remote.max.decompressed.bytes"))
         try:
-            self.locator = _locator(config, fetcher, self.reader, self.observe)
+            self.locator = self._open_locator(fetcher)
         except BaseException:
-            self.reader.close()
+            self.close()
             raise
         if not is_compiled():
             self.observe(Notice(_INTERPRETED, is_warning=True))
@@ -61,14 +79,44 @@ class Session:
     def open(cls, config: Mapping[str, Any] | Config, observer: Observer = ignore) -> Session:
         """Open what a configuration names. Raises ConfigError and what the fetcher raises when it is configured."""
         parsed = config if isinstance(config, Config) else Config.parse(config)
-        check_properties(parsed.librdkafka)
-        if parsed.text("remote.locator") is None and "bootstrap.servers" in parsed.librdkafka:
+        check_properties({**parsed.librdkafka, **parsed.locator})
+        configured = any(parsed.text(key) is not None for key in _STORAGE_KEYS)
+        if configured or "bootstrap.servers" not in parsed.librdkafka:
+            return cls(parsed, load_fetcher(parsed), observer)
+        session = cls(parsed, NoStorage(), observer)
+        session.observe(Notice("no remote storage is configured: everything comes through the broker", is_warning=True))
+        return session
+
+    def _open_locator(self, fetcher: RemoteStorageFetcher) -> Locator:
+        config = self.config
+        default = "metadata-topic" if self.cluster is not None else "listing"
+        kind = default if isinstance(fetcher, NoStorage) else config.text("remote.locator") or default
+        if kind == "snapshot":
+            return KnownTimelines(_saved_timelines(config))
+        if kind == "metadata-topic":
+            return self._open_metadata_topic(readable=not isinstance(fetcher, NoStorage))
+        if not isinstance(fetcher, SegmentLister):
             raise ConfigError(
-                "locations from a broker's metadata topic are not read in this release",
+                f"the fetcher {type(fetcher).__name__} cannot list segments",
                 key="remote.locator",
-                hint="Set remote.locator=listing (or leave bootstrap.servers out) to read the bucket alone",
+                hint="Choose another locator than listing, or a fetcher with list_segments",
             )
-        return cls(parsed, load_fetcher(parsed), observer)
+        return ListingLocator(fetcher.list_segments, _SegmentBytes(self.reader, self.observe))
+
+    def _open_metadata_topic(self, *, readable: bool) -> Locator:
+        if self.cluster is None:
+            raise ConfigError("remote.locator=metadata-topic needs bootstrap.servers (-b)", key="remote.locator")
+        own = self.config.locator
+        if own:
+            self._metadata_cluster = _cluster({**self.config.librdkafka, **own})
+        from remote_fetch.locate.metadata_topic import MetadataTopicLocator  # noqa: PLC0415 - as above
+
+        return MetadataTopicLocator(
+            self.cluster,
+            (self._metadata_cluster or self.cluster) if readable else None,
+            timeout_ms=_CLUSTER_TIMEOUT_MS,
+            say=lambda text: self.observe(Notice(text, is_warning=True)),
+        )
 
     def observe(self, event: Event) -> None:
         """Hand an event to the counters, the log and the user's observer."""
@@ -79,12 +127,41 @@ class Session:
     def close(self) -> None:
         """Cancel what is under way and release everything. May be called twice."""
         self.reader.close()
+        for cluster in (self.cluster, self._metadata_cluster):
+            if cluster is not None:
+                cluster.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _cluster(properties: Mapping[str, Any]) -> Cluster:
+    from remote_fetch.locate.cluster import Cluster  # noqa: PLC0415 - librdkafka is loaded for it
+
+    return Cluster(properties, timeout_ms=_CLUSTER_TIMEOUT_MS)
+
+
+class NoStorage:
+    """Stands where a fetcher would, when none is configured: nothing is tiered as far as this reader knows."""
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """As `RemoteStorageFetcher.configure`."""
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+    ) -> bytes:
+        """As `RemoteStorageFetcher.fetch_log_segment`: there is nothing."""
+        raise SegmentNotFound("no remote storage is configured")
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
+        """As `RemoteStorageFetcher.fetch_index`: there is nothing."""
+        return None
+
+    def close(self) -> None:
+        """As `RemoteStorageFetcher.close`."""
 
 
 class _SegmentBytes:
@@ -103,18 +180,6 @@ class _SegmentBytes:
 
     def read_without_index(self, segment: RemoteLogSegmentMetadata, reason: str) -> None:
         self._observe(SegmentScanned(segment.topic_id_partition, IndexType.OFFSET, reason))
-
-
-def _locator(config: Config, fetcher: RemoteStorageFetcher, reader: RangeReader, observe: Observer) -> Locator:
-    if config.text("remote.locator") == "snapshot":
-        return KnownTimelines(_saved_timelines(config))
-    if not isinstance(fetcher, SegmentLister):
-        raise ConfigError(
-            f"the fetcher {type(fetcher).__name__} cannot list segments",
-            key="remote.locator",
-            hint="Choose another locator than listing, or a fetcher with list_segments",
-        )
-    return ListingLocator(fetcher.list_segments, _SegmentBytes(reader, observe))
 
 
 def _saved_timelines(config: Config) -> tuple[Timeline, ...]:

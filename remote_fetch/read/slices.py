@@ -85,11 +85,6 @@ class SliceReader:
             piece.end_entry_offset,
         )
 
-    @property
-    def reached_offset(self) -> int:
-        """The last offset of the last batch seen, -1 before the first."""
-        return self._last_offset
-
     def feed(self, data: memoryview) -> Iterator[pa.RecordBatch]:
         """Take the next bytes; gives the record batches that became full."""
         self._framer.feed(data)
@@ -106,9 +101,11 @@ class SliceReader:
     def finish(self) -> Iterator[pa.RecordBatch]:
         """There are no more bytes in the slice. Raises CorruptSegment or MisleadingIndex if they end too soon."""
         if not self.done:
+            if self._last_offset < max(self._entry_offsets):
+                raise MisleadingIndex
             if self.piece.end_position < 0:
                 self._framer.finish()
-            elif self._framer.pending_bytes or self._last_offset < self.piece.end_entry_offset:
+            elif self._framer.pending_bytes:
                 raise MisleadingIndex
             yield from self._deliver_held()
         self.done = True
@@ -124,9 +121,8 @@ class SliceReader:
 
     def _check_place(self, batch: FramedBatch) -> None:
         header, segment = batch.header, self.piece.segment
-        # The batch that reaches the offset of an index entry contains it.
-        if header.magic == 2 and any(self._last_offset < at < header.base_offset for at in self._entry_offsets):
-            raise MisleadingIndex
+        if any(self._last_offset < at < header.last_offset for at in self._entry_offsets):
+            raise MisleadingIndex  # an index entry has the last offset of a batch
         if header.base_offset <= self._last_offset:
             raise CorruptSegment(
                 f"batch at base offset {header.base_offset} follows one that ends with offset {self._last_offset}",

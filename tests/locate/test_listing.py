@@ -1,0 +1,219 @@
+"""The listing locator: ends that are inferred, found out, and found out anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from remote_fetch.errors import CorruptSegment, SegmentNotFound, UnknownTopic
+from remote_fetch.locate.listing import ListingLocator, last_offset_of
+from remote_fetch.model import UNKNOWN_SIZE, IndexType, RemoteLogSegmentMetadata, Uuid
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.segments import SegmentOptions, encode_offset_index
+from tests.read.bucket import DENSE, Bucket, plain_log
+
+
+@dataclass
+class Reader:
+    """Reads a bucket, remembers what was asked for, and what was read without an index."""
+
+    bucket: Bucket
+    range_bytes: int = 1024
+    asked: list[tuple[int, int]] = field(default_factory=list)
+    without_index: list[str] = field(default_factory=list)
+
+    def read_bytes(self, segment: RemoteLogSegmentMetadata, start_position: int, end_position: int) -> memoryview:
+        self.asked.append((start_position, end_position))
+        return self.bucket.fetch_log_segment(segment, start_position, end_position)
+
+    def read_index(self, segment: RemoteLogSegmentMetadata, index_type: IndexType) -> memoryview | None:
+        data = self.bucket.fetch_index(segment, index_type)
+        return None if data is None else memoryview(data)
+
+    def read_without_index(self, segment: RemoteLogSegmentMetadata, reason: str) -> None:
+        self.without_index.append(reason)
+
+
+def locator_of(bucket: Bucket) -> tuple[ListingLocator, Reader]:
+    reader = Reader(bucket)
+    return ListingLocator(bucket.list_segments, reader), reader
+
+
+def spans(locator: ListingLocator, bucket: Bucket) -> list[tuple[int, int]]:
+    timeline = locator.timeline(bucket.at(0).topic_id_partition)
+    return [(s.start_offset, s.end_offset) for s in timeline.segments]
+
+
+class TestPartitions:
+    def test_names_and_ids(self) -> None:
+        one, other = LogBuilder("t"), LogBuilder("t", Uuid(b"another topic id"))
+        third = LogBuilder("a", partition=3)
+        for log in (one, other, third):
+            log.take_out(1)
+            log.roll()
+        locator, _ = locator_of(Bucket(s for log in (one, other, third) for s in log.segments()))
+        assert locator.partitions("a") == (third.topic_id_partition,)
+        assert len(locator.partitions(None)) == 3
+        assert locator.partitions(f"t:{other.topic_id_partition.topic_id}") == (other.topic_id_partition,)
+        with pytest.raises(UnknownTopic, match="2 topic ids"):
+            locator.partitions("t")
+        with pytest.raises(UnknownTopic, match="topics there: a, t"):
+            locator.partitions("nothing")
+        with pytest.raises(UnknownTopic, match="topics there: a, t"):
+            locator.partitions(f"t:{Uuid(bytes(16))}")
+
+
+class TestEnds:
+    def test_the_next_start_or_the_last_batch(self) -> None:
+        bucket = Bucket(reversed(plain_log().segments(DENSE)))
+        locator, reader = locator_of(bucket)
+        (partition,) = locator.partitions("topic")
+        assert spans(locator, bucket) == [(0, 19), (20, 39), (40, 59)]
+        assert locator.timeline(partition) is locator.timeline(partition)
+        inferred = [locator.end_is_inferred(s) for s in locator.timeline(partition).segments]
+        assert inferred == [True, True, False]
+        assert reader.asked == [(len(bucket.log(0)) * 3 // 4, len(bucket.log(0)))]
+
+    def test_an_end_that_is_listed_is_believed(self) -> None:
+        bucket = Bucket(plain_log().segments())
+        reader = Reader(bucket)
+        locator = ListingLocator(lambda topic: iter(bucket.metadata), reader)
+        locator.partitions("topic")
+        assert spans(locator, bucket) == [(0, 19), (20, 39), (40, 59)]
+        assert not any(map(locator.end_is_inferred, bucket.metadata))
+        assert reader.asked == []
+
+    def test_several_uploads_of_one_start(self) -> None:
+        log = plain_log()
+        bucket = Bucket([*log.segments(), log.segments(SegmentOptions(upload=1))[0]])
+        bucket.write(3, bucket.log(3)[:100])
+        locator, _ = locator_of(bucket)
+        (partition,) = locator.partitions("topic")
+        timeline = locator.timeline(partition)
+        assert spans(locator, bucket) == [(0, 19), (0, 19), (20, 39), (40, 59)]
+        # The larger one is preferred: it is later in the order of finishing.
+        assert timeline.segments[timeline.finish_order.index(1)].segment_size_in_bytes > 100
+
+    def test_an_empty_last_object(self) -> None:
+        bucket = Bucket(plain_log().segments())
+        bucket.write(2, b"")
+        locator, _ = locator_of(bucket)
+        locator.partitions("topic")
+        with pytest.raises(CorruptSegment, match=r"the object is empty.*object 00000000000000000040-"):
+            spans(locator, bucket)
+
+    def test_a_segment_without_a_batch_is_none(self) -> None:
+        """Where the size is not known, as some layouts list it, an empty object shows when it is read."""
+        bucket = Bucket(plain_log().segments())
+        bucket.write(2, b"")
+        sized = [replace(s, segment_size_in_bytes=UNKNOWN_SIZE) for s in bucket.list_segments()]
+        locator = ListingLocator(lambda topic: iter(sized), Reader(bucket))
+        locator.partitions("topic")
+        assert spans(locator, bucket) == [(0, 19), (20, 39)]
+
+    def test_refresh_lists_anew(self) -> None:
+        bucket = Bucket(plain_log().segments())
+        locator, _ = locator_of(bucket)
+        (partition,) = locator.partitions("topic")
+        locator.timeline(partition)
+        bucket.drop(2)
+        assert len(locator.timeline(partition).segments) == 3
+        assert [s.end_offset for s in locator.refresh(partition).segments] == [19, 39]
+        bucket.drop(1)
+        locator.partitions("topic")
+        assert [s.end_offset for s in locator.timeline(partition).segments] == [19]
+
+
+class TestRecheck:
+    def test_a_segment_that_reaches_over_the_next_start(self) -> None:
+        log = plain_log()
+        segments = [
+            *log.segments(cuts=[0, 40]),
+            *log.segments(SegmentOptions(upload=1), cuts=[10, 20]),
+            log.segments()[2],
+        ]
+        bucket = Bucket(segments)
+        locator, _ = locator_of(bucket)
+        (partition,) = locator.partitions("topic")
+        assert spans(locator, bucket) == [(0, 9), (10, 39), (40, 59)]
+        timeline = locator.recheck(partition, 25)
+        assert [(s.start_offset, s.end_offset) for s in timeline.segments] == [(0, 39), (10, 39), (40, 59)]
+        assert locator.timeline(partition) is timeline
+
+    def test_nothing_reaches(self) -> None:
+        bucket = Bucket(plain_log().segments())
+        bucket.drop(1)
+        locator, reader = locator_of(bucket)
+        (partition,) = locator.partitions("topic")
+        before = locator.timeline(partition)
+        reader.asked.clear()
+        assert locator.recheck(partition, 30) == before
+        assert len(reader.asked) == 1
+        assert locator.recheck(partition, 50) == before
+
+    def test_only_so_many_are_asked(self) -> None:
+        log = plain_log(segments=30, batches=1, records=1)
+        bucket = Bucket(log.segments())
+        locator, reader = locator_of(bucket)
+        (partition,) = locator.partitions("topic")
+        locator.timeline(partition)
+        reader.asked.clear()
+        locator.recheck(partition, 28)
+        assert len(reader.asked) == 16
+
+
+class TestLastOffset:
+    @pytest.mark.parametrize("range_bytes", [1, 10, 103, 206, 824, 10**6])
+    @pytest.mark.parametrize("options", [SegmentOptions(), DENSE])
+    @pytest.mark.parametrize("known", [True, False])
+    def test_whatever_the_ranges(self, range_bytes: int, options: SegmentOptions, known: bool) -> None:
+        bucket = Bucket(plain_log().segments(options))
+        segment = bucket.at(1) if known else replace(bucket.at(1), segment_size_in_bytes=UNKNOWN_SIZE)
+        assert last_offset_of(segment, Reader(bucket, range_bytes)) == 39
+
+    @pytest.mark.parametrize(
+        ("data", "reasons"),
+        [
+            (None, ["missing"]),
+            (b"1234567", ["corrupt"]),
+            (b"", []),
+            (encode_offset_index([(4, 100)]), ["misleading"]),
+        ],
+    )
+    def test_without_a_usable_index(self, data: bytes | None, reasons: list[str]) -> None:
+        bucket = Bucket(plain_log().segments())
+        bucket.write_index(0, IndexType.OFFSET, data)
+        reader = Reader(bucket)
+        assert last_offset_of(bucket.at(0), reader) == 19
+        assert reader.without_index == reasons
+        assert reader.asked[-1][0] == 0
+
+    def test_an_index_with_two_readings_is_not_used(self) -> None:
+        bucket = Bucket(plain_log(segments=1, batches=4, value_bytes=10).segments())
+        # As 8-byte entries (1, 0) (2, 2) (3, 3); as 12-byte ones (1, 2) (2, 3 * 2**32 + 3).
+        bucket.write_index(0, IndexType.OFFSET, b"".join(n.to_bytes(4, "big") for n in (1, 0, 2, 2, 3, 3)))
+        reader = Reader(bucket)
+        assert last_offset_of(bucket.at(0), reader) == 19
+        assert reader.asked[0][0] == 0
+
+    def test_a_segment_that_is_cut(self) -> None:
+        bucket = Bucket(plain_log().segments())
+        bucket.write(1, bucket.log(1)[:-1])
+        (cut,) = [s for s in bucket.list_segments() if s.start_offset == 20]
+        with pytest.raises(CorruptSegment, match=r"end inside a batch.*topic-0, object 00000000000000000020-"):
+            last_offset_of(cut, Reader(bucket))
+
+    def test_a_segment_that_ends_before_its_index_does(self) -> None:
+        bucket = Bucket(plain_log().segments(DENSE))
+        bucket.write(1, bucket.log(1)[:412])
+        (cut,) = [s for s in bucket.list_segments() if s.start_offset == 20]
+        with pytest.raises(CorruptSegment, match=r"has 412 bytes, but its offset index knows a batch at 618"):
+            last_offset_of(cut, Reader(bucket))
+
+    def test_a_segment_that_is_gone(self) -> None:
+        bucket = Bucket(plain_log().segments())
+        gone = bucket.at(2)
+        bucket.drop(2)
+        with pytest.raises(SegmentNotFound, match="topic-0"):
+            last_offset_of(gone, Reader(bucket))

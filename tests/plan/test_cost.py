@@ -1,0 +1,29 @@
+"""The cost of a plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from remote_fetch.model import UNKNOWN_SIZE
+from remote_fetch.plan.cost import PlanCost, estimate
+from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice
+from tests.plan.test_ranges import PARTITION, segment
+
+
+def test_gets_and_bytes() -> None:
+    one, two = segment(1, 0, 9, size_bytes=1000), segment(2, 10, 19, size_bytes=999)
+    steps: list[PlanStep] = [
+        SegmentSlice(one, 0, 4, 0, 501),
+        SegmentSlice(one, 5, 9, 501),
+        SegmentSlice(two, 10, 19),
+        BrokerRange(PARTITION, 20, 29, Reason.HOLE),
+        SegmentSlice(replace(two, segment_size_in_bytes=UNKNOWN_SIZE), 30, 39),
+    ]
+    cost = estimate(steps, 500)
+    assert cost == PlanCost(gets=2 + 1 + 2, size_bytes=1999, segments=2, broker_offsets=10, unknown_slices=1)
+    assert cost.mean_bytes_per_get == 1999 / 5
+
+
+def test_nothing() -> None:
+    assert estimate([], 500) == PlanCost(0, 0, 0, 0, 0)
+    assert estimate([], 500).mean_bytes_per_get == 0

@@ -1,0 +1,76 @@
+"""Opening and closing: what is refused, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from remote_fetch.config import Config
+from remote_fetch.errors import ConfigError, RemoteFetchError
+from remote_fetch.locate.listing import ListingLocator
+from remote_fetch.locate.locator import KnownTimelines
+from remote_fetch.observe import Event, Notice
+from remote_fetch.read.session import Session
+from remote_fetch.testing.stores import SegmentStore
+from tests.read.bucket import Bucket, plain_log, snapshot_config
+
+
+def test_the_locators(tmp_path: Path) -> None:
+    bucket = Bucket(plain_log().segments())
+    with Session(Config.parse({}), bucket) as session:
+        assert isinstance(session.locator, ListingLocator)
+    with Session(Config.parse(snapshot_config(bucket.metadata, tmp_path)), bucket) as session:
+        assert isinstance(session.locator, KnownTimelines)
+
+
+def test_a_fetcher_that_cannot_list() -> None:
+    with pytest.raises(ConfigError, match="SegmentStore cannot list segments") as raised:
+        Session(Config.parse({}), SegmentStore())
+    assert raised.value.key == "remote.locator"
+
+
+def test_a_snapshot_without_a_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"needs remote\.locator\.snapshot\.file"):
+        Session(Config.parse({"remote.locator": "snapshot"}), Bucket())
+    name = str(tmp_path / "none")
+    with pytest.raises(ConfigError, match="No such file"):
+        Session(Config.parse({"remote.locator": "snapshot", "remote.locator.snapshot.file": name}), Bucket())
+
+
+def test_a_snapshot_that_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"anything but a snapshot")
+    with pytest.raises(RemoteFetchError):
+        Session(Config.parse({"remote.locator": "snapshot", "remote.locator.snapshot.file": str(file)}), Bucket())
+
+
+def test_brokers_are_left_alone_where_a_listing_is_asked_for(tmp_path: Path) -> None:
+    config = {"remote.storage.url": str(tmp_path), "bootstrap.servers": "localhost:1", "remote.locator": "listing"}
+    with Session.open(config) as session:
+        assert isinstance(session.locator, ListingLocator)
+
+
+def test_events_go_to_the_counters_and_to_the_observer() -> None:
+    heard: list[Event] = []
+    with Session(Config.parse({}), Bucket(), heard.append) as session:
+        session.observe(Notice("a word"))
+        assert "a word" in session.counters.report().notices
+    assert Notice("a word") in heard
+
+
+def test_closing(tmp_path: Path) -> None:
+    before = threading.active_count()
+    bucket = Bucket(plain_log().segments())
+    session = Session(Config.parse({}), bucket)
+    session.locator.timeline(session.locator.partitions("topic")[0])
+    assert threading.active_count() > before
+    session.close()
+    session.close()
+    assert bucket.closed
+    assert threading.active_count() == before
+
+
+def test_a_session_of_a_checked_configuration(tmp_path: Path) -> None:
+    Session.open(Config.parse({"remote.storage.url": str(tmp_path)})).close()

@@ -1,0 +1,182 @@
+"""read_arrow from end to end: a bucket on the disk, the public call, Arrow out; and what is refused in the call."""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import remote_fetch
+from remote_fetch.arrow import read_arrow
+from remote_fetch.errors import ConfigError, CorruptSegment, OffsetOutOfRange, UnknownTopic
+from remote_fetch.model import IsolationLevel, Uuid
+from remote_fetch.observe import Counters, Notice
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
+from remote_fetch.testing.stores import write_kafka_local
+from remote_fetch.testing.strategies import logs, segment_options
+from tests.read.bucket import COLUMNS, examples, expected_rows, plain_log, rows_of
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    """Whatever a test does with its readers, their threads end."""
+    before = threading.active_count()
+    yield
+    gc.collect()
+    deadline = time.monotonic() + 3
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() <= before
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> dict[str, str]:
+    """Where a plain log of three segments lies."""
+    write_kafka_local(tmp_path, plain_log(value_bytes=3000).segments())
+    return {"remote.storage.url": str(tmp_path)}
+
+
+@examples(30)
+@given(
+    logs(), segment_options(), st.sampled_from(IsolationLevel), st.sampled_from((1024, 4096, 8 << 20)), st.booleans()
+)
+def test_a_bucket_on_the_disk(
+    log: LogBuilder, options: Any, isolation: IsolationLevel, range_bytes: int, as_url: bool
+) -> None:
+    segments = log.tiered(options)
+    if not segments or any(not batch.data for batch in log.batches):
+        return
+    end = segments[-1].metadata.end_offset + 1
+    if isolation is IsolationLevel.READ_COMMITTED:
+        end = log.stable_offset_at(end)
+    with tempfile.TemporaryDirectory() as directory:
+        root = write_kafka_local(directory, segments)
+        config = {"remote.storage.url": root.as_uri() if as_url else directory, "fetch.remote.range.bytes": range_bytes}
+        with read_arrow("topic", isolation=isolation.value, columns=COLUMNS, config=config) as reader:
+            rows = [row for batch in reader for row in rows_of(batch)]
+    assert rows == expected_rows(log.expected(isolation, log.start_offset, end))
+
+
+def test_the_default_columns(config: dict[str, str]) -> None:
+    table = read_arrow("topic", config=config).read_all()
+    types: dict[str, pa.DataType] = {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "timestampType": pa.int32(),
+        "headers": pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
+    }
+    assert dict(zip(table.schema.names, table.schema.types, strict=True)) == types
+    assert table.schema.names == list(types)
+    assert table.num_rows == 60
+    assert set(table["topic"].to_pylist()) == {"topic"}
+    assert read_arrow("topic", columns=["offset"], config=config).read_all().column_names == ["offset"]
+
+
+def test_it_is_the_packages_own() -> None:
+    assert remote_fetch.read_arrow is read_arrow
+
+
+def test_a_reader_given_up_in_the_middle(config: dict[str, str]) -> None:
+    reader = read_arrow("topic", config={**config, "fetch.remote.range.bytes": 1024, "fetch.remote.max.bytes": 8192})
+    reader.read_next_batch()
+    del reader
+
+
+def test_a_reader_closed_in_the_middle(config: dict[str, str]) -> None:
+    reader = read_arrow("topic", config={**config, "fetch.remote.range.bytes": 1024})
+    reader.read_next_batch()
+    reader.close()
+    del reader
+
+
+def test_a_reader_that_is_never_read(config: dict[str, str]) -> None:
+    read_arrow("topic", config=config)
+
+
+def test_an_error_in_the_middle_comes_after_what_was_read(config: dict[str, str], tmp_path: Path) -> None:
+    path = sorted(tmp_path.rglob("*.log"))[1]
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    reader = read_arrow("topic", config=config, columns=["offset"])
+    batches: list[pa.RecordBatch] = []
+    with pytest.raises(CorruptSegment, match="checksum mismatch"):
+        batches.extend(reader)
+    assert sum(batch.num_rows for batch in batches) == 30
+
+
+def test_an_observer_hears(config: dict[str, str]) -> None:
+    counters, notices = Counters(), []
+    table = read_arrow(
+        "topic", config=config, observer=lambda e: notices.append(e) if isinstance(e, Notice) else counters(e)
+    ).read_all()
+    assert counters.report().records == table.num_rows
+    assert counters.report().remote_gets > 0
+    assert any("log start unknown" in notice.text for notice in notices)
+
+
+class TestRefused:
+    """In the call, before anything is read."""
+
+    def test_an_unknown_topic(self, config: dict[str, str]) -> None:
+        with pytest.raises(UnknownTopic, match="topics there: topic"):
+            read_arrow("nothing", config=config)
+
+    def test_an_unknown_partition(self, config: dict[str, str]) -> None:
+        with pytest.raises(UnknownTopic, match="'topic' has no tiered partition 1, 7; there are 0"):
+            read_arrow("topic", partitions=[7, 0, 1], config=config)
+
+    def test_two_ids_of_one_name(self, config: dict[str, str], tmp_path: Path) -> None:
+        other = Uuid(b"another topic id")
+        log = LogBuilder(topic_id=other)
+        log.append_batch([Record(0, value=b"other")])
+        log.roll()
+        write_kafka_local(tmp_path, log.segments())
+        with pytest.raises(UnknownTopic, match="2 topic ids") as raised:
+            read_arrow("topic", config=config)
+        assert f"topic:{other}" in str(raised.value)
+        assert read_arrow(f"topic:{other}", config=config).read_all()["value"].to_pylist() == [b"other"]
+
+    @pytest.mark.parametrize(
+        ("key", "nearest"),
+        [("remote.storage.uri", "remote.storage.url"), ("fetch.remote.range.byte", "fetch.remote.range.bytes")],
+    )
+    def test_a_wrong_key(self, config: dict[str, str], key: str, nearest: str) -> None:
+        with pytest.raises(ConfigError, match=nearest) as raised:
+            read_arrow("topic", config={**config, key: "1"})
+        assert raised.value.key == key
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            {"isolation": "serializable"},
+            {"columns": ["valeu"]},
+            {"columns": []},
+            {"start": "tomorrow"},
+            {"end": {0: 1.5}},
+            {"log_start": -1},
+            {"log_start": {0: "x"}},
+            {"config": {}},
+            {"config": None},
+        ],
+    )
+    def test_a_wrong_argument(self, config: dict[str, str], arguments: dict[str, Any]) -> None:
+        with pytest.raises(ConfigError):
+            read_arrow("topic", **{"config": config, **arguments})
+
+    def test_a_start_outside(self, config: dict[str, str]) -> None:
+        with pytest.raises(OffsetOutOfRange, match="topic-0"):
+            read_arrow("topic", start=99, config=config)
