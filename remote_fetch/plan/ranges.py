@@ -128,7 +128,8 @@ def plan_offsets(
             steps.append(SegmentSlice(segment, offset, last))
         offset = last + 1
     if offset < stop_offset:
-        steps.append(BrokerRange(partition, offset, stop_offset - 1, Reason.UNSTABLE))
+        reason = Reason.NOT_TIERED if coverage.covering(offset) is None else Reason.UNSTABLE
+        steps.append(BrokerRange(partition, offset, stop_offset - 1, reason))
     return tuple(steps)
 
 

@@ -110,6 +110,8 @@ class Scan:
             except RemoteFetchError:
                 yield from self._flush(partition)
                 raise
+            if not self._todo or self._todo[0].partition is not partition:
+                yield from self._flush(partition)
 
     def _read_until_trouble(self) -> Iterator[pa.RecordBatch]:
         works = list(self._todo)
@@ -192,6 +194,9 @@ class Scan:
     def _recover(self, work: _Work, error: RemoteFetchError | MisleadingIndex) -> None:
         """Change the head of the queue so that reading can go on, or raise."""
         partition, piece = work.partition.opened.partition, work.piece
+        if work.partition.rows.next_offset > piece.last_offset and not piece.is_part:
+            self._todo.popleft()  # the trouble lies past the offsets that are wanted
+            return
         if isinstance(error, MisleadingIndex):
             self._scan_instead(work)
             return

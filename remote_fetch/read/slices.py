@@ -88,7 +88,14 @@ class SliceReader:
     def feed(self, data: memoryview) -> Iterator[pa.RecordBatch]:
         """Take the next bytes; gives the record batches that became full."""
         self._framer.feed(data)
-        while not self.done and (batch := self._framer.next_batch()) is not None:
+        while not self.done:
+            try:
+                batch = self._next_batch()
+            except RemoteFetchError:
+                yield from self._deliver_held()  # what follows is damaged, which says nothing against this one
+                raise
+            if batch is None:
+                return
             self._check_place(batch)
             yield from self._deliver_held()
             if self._is_past_the_end(batch.header):
@@ -98,16 +105,21 @@ class SliceReader:
                 self._held = batch
             self._last_offset = batch.header.last_offset
 
+    def _next_batch(self) -> FramedBatch | None:
+        batch = self._framer.next_batch()
+        if batch is not None and not self._is_past_the_end(batch.header):
+            check_crc(batch)
+        return batch
+
     def finish(self) -> Iterator[pa.RecordBatch]:
         """There are no more bytes in the slice. Raises CorruptSegment or MisleadingIndex if they end too soon."""
         if not self.done:
             if self._last_offset < max(self._entry_offsets):
                 raise MisleadingIndex
-            if self.piece.end_position < 0:
-                self._framer.finish()
-            elif self._framer.pending_bytes:
+            if self.piece.end_position >= 0 and self._framer.pending_bytes:
                 raise MisleadingIndex
             yield from self._deliver_held()
+            self._framer.finish()
         self.done = True
 
     def _is_past_the_end(self, header: BatchHeader) -> bool:
@@ -139,7 +151,6 @@ class SliceReader:
                 position=batch.position,
                 offset=header.base_offset,
             )
-        check_crc(batch)
 
     def _deliver_held(self) -> Iterator[pa.RecordBatch]:
         batch, self._held = self._held, None

@@ -138,7 +138,7 @@ class TestFlips:
         bucket = Bucket(plain_log().segments())
         start = positions(bucket.log(1))[2]
         bucket.flip(1, start + 16, 0x01)
-        check_error(read(bucket), UnsupportedFormat, before=25, position=start)
+        check_error(read(bucket), UnsupportedFormat, before=30, position=start)
 
     @pytest.mark.parametrize("length", [0, 48, 10**6, 2**31 - 1, -1])
     def test_wrong_length(self, length: int) -> None:
@@ -146,7 +146,7 @@ class TestFlips:
         start = positions(bucket.log(1))[2]
         data = bucket.log(1)
         bucket.write(1, data[: start + 8] + pack(">i", length) + data[start + 12 :])
-        check_error(read(bucket), CorruptSegment, before=25, position=start)
+        check_error(read(bucket), CorruptSegment, before=30, position=start)
 
     @pytest.mark.parametrize("codec", [5, 6, 7])
     def test_unknown_codec(self, codec: int) -> None:

@@ -227,7 +227,7 @@ class TestOverlaps:
             bucket.flip(number, 3 * batch_bytes + 70)
         outcome = read(bucket)
         assert isinstance(outcome.error, CorruptSegment)
-        assert outcome.offsets == list(range(10))
+        assert outcome.offsets == list(range(15))
 
 
 class TestMissingObjects:
