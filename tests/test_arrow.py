@@ -115,7 +115,7 @@ def test_an_error_in_the_middle_comes_after_what_was_read(config: dict[str, str]
     batches: list[pa.RecordBatch] = []
     with pytest.raises(CorruptSegment, match="checksum mismatch"):
         batches.extend(reader)
-    assert sum(batch.num_rows for batch in batches) == 30
+    assert sum(batch.num_rows for batch in batches) == 35
 
 
 def test_an_observer_hears(config: dict[str, str]) -> None:

@@ -41,4 +41,15 @@ def run(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
+    except Exception as error:
+        if not _is_from_broker(error):
+            raise
+        print(f"remote-fetch: the broker says: {error.args[0].str()}", file=sys.stderr)
+        return 1
     return code
+
+
+def _is_from_broker(error: Exception) -> bool:
+    """Whether the error is a broker's own. Asked this way round, as most commands never load the client."""
+    client = sys.modules.get("confluent_kafka")
+    return client is not None and isinstance(error, client.KafkaException)

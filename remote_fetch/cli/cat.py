@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from remote_fetch.cli.bounds import bounds_from
 from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from, partitions_from
@@ -20,8 +21,11 @@ from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Counters
 from remote_fetch.plan.cost import estimate
 from remote_fetch.read.job import parse_isolation, plan_job
-from remote_fetch.read.scan import Scan
+from remote_fetch.read.scan import PartitionPlan, Scan
 from remote_fetch.read.session import Session
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["add_parser"]
 
@@ -35,7 +39,10 @@ def add_parser(commands: Any) -> None:
     output = parser.add_argument_group("output")
     output.add_argument("-c", dest="count", type=int, metavar="COUNT", help="stop after this many records")
     output.add_argument(
-        "-e", dest="exit", action="store_true", help="exit at the end (a bucket alone has no other way)"
+        "-e",
+        dest="exit",
+        action="store_true",
+        help="exit at the end; without it new records are followed, where there is a broker",
     )
     output.add_argument("-f", dest="format", metavar="FORMAT", help=r"kcat's format string, such as '%%o %%k %%s\n'")
     output.add_argument("-J", dest="json", action="store_true", help="print one JSON object a record, as kcat does")
@@ -102,12 +109,26 @@ def _print_records(
     output = sys.stdout.buffer
     if left == 0:
         return
-    for batch in Scan(session, plans, DEFAULT_COLUMNS).batches():
+    for batch in chain(Scan(session, plans, DEFAULT_COLUMNS).batches(), _following(arguments, session, plans, end)):
         for row in rows_of(batch.slice(0, min(left, batch.num_rows))):
             output.write(print_row(row))
+        output.flush()
         left -= batch.num_rows
         if left <= 0:
             return
+
+
+def _following(
+    arguments: argparse.Namespace, session: Session, plans: Sequence[PartitionPlan], end: object
+) -> Iterator[pa.RecordBatch]:
+    """As kcat: without -e what is written from now on, until somebody has enough."""
+    if arguments.exit or session.broker is None or end != "latest" or not plans:
+        return
+    starts = {plan.opened.partition: plan.opened.end_offset for plan in plans}
+    try:
+        yield from session.broker.follow(starts, plans[0].opened.isolation, DEFAULT_COLUMNS)
+    except KeyboardInterrupt:
+        return
 
 
 def _print_report(counters: Counters, elapsed_s: float) -> None:

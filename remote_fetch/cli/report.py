@@ -37,6 +37,8 @@ def report_lines(report: Report, elapsed_s: float) -> list[str]:
         f"{segments}; indexes: {human_bytes(report.index_bytes)} in {report.index_gets} GETs",
         f"fallbacks: {_by_reason(report.fallbacks)}",
     ]
+    if report.broker_records:
+        lines.insert(2, f"broker bytes: {human_bytes(report.broker_bytes)} in {report.broker_records} records")
     for name, counts in (("retries", report.retries), ("read twice", report.rereads), ("scans", report.scans)):
         if counts:
             lines.append(f"{name}: {_by_reason(counts)}")

@@ -71,6 +71,17 @@ class Cluster:
         low, high = self.consumer(isolation).get_watermark_offsets(wanted, timeout=self._timeout_s)
         return LogBounds(low, high)
 
+    def offset_for_time(self, partition: TopicIdPartition, timestamp_ms: int, isolation: IsolationLevel) -> int | None:
+        """The first offset whose record is not before `timestamp_ms`, None if there is none (ListOffsets).
+
+        Raises KafkaException with the broker's error.
+        """
+        wanted = TopicPartition(partition.topic, partition.partition, max(timestamp_ms, 0))
+        (found,) = self.consumer(isolation).offsets_for_times([wanted], timeout=self._timeout_s)
+        if found.error is not None:
+            raise KafkaException(found.error)
+        return found.offset if found.offset >= 0 else None
+
     def consumer(self, isolation: IsolationLevel) -> Consumer:
         """The consumer of an isolation level: it belongs to no group, commits nothing and resets nowhere."""
         if isolation not in self._consumers:

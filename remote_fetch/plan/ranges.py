@@ -7,6 +7,7 @@ rest of a stretch by a BrokerRange.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol, TypeAlias
@@ -14,7 +15,7 @@ from typing import Protocol, TypeAlias
 from remote_fetch.formats.indexes import OffsetIndex
 from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
 
-__all__ = ["BrokerRange", "Coverage", "PlanStep", "Reason", "SegmentSlice", "narrow", "plan_offsets"]
+__all__ = ["BrokerRange", "Coverage", "PlanStep", "Reason", "SegmentSlice", "narrow", "plan_offsets", "settle_holes"]
 
 
 class Reason(StrEnum):
@@ -131,6 +132,33 @@ def plan_offsets(
         reason = Reason.NOT_TIERED if coverage.covering(offset) is None else Reason.UNSTABLE
         steps.append(BrokerRange(partition, offset, stop_offset - 1, reason))
     return tuple(steps)
+
+
+def settle_holes(
+    steps: Sequence[PlanStep], stable_before: Callable[[RemoteLogSegmentMetadata], int]
+) -> tuple[PlanStep, ...]:
+    """The steps of a read_committed read, with nothing left to the tier that a hole keeps undecided.
+
+    The marker of a transaction that is open where a hole begins may lie in the hole, and with it the word that it was
+    aborted. So the broker's range begins at the first offset that the last segment before the hole leaves open, which
+    `stable_before` tells.
+    """
+    settled: list[PlanStep] = []
+    for step in steps:
+        if isinstance(step, BrokerRange) and step.reason == Reason.HOLE and settled:
+            first = step.first_offset
+            before = settled[-1]
+            if isinstance(before, SegmentSlice):
+                first = min(first, stable_before(before.segment))
+            while settled and settled[-1].last_offset >= first:
+                cut = settled.pop()
+                if cut.first_offset < first:
+                    settled.append(replace(cut, last_offset=first - 1))
+                    break
+            earliest = settled[-1].last_offset + 1 if settled else steps[0].first_offset
+            step = replace(step, first_offset=max(first, earliest))  # noqa: PLW2901 - the same step, begun earlier
+        settled.append(step)
+    return tuple(settled)
 
 
 def narrow(piece: SegmentSlice, index: OffsetIndex) -> SegmentSlice:

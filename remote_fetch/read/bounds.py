@@ -101,9 +101,10 @@ def resolve(session: Session, opened: OpenPartition, start: Bound, end: Bound) -
     if isinstance(start, int):
         if isinstance(end, int) and end < start:
             raise ConfigError(f"start={start} lies after end={end}", key="start")
-        if not opened.start_offset <= first <= opened.stop_offset:
+        if not opened.first_offset <= first <= opened.last_start:
+            where = "tier" if opened.log.end_offset is None else "log"
             raise OffsetOutOfRange(
-                f"start={start} lies outside offsets {opened.start_offset} to {opened.stop_offset} of the tier",
+                f"start={start} lies outside offsets {opened.first_offset} to {opened.last_start} of the {where}",
                 topic=opened.partition.topic,
                 partition=opened.partition.partition,
                 offset=first,
@@ -114,22 +115,28 @@ def resolve(session: Session, opened: OpenPartition, start: Bound, end: Bound) -
 
 def _resolve_one(session: Session, opened: OpenPartition, bound: Bound) -> int:
     if isinstance(bound, Edge):
-        return opened.start_offset if bound is Edge.EARLIEST else max(opened.stable_stop, opened.start_offset)
+        return opened.first_offset if bound is Edge.EARLIEST else opened.end_offset
     if isinstance(bound, int):
         return bound
     found = _first_offset_at(session, opened, bound.timestamp_ms)
-    return max(opened.stable_stop, opened.start_offset) if found is None else found
+    return opened.end_offset if found is None else found
 
 
 def _first_offset_at(session: Session, opened: OpenPartition, timestamp_ms: int) -> int | None:
-    """The first offset in the tier whose record is not before `timestamp_ms`, None if there is none."""
-    steps = plan_offsets(opened.partition, opened, opened.start_offset, opened.stop_offset)
-    refuse_broker_ranges(opened.partition, steps)
+    """The first offset whose record is not before `timestamp_ms`, None if there is none; of the broker only what the
+    tier does not hold is asked.
+    """
+    steps = plan_offsets(opened.partition, opened, opened.first_offset, opened.last_start)
+    if session.cluster is None:
+        refuse_broker_ranges(opened.partition, steps)
     for step in steps:
         if isinstance(step, SegmentSlice):
             found = _first_in_slice(session, step, timestamp_ms)
             if found is not None:
                 return found
+        elif session.cluster is not None:
+            # The broker knows the whole log; what it names lies here or later, as nothing before is late enough.
+            return session.cluster.offset_for_time(opened.partition, timestamp_ms, opened.isolation)
     return None
 
 

@@ -8,7 +8,8 @@ consumer would. Only the thread that draws the rows touches the consumer.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ _POLL_S = 0.2
 _STALL_S = 10.0
 """How long a broker may stand still, below the end it has named, before that is said."""
 _EOF = KafkaError._PARTITION_EOF
+_FOR_EVER = 2**63 - 1
 
 
 class BrokerReader:
@@ -61,6 +63,24 @@ class BrokerReader:
         try:
             for messages in self._messages(consumer, step, min(step.last_offset + 1, high)):
                 yield self._rows(messages, partition, columns)
+        finally:
+            consumer.unassign()
+
+    def follow(
+        self, starts: Mapping[TopicIdPartition, int], isolation: IsolationLevel, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """What is written from these offsets on, as it comes, without end. Raises KafkaException as `read` does."""
+        consumer = self._cluster.consumer(isolation)
+        known = {(one.topic, one.partition): one for one in starts}
+        consumer.assign([TopicPartition(one.topic, one.partition, offset) for one, offset in starts.items()])
+        try:
+            while True:
+                messages = [
+                    one for one in consumer.consume(_BATCH_MESSAGES, timeout=_POLL_S) if not _is_news(one, _FOR_EVER)
+                ]
+                messages.sort(key=lambda one: (one.topic(), one.partition()))
+                for key, group in groupby(messages, key=lambda one: (one.topic(), one.partition())):
+                    yield self._rows(list(group), known[key], columns)
         finally:
             consumer.unassign()
 

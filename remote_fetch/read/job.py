@@ -9,12 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from remote_fetch.errors import ConfigError, UnknownTopic
-from remote_fetch.model import IsolationLevel, TopicIdPartition
-from remote_fetch.observe import Notice
-from remote_fetch.plan.ranges import plan_offsets
+from remote_fetch.errors import ConfigError, RemoteFetchError, UnknownTopic
+from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition
+from remote_fetch.observe import Fallback, Notice
+from remote_fetch.plan.ranges import BrokerRange, plan_offsets, settle_holes
+from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.read.bounds import Bound, parse_bound, resolve
-from remote_fetch.read.partition import OpenPartition, load_aborted, narrow_edges, open_partition
+from remote_fetch.read.partition import (
+    OpenPartition,
+    load_aborted,
+    narrow_edges,
+    open_partition,
+    stable_before,
+    untiered,
+)
 from remote_fetch.read.scan import PartitionPlan
 from remote_fetch.read.session import Session
 
@@ -47,33 +55,56 @@ def plan_job(
     starts = _by_partition(start, "start", "earliest", numbers)
     ends = _by_partition(end, "end", "latest", numbers)
     log_starts = _log_starts(log_start, numbers)
-    if not log_starts:
+    if session.cluster is None and not log_starts:
         session.observe(
             Notice("log start unknown: the bucket alone does not tell which records were deleted before its segments")
         )
-    return tuple(
-        _plan(session, partition, starts[partition.partition], ends[partition.partition], isolation, log_starts)
-        for partition in chosen
-    )
+    plans = []
+    for partition in chosen:
+        number = partition.partition
+        log = _log_bounds(session, partition, isolation, log_starts.get(number))
+        opened = _open(session, partition, isolation, log)
+        first, stop = resolve(session, opened, starts[number], ends[number])
+        plans.append(_plan(session, opened, first, min(stop, log.end_offset or stop)))
+    return tuple(plans)
 
 
-def _plan(
-    session: Session,
-    partition: TopicIdPartition,
-    start: Bound,
-    end: Bound,
-    isolation: IsolationLevel,
-    log_starts: Mapping[int, int],
-) -> PartitionPlan:
-    opened = open_partition(session, partition, isolation, log_start_offset=log_starts.get(partition.partition))
-    first, stop = resolve(session, opened, start, end)
-    stable = None if isolation is IsolationLevel.READ_UNCOMMITTED else opened.stable_stop
-    steps = narrow_edges(session, plan_offsets(partition, opened, first, stop, stable_stop=stable))
-    return PartitionPlan(opened, steps, _aborted(session, opened, steps, isolation))
+def _log_bounds(
+    session: Session, partition: TopicIdPartition, isolation: IsolationLevel, log_start: int | None
+) -> LogBounds:
+    """The ends of the log, from the broker where there is one; before that, whether we may read it at all."""
+    if session.guard is None or session.cluster is None:
+        return LogBounds(log_start)
+    session.guard.authorise(partition)
+    told = session.cluster.log_bounds(partition, isolation)
+    return LogBounds(max(told.log_start_offset or 0, log_start or 0), told.end_offset)
 
 
-def _aborted(session: Session, opened: OpenPartition, steps: Any, isolation: IsolationLevel) -> Any:
-    return load_aborted(session, opened, steps) if isolation is IsolationLevel.READ_COMMITTED else None
+def _open(session: Session, partition: TopicIdPartition, isolation: IsolationLevel, log: LogBounds) -> OpenPartition:
+    try:
+        return open_partition(session, partition, isolation, log)
+    except RemoteFetchError as error:
+        if session.broker is None or not error.falls_back:
+            raise
+        session.observe(Fallback(partition, log.log_start_offset or 0, (log.end_offset or 1) - 1, error.kind))
+        return untiered(partition, isolation, log)
+
+
+def _plan(session: Session, opened: OpenPartition, first: int, stop: int) -> PartitionPlan:
+    committed = opened.isolation is IsolationLevel.READ_COMMITTED
+    stable = opened.stable_stop if committed else None
+    try:
+        steps = plan_offsets(opened.partition, opened, first, stop, stable_stop=stable)
+        if committed and session.broker is not None:
+            steps = settle_holes(steps, lambda segment: stable_before(session, segment))
+        steps = narrow_edges(session, steps)
+        return PartitionPlan(opened, steps, load_aborted(session, opened, steps) if committed else None)
+    except RemoteFetchError as error:
+        if session.broker is None or not error.falls_back:
+            raise
+        session.observe(Fallback(opened.partition, first, stop - 1, error.kind))
+        steps = (BrokerRange(opened.partition, first, stop - 1, error.kind),) if first < stop else ()
+        return PartitionPlan(opened, steps, AbortedIntervals.of(()) if committed else None)
 
 
 def _choose(
@@ -82,7 +113,10 @@ def _choose(
     if wanted is None:
         return found
     known = {partition.partition: partition for partition in found}
-    numbers = sorted(set(wanted))
+    try:
+        numbers = sorted(set(wanted))
+    except TypeError:
+        raise ConfigError(f"partitions={wanted!r}: give partition numbers", key="partitions") from None
     missing = [number for number in numbers if number not in known]
     if missing:
         raise UnknownTopic(

@@ -20,6 +20,7 @@ from remote_fetch.model import (
     AbortedTransaction,
     IndexType,
     IsolationLevel,
+    LogBounds,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     TopicIdPartition,
@@ -29,15 +30,25 @@ from remote_fetch.plan.ranges import PlanStep, SegmentSlice, narrow
 from remote_fetch.plan.visibility import AbortedIntervals, closes_before, remote_stable_offset
 from remote_fetch.read.session import Session
 
-__all__ = ["OpenPartition", "load_aborted", "narrow_edges", "narrow_slice", "object_of", "open_partition"]
+__all__ = [
+    "OpenPartition",
+    "load_aborted",
+    "narrow_edges",
+    "narrow_slice",
+    "object_of",
+    "open_partition",
+    "stable_before",
+    "untiered",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class OpenPartition:
     """The readable segments of a partition, with the lineage that says which of them belong to the log.
 
-    Offsets [start_offset, stop_offset) lie in the tier; the isolation level may read up to `stable_stop`, from where
-    on the tier alone does not tell what was aborted. `log_start_offset` is None when nobody has told.
+    Offsets [start_offset, stop_offset) lie in the tier; the isolation level may read them up to `stable_stop`, from
+    where on the tier alone does not tell what was aborted. `log` is what a broker says of the log's ends, under the
+    isolation level: unknown where only the bucket is read, but for a log start that the user has given.
     """
 
     timeline: Timeline
@@ -46,7 +57,23 @@ class OpenPartition:
     start_offset: int
     stop_offset: int
     stable_stop: int
-    log_start_offset: int | None = None
+    log: LogBounds
+
+    @property
+    def first_offset(self) -> int:
+        """What "earliest" means: the log start where a broker tells it, else the start of the tier."""
+        told = self.log.log_start_offset or 0
+        return told if self.log.end_offset is not None else max(self.start_offset, told)
+
+    @property
+    def end_offset(self) -> int:
+        """What "latest" means: the log's end where a broker tells it, else the stable end of the tier. Exclusive."""
+        return max(self.stable_stop, self.first_offset) if self.log.end_offset is None else self.log.end_offset
+
+    @property
+    def last_start(self) -> int:
+        """The largest offset that a read may start at: the end of what can be read at all."""
+        return max(self.stop_offset, self.first_offset) if self.log.end_offset is None else self.log.end_offset
 
     @property
     def partition(self) -> TopicIdPartition:
@@ -83,7 +110,7 @@ def object_of(segment: RemoteLogSegmentMetadata) -> str:
 
 
 def open_partition(
-    session: Session, partition: TopicIdPartition, isolation: IsolationLevel, *, log_start_offset: int | None = None
+    session: Session, partition: TopicIdPartition, isolation: IsolationLevel, log: LogBounds
 ) -> OpenPartition:
     """Fetch what is needed to plan a read: the lineage, and for read_committed the remote stable offset.
 
@@ -94,14 +121,24 @@ def open_partition(
     lineage = _lineage(session, timeline)
     accepted = [segment for segment in timeline.segments if lineage.accepts(segment)]
     if not accepted:
-        return OpenPartition(timeline, lineage, isolation, 0, 0, 0, log_start_offset)
-    start = max(accepted[0].start_offset, log_start_offset or 0)
+        return untiered(partition, isolation, log)
+    start = accepted[0].start_offset
     last = max(accepted, key=lambda segment: segment.end_offset)
-    stop = max(last.end_offset + 1, start)
+    stop = last.end_offset + 1
     stable = stop
     if isolation is IsolationLevel.READ_COMMITTED:
         stable = max(remote_stable_offset(stop, _producers(session, last)), 0)
-    return OpenPartition(timeline, lineage, isolation, start, stop, stable, log_start_offset)
+    return OpenPartition(timeline, lineage, isolation, start, stop, stable, log)
+
+
+def untiered(partition: TopicIdPartition, isolation: IsolationLevel, log: LogBounds) -> OpenPartition:
+    """A partition of which nothing is readable in the tier."""
+    return OpenPartition(Timeline(partition, (), ()), Lineage.unknown(), isolation, 0, 0, 0, log)
+
+
+def stable_before(session: Session, segment: RemoteLogSegmentMetadata) -> int:
+    """The first offset whose fate the tier does not tell if nothing after this segment can be read."""
+    return remote_stable_offset(segment.end_offset + 1, _producers(session, segment))
 
 
 def _lineage(session: Session, timeline: Timeline) -> Lineage:

@@ -1,16 +1,18 @@
 """Runs a plan: slices of any number of partitions, in order, out of one read-ahead; and what to do when one fails.
 
 Rules of the file: the stages meet here and nowhere else; everything decoded is delivered before an error is raised;
-bytes that break a rule are fetched once more, then another copy of the same offsets is tried, then the stretch is a
-broker's - who is not there in a bucket-only read, so that the error is raised with its whereabouts. A missing object is
-never the end of the data.
+bytes that break a rule are fetched once more, then another copy of the same offsets is tried, then the rest of the
+stretch becomes the broker's - who is not there in a bucket-only read, so that the error is raised with its whereabouts.
+A missing object is never the end of the data. Before each slice the broker, where there is one, is asked whether it may
+still be read and where the log starts.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,7 @@ from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMe
 from remote_fetch.observe import Fallback, RangeReread, RecordsRead, SegmentScanned
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, plan_offsets
 from remote_fetch.plan.visibility import AbortedIntervals
+from remote_fetch.read.fallback import Circuit, is_storage_failure
 from remote_fetch.read.partition import OpenPartition, narrow_edges, object_of
 from remote_fetch.read.session import Session
 from remote_fetch.read.slices import MisleadingIndex, PartitionRows, SliceReader
@@ -79,76 +82,138 @@ class _Work:
     ended: bool = False
 
 
+@dataclass(slots=True)
+class _BrokerWork:
+    """One stretch that the broker answers for."""
+
+    step: BrokerRange
+    partition: _Partition
+
+
 class Scan:
-    """Reads the slices of several plans one after the other. Iterate over `batches()` once."""
+    """Reads the steps of several plans one after the other. Iterate over `batches()` once."""
 
     def __init__(self, session: Session, plans: Sequence[PartitionPlan], columns: Sequence[str]) -> None:
         self._session = session
         self._max_batch_bytes = session.config.number("fetch.remote.max.batch.bytes")
-        self._todo: deque[_Work] = deque()
+        self._columns = tuple(columns)
+        self._circuit = Circuit()
+        self._todo: deque[_Work | _BrokerWork] = deque()
         for plan in plans:
-            refuse_broker_ranges(plan.opened.partition, plan.steps)
-            slices = [step for step in plan.steps if isinstance(step, SegmentSlice)]
-            if slices:
+            if session.broker is None:
+                refuse_broker_ranges(plan.opened.partition, plan.steps)
+            if plan.steps:
                 partition = plan.opened.partition
                 builder = ColumnBuilder(partition.topic, partition.partition, columns)
-                rows = PartitionRows(builder, plan.opened.lineage, plan.aborted, slices[0].first_offset)
+                rows = PartitionRows(builder, plan.opened.lineage, plan.aborted, plan.steps[0].first_offset)
                 shared = _Partition(plan.opened, rows)
-                self._todo.extend(_Work(piece, shared, piece.start_position) for piece in slices)
+                self._todo.extend(_work_for(step, shared) for step in plan.steps)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All rows, in order of partition and offset. Raises the errors of reading, after what was read before."""
         while self._todo:
+            head = self._todo[0]
+            if isinstance(head, _Work) and self._session.broker is not None and self._circuit.is_open(_now_ms()):
+                head = self._give_to_broker(head, self._circuit.reason)
             try:
-                yield from self._read_until_trouble()
+                if isinstance(head, _BrokerWork):
+                    yield from self._read_from_broker(head)
+                else:
+                    yield from self._read_until_trouble()
                 continue
             except (RemoteFetchError, MisleadingIndex) as error:
                 trouble = error
-            partition = self._todo[0].partition
-            try:
-                self._recover(self._todo[0], trouble)
-            except RemoteFetchError:
-                yield from self._flush(partition)
+            except Exception:  # a broker's own error
+                yield from self._flush(self._todo[0].partition)
                 raise
-            if not self._todo or self._todo[0].partition is not partition:
-                yield from self._flush(partition)
+            yield from self._deal_with(trouble)
+
+    def _deal_with(self, trouble: RemoteFetchError | MisleadingIndex) -> Iterator[pa.RecordBatch]:
+        """Change the queue so that reading can go on; or deliver what is decoded, and raise."""
+        work = self._todo[0]
+        try:
+            if isinstance(work, _BrokerWork):
+                raise trouble
+            self._recover(work, trouble)
+        except RemoteFetchError as error:
+            yield from self._flush(work.partition)
+            can_fall_back = self._session.broker is not None and error.falls_back
+            if isinstance(work, _BrokerWork) or work.piece.is_part or not can_fall_back:
+                raise
+            if is_storage_failure(error.kind):
+                self._circuit = self._circuit.failed(error.kind, _now_ms())
+            self._give_to_broker(work, error.kind)
+        if not self._todo or self._todo[0].partition is not work.partition:
+            yield from self._flush(work.partition)
+
+    def _give_to_broker(self, work: _Work, reason: str) -> _BrokerWork:
+        """Replace what is left of the slice at the head by a broker's range."""
+        partition = work.partition.opened.partition
+        first = max(work.piece.first_offset, work.partition.rows.next_offset)
+        self._session.observe(Fallback(partition, first, work.piece.last_offset, reason))
+        given = _BrokerWork(BrokerRange(partition, first, work.piece.last_offset, reason), work.partition)
+        self._todo[0] = given
+        return given
+
+    def _read_from_broker(self, work: _BrokerWork) -> Iterator[pa.RecordBatch]:
+        broker, guard = self._session.broker, self._session.guard
+        assert broker is not None
+        assert guard is not None
+        shared, step = work.partition, work.step
+        yield from self._flush(shared)
+        shared.rows.shown.clear()  # the broker sees the markers in its stretch, and we do not
+        isolation = shared.opened.isolation
+        first = guard.check(step.partition, isolation, max(step.first_offset, shared.rows.next_offset))
+        if first <= step.last_offset:
+            for batch in broker.read(replace(step, first_offset=first), isolation, self._columns):
+                self._session.observe(RecordsRead(step.partition, batch.num_rows, step.last_offset + 1))
+                yield batch
+        shared.rows.next_offset = max(first, step.last_offset + 1)
+        self._todo.popleft()
 
     def _read_until_trouble(self) -> Iterator[pa.RecordBatch]:
-        works = list(self._todo)
+        """Read the slices up to the next stretch of a broker's; on trouble the slice it is about is at the head."""
+        works = [work for work in takewhile(lambda one: isinstance(one, _Work), self._todo) if isinstance(work, _Work)]
         stream = self._session.reader.read_ahead(_requests(works, self._session.reader.range_bytes))
-        current = self._reader_of(works[0])
+        at, work = 0, works[0]
+        current = self._reader_of(work)
         try:
             for request, wait in stream:
-                while works[request.tag] is not self._todo[0]:
-                    yield from self._finish(current)
-                    current = self._reader_of(self._todo[0])
-                work = self._todo[0]
+                while at < request.tag:
+                    yield from self._finish(work, current)
+                    at, work = at + 1, works[at + 1]
+                    current = self._reader_of(work)
                 if not (current.done or work.ended):
                     data = wait()
                     yield from self._observed(current.feed(data), work)
                     work.ended = current.done
                     if not work.ended:
                         self._check_length(request, data, work)
-            while self._todo:
-                yield from self._finish(current)
-                if self._todo:
-                    current = self._reader_of(self._todo[0])
+            yield from self._finish(work, current)
+            for work in works[at + 1 :]:
+                current = self._reader_of(work)
+                yield from self._finish(work, current)
         except (RemoteFetchError, MisleadingIndex):
-            self._todo[0].position = current.resume_position
+            work.position = current.resume_position
             raise
         finally:
             stream.close()
 
     def _reader_of(self, work: _Work) -> SliceReader:
-        rows, codecs = work.partition.rows, self._session.codecs
-        return SliceReader(
+        rows, opened = work.partition.rows, work.partition.opened
+        reader = SliceReader(
             work.piece,
             rows,
-            codecs,
+            self._session.codecs,
             position=work.position,
             max_batch_bytes=self._max_batch_bytes,
             end_is_inferred=self._session.locator.end_is_inferred(work.piece.segment),
         )
+        if self._session.guard is not None:
+            next_offset = max(rows.next_offset, work.piece.first_offset)
+            rows.next_offset = self._session.guard.check(opened.partition, opened.isolation, next_offset)
+            reader.done = work.ended = rows.next_offset > work.piece.last_offset
+        return reader
 
     def _check_length(self, request: RangeRequest, data: memoryview, work: _Work) -> None:
         if len(data) == request.size_bytes:
@@ -161,9 +226,8 @@ class Scan:
             )
         work.ended = True  # the size was unknown, and this was the end
 
-    def _finish(self, reader: SliceReader) -> Iterator[pa.RecordBatch]:
+    def _finish(self, work: _Work, reader: SliceReader) -> Iterator[pa.RecordBatch]:
         """Close the slice at the head: check that it gave what it promised, and go on to the next."""
-        work = self._todo[0]
         yield from self._observed(reader.finish(), work)
         rows, piece = work.partition.rows, work.piece
         if not piece.is_part:
@@ -174,6 +238,7 @@ class Scan:
             ):
                 raise _EndsTooSoon(f"the segment that should hold offset {rows.next_offset} ends before it")
             rows.next_offset = max(rows.next_offset, piece.last_offset + 1)
+        self._circuit = self._circuit.worked()
         self._todo.popleft()
         if not self._todo or self._todo[0].partition is not work.partition:
             yield from self._flush(work.partition)
@@ -247,9 +312,17 @@ class Scan:
         if len(pieces) < len(steps):  # a hole follows: what lies before it is read, then this segment fails again
             rest = SegmentSlice(piece.segment, steps[len(pieces)].first_offset, piece.last_offset)
             self._todo.appendleft(_Work(rest, shared, 0))
-        self._todo.extendleft(
-            _Work(step, shared, step.start_position) for step in reversed(pieces) if isinstance(step, SegmentSlice)
-        )
+        self._todo.extendleft(_work_for(step, shared) for step in reversed(pieces))
+
+
+def _work_for(step: PlanStep, partition: _Partition) -> _Work | _BrokerWork:
+    if isinstance(step, BrokerRange):
+        return _BrokerWork(step, partition)
+    return _Work(step, partition, step.start_position)
+
+
+def _now_ms() -> int:
+    return int(time.monotonic() * 1000)
 
 
 def refuse_broker_ranges(partition: TopicIdPartition, steps: Sequence[PlanStep]) -> None:

@@ -28,6 +28,7 @@ from remote_fetch.read.librdkafka import check_properties
 if TYPE_CHECKING:
     from remote_fetch.locate.cluster import Cluster
     from remote_fetch.read.broker import BrokerReader
+    from remote_fetch.read.guard import LogGuard
 
 __all__ = ["Session"]
 
@@ -44,7 +45,7 @@ _INTERPRETED = (
 class Session:
     """A configured reader. `counters` adds up everything it does; `observer` hears of it too.
 
-    `cluster` and `broker` are there where `bootstrap.servers` is configured; without them the bucket is all there is.
+    `cluster`, `broker` and `guard` are there where `bootstrap.servers` is configured; else the bucket is all there is.
     """
 
     def __init__(self, config: Config, fetcher: RemoteStorageFetcher, observer: Observer = ignore) -> None:
@@ -53,12 +54,16 @@ class Session:
         self._observer = observer
         self.cluster: Cluster | None = None
         self.broker: BrokerReader | None = None
+        self.guard: LogGuard | None = None
         self._metadata_cluster: Cluster | None = None
         if "bootstrap.servers" in config.librdkafka:
             from remote_fetch.read.broker import BrokerReader  # noqa: PLC0415 - librdkafka is loaded for it
+            from remote_fetch.read.guard import LogGuard  # noqa: PLC0415 - as above
 
             self.cluster = _cluster(config.librdkafka)
             self.broker = BrokerReader(self.cluster, self.observe)
+            skips = config.librdkafka.get("auto.offset.reset") in ("earliest", "beginning", "smallest")
+            self.guard = LogGuard(self.cluster, self.observe, skips=skips)
         self.reader = RangeReader(
             fetcher,
             RetryPolicy(config.number("fetch.remote.read.timeout.ms"), config.number("fetch.remote.retry.backoff.ms")),

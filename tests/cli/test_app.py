@@ -88,11 +88,10 @@ def test_a_wrong_command_line_is_2(run: Run, argv: tuple[str, ...]) -> None:
         pytest.param(
             ("cat", "--url", "{bucket}", "-t", "shop", "-X", "no.such.key=1"), "librdkafka refuses", id="strange key"
         ),
-        pytest.param(("cat", "-b", "localhost:9092", "-t", "shop"), "metadata topic are not read", id="broker only"),
         pytest.param(
-            ("plan", "--url", "{bucket}", "-t", "shop", "-b", "localhost:9092"),
-            "remote.locator=listing",
-            id="broker too",
+            ("plan", "--url", "{bucket}", "-t", "shop", "-X", "remote.locator=metadata-topic"),
+            "needs bootstrap.servers",
+            id="no broker for the metadata topic",
         ),
     ],
 )

@@ -13,6 +13,7 @@ from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import (
     UNKNOWN_SIZE,
     IsolationLevel,
+    LogBounds,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     TopicIdPartition,
@@ -61,7 +62,7 @@ def test_what_the_bucket_does_not_have_is_said(capsys: pytest.CaptureFixture[str
     segment = RemoteLogSegmentMetadata(RemoteLogSegmentId(partition, Uuid(bytes(16))), 0, 9, UNKNOWN_SIZE)
     steps = (SegmentSlice(segment, 0, 9), BrokerRange(partition, 10, 14, Reason.NOT_TIERED))
     timeline = Timeline(partition, (segment,), (0,))
-    opened = OpenPartition(timeline, Lineage.unknown(), IsolationLevel.READ_UNCOMMITTED, 0, 10, 10)
+    opened = OpenPartition(timeline, Lineage.unknown(), IsolationLevel.READ_UNCOMMITTED, 0, 10, 10, LogBounds())
     print_plan([PartitionPlan(opened, steps, None)], 1024)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "shop-0: 1 segments, 0 GETs, 0 B, 5 offsets from the broker, 1 slices of unknown size"

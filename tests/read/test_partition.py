@@ -13,7 +13,7 @@ from remote_fetch.config import Config
 from remote_fetch.errors import Unlocatable
 from remote_fetch.locate.locator import KnownTimelines
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.model import IndexType, IsolationLevel, LeaderEpoch, RemoteLogSegmentId, Uuid
+from remote_fetch.model import IndexType, IsolationLevel, LeaderEpoch, LogBounds, RemoteLogSegmentId, Uuid
 from remote_fetch.plan.ranges import SegmentSlice, plan_offsets
 from remote_fetch.read.partition import load_aborted, narrow_edges, narrow_slice, object_of, open_partition
 from remote_fetch.read.session import Session
@@ -35,16 +35,23 @@ class TestOpen:
     def test_ends(self) -> None:
         log = plain_log()
         with session_of(Bucket(log.segments()[1:])) as session:
-            opened = open_partition(session, log.topic_id_partition, COMMITTED, log_start_offset=25)
-        assert (opened.start_offset, opened.stop_offset, opened.stable_stop) == (25, 60, 60)
-        assert opened.log_start_offset == 25
+            opened = open_partition(session, log.topic_id_partition, COMMITTED, LogBounds(25))
+        assert (opened.start_offset, opened.stop_offset, opened.stable_stop) == (20, 60, 60)
+        assert (opened.first_offset, opened.end_offset, opened.last_start) == (25, 60, 60)
         assert opened.partition == log.topic_id_partition
+
+    def test_ends_that_a_broker_tells(self) -> None:
+        log = plain_log()
+        with session_of(Bucket(log.segments()[1:])) as session:
+            opened = open_partition(session, log.topic_id_partition, COMMITTED, LogBounds(5, 70))
+        assert (opened.start_offset, opened.stop_offset, opened.stable_stop) == (20, 60, 60)
+        assert (opened.first_offset, opened.end_offset, opened.last_start) == (5, 70, 70)
 
     def test_nothing(self) -> None:
         partition = LogBuilder().topic_id_partition
         with session_of(Bucket()) as session:
             session.locator = KnownTimelines([Timeline(partition, (), ())])
-            opened = open_partition(session, partition, IsolationLevel.READ_COMMITTED)
+            opened = open_partition(session, partition, IsolationLevel.READ_COMMITTED, LogBounds())
         assert (opened.start_offset, opened.stop_offset, opened.stable_stop) == (0, 0, 0)
 
     @examples(80)
@@ -54,7 +61,7 @@ class TestOpen:
         if not segments:
             return
         with session_of(Bucket(segments)) as session:
-            opened = open_partition(session, log.topic_id_partition, COMMITTED)
+            opened = open_partition(session, log.topic_id_partition, COMMITTED, LogBounds())
         assert opened.stable_stop == min(opened.stop_offset, log.stable_offset_at(segments[-1].metadata.end_offset + 1))
 
     def test_the_lineage_is_that_of_the_newest_segment(self) -> None:
@@ -64,14 +71,14 @@ class TestOpen:
             log.new_leader_epoch()
             log.roll()
         with session_of(Bucket(log.segments())) as session:
-            opened = open_partition(session, log.topic_id_partition, UNCOMMITTED)
+            opened = open_partition(session, log.topic_id_partition, UNCOMMITTED, LogBounds())
         assert opened.lineage.entries == (LeaderEpoch(2, 0), LeaderEpoch(3, 1), LeaderEpoch(4, 2))
         assert opened.lineage.end_offset == 3
 
     def test_without_segments_that_failed(self) -> None:
         log = plain_log()
         with session_of(Bucket(log.segments())) as session:
-            opened = open_partition(session, log.topic_id_partition, UNCOMMITTED)
+            opened = open_partition(session, log.topic_id_partition, UNCOMMITTED, LogBounds())
         first, second, third = opened.timeline.segments
         stranger = RemoteLogSegmentId(opened.partition, Uuid(bytes(16)))
         left = opened.without({first.segment_id, third.segment_id, stranger})
@@ -108,7 +115,7 @@ class TestAborted:
         log = self.log()
         fetcher = WatchedBucket(Bucket(log.tiered()))
         with session_of(fetcher) as session:
-            opened = open_partition(session, log.topic_id_partition, COMMITTED)
+            opened = open_partition(session, log.topic_id_partition, COMMITTED, LogBounds())
             steps = plan_offsets(opened.partition, opened, 0, 2)
             aborted = load_aborted(session, opened, steps)
             assert [e.last_offset for e in aborted.by_producer[1]] == [6]
@@ -120,7 +127,7 @@ class TestAborted:
         log = self.log()
         fetcher = WatchedBucket(Bucket(log.tiered()))
         with session_of(fetcher) as session:
-            opened = open_partition(session, log.topic_id_partition, COMMITTED)
+            opened = open_partition(session, log.topic_id_partition, COMMITTED, LogBounds())
             aborted = load_aborted(session, opened, plan_offsets(opened.partition, opened, 0, opened.stable_stop))
         assert list(aborted.by_producer) == [1]
         assert sum(c.index_type is IndexType.PRODUCER_SNAPSHOT for c in fetcher.calls) == 1
@@ -130,7 +137,7 @@ class TestAborted:
         log = self.log()
         segments = log.tiered()
         with session_of(Bucket(segments)) as session:
-            opened = open_partition(session, log.topic_id_partition, COMMITTED)
+            opened = open_partition(session, log.topic_id_partition, COMMITTED, LogBounds())
             known = opened.timeline.segments
             opened = opened.without({s.segment_id for s in known[1:-1]})
             assert load_aborted(session, opened, plan_offsets(opened.partition, opened, 0, 1)).by_producer == {}
@@ -140,7 +147,7 @@ class TestAborted:
         bucket = Bucket(log.tiered())
         bucket.write_index(2, IndexType.PRODUCER_SNAPSHOT, None)
         with session_of(bucket) as session:
-            opened = open_partition(session, log.topic_id_partition, COMMITTED)
+            opened = open_partition(session, log.topic_id_partition, COMMITTED, LogBounds())
             with pytest.raises(Unlocatable, match="no producer snapshot"):
                 load_aborted(session, opened, plan_offsets(opened.partition, opened, 0, 2))
 
@@ -150,7 +157,7 @@ class TestNarrow:
         log = plain_log()
         fetcher = WatchedBucket(Bucket(log.segments(DENSE)))
         with session_of(fetcher) as session:
-            opened = open_partition(session, log.topic_id_partition, UNCOMMITTED)
+            opened = open_partition(session, log.topic_id_partition, UNCOMMITTED, LogBounds())
             steps = plan_offsets(opened.partition, opened, 7, 70)
             narrowed = narrow_edges(session, steps)
         assert narrowed[1:] == steps[1:]
