@@ -1,0 +1,301 @@
+"""The broker is the oracle: what comes from the store and past the tier is what a consumer gets, field for field."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+import remote_fetch
+from remote_fetch.config import Config
+from remote_fetch.decode.columns import COLUMNS
+from remote_fetch.errors import OffsetOutOfRange
+from remote_fetch.fetch.registry import load_fetcher
+from remote_fetch.observe import Report
+from remote_fetch.read.job import parse_isolation, plan_job
+from remote_fetch.read.scan import Scan
+from remote_fetch.read.session import Session
+from remote_fetch.testing.faults import Fault, FaultKind, FaultyFetcher, FetchCall, Schedule, seeded
+from tests.rig import topics
+from tests.rig.rig import Rig
+from tests.rig.topics import OracleRecord
+
+ISOLATIONS = ("read_committed", "read_uncommitted")
+
+
+def config_of(rig: Rig, **more: Any) -> dict[str, Any]:
+    keys = {name.replace("_", "."): value for name, value in more.items()}
+    return {"bootstrap.servers": rig.bootstrap, "remote.storage.url": str(rig.remote), "log_level": 0, **keys}
+
+
+def as_oracle(rows: list[dict[str, Any]]) -> list[OracleRecord]:
+    return [
+        OracleRecord(
+            row["topic"],
+            row["partition"],
+            row["offset"],
+            row["timestampType"],
+            round(row["timestamp"].timestamp() * 1000),
+            row["key"],
+            topics.shortened(row["value"]),
+            tuple((header["key"], header["value"]) for header in row["headers"]),
+            row["leaderEpoch"],
+        )
+        for row in rows
+    ]
+
+
+def from_store(
+    config: Mapping[str, Any], topic: str, isolation: str, partition: int = 0, **bounds: Any
+) -> tuple[list[OracleRecord], Report]:
+    counters = remote_fetch.Counters()
+    reader = remote_fetch.read_arrow(
+        topic,
+        partitions=[partition],
+        isolation=isolation,
+        columns=COLUMNS,
+        config=config,
+        observer=counters,
+        **bounds,
+    )
+    return as_oracle(reader.read_all().to_pylist()), counters.report()
+
+
+@contextmanager
+def transaction(rig: Rig, topic: str, count: int, name: str, *, seed: int = 0) -> Iterator[Producer]:
+    """A producer with `count` records in an open transaction."""
+    producer = Producer(
+        {
+            "bootstrap.servers": rig.bootstrap,
+            "transactional.id": f"{topic}-{name}",
+            "batch.num.messages": 5,
+            "log_level": 0,
+        }
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    dice = random.Random(seed)
+    for number in range(count):
+        topics.produce_one(producer, topic, 0, number, dice, (0, 100, 600))
+    producer.flush(30)
+    yield producer
+
+
+def assert_equal_to_broker(rig: Rig, topic: str, partition: int = 0, **config: Any) -> dict[str, Report]:
+    """Both isolation levels; returns the reports."""
+    reports = {}
+    for isolation in ISOLATIONS:
+        expected = topics.broker_records(rig, topic, partition, isolation)
+        found, reports[isolation] = from_store(config_of(rig, **config), topic, isolation, partition)
+        assert found == expected
+        assert expected
+    return reports
+
+
+def mixed_topic(rig: Rig, topic: str) -> None:
+    """Every codec, and transactions that end each way, over many segments."""
+    topics.create_topic(rig, topic)
+    for seed, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
+        topics.produce(rig, topic, 30, seed=seed, compression_type=codec)
+    with transaction(rig, topic, 40, "a", seed=6) as first, transaction(rig, topic, 40, "b", seed=7) as second:
+        topics.produce(rig, topic, 30, seed=8)
+        first.abort_transaction(30)
+        second.commit_transaction(30)
+
+
+def test_all_of_it_tiered(rig: Rig, new_topic: Callable[[str], str]) -> None:
+    topic = new_topic("read")
+    mixed_topic(rig, topic)
+    topics.wait_tiered(rig, topic)
+    for report in assert_equal_to_broker(rig, topic).values():
+        assert report.broker_records == 0
+        assert report.records > 0
+        assert report.fallbacks == {}
+
+
+def test_the_tail_comes_through_the_broker(rig: Rig, new_topic: Callable[[str], str]) -> None:
+    """An abort marker in a later segment and one that is still local, a transaction open at the tier's end."""
+    topic = new_topic("read")
+    mixed_topic(rig, topic)
+    topics.wait_tiered(rig, topic)
+    with transaction(rig, topic, 60, "open") as producer:
+        topics.produce(rig, topic, 60, seed=3)
+        reports = assert_equal_to_broker(rig, topic)
+        assert reports["read_uncommitted"].broker_records > 0
+        assert all(report.remote_gets > 0 for report in reports.values())
+        producer.abort_transaction(30)
+    topics.produce(rig, topic, 5, seed=4)
+    assert_equal_to_broker(rig, topic)
+    topics.wait_tiered(rig, topic)
+    assert assert_equal_to_broker(rig, topic)["read_committed"].broker_records == 0
+
+
+def test_bounds_across_the_end_of_the_tier(rig: Rig, new_topic: Callable[[str], str]) -> None:
+    topic = new_topic("read")
+    topics.create_topic(rig, topic)
+    topics.produce(rig, topic, 100)
+    topics.wait_tiered(rig, topic)
+    topics.set_config(rig, topic, local_retention_ms=-2)
+    topics.produce(rig, topic, 20, seed=1)
+    everything = topics.broker_records(rig, topic, 0, "read_uncommitted")
+    for start, end in (
+        (0, 120),
+        (95, 105),
+        (99, 101),
+        (100, 120),
+        (110, 115),
+        (0, 100),
+        ("latest", "latest"),
+        (120, 120),
+    ):
+        found, _ = from_store(config_of(rig), topic, "read_uncommitted", start=start, end=end)
+        low = 120 if start == "latest" else start
+        assert found == [one for one in everything if low <= one.offset < (120 if end == "latest" else end)], (
+            start,
+            end,
+        )
+    with pytest.raises(OffsetOutOfRange):
+        from_store(config_of(rig), topic, "read_uncommitted", start=121)
+
+
+def test_the_log_start_inside_a_segment(rig: Rig, new_topic: Callable[[str], str]) -> None:
+    topic = new_topic("read")
+    mixed_topic(rig, topic)
+    topics.wait_tiered(rig, topic)
+    topics.delete_records(rig, topic, 0, 37)
+    assert_equal_to_broker(rig, topic)
+    with pytest.raises(OffsetOutOfRange):
+        from_store(config_of(rig), topic, "read_uncommitted", start=36)
+
+
+@pytest.mark.parametrize("skips", [False, True])
+def test_the_log_start_moves_under_the_reader(rig_43: Rig, new_topic: Callable[[str], str], skips: bool) -> None:
+    rig, topic = rig_43, new_topic("read")
+    topics.create_topic(rig, topic)
+    topics.produce(rig, topic, 200, sizes=(600, 700))
+    topics.wait_tiered(rig, topic)
+    expected = topics.broker_records(rig, topic, 0, "read_uncommitted")
+    reset = {"auto.offset.reset": "earliest"} if skips else {}
+    reader = remote_fetch.read_arrow(
+        topic, isolation="read_uncommitted", columns=COLUMNS, config=config_of(rig) | reset
+    )
+    topics.delete_records(rig, topic, 0, 150)
+    if not skips:
+        with pytest.raises(OffsetOutOfRange, match="the log starts at 150 now"):
+            reader.read_all()
+        return
+    assert as_oracle(reader.read_all().to_pylist()) == expected[150:]
+
+
+def test_leader_epochs(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
+    topic = new_topic("read")
+    topics.create_topic(rig_43, topic)
+    for seed in range(3):
+        topics.produce(rig_43, topic, 40, seed=seed)
+        if seed < 2:
+            rig_43.restart()
+    topics.wait_tiered(rig_43, topic)
+    epochs = {one.leader_epoch for one in topics.broker_records(rig_43, topic, 0, "read_uncommitted")}
+    assert len(epochs) == 3
+    assert_equal_to_broker(rig_43, topic)
+
+
+def read_with_faults(
+    rig: Rig, topic: str, isolation: str, schedule: Schedule, **more: Any
+) -> tuple[list[OracleRecord], Report]:
+    config = Config.parse(config_of(rig, **more))
+    faulty = FaultyFetcher(load_fetcher(config), schedule)
+    with Session(config, faulty) as session:
+        plans = plan_job(
+            session,
+            topic,
+            start="earliest",
+            end="latest",
+            partitions=None,
+            isolation=parse_isolation(isolation),
+        )
+        rows = [row for batch in Scan(session, plans, COLUMNS).batches() for row in batch.to_pylist()]
+        return as_oracle(rows), session.counters.report()
+
+
+SOME_OF_EACH = ("not-found", "denied", "timeout", "throttled", "unavailable", "truncate", "short-body", "flip-byte")
+
+
+@pytest.fixture(scope="module")
+def faulty_topic(rig_43: Rig) -> str:
+    mixed_topic(rig_43, "faults")
+    topics.wait_tiered(rig_43, "faults")
+    return "faults"
+
+
+@pytest.mark.parametrize("kind", SOME_OF_EACH)
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_a_store_that_fails_for_good_leaves_it_to_the_broker(
+    rig_43: Rig, faulty_topic: str, isolation: str, kind: str
+) -> None:
+    """Every read of segment bytes from the third segment on fails; what came before stays, the rest is the broker's."""
+
+    def schedule(call: FetchCall) -> Fault | None:
+        is_late = call.index_type is None and call.metadata.start_offset >= 60
+        return Fault(FaultKind(kind), position=100) if is_late else None
+
+    expected = topics.broker_records(rig_43, faulty_topic, 0, isolation)
+    found, report = read_with_faults(
+        rig_43, faulty_topic, isolation, schedule, fetch_remote_read_timeout_ms=300, fetch_remote_retry_backoff_ms=10
+    )
+    assert found == expected
+    assert report.fallbacks
+    assert report.remote_gets > 0
+    assert report.broker_records > 0
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_faults_change_nothing(rig_43: Rig, faulty_topic: str, seed: int) -> None:
+    kinds = [FaultKind(kind) for kind in SOME_OF_EACH]
+    faults = seeded(seed, 0.3, kinds)
+    isolation = ISOLATIONS[seed % 2]
+    found, report = read_with_faults(
+        rig_43,
+        faulty_topic,
+        isolation,
+        # A byte that differs in an index without a checksum is not to be noticed by anybody.
+        lambda call: faults(call) if call.index_type is None else None,
+        fetch_remote_read_timeout_ms=300,
+        fetch_remote_retry_backoff_ms=10,
+    )
+    assert found == topics.broker_records(rig_43, faulty_topic, 0, isolation), f"seed {seed}"
+    assert report.records == len(found)
+
+
+def test_indexes_that_cannot_be_read(rig_43: Rig, faulty_topic: str) -> None:
+    def schedule(call: FetchCall) -> Fault | None:
+        return None if call.index_type is None else Fault(FaultKind.DENIED)
+
+    found, report = read_with_faults(rig_43, faulty_topic, "read_committed", schedule)
+    assert found == topics.broker_records(rig_43, faulty_topic, 0, "read_committed")
+    assert report.fallbacks == {"auth": 1}
+
+
+def test_no_storage_configured_is_the_plain_consumer(rig_43: Rig, faulty_topic: str) -> None:
+    config = {"bootstrap.servers": rig_43.bootstrap, "log_level": 0}
+    found, report = from_store(config, faulty_topic, "read_committed")
+    assert found == topics.broker_records(rig_43, faulty_topic, 0, "read_committed")
+    assert report.remote_gets == 0
+    assert any("no remote storage is configured" in notice for notice in report.notices)
+
+
+def test_an_unknown_topic(rig_43: Rig) -> None:
+    with pytest.raises(remote_fetch.UnknownTopic, match="the cluster has no topic 'nowhere'"):
+        from_store(config_of(rig_43), "nowhere", "read_committed")
+
+
+def test_a_topic_that_is_not_tiered(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
+    topic = new_topic("read")
+    topics.create_topic(rig_43, topic, remote_storage_enable="false", local_retention_ms="-2")
+    topics.produce(rig_43, topic, 50)
+    reports = assert_equal_to_broker(rig_43, topic)
+    assert {report.broker_records for report in reports.values()} == {50}
