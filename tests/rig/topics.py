@@ -12,17 +12,27 @@ import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import confluent_kafka
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 from tests.rig.rig import Rig
 
 __all__ = [
+    "QUIET",
     "Offsets",
     "OracleRecord",
+    "admin",
     "broker_records",
     "create_topic",
     "delete_records",
@@ -31,6 +41,9 @@ __all__ = [
     "set_config",
     "wait_tiered",
 ]
+
+QUIET: Mapping[str, Any] = {"log_level": 2}
+"""For every client of a rig: that a broker is down for a moment is no news here."""
 
 _TIMEOUT_S = 60
 
@@ -62,7 +75,7 @@ class Offsets:
 
 def admin(rig: Rig) -> AdminClient:
     """An administrator's client."""
-    return AdminClient({"bootstrap.servers": rig.bootstrap})
+    return AdminClient({"bootstrap.servers": rig.bootstrap, **QUIET})
 
 
 def create_topic(rig: Rig, topic: str, partitions: int = 1, **config: Any) -> None:
@@ -90,8 +103,6 @@ def create_topic(rig: Rig, topic: str, partitions: int = 1, **config: Any) -> No
 
 def set_config(rig: Rig, topic: str, **config: Any) -> None:
     """Change topic settings; underscores stand for dots."""
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry
-
     entries = [
         ConfigEntry(name.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET)
         for name, value in config.items()
@@ -141,7 +152,7 @@ def wait_tiered(rig: Rig, topic: str, partitions: Iterable[int] = (0,), *, gone_
         return in_tier and (not gone_locally or found.earliest_local == found.latest)
 
     for partition in partitions:
-        rig.until(f"{topic}-{partition} tiered", lambda partition=partition: tiered(partition))  # type: ignore[misc]
+        rig.until(f"{topic}-{partition} tiered", partial(tiered, partition))
 
 
 def broker_records(
@@ -163,6 +174,7 @@ def broker_records(
         "auto.offset.reset": "error",
         "enable.partition.eof": True,
         "check.crcs": True,
+        **QUIET,
         **(client or {}),
     }
     consumer = Consumer(config)
@@ -189,7 +201,7 @@ def _drain(consumer: Consumer, topic: str, partition: int, stop: int) -> list[Or
                 if error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
                     return records
                 raise confluent_kafka.KafkaException(error)
-            if message.offset() >= stop:
+            if int(message.offset() or 0) >= stop:
                 return records
             records.append(_oracle_record(message))
     raise TimeoutError(f"the broker did not give {topic}-{partition} up to offset {stop}")
@@ -237,6 +249,7 @@ def produce(
             "bootstrap.servers": rig.bootstrap,
             "linger.ms": 5,
             "batch.num.messages": 7,
+            **QUIET,
             **{name.replace("_", "."): value for name, value in config.items()},
         }
     )
@@ -253,7 +266,7 @@ def produce_one(
 ) -> None:
     """Queue one record whose shape the dice decide."""
     keys = (None, b"", b"k%d" % number, "schlüssel-ключ".encode(), dice.randbytes(16))
-    headers: tuple[list[tuple[str, bytes | None]], ...] = (
+    headers: tuple[list[tuple[str, str | bytes | None]], ...] = (
         [],
         [("a", b"1")],
         [("null", None), ("null", b"")],
