@@ -34,6 +34,8 @@ _SUFFIXES = {
     IndexType.TRANSACTION: ".txnindex",
     IndexType.LEADER_EPOCH: ".leader_epoch_checkpoint",
 }
+_ALWAYS = {_SUFFIXES[IndexType.PRODUCER_SNAPSHOT], _SUFFIXES[IndexType.LEADER_EPOCH]}
+"""What every finished upload has; the `.log` comes first, so that one without both is still under way, or broke off."""
 _PARTITION = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})-(?P<id>[A-Za-z0-9_-]{22})")
 _SEGMENT = re.compile(r"(?P<stem>[0-9]{20}-[A-Za-z0-9_-]{22})(?P<suffix>\.[a-z_]+)")
 
@@ -93,7 +95,11 @@ def _segments(partition: TopicIdPartition, folder: str, store: ObjectStore) -> I
         match = _SEGMENT.fullmatch(info.name.removeprefix(f"{folder}/"))
         if match is not None:
             found.setdefault(match["stem"], {})[match["suffix"]] = info
+    # A tree of bare `.log` files is somebody's copy; among finished uploads a bare one is none.
+    has_finished = any(_ALWAYS & files.keys() for files in found.values())
     for stem, files in found.items():
+        if has_finished and not _ALWAYS & files.keys():
+            continue
         segment_id = _uuid_of(stem[21:])
         start_offset = int(stem[:20])
         if ".log" in files and segment_id is not None and start_offset <= _MAX_OFFSET:

@@ -7,6 +7,7 @@ used by one thread at a time.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 __all__ = ["Cluster", "Topic"]
 
 _ZERO_UUID = bytes(16)
+_RETRY_S = 0.1
 _GROUP = "remote-fetch"
 """librdkafka wants a group even of those who never join one."""
 
@@ -77,10 +79,18 @@ class Cluster:
         Raises KafkaException with the broker's error.
         """
         wanted = TopicPartition(partition.topic, partition.partition, max(timestamp_ms, 0))
-        (found,) = self.consumer(isolation).offsets_for_times([wanted], timeout=self._timeout_s)
-        if found.error is not None:
-            raise KafkaException(found.error)
-        return found.offset if found.offset >= 0 else None
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                (found,) = self.consumer(isolation).offsets_for_times([wanted], timeout=self._timeout_s)
+                if found.error is not None:
+                    raise KafkaException(found.error)
+                return found.offset if found.offset >= 0 else None
+            except KafkaException as error:
+                # A leader that is new, and has not read its own metadata topic yet, cannot look into the tier.
+                if error.args[0].code() != KafkaError.REPLICA_NOT_AVAILABLE or time.monotonic() > deadline:
+                    raise
+            time.sleep(_RETRY_S)
 
     def consumer(self, isolation: IsolationLevel) -> Consumer:
         """The consumer of an isolation level: it belongs to no group, commits nothing and resets nowhere."""

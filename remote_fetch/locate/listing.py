@@ -42,6 +42,10 @@ class SegmentBytes(Protocol):
     def range_bytes(self) -> int:
         """The most to ask for at once."""
 
+    @property
+    def max_batch_bytes(self) -> int:
+        """The largest record batch that is believed."""
+
 
 class ListingLocator:
     """Timelines of the partitions of one storage, by listing it. Not thread-safe."""
@@ -107,6 +111,15 @@ class ListingLocator:
         self._known[partition] = timeline
         return timeline
 
+    def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
+        """The timeline with the real end of a segment, which is then no guess any more."""
+        timeline = self.timeline(partition)
+        measured = replace(segment, end_offset=last_offset_of(segment, self._reader))
+        self._inferred.discard(segment.segment_id)
+        others = [one for one in timeline.segments if one.segment_id != segment.segment_id]
+        self._known[partition] = _timeline_of(partition, [*others, measured])
+        return self._known[partition]
+
     def _timeline(self, partition: TopicIdPartition, listed: Iterable[RemoteLogSegmentMetadata]) -> Timeline:
         segments = sorted(listed, key=lambda s: s.start_offset)
         ended: list[RemoteLogSegmentMetadata] = []
@@ -160,7 +173,7 @@ def last_offset_of(segment: RemoteLogSegmentMetadata, reader: SegmentBytes) -> i
 
 
 def _scan_to_end(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, position: int) -> int:
-    framer = BatchFramer(position)
+    framer = BatchFramer(position, max_batch_bytes=reader.max_batch_bytes)
     last = segment.start_offset - 1
     while True:
         start = framer.position + framer.pending_bytes

@@ -33,6 +33,9 @@ class Locator(Protocol):
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
         """Whether a segment's end offset is a guess from where the next one starts."""
 
+    def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
+        """The timeline with the real end of a segment whose end is a guess."""
+
 
 class KnownTimelines:
     """A locator over timelines that somebody else has found: a snapshot that was shipped to a worker."""
@@ -63,3 +66,7 @@ class KnownTimelines:
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
         """As `Locator.end_is_inferred`: metadata records tell where segments end."""
         return False
+
+    def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
+        """As `Locator.measure`: there is nothing to find out."""
+        return self._timelines[partition]

@@ -2,7 +2,8 @@
 
 Rules of the file: of that topic only the partitions that matter are read, between their watermarks, and then followed;
 no answer is given before the end that was there at the question has been reached; a topic that is not there, or may
-not be read, is said clearly and once, and then nothing is tiered as far as this reader knows. Identity is the topic id.
+not be read, is said clearly and once, and then nothing more is tiered as far as this reader knows; whatever else goes
+wrong with it is no reason to end a read, for the broker can answer. Identity is the topic id.
 """
 
 from __future__ import annotations
@@ -37,6 +38,14 @@ class _Replay:
     builder: TimelineBuilder
     read_to: dict[int, int]
 
+    @classmethod
+    def of(cls, topic_id: Uuid | None) -> _Replay:
+        return cls(TimelineBuilder(None if topic_id is None else [topic_id]), {})
+
+
+class _Unreadable(Unlocatable):
+    """Nothing will change for as long as this reader lives: the topic is not there, or may not be read."""
+
 
 class MetadataTopicLocator:
     """Timelines from the metadata topic of `metadata`, for topics of `cluster`; often the two are one cluster.
@@ -54,16 +63,20 @@ class MetadataTopicLocator:
         self._replays: dict[Uuid | None, _Replay] = {}
         self._count: int | None = None
         self._is_unreadable = False
+        self._said: set[str] = set()
 
     def partitions(self, topic: str | None) -> tuple[TopicIdPartition, ...]:
         """The partitions of a topic that exists (NAME or NAME:ID), tiered or not.
 
-        Raises UnknownTopic when there is no such topic or it has another id; KafkaException when the broker refuses.
+        Raises UnknownTopic when there is no such topic or it has another id; KafkaException when the broker refuses;
+        for all topics Unlocatable when the metadata topic cannot be read, for then there is nothing to say.
         """
         if topic is None:
-            replay = self._replay(None)
-            self._catch_up(replay, range(self._partition_count()))
-            return replay.builder.partitions()
+            try:
+                self._catch_up(None, range(self._partition_count()))
+            except KafkaException as error:
+                raise _unlocatable(error) from None
+            return self._replay(None).builder.partitions()
         name, topic_id = split_topic(topic)
         try:
             described = self._cluster.describe(name)
@@ -99,6 +112,10 @@ class MetadataTopicLocator:
         """Never: metadata records tell where segments end."""
         return False
 
+    def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
+        """As `timeline`: metadata records tell where segments end."""
+        return self.timeline(partition)
+
     def _read_for(self, partitions: Iterable[TopicIdPartition]) -> None:
         if self._metadata is None or self._is_unreadable:
             return
@@ -108,50 +125,53 @@ class MetadataTopicLocator:
             for one in partitions:
                 wanted.setdefault(one.topic_id, set()).add(metadata_partition(one.topic_id, one.partition, count))
             for topic_id, numbers in wanted.items():
-                self._catch_up(self._replay(topic_id), numbers)
-        except Unlocatable as error:
-            self._is_unreadable = True
-            self._say(f"{error}: everything comes through the broker")
+                self._catch_up(topic_id, numbers)
+        except (Unlocatable, KafkaException) as error:
+            reason = _unlocatable(error) if isinstance(error, KafkaException) else error
+            self._is_unreadable = isinstance(reason, _Unreadable)
+            self._say_once(f"{reason}: what has not been located comes through the broker")
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._say(text)
 
     def _replay(self, topic_id: Uuid | None) -> _Replay:
-        if topic_id not in self._replays:
-            self._replays[topic_id] = _Replay(TimelineBuilder(None if topic_id is None else [topic_id]), {})
-        return self._replays[topic_id]
+        return self._replays.setdefault(topic_id, _Replay.of(topic_id))
 
     def _partition_count(self) -> int:
-        """How many partitions the metadata topic has. Raises Unlocatable if it is not there or may not be read."""
+        """How many partitions the metadata topic has.
+
+        Raises Unlocatable if it may not be read, KafkaException with the broker's error.
+        """
         if self._count is not None:
             return self._count
         if self._metadata is None:
             raise Unlocatable("no remote storage is configured")
-        try:
-            described = self._metadata.describe(METADATA_TOPIC)
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise Unlocatable(
-                    f"there is no topic {METADATA_TOPIC}: tiered storage is off, or its metadata is kept elsewhere",
-                    hint="If it lives on another cluster, name it with remote.locator.bootstrap.servers",
-                ) from None
-            if is_refusal(error):
-                raise _denied() from None
-            raise
+        described = self._metadata.describe(METADATA_TOPIC)
         if not described.may_read:
-            # Asked for here because a consumer that may not read just never hears anything.
+            # Asked for because a consumer that may not read just never hears anything.
             raise _denied()
         self._count = len(described.partitions)
         return self._count
 
-    def _catch_up(self, replay: _Replay, numbers: Iterable[int]) -> None:
-        """Read the metadata partitions up to the ends they have now. Raises Unlocatable when that takes too long."""
+    def _catch_up(self, topic_id: Uuid | None, numbers: Iterable[int]) -> None:
+        """Read the metadata partitions up to the ends they have now.
+
+        Raises Unlocatable when that takes too long or may not be, KafkaException with the broker's error.
+        """
         if self._metadata is None:
             return
         consumer = self._metadata.consumer(IsolationLevel.READ_UNCOMMITTED)
+        replay = self._replay(topic_id)
+        bounds = {number: self._bounds(consumer, number) for number in numbers}
+        if any(replay.read_to.get(number, 0) > high for number, (_, high) in bounds.items()):
+            # The topic was made anew, or an election cut it off: what was read is not what is there.
+            bounds |= {number: self._bounds(consumer, number) for number in replay.read_to.keys() - bounds.keys()}
+            replay = self._replays[topic_id] = _Replay.of(topic_id)
         ends: dict[int, int] = {}
         starts = []
-        for number in numbers:
-            low, high = consumer.get_watermark_offsets(
-                TopicPartition(METADATA_TOPIC, number), timeout=self._timeout_ms / 1000
-            )
+        for number, (low, high) in bounds.items():
             start = replay.read_to[number] = max(replay.read_to.get(number, low), low)
             if start < high:
                 ends[number] = high
@@ -165,28 +185,37 @@ class MetadataTopicLocator:
         finally:
             consumer.unassign()
 
+    def _bounds(self, consumer: Consumer, number: int) -> tuple[int, int]:
+        """Where a metadata partition begins and ends; the end is exclusive."""
+        wanted = TopicPartition(METADATA_TOPIC, number)
+        low, high = consumer.get_watermark_offsets(wanted, timeout=self._timeout_ms / 1000)
+        return low, high
+
     def _consume(self, consumer: Consumer, replay: _Replay, ends: dict[int, int]) -> None:
         deadline = time.monotonic() + self._timeout_ms / 1000
         while ends:
             # Not more than can be left: `consume` waits until it has as many as it was asked for.
             left = sum(end - replay.read_to.get(number, 0) for number, end in ends.items())
-            messages = consumer.consume(max(1, min(left, _CONSUME_MESSAGES)), timeout=_POLL_S)
-            for message in messages:
-                _take(message, replay, ends)
-            if messages:
+            moved = False
+            for message in consumer.consume(max(1, min(left, _CONSUME_MESSAGES)), timeout=_POLL_S):
+                moved |= _take(message, replay, ends)
+            if moved:
                 deadline = time.monotonic() + self._timeout_ms / 1000
             elif time.monotonic() > deadline:
+                self._count = None
+                self._partition_count()  # raises if that is because the right to read was taken away
                 raise Unlocatable(f"no answer from {METADATA_TOPIC} within {self._timeout_ms} ms")
 
 
-def _take(message: Any, replay: _Replay, ends: dict[int, int]) -> None:
+def _take(message: Any, replay: _Replay, ends: dict[int, int]) -> bool:
+    """Apply what a consumer gave; whether it came from the topic, and is not librdkafka's news about a connection."""
     error, number, offset = message.error(), message.partition(), message.offset()
     if error is not None and error.code() != _EOF:
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise _denied()
         if error.fatal():
             raise KafkaException(error)
-        return  # librdkafka goes on by itself; the caller's deadline bounds how long
+        return False  # librdkafka goes on by itself; the caller's deadline bounds how long
     if error is None:
         replay.builder.apply(message.value(), key=message.key(), offset=offset)
         offset += 1
@@ -194,10 +223,23 @@ def _take(message: Any, replay: _Replay, ends: dict[int, int]) -> None:
     replay.read_to[number] = max(replay.read_to.get(number, 0), offset)
     if offset >= ends.get(number, offset + 1):
         del ends[number]
+    return True
 
 
 def _denied() -> Unlocatable:
-    return Unlocatable(
+    return _Unreadable(
         f"this principal may not read {METADATA_TOPIC}",
         hint=f"Grant READ on the topic {METADATA_TOPIC}, or read through the broker",
     )
+
+
+def _unlocatable(error: KafkaException) -> Unlocatable:
+    """What the error of the cluster that keeps the metadata topic means here."""
+    if is_refusal(error):
+        return _denied()
+    if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):
+        return _Unreadable(
+            f"there is no topic {METADATA_TOPIC}: tiered storage is off, or its metadata is kept elsewhere",
+            hint="If it lives on another cluster, name it with remote.locator.bootstrap.servers",
+        )
+    return Unlocatable(f"{METADATA_TOPIC} cannot be read: {error.args[0].str()}")

@@ -15,7 +15,17 @@ from typing import Protocol, TypeAlias
 from remote_fetch.formats.indexes import OffsetIndex
 from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
 
-__all__ = ["BrokerRange", "Coverage", "PlanStep", "Reason", "SegmentSlice", "narrow", "plan_offsets", "settle_holes"]
+__all__ = [
+    "BrokerRange",
+    "Coverage",
+    "PlanStep",
+    "Reason",
+    "SegmentSlice",
+    "narrow",
+    "plan_offsets",
+    "replace_tail",
+    "settle_holes",
+]
 
 
 class Reason(StrEnum):
@@ -143,22 +153,24 @@ def settle_holes(
     aborted. So the broker's range begins at the first offset that the last segment before the hole leaves open, which
     `stable_before` tells.
     """
-    settled: list[PlanStep] = []
+    settled: tuple[PlanStep, ...] = ()
     for step in steps:
-        if isinstance(step, BrokerRange) and step.reason == Reason.HOLE and settled:
-            first = step.first_offset
-            before = settled[-1]
-            if isinstance(before, SegmentSlice):
-                first = min(first, stable_before(before.segment))
-            while settled and settled[-1].last_offset >= first:
-                cut = settled.pop()
-                if cut.first_offset < first:
-                    settled.append(replace(cut, last_offset=first - 1))
-                    break
-            earliest = settled[-1].last_offset + 1 if settled else steps[0].first_offset
-            step = replace(step, first_offset=max(first, earliest))  # noqa: PLW2901 - the same step, begun earlier
-        settled.append(step)
-    return tuple(settled)
+        before = settled[-1] if settled else None
+        if isinstance(step, BrokerRange) and step.reason == Reason.HOLE and isinstance(before, SegmentSlice):
+            first = min(step.first_offset, stable_before(before.segment))
+            settled = replace_tail(settled, replace(step, first_offset=first))
+        else:
+            settled = (*settled, step)
+    return settled
+
+
+def replace_tail(steps: Sequence[PlanStep], tail: BrokerRange) -> tuple[PlanStep, ...]:
+    """The steps with everything from the tail's first offset on replaced by it; it begins no earlier than they do."""
+    kept = [step for step in steps if step.first_offset < tail.first_offset]
+    if kept and kept[-1].last_offset >= tail.first_offset:
+        kept[-1] = replace(kept[-1], last_offset=tail.first_offset - 1)
+    earliest = steps[0].first_offset if steps else tail.first_offset
+    return (*kept, replace(tail, first_offset=max(tail.first_offset, earliest)))
 
 
 def narrow(piece: SegmentSlice, index: OffsetIndex) -> SegmentSlice:

@@ -56,6 +56,11 @@ class AbortedIntervals:
             return None
         return entries[at - 1]
 
+    def merged(self, other: AbortedIntervals) -> AbortedIntervals:
+        """The intervals of both."""
+        both = (*self.by_producer.values(), *other.by_producer.values())
+        return AbortedIntervals.of(transaction for entries in both for transaction in entries)
+
     def clip(self, first_offset: int, last_offset: int) -> AbortedIntervals:
         """Only what touches offsets [first_offset, last_offset]: what a worker needs for its part."""
         kept = (

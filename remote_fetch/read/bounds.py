@@ -18,17 +18,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from remote_fetch.decode.columns import ColumnBuilder
-from remote_fetch.errors import ConfigError, CorruptSegment, OffsetOutOfRange, RemoteFetchError, UnsupportedFormat
+from remote_fetch.errors import (
+    ConfigError,
+    CorruptSegment,
+    OffsetOutOfRange,
+    RemoteFetchError,
+    Unlocatable,
+    UnsupportedFormat,
+)
 from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.formats.batches import BatchFramer, FramedBatch, check_crc
 from remote_fetch.formats.indexes import TimeIndex
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import RangeReread, SegmentScanned
 from remote_fetch.plan.ranges import SegmentSlice, plan_offsets
-from remote_fetch.read.partition import OpenPartition, narrow_slice, object_of
+from remote_fetch.read.partition import OpenPartition, narrow_slice
 from remote_fetch.read.scan import refuse_broker_ranges
 from remote_fetch.read.session import Session
 from remote_fetch.read.slices import MisleadingIndex, decompressed
+from remote_fetch.read.state_files import object_of
 
 __all__ = ["Bound", "Edge", "Timestamp", "UserBound", "parse_bound", "resolve"]
 
@@ -119,7 +127,7 @@ def _resolve_one(session: Session, opened: OpenPartition, bound: Bound) -> int:
     if isinstance(bound, int):
         return bound
     found = _first_offset_at(session, opened, bound.timestamp_ms)
-    return opened.end_offset if found is None else found
+    return opened.end_offset if found is None else min(found, opened.end_offset)
 
 
 def _first_offset_at(session: Session, opened: OpenPartition, timestamp_ms: int) -> int | None:
@@ -129,15 +137,42 @@ def _first_offset_at(session: Session, opened: OpenPartition, timestamp_ms: int)
     steps = plan_offsets(opened.partition, opened, opened.first_offset, opened.last_start)
     if session.cluster is None:
         refuse_broker_ranges(opened.partition, steps)
+    before: SegmentSlice | None = None
     for step in steps:
         if isinstance(step, SegmentSlice):
             found = _first_in_slice(session, step, timestamp_ms)
             if found is not None:
+                _check_joined(session, before, step)
                 return found
+            before = step
         elif session.cluster is not None:
             # The broker knows the whole log; what it names lies here or later, as nothing before is late enough.
             return session.cluster.offset_for_time(opened.partition, timestamp_ms, opened.isolation)
     return None
+
+
+def _check_joined(session: Session, before: SegmentSlice | None, piece: SegmentSlice) -> None:
+    """Raise Unlocatable if an object is missing right before a slice: the time looked for may lie there."""
+    if before is None or not session.locator.end_is_inferred(before.segment):
+        return
+    partition = piece.segment.topic_id_partition
+    session.locator.measure(partition, before.segment)
+    last = max(
+        (
+            segment.end_offset
+            for segment in session.locator.timeline(partition).segments
+            if segment.start_offset < piece.first_offset
+        ),
+        default=-1,
+    )
+    if last < piece.first_offset - 1:
+        raise Unlocatable(
+            f"no object holds offsets {last + 1} to {piece.first_offset - 1}, where the time may be",
+            first=last + 1,
+            last=piece.first_offset - 1,
+            topic=partition.topic,
+            partition=partition.partition,
+        )
 
 
 def _first_in_slice(session: Session, piece: SegmentSlice, timestamp_ms: int) -> int | None:
@@ -194,6 +229,12 @@ def _search(session: Session, piece: SegmentSlice, timestamp_ms: int) -> int | N
         found = _first_in_batch(session, batch, piece, timestamp_ms)
         if found is not None:
             return found
+    if last_offset < piece.last_offset and session.locator.end_is_inferred(piece.segment):
+        raise Unlocatable(
+            f"no object holds offsets {last_offset + 1} to {piece.last_offset}, where the time may be",
+            first=last_offset + 1,
+            last=piece.last_offset,
+        )
     return None
 
 

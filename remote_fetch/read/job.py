@@ -6,25 +6,19 @@ reading face and `remote-fetch plan`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from remote_fetch.errors import ConfigError, RemoteFetchError, UnknownTopic
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition
 from remote_fetch.observe import Fallback, Notice
-from remote_fetch.plan.ranges import BrokerRange, plan_offsets, settle_holes
+from remote_fetch.plan.ranges import BrokerRange, PlanStep, plan_offsets
 from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.read.bounds import Bound, parse_bound, resolve
-from remote_fetch.read.partition import (
-    OpenPartition,
-    load_aborted,
-    narrow_edges,
-    open_partition,
-    stable_before,
-    untiered,
-)
+from remote_fetch.read.partition import OpenPartition, narrow_edges, open_partition, untiered
 from remote_fetch.read.scan import PartitionPlan
 from remote_fetch.read.session import Session
+from remote_fetch.read.transactions import settle
 
 __all__ = ["parse_isolation", "plan_job"]
 
@@ -55,7 +49,7 @@ def plan_job(
     starts = _by_partition(start, "start", "earliest", numbers)
     ends = _by_partition(end, "end", "latest", numbers)
     log_starts = _log_starts(log_start, numbers)
-    if session.cluster is None and not log_starts:
+    if session.cluster is None and len(log_starts) < len(numbers):
         session.observe(
             Notice("log start unknown: the bucket alone does not tell which records were deleted before its segments")
         )
@@ -91,20 +85,22 @@ def _open(session: Session, partition: TopicIdPartition, isolation: IsolationLev
 
 
 def _plan(session: Session, opened: OpenPartition, first: int, stop: int) -> PartitionPlan:
-    committed = opened.isolation is IsolationLevel.READ_COMMITTED
-    stable = opened.stable_stop if committed else None
+    partition = opened.partition
     try:
-        steps = plan_offsets(opened.partition, opened, first, stop, stable_stop=stable)
-        if committed and session.broker is not None:
-            steps = settle_holes(steps, lambda segment: stable_before(session, segment))
-        steps = narrow_edges(session, steps)
-        return PartitionPlan(opened, steps, load_aborted(session, opened, steps) if committed else None)
+        if opened.isolation is IsolationLevel.READ_UNCOMMITTED:
+            return PartitionPlan(opened, narrow_edges(session, plan_offsets(partition, opened, first, stop)), None)
+
+        def replan(now: OpenPartition) -> tuple[PlanStep, ...]:
+            return plan_offsets(partition, now, first, stop, stable_stop=now.stable_stop)
+
+        opened, steps, aborted = settle(session, opened, replan)
+        return PartitionPlan(opened, narrow_edges(session, steps), aborted)
     except RemoteFetchError as error:
         if session.broker is None or not error.falls_back:
             raise
-        session.observe(Fallback(opened.partition, first, stop - 1, error.kind))
-        steps = (BrokerRange(opened.partition, first, stop - 1, error.kind),) if first < stop else ()
-        return PartitionPlan(opened, steps, AbortedIntervals.of(()) if committed else None)
+        session.observe(Fallback(partition, first, stop - 1, error.kind))
+        steps = (BrokerRange(partition, first, stop - 1, error.kind),) if first < stop else ()
+        return PartitionPlan(opened, steps, AbortedIntervals.of(()))
 
 
 def _choose(
@@ -113,10 +109,9 @@ def _choose(
     if wanted is None:
         return found
     known = {partition.partition: partition for partition in found}
-    try:
-        numbers = sorted(set(wanted))
-    except TypeError:
-        raise ConfigError(f"partitions={wanted!r}: give partition numbers", key="partitions") from None
+    numbers = sorted(set(wanted)) if _are_numbers(wanted) else None
+    if numbers is None:
+        raise ConfigError(f"partitions={wanted!r}: give partition numbers", key="partitions")
     missing = [number for number in numbers if number not in known]
     if missing:
         raise UnknownTopic(
@@ -138,11 +133,20 @@ def _by_partition(value: Any, name: str, default: str, numbers: Iterable[int]) -
     return {number: parse_bound(value.get(number, default), f"{name}[{number}]") for number in known}
 
 
-def _log_starts(value: int | Mapping[int, int] | None, numbers: Iterable[int]) -> dict[int, int]:
+def _log_starts(value: int | Mapping[int, int] | None, numbers: Collection[int]) -> dict[int, int]:
     if value is None:
         return {}
     starts = dict(value) if isinstance(value, Mapping) else dict.fromkeys(numbers, value)
+    strangers = [number for number in starts if number not in numbers]
+    if strangers:
+        raise ConfigError(f"log_start names partitions that are not read: {strangers}", key="log_start")
     for number, offset in starts.items():
-        if not isinstance(offset, int) or offset < 0:
+        if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
             raise ConfigError(f"log_start of partition {number} is {offset!r}: give an offset", key="log_start")
     return starts
+
+
+def _are_numbers(wanted: object) -> bool:
+    return isinstance(wanted, Collection) and all(
+        isinstance(number, int) and not isinstance(number, bool) for number in wanted
+    )

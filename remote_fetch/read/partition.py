@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from remote_fetch.errors import CorruptSegment, RemoteFetchError, Unlocatable
+from remote_fetch.errors import CorruptSegment
 from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.formats.batches import HEADER_BYTES
-from remote_fetch.formats.checkpoints import ProducerState, parse_leader_epoch_checkpoint, parse_producer_snapshot
-from remote_fetch.formats.indexes import OffsetIndex, parse_transaction_index
+from remote_fetch.formats.checkpoints import parse_leader_epoch_checkpoint
+from remote_fetch.formats.indexes import OffsetIndex
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import (
-    AbortedTransaction,
     IndexType,
     IsolationLevel,
+    LeaderEpoch,
     LogBounds,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -27,19 +27,13 @@ from remote_fetch.model import (
 )
 from remote_fetch.observe import SegmentScanned
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice, narrow
-from remote_fetch.plan.visibility import AbortedIntervals, closes_before, remote_stable_offset
 from remote_fetch.read.session import Session
+from remote_fetch.read.state_files import ProducerSnapshots, read_parsed
 
-__all__ = [
-    "OpenPartition",
-    "load_aborted",
-    "narrow_edges",
-    "narrow_slice",
-    "object_of",
-    "open_partition",
-    "stable_before",
-    "untiered",
-]
+__all__ = ["OpenPartition", "narrow_edges", "narrow_slice", "open_partition", "untiered"]
+
+_ASKED_CHECKPOINTS = 8
+"""How many of a listing's last segments are asked for their leader epochs: few overlap, and only after an election."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +98,6 @@ class OpenPartition:
         return replace(self, timeline=timeline)
 
 
-def object_of(segment: RemoteLogSegmentMetadata) -> str:
-    """How messages name a segment: the stem that its objects share in most layouts."""
-    return f"{segment.start_offset:020d}-{segment.segment_id.id}"
-
-
 def open_partition(
     session: Session, partition: TopicIdPartition, isolation: IsolationLevel, log: LogBounds
 ) -> OpenPartition:
@@ -127,7 +116,7 @@ def open_partition(
     stop = last.end_offset + 1
     stable = stop
     if isolation is IsolationLevel.READ_COMMITTED:
-        stable = max(remote_stable_offset(stop, _producers(session, last)), 0)
+        stable = ProducerSnapshots(session).stable_before(last)
     return OpenPartition(timeline, lineage, isolation, start, stop, stable, log)
 
 
@@ -136,84 +125,27 @@ def untiered(partition: TopicIdPartition, isolation: IsolationLevel, log: LogBou
     return OpenPartition(Timeline(partition, (), ()), Lineage.unknown(), isolation, 0, 0, 0, log)
 
 
-def stable_before(session: Session, segment: RemoteLogSegmentMetadata) -> int:
-    """The first offset whose fate the tier does not tell if nothing after this segment can be read."""
-    return remote_stable_offset(segment.end_offset + 1, _producers(session, segment))
-
-
 def _lineage(session: Session, timeline: Timeline) -> Lineage:
-    """The lineage of the newest segment that has one: its checkpoint holds the whole history up to its end."""
-    newest = max(
-        timeline.segments,
-        key=lambda s: (s.segment_leader_epochs[-1].epoch if s.segment_leader_epochs else -1, s.end_offset),
-        default=None,
-    )
-    if newest is None:
-        return Lineage.unknown()
-    data = session.reader.read_index(newest, IndexType.LEADER_EPOCH)
-    if data is None:
-        session.observe(SegmentScanned(timeline.partition, IndexType.LEADER_EPOCH, "missing"))
-        return Lineage.unknown()
-    with _named(newest, IndexType.LEADER_EPOCH):
-        return Lineage(parse_leader_epoch_checkpoint(data), newest.end_offset + 1)
+    """The lineage of the newest segment that has one: its checkpoint holds the whole history up to its end.
 
-
-def _producers(session: Session, segment: RemoteLogSegmentMetadata) -> tuple[ProducerState, ...]:
-    data = session.reader.read_index(segment, IndexType.PRODUCER_SNAPSHOT)
-    if data is None:
-        raise Unlocatable(
-            "the segment has no producer snapshot, so the tier does not tell which transactions are decided",
-            first=segment.start_offset,
-            last=segment.end_offset,
-            topic=segment.topic_id_partition.topic,
-            partition=segment.topic_id_partition.partition,
-            object_name=object_of(segment),
-            hint="isolation=read_uncommitted does not need it",
-        )
-    with _named(segment, IndexType.PRODUCER_SNAPSHOT):
-        return parse_producer_snapshot(data)
-
-
-def load_aborted(session: Session, opened: OpenPartition, steps: Iterable[PlanStep]) -> AbortedIntervals:
-    """The aborted transactions that touch the planned slices, from the transaction indexes of the tier.
-
-    A transaction's entry lies in the segment of its marker: that of its last record, or a later one. Later segments
-    are visited only until a producer snapshot says that nothing of the wanted offsets was still open.
-    Raises CorruptSegment for an index that is damaged, or lost where metadata says that there is one.
+    Newest by leader epoch, where metadata tells it. A listing does not, and after an unclean election the branch that
+    lost may reach further than the log; so there the last few segments are asked, and the highest epoch is believed.
     """
-    slices = [step for step in steps if isinstance(step, SegmentSlice)]
-    if not slices:
-        return AbortedIntervals.of(())
-    first, stop = slices[0].first_offset, slices[-1].last_offset + 1
-    found: list[AbortedTransaction] = []
-    indexed = [step.segment for step in slices]
-    found.extend(_aborted_in(session, opened, indexed))
-    beyond = slices[-1].segment
-    if stop <= opened.stable_stop and beyond.end_offset + 1 >= opened.stop_offset:
-        return AbortedIntervals.of(found).clip(first, stop - 1)  # the stable end was found by this very rule
-    while not closes_before(stop, _producers(session, beyond)):
-        following = opened.covering(beyond.end_offset + 1)
-        if following is None:
-            break  # the plan ends at the remote stable offset, so only a hole in the tier leads here
-        found.extend(_aborted_in(session, opened, [following]))
-        beyond = following
-    return AbortedIntervals.of(found).clip(first, stop - 1)
-
-
-def _aborted_in(
-    session: Session, opened: OpenPartition, segments: Iterable[RemoteLogSegmentMetadata]
-) -> list[AbortedTransaction]:
-    found: list[AbortedTransaction] = []
-    # From the first segment on whose writer says "no transaction index", saying nothing means that there is one.
-    told = min((s.start_offset for s in opened.timeline.segments if s.txn_index_empty), default=None)
-    wanted = (segment for segment in segments if not segment.txn_index_empty)
-    for segment, data in session.reader.read_indexes(wanted, IndexType.TRANSACTION):
-        with _named(segment, IndexType.TRANSACTION):
-            if data is not None:
-                found.extend(parse_transaction_index(data))
-            elif told is not None and segment.start_offset >= told:
-                raise CorruptSegment("the metadata promises a transaction index, but there is none")
-    return found
+    by_epoch = [segment for segment in timeline.segments if segment.segment_leader_epochs]
+    if by_epoch:
+        asked = [max(by_epoch, key=lambda one: (one.segment_leader_epochs[-1].epoch, one.end_offset))]
+    else:
+        asked = list(timeline.segments[-_ASKED_CHECKPOINTS:])
+    best: tuple[LeaderEpoch, int] | None = None
+    lineage = Lineage.unknown()
+    for segment in asked:
+        entries = read_parsed(session, segment, IndexType.LEADER_EPOCH, parse_leader_epoch_checkpoint)
+        if entries is None:
+            session.observe(SegmentScanned(timeline.partition, IndexType.LEADER_EPOCH, "missing"))
+        elif entries and (best is None or (entries[-1], segment.end_offset) > best):
+            best = (entries[-1], segment.end_offset)
+            lineage = Lineage(entries, segment.end_offset + 1)
+    return lineage
 
 
 def narrow_edges(session: Session, steps: Iterable[PlanStep]) -> tuple[PlanStep, ...]:
@@ -260,23 +192,3 @@ def _starts_with_batch(session: Session, piece: SegmentSlice) -> bool:
         return False
     base_offset = int.from_bytes(head[:8], "big", signed=True)
     return piece.segment.start_offset <= base_offset <= piece.start_entry_offset
-
-
-class _named:
-    """Adds to an error which object it is about."""
-
-    def __init__(self, segment: RemoteLogSegmentMetadata, index_type: IndexType) -> None:
-        self._segment = segment
-        self._index_type = index_type
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, RemoteFetchError):
-            partition = self._segment.topic_id_partition
-            error.at(
-                topic=partition.topic,
-                partition=partition.partition,
-                object_name=f"{object_of(self._segment)} ({self._index_type} index)",
-            )

@@ -31,9 +31,11 @@ from remote_fetch.observe import Fallback, RangeReread, RecordsRead, SegmentScan
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, plan_offsets
 from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.read.fallback import Circuit, is_storage_failure
-from remote_fetch.read.partition import OpenPartition, narrow_edges, object_of
+from remote_fetch.read.partition import OpenPartition, narrow_edges
 from remote_fetch.read.session import Session
 from remote_fetch.read.slices import MisleadingIndex, PartitionRows, SliceReader
+from remote_fetch.read.state_files import object_of
+from remote_fetch.read.transactions import load_aborted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -308,6 +310,8 @@ class Scan:
         if not pieces:
             raise _not_to_be_had(partition, steps[0], error) from error
         self._session.observe(Fallback(partition, first, piece.last_offset, error.kind))
+        if rows.aborted is not None:  # another upload has its own transaction index
+            rows.aborted = rows.aborted.merged(load_aborted(self._session, opened, steps))
         self._todo.popleft()
         if len(pieces) < len(steps):  # a hole follows: what lies before it is read, then this segment fails again
             rest = SegmentSlice(piece.segment, steps[len(pieces)].first_offset, piece.last_offset)

@@ -82,7 +82,10 @@ class SliceReader:
         self._end_is_inferred = end_is_inferred
         self._entry_offsets = (
             piece.start_entry_offset if position == piece.start_position else -1,
-            piece.end_entry_offset,
+            # After a second start the entry may lie before the bytes that are read now.
+            piece.end_entry_offset
+            if position == piece.start_position or rows.next_offset <= piece.end_entry_offset
+            else -1,
         )
 
     def feed(self, data: memoryview) -> Iterator[pa.RecordBatch]:

@@ -19,6 +19,7 @@ class Reader:
     """Reads a bucket, remembers what was asked for, and what was read without an index."""
 
     bucket: Bucket
+    max_batch_bytes = 1 << 20
     range_bytes: int = 1024
     asked: list[tuple[int, int]] = field(default_factory=list)
     without_index: list[str] = field(default_factory=list)

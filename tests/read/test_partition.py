@@ -15,8 +15,10 @@ from remote_fetch.locate.locator import KnownTimelines
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IndexType, IsolationLevel, LeaderEpoch, LogBounds, RemoteLogSegmentId, Uuid
 from remote_fetch.plan.ranges import SegmentSlice, plan_offsets
-from remote_fetch.read.partition import load_aborted, narrow_edges, narrow_slice, object_of, open_partition
+from remote_fetch.read.partition import narrow_edges, narrow_slice, open_partition
 from remote_fetch.read.session import Session
+from remote_fetch.read.state_files import object_of
+from remote_fetch.read.transactions import load_aborted
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import SegmentOptions

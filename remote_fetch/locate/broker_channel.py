@@ -1,0 +1,291 @@
+"""The optional channel to the brokers for what librdkafka cannot ask: where the local log begins, where the tier ends.
+
+ListOffsets has timestamps of its own for both, EARLIEST_LOCAL (-4, KIP-405, Kafka 3.5) and LATEST_TIERED (-5, KIP-1005,
+Kafka 3.9), and librdkafka refuses to send them. kafka-python does, and comes with the extra `broker-api`.
+
+Rules of the file: no other module imports `kafka`, and this one only when a channel is made; nothing that goes wrong
+here ends a read: the answer is "the broker does not tell", and the reason is said once; every wait has a deadline, and
+it is ours, for the client has none while it looks up names or shakes hands; a secret is in no message and no log.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, NamedTuple, TypeVar
+
+from remote_fetch.errors import ConfigError, MissingExtra
+from remote_fetch.locate.broker_settings import map_properties
+from remote_fetch.model import TopicIdPartition
+
+__all__ = ["BrokerChannel", "LocalBounds"]
+
+_Result = TypeVar("_Result")
+
+_REST_S = 60.0
+"""How long the brokers are left alone after a call that failed as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalBounds:
+    """How a partition's leader divides the log between its own disk and the tier. None: the broker does not tell.
+
+    `earliest_local_offset`: the first offset on the leader's disk; the log start offset where nothing is tiered.
+    `latest_tiered_offset`: the last offset in the tier, inclusive; -1 where nothing readable is there, or the leader
+    does not know yet, as for a while after its election. The two overlap by what is kept in both places.
+    """
+
+    earliest_local_offset: int | None = None
+    latest_tiered_offset: int | None = None
+
+
+class BrokerChannel:
+    """Asks partition leaders for EARLIEST_LOCAL and LATEST_TIERED. Not thread-safe; connects when first asked.
+
+    `properties` are librdkafka's; `timeout_ms` bounds each call as a whole; `say` hears each reason why the brokers do
+    not tell, once, in the thread of the caller. Raises MissingExtra without kafka-python, and ConfigError without
+    `bootstrap.servers`.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, Any],
+        *,
+        timeout_ms: int,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._kafka = _load_kafka()
+        self._timeout_ms = timeout_ms
+        self._say = say
+        self._clock = clock
+        self._said: set[str] = set()
+        self._rest_until_s = float("-inf")
+        self._connection: _Connection | None = None
+        self._settings: dict[str, Any] | None = None
+        try:
+            mapped = map_properties(properties, self._kafka.net.sasl.oauth.AbstractTokenProvider)
+        except (OSError, ValueError) as error:  # a file of keys that is not there or not one
+            if isinstance(error, ConfigError):
+                raise
+            self._say_once("tls", f"its TLS settings cannot be used: {error}")
+            return
+        if mapped.without_counterpart:
+            names = ", ".join(mapped.without_counterpart)
+            self._say_once("settings", f"kafka-python has no counterpart of what is configured: {names}")
+            return
+        self._settings = mapped.settings
+
+    def local_bounds(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, LocalBounds]:
+        """The local bounds of each partition, as its leader gives them now; never raises for what a broker does.
+
+        ListOffsets knows topics by name: that a name still stands for the topic id is for the caller to check. After a
+        call that failed as a whole the brokers are left alone for a minute.
+        """
+        unknown = dict.fromkeys(partitions, LocalBounds())
+        if not partitions or self._settings is None or self._clock() < self._rest_until_s:
+            return unknown
+        if self._connection is None:
+            self._connection = _Connection(self._kafka, self._settings, self._timeout_ms)
+        connection = self._connection
+        try:
+            found = connection.ask(partitions).result(self._timeout_ms / 1000)
+        except TimeoutError:
+            connection.abandon()
+            self._rest("timeout", f"no answer within {self._timeout_ms} ms; the log of kafka-python may say more")
+            return unknown
+        except Exception as error:  # a foreign client: what it may raise is not known
+            connection.close()
+            self._rest(type(error).__name__, str(error) or type(error).__name__)
+            return unknown
+        for key, reason in found.reasons.items():
+            self._say_once(key, reason)
+        return found.bounds
+
+    def close(self) -> None:
+        """Close the connections; waits at most `timeout_ms`, and says so where something had to be left behind."""
+        connection, self._connection, self._settings = self._connection, None, None
+        if connection is not None:
+            done, _ = wait([connection.close()], self._timeout_ms / 1000)
+            if not done:
+                self._say_once("close", f"its connection did not close within {self._timeout_ms} ms and is left behind")
+
+    def _rest(self, key: str, reason: str) -> None:
+        self._connection = None
+        self._rest_until_s = self._clock() + _REST_S
+        self._say_once(key, reason)
+
+    def _say_once(self, key: str, reason: str) -> None:
+        if key not in self._said:
+            self._said.add(key)
+            self._say(f"brokers cannot be asked what they hold on their own disks: {reason}")
+
+
+def _load_kafka() -> Any:
+    try:
+        import kafka  # noqa: PLC0415 - optional, and slow to load
+        import kafka.errors  # noqa: PLC0415
+        import kafka.net.sasl.oauth  # noqa: PLC0415
+
+        kafka.OffsetSpec.LATEST_TIERED  # noqa: B018 - an older kafka-python, or another package of that name, has none
+    except (ImportError, AttributeError) as error:
+        raise MissingExtra(
+            "asking brokers for EARLIEST_LOCAL and LATEST_TIERED needs kafka-python 3",
+            extra="broker-api",
+            hint='pip install "remote-fetch[broker-api]"',
+        ) from error
+    return kafka
+
+
+class _Answer(NamedTuple):
+    bounds: dict[TopicIdPartition, LocalBounds]
+    reasons: dict[str, str]
+    """Why some bounds are unknown: one text for each kind of reason."""
+
+
+class _Connection:
+    """One KafkaAdminClient, and the daemon thread that alone touches it: a call that hangs holds up nobody else."""
+
+    def __init__(self, kafka: Any, settings: Mapping[str, Any], timeout_ms: int) -> None:
+        self._kafka = kafka
+        self._settings = settings
+        self._timeout_ms = timeout_ms
+        self._admin: Any = None
+        self._networks: list[Any] = []
+        self._discretion = _Discretion()
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        Thread(target=self._run, name="remote-fetch-broker-channel", daemon=True).start()
+
+    def ask(self, partitions: Sequence[TopicIdPartition]) -> Future[_Answer]:
+        """The bounds of these partitions, from the client's thread."""
+        deadline_s = time.monotonic() + self._timeout_ms / 1000
+        return self._submit(lambda: self._ask(partitions, deadline_s))
+
+    def close(self) -> Future[None]:
+        """Close the client after what it is doing now, and end its thread."""
+        closed = self._submit(self._close)
+        self._calls.put(None)
+        return closed
+
+    def abandon(self) -> None:
+        """Break off what the client is doing, and close it then; neither is waited for."""
+        self.close()
+        Thread(target=self._break_off, name="remote-fetch-broker-channel-end", daemon=True).start()
+
+    def _break_off(self) -> None:
+        for network in self._networks:
+            with suppress(Exception):  # nobody is left to hear of it
+                network.close()
+
+    def _submit(self, call: Callable[[], _Result]) -> Future[_Result]:
+        future: Future[_Result] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(call())
+            except BaseException as error:  # the caller of result() gets it
+                future.set_exception(error)
+
+        self._calls.put(run)
+        return future
+
+    def _run(self) -> None:
+        for run in iter(self._calls.get, None):
+            run()
+
+    def _ask(self, partitions: Sequence[TopicIdPartition], deadline_s: float) -> _Answer:
+        if self._admin is None:
+            self._admin = self._open()
+        wanted = {one: self._kafka.TopicPartition(one.topic, one.partition) for one in partitions}
+        names = sorted(set(wanted.values()))
+        reasons: dict[str, str] = {}
+        # In this order: the tier only grows, so its end, asked second, adjoins the local log of before or overlaps it.
+        local = self._offsets(self._kafka.OffsetSpec.EARLIEST_LOCAL, names, deadline_s, reasons)
+        tiered = self._offsets(self._kafka.OffsetSpec.LATEST_TIERED, names, deadline_s, reasons)
+        return _Answer({one: _bounds(local.get(name), tiered.get(name)) for one, name in wanted.items()}, reasons)
+
+    def _open(self) -> Any:
+        """A client with the deadline in each of its own waits. It bootstraps at once; a failure leaves nothing open."""
+
+        def remembered(**configs: Any) -> Any:
+            self._networks.append(self._kafka.KafkaAdminClient.DEFAULT_CONFIG["kafka_client"](**configs))
+            return self._networks[-1]
+
+        self._discretion.begin()
+        try:
+            return self._kafka.KafkaAdminClient(
+                **self._settings,
+                bootstrap_timeout_ms=self._timeout_ms,
+                request_timeout_ms=self._timeout_ms,
+                kafka_client=remembered,
+            )
+        except BaseException:
+            self._break_off()
+            raise
+
+    def _close(self) -> None:
+        admin, self._admin = self._admin, None
+        try:
+            if admin is not None:
+                admin.close()
+        finally:
+            self._discretion.end()
+
+    def _offsets(self, spec: Any, names: list[Any], deadline_s: float, reasons: dict[str, str]) -> dict[Any, int]:
+        """The answers for one timestamp. The client raises for all where one partition fails: that one is sought."""
+        if time.monotonic() > deadline_s:
+            raise TimeoutError
+        errors = self._kafka.errors
+        try:
+            found = self._admin.list_partition_offsets(dict.fromkeys(names, spec))
+        except errors.UnsupportedVersionError:
+            reasons[f"{spec.name} version"] = f"they are too old for {spec.name}"
+            return {}
+        except (errors.BrokerResponseError, errors.UnknownBrokerIdError) as error:
+            if len(names) == 1:
+                ((topic, partition),) = names
+                reasons.setdefault(type(error).__name__, f"{error} [{topic}-{partition}]")
+                return {}
+            half = len(names) // 2
+            first = self._offsets(spec, names[:half], deadline_s, reasons)
+            return first | self._offsets(spec, names[half:], deadline_s, reasons)
+        return {name: at.offset for name, at in found.items()}
+
+
+def _bounds(earliest_local: int | None, latest_tiered: int | None) -> LocalBounds:
+    """What two answers mean together.
+
+    A leader goes on naming the last offset it has tiered when all of that is deleted. Tier and local log adjoin or
+    overlap, so an end of the tier that reaches neither lies below the log start: nothing readable is left there.
+    """
+    if earliest_local is not None and earliest_local < 0:
+        earliest_local = None
+    if latest_tiered is not None and (latest_tiered < 0 or latest_tiered + 1 < (earliest_local or 0)):
+        latest_tiered = -1
+    return LocalBounds(earliest_local, latest_tiered)
+
+
+class _Discretion(logging.Filter):
+    """Keeps requests, which may carry credentials, out of the client's debug log while a connection is open."""
+
+    _LOGGERS = ("kafka.net.connection", "kafka.protocol.parser")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record may be logged."""
+        return record.levelno > logging.DEBUG
+
+    def begin(self) -> None:
+        """From here on."""
+        for name in self._LOGGERS:
+            logging.getLogger(name).addFilter(self)
+
+    def end(self) -> None:
+        """Until here."""
+        for name in self._LOGGERS:
+            logging.getLogger(name).removeFilter(self)

@@ -1,0 +1,178 @@
+"""librdkafka's settings of a connection as kafka-python's: who is asked, how the connection is protected, who asks.
+
+Rules of the file: what is set and has no counterpart is named and never dropped, for no connection may be less
+protected than librdkafka's own; a setting that librdkafka would not read under this protocol and mechanism does not
+count; only names are printed, never values that could be secrets; kafka-python itself is not imported.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from remote_fetch.errors import ConfigError
+
+__all__ = ["Mapped", "map_properties"]
+
+
+class Mapped(NamedTuple):
+    """Settings of a KafkaAdminClient, to be used only if nothing is without a counterpart."""
+
+    settings: dict[str, Any]
+    without_counterpart: tuple[str, ...]
+    """Names of what is set and would be lost, and `name=value` where only that value would be."""
+
+
+class _Secret(str):
+    """A password that the client's debug log, which prints its whole configuration, does not get to see."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+
+_PASSWORDS = {"sasl.username": "sasl_plain_username", "sasl.password": "sasl_plain_password"}
+_SASL: Mapping[str, Mapping[str, str]] = {
+    "PLAIN": _PASSWORDS,
+    "SCRAM-SHA-256": _PASSWORDS,
+    "SCRAM-SHA-512": _PASSWORDS,
+    "GSSAPI": {"sasl.kerberos.service.name": "sasl_kerberos_service_name"},
+    "OAUTHBEARER": {},
+}
+_SASL_SEEN = frozenset({"sasl.mechanism", "sasl.mechanisms", "sasl.oauthbearer.config"})
+_SASL_OF = {
+    "sasl.username": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+    "sasl.password": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+    "sasl.kerberos.": ("GSSAPI",),
+    "sasl.oauthbearer.": ("OAUTHBEARER",),
+    "enable.sasl.oauthbearer.": ("OAUTHBEARER",),
+}
+"""Settings that librdkafka reads for these mechanisms alone."""
+_TLS = frozenset(
+    {
+        "enable.ssl.certificate.verification",
+        "ssl.ca.location",
+        "ssl.ca.pem",
+        "ssl.certificate.location",
+        "ssl.cipher.suites",
+        "ssl.crl.location",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.location",
+        "ssl.key.password",
+    }
+)
+
+
+def map_properties(properties: Mapping[str, Any], token_provider: type) -> Mapped:
+    """kafka-python's settings for librdkafka's `properties`.
+
+    `token_provider` is the base class that kafka-python wants of a source of tokens. Raises ConfigError without
+    `bootstrap.servers`, and OSError or ValueError for files of keys and certificates that cannot be used.
+    """
+    given = {name: value for name, value in properties.items() if value is not None and value != ""}
+    servers = given.get("bootstrap.servers", given.get("metadata.broker.list"))
+    if servers is None:
+        raise ConfigError("a channel to the brokers needs bootstrap.servers", key="bootstrap.servers")
+    protocol = str(given.get("security.protocol", "plaintext")).upper()
+    settings: dict[str, Any] = {
+        "bootstrap_servers": [server.strip() for server in str(servers).split(",") if server.strip()],
+        "client_id": str(given.get("client.id", "remote-fetch")),
+        "security_protocol": protocol,
+    }
+    if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
+        return Mapped(settings, (f"security.protocol={protocol}",))
+    lost: list[str] = []
+    if protocol.startswith("SASL"):
+        settings |= _map_sasl(given, token_provider, lost)
+    if protocol.endswith("SSL"):
+        lost += (name for name in given if _is_tls(name) and name not in _TLS)
+        if not lost:
+            settings["ssl_context"] = _tls_context(given)
+    return Mapped(settings, tuple(sorted(lost)))
+
+
+def _map_sasl(given: Mapping[str, Any], token_provider: type, lost: list[str]) -> dict[str, Any]:
+    mechanism = str(given.get("sasl.mechanism", given.get("sasl.mechanisms", "GSSAPI"))).upper()
+    if mechanism not in _SASL:
+        lost.append(f"sasl.mechanism={mechanism}")
+        return {}
+    settings: dict[str, Any] = {"sasl_mechanism": mechanism}
+    names = _SASL[mechanism]
+    for name, value in given.items():
+        if name in names:
+            settings[names[name]] = _Secret(value) if name == "sasl.password" else str(value)
+        elif name == "sasl.oauthbearer.method" and str(value) == "default":
+            continue
+        elif _is_sasl(name, mechanism) and name not in _SASL_SEEN:
+            lost.append(name)
+    if mechanism == "GSSAPI" and importlib.util.find_spec("gssapi") is None:
+        lost.append("sasl.mechanism=GSSAPI (which needs the package gssapi)")
+    if mechanism == "OAUTHBEARER":
+        if callable(given.get("oauth_cb")):
+            settings["sasl_oauth_token_provider"] = _tokens_of(given, token_provider)
+        elif not lost:
+            lost.append("sasl.mechanism=OAUTHBEARER without oauth_cb")
+    return settings
+
+
+def _is_sasl(name: str, mechanism: str) -> bool:
+    """Whether librdkafka reads a setting for this mechanism; of a setting never heard of, that is assumed."""
+    if not name.startswith(("sasl.", "enable.sasl.")):
+        return False
+    return all(mechanism in readers for prefix, readers in _SASL_OF.items() if name.startswith(prefix))
+
+
+def _is_tls(name: str) -> bool:
+    return name.startswith(("ssl.", "ssl_", "enable.ssl."))
+
+
+def _tokens_of(given: Mapping[str, Any], token_provider: type) -> Any:
+    """The user's `oauth_cb` in the form kafka-python wants: a token is used until half a minute before its end."""
+    callback: Callable[[str], tuple[Any, ...]] = given["oauth_cb"]
+    config = str(given.get("sasl.oauthbearer.config", ""))
+
+    class TokenProvider(token_provider):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self._answer: tuple[Any, ...] = ("", float("-inf"))
+
+        def token(self) -> str:
+            if time.time() > self._answer[1] - 30:
+                self._answer = callback(config)
+            return str(self._answer[0])
+
+        def extensions(self) -> dict[str, str]:
+            return dict(self._answer[3]) if len(self._answer) > 3 else {}
+
+    return TokenProvider()
+
+
+def _tls_context(given: Mapping[str, Any]) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if str(given.get("ssl.endpoint.identification.algorithm", "https")).lower() == "none":
+        context.check_hostname = False
+    if str(given.get("enable.ssl.certificate.verification", True)).lower() in ("false", "f", "no", "0"):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    authorities = given.get("ssl.ca.location", "probe")
+    if authorities != "probe":
+        is_folder = Path(authorities).is_dir()
+        context.load_verify_locations(**{"capath" if is_folder else "cafile": str(authorities)})
+    elif "ssl.ca.pem" not in given:
+        context.load_default_certs()
+    if "ssl.ca.pem" in given:
+        context.load_verify_locations(cadata=str(given["ssl.ca.pem"]))
+    if "ssl.crl.location" in given:
+        context.load_verify_locations(cafile=str(given["ssl.crl.location"]))
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    if "ssl.certificate.location" in given:
+        password = str(given.get("ssl.key.password", ""))  # never None: OpenSSL would ask at the terminal
+        context.load_cert_chain(given["ssl.certificate.location"], given.get("ssl.key.location"), password)
+    if "ssl.cipher.suites" in given:
+        context.set_ciphers(str(given["ssl.cipher.suites"]))
+    return context

@@ -1,0 +1,381 @@
+"""The channel to the brokers, with a scripted client in kafka-python's place, and with its own against a silent broker.
+
+What real brokers answer is in tests/rig.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import socket
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import kafka
+import kafka.errors
+import pytest
+
+from remote_fetch.errors import ConfigError, MissingExtra
+from remote_fetch.locate.broker_channel import BrokerChannel, LocalBounds
+from remote_fetch.model import TopicIdPartition, Uuid
+
+SERVERS = {"bootstrap.servers": "broker:9092"}
+PREFIX = "brokers cannot be asked what they hold on their own disks: "
+UNKNOWN = LocalBounds(None, None)
+LONG_MS = 20_000
+"""Longer than any test waits."""
+
+Answer = int | Exception
+
+
+def partition(number: int, topic: str = "t") -> TopicIdPartition:
+    return TopicIdPartition(Uuid(bytes(16)), topic, number)
+
+
+class Brokers:
+    """What the scripted client answers: by timestamp and partition, or by what `hook` does before that."""
+
+    def __init__(self) -> None:
+        self.answers: dict[tuple[str, int], Answer] = {}
+        self.hook: Callable[[], None] = lambda: None
+        self.refuses: Exception | None = None
+        self.close_hook: Callable[[], None] = lambda: None
+        self.calls: list[tuple[str, tuple[int, ...]]] = []
+        self.configs: list[Mapping[str, Any]] = []
+        self.closed: list[str] = []
+
+    def give(self, earliest_local: Answer, latest_tiered: Answer, number: int = 0) -> None:
+        self.answers["EARLIEST_LOCAL", number] = earliest_local
+        self.answers["LATEST_TIERED", number] = latest_tiered
+
+    def answer(self, spec: str, numbers: tuple[int, ...]) -> dict[int, int]:
+        self.calls.append((spec, numbers))
+        self.hook()
+        found = {}
+        for number in numbers:
+            offset = self.answers[spec, number]
+            if isinstance(offset, Exception):
+                raise offset
+            found[number] = offset
+        return found
+
+
+@pytest.fixture
+def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
+    """Scripted brokers; kafka-python's admin client is one that asks them."""
+    script = Brokers()
+
+    class Network:
+        def __init__(self, **configs: Any) -> None:
+            self.configs = configs
+
+        def close(self) -> None:
+            script.closed.append("network")
+
+    class Admin:
+        DEFAULT_CONFIG: Mapping[str, Any] = {"kafka_client": Network}
+
+        def __init__(self, **configs: Any) -> None:
+            script.configs.append(configs)
+            configs["kafka_client"](client_id="from the admin")
+            if script.refuses is not None:
+                raise script.refuses
+
+        def list_partition_offsets(self, specs: Mapping[Any, Any]) -> dict[Any, Any]:
+            (spec,) = set(specs.values())
+            by_number = {one.partition: one for one in specs}
+            found = script.answer(spec.name, tuple(by_number))
+            return {by_number[number]: types.SimpleNamespace(offset=offset) for number, offset in found.items()}
+
+        def close(self) -> None:
+            script.close_hook()
+            script.closed.append("admin")
+
+    monkeypatch.setattr(kafka, "KafkaAdminClient", Admin)
+    return script
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def clock() -> list[float]:
+    """The channel's clock: its last item is now, in seconds."""
+    return [1000.0]
+
+
+@pytest.fixture
+def channel(brokers: Brokers, said: list[str], clock: list[float]) -> Iterator[BrokerChannel]:
+    made = BrokerChannel(SERVERS, timeout_ms=LONG_MS, say=said.append, clock=lambda: clock[-1])
+    yield made
+    made.close()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not happen"
+        time.sleep(0.01)
+
+
+def bounds_of(channel: BrokerChannel, number: int = 0) -> LocalBounds:
+    return channel.local_bounds([partition(number)])[partition(number)]
+
+
+# -------------------------------------------------------------------------------------------------------------- answers
+
+
+@pytest.mark.parametrize(
+    ("earliest_local", "latest_tiered", "expected"),
+    [
+        (100, 99, LocalBounds(100, 99)),
+        (100, 149, LocalBounds(100, 149)),  # kept in both places
+        (0, -1, LocalBounds(0, -1)),  # nothing tiered
+        (100, 98, LocalBounds(100, -1)),  # what was tiered is deleted, and the leader still names it
+        (40000, 39275, LocalBounds(40000, -1)),
+        (-1, 50, LocalBounds(None, 50)),
+        (-1, -1, LocalBounds(None, -1)),
+        (0, 0, LocalBounds(0, 0)),
+    ],
+)
+def test_what_two_answers_mean(
+    brokers: Brokers, channel: BrokerChannel, earliest_local: int, latest_tiered: int, expected: LocalBounds
+) -> None:
+    brokers.give(earliest_local, latest_tiered)
+    assert bounds_of(channel) == expected
+
+
+def test_the_local_log_is_asked_for_first(brokers: Brokers, channel: BrokerChannel, said: list[str]) -> None:
+    for number in range(3):
+        brokers.give(100 + number, 99 + number, number)
+    wanted = [partition(2), partition(0), partition(1)]
+    assert channel.local_bounds(wanted) == {one: LocalBounds(100 + one.partition, 99 + one.partition) for one in wanted}
+    assert brokers.calls == [("EARLIEST_LOCAL", (0, 1, 2)), ("LATEST_TIERED", (0, 1, 2))]
+    assert said == []
+
+
+def test_one_client_for_all_calls_with_the_deadline_in_its_waits(brokers: Brokers, channel: BrokerChannel) -> None:
+    brokers.give(1, 0)
+    assert bounds_of(channel) == bounds_of(channel)
+    (config,) = brokers.configs
+    assert config["bootstrap_servers"] == ["broker:9092"]
+    assert config["bootstrap_timeout_ms"] == config["request_timeout_ms"] == LONG_MS
+
+
+def test_nothing_wanted_nothing_opened(brokers: Brokers, channel: BrokerChannel) -> None:
+    assert channel.local_bounds([]) == {}
+    assert brokers.configs == []
+
+
+# ------------------------------------------------------------------------------------------ what a broker does not tell
+
+
+@pytest.mark.parametrize(
+    "error", [kafka.errors.TopicAuthorizationFailedError("denied"), kafka.errors.UnknownBrokerIdError(-1)]
+)
+def test_one_partition_that_fails_takes_no_other_along(
+    brokers: Brokers, channel: BrokerChannel, said: list[str], error: Exception
+) -> None:
+    for number in range(5):
+        brokers.give(10, 9, number)
+    brokers.give(error, error, 3)
+    wanted = [partition(number) for number in range(5)]
+    for _ in range(2):
+        found = channel.local_bounds(wanted)
+        assert found.pop(partition(3)) == UNKNOWN
+        assert set(found.values()) == {LocalBounds(10, 9)}
+        assert len(found) == 4
+    assert said == [f"{PREFIX}{error} [t-3]"]
+    assert len(brokers.configs) == 1
+
+
+@pytest.mark.parametrize("error", [kafka.errors.UnsupportedVersionError, kafka.errors.IncompatibleBrokerVersion])
+def test_brokers_too_old_for_the_end_of_the_tier(
+    brokers: Brokers, channel: BrokerChannel, said: list[str], error: type[Exception]
+) -> None:
+    for number in range(4):
+        brokers.give(10, error("version"), number)
+    wanted = [partition(number) for number in range(4)]
+    assert channel.local_bounds(wanted) == dict.fromkeys(wanted, LocalBounds(10, None))
+    assert channel.local_bounds(wanted) == dict.fromkeys(wanted, LocalBounds(10, None))
+    assert len(brokers.calls) == 4  # not sought partition by partition
+    assert said == [f"{PREFIX}they are too old for LATEST_TIERED"]
+
+
+def test_brokers_too_old_for_both(brokers: Brokers, channel: BrokerChannel, said: list[str]) -> None:
+    brokers.give(kafka.errors.UnsupportedVersionError(), kafka.errors.UnsupportedVersionError())
+    assert bounds_of(channel) == UNKNOWN
+    assert len(said) == 2
+
+
+# -------------------------------------------------------------------------------------------------- when nobody answers
+
+
+@pytest.mark.parametrize("error", [kafka.errors.KafkaConnectionError("gone"), RuntimeError("gone"), OSError()])
+def test_a_call_that_fails_as_a_whole_is_rested_from(
+    brokers: Brokers, channel: BrokerChannel, said: list[str], clock: list[float], error: Exception
+) -> None:
+    brokers.give(error, error)
+    assert bounds_of(channel) == UNKNOWN
+    assert said == [PREFIX + (str(error) or "OSError")]
+    until(lambda: brokers.closed == ["admin"])
+    brokers.give(10, 9)
+    clock.append(clock[-1] + 59)
+    assert bounds_of(channel) == UNKNOWN
+    clock.append(clock[-1] + 1)
+    assert bounds_of(channel) == LocalBounds(10, 9)
+    assert len(brokers.configs) == 2
+    assert len(said) == 1
+
+
+def test_a_client_that_does_not_open_leaves_nothing_open(
+    brokers: Brokers, channel: BrokerChannel, said: list[str]
+) -> None:
+    brokers.refuses = kafka.errors.KafkaTimeoutError("no bootstrap")
+    assert bounds_of(channel) == UNKNOWN
+    assert said == [f"{PREFIX}KafkaTimeoutError: no bootstrap"]
+    assert brokers.closed == ["network"]
+
+
+def test_a_client_that_hangs_is_left_to_its_thread(brokers: Brokers, said: list[str]) -> None:
+    released = threading.Event()
+    brokers.hook = lambda: None if released.wait(10) else pytest.fail("never released")
+    brokers.give(10, 9)
+    channel = BrokerChannel(SERVERS, timeout_ms=50, say=said.append)
+    started_s = time.monotonic()
+    assert bounds_of(channel) == UNKNOWN
+    assert time.monotonic() - started_s < 5
+    assert said == [f"{PREFIX}no answer within 50 ms; the log of kafka-python may say more"]
+    until(lambda: brokers.closed == ["network"])  # which breaks off what the client is waiting for
+    released.set()
+    until(lambda: "admin" in brokers.closed)
+    assert [spec for spec, _ in brokers.calls] == ["EARLIEST_LOCAL"]  # nothing more is asked once it is too late
+    channel.close()
+
+
+def test_reasons_are_said_in_the_callers_thread(brokers: Brokers) -> None:
+    speakers: list[threading.Thread] = []
+    channel = BrokerChannel(SERVERS, timeout_ms=LONG_MS, say=lambda reason: speakers.append(threading.current_thread()))
+    brokers.give(kafka.errors.UnsupportedVersionError(), kafka.errors.TopicAuthorizationFailedError())
+    bounds_of(channel)
+    channel.close()
+    assert speakers == [threading.current_thread()] * 2
+
+
+# -------------------------------------------------------------------------------------------------------------- closing
+
+
+def test_closing(brokers: Brokers, channel: BrokerChannel, said: list[str]) -> None:
+    brokers.give(10, 9)
+    bounds_of(channel)
+    channel.close()
+    channel.close()
+    assert brokers.closed == ["admin"]
+    assert bounds_of(channel) == UNKNOWN
+    assert len(brokers.configs) == 1
+    assert said == []
+
+
+def test_a_client_that_does_not_close_is_left_behind(brokers: Brokers, said: list[str]) -> None:
+    released = threading.Event()
+    brokers.close_hook = lambda: None if released.wait(10) else pytest.fail("never released")
+    brokers.give(10, 9)
+    channel = BrokerChannel(SERVERS, timeout_ms=1000, say=said.append)
+    bounds_of(channel)
+    started_s = time.monotonic()
+    channel.close()
+    assert time.monotonic() - started_s < 5
+    assert said == [f"{PREFIX}its connection did not close within 1000 ms and is left behind"]
+    released.set()
+    until(lambda: brokers.closed == ["admin"])
+
+
+@pytest.mark.parametrize("name", ["kafka.net.connection", "kafka.protocol.parser"])
+def test_requests_stay_out_of_the_debug_log_while_open(
+    brokers: Brokers, channel: BrokerChannel, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    caplog.set_level(logging.DEBUG, name)
+    logger = logging.getLogger(name)
+    brokers.give(10, 9)
+    bounds_of(channel)
+    logger.debug("Send: secret")
+    logger.warning("broken off")
+    channel.close()
+    logger.debug("closed")
+    assert [record.getMessage() for record in caplog.records] == ["broken off", "closed"]
+
+
+# ----------------------------------------------------------------------------------------------------------- no channel
+
+
+@pytest.mark.parametrize("module", [None, types.ModuleType("kafka")])
+def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, module: types.ModuleType | None) -> None:
+    monkeypatch.setitem(sys.modules, "kafka", module)
+    with pytest.raises(MissingExtra, match=r'pip install "remote-fetch\[broker-api\]"') as raised:
+        BrokerChannel(SERVERS, timeout_ms=1, say=pytest.fail)
+    assert raised.value.extra == "broker-api"
+
+
+def test_a_kafka_python_without_the_timestamps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(kafka, "OffsetSpec")
+    with pytest.raises(MissingExtra, match="kafka-python 3"):
+        BrokerChannel(SERVERS, timeout_ms=1, say=pytest.fail)
+
+
+def test_without_servers() -> None:
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
+        BrokerChannel({}, timeout_ms=1, say=pytest.fail)
+
+
+def test_settings_without_counterpart_are_named_and_nobody_is_asked(brokers: Brokers, said: list[str]) -> None:
+    properties = {**SERVERS, "security.protocol": "SSL", "ssl.keystore.location": "a", "ssl.keystore.password": "b"}
+    channel = BrokerChannel(properties, timeout_ms=LONG_MS, say=said.append)
+    assert said == [
+        f"{PREFIX}kafka-python has no counterpart of what is configured: ssl.keystore.location, ssl.keystore.password"
+    ]
+    assert bounds_of(channel) == UNKNOWN
+    channel.close()
+    assert brokers.configs == []
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("properties", [{"ssl.ca.location": "/no/such/file"}, {"ssl.ca.pem": "not a certificate"}])
+def test_tls_settings_that_cannot_be_used(brokers: Brokers, said: list[str], properties: dict[str, str]) -> None:
+    channel = BrokerChannel({**SERVERS, "security.protocol": "SSL", **properties}, timeout_ms=LONG_MS, say=said.append)
+    assert len(said) == 1
+    assert said[0].startswith(f"{PREFIX}its TLS settings cannot be used: ")
+    assert bounds_of(channel) == UNKNOWN
+    assert brokers.configs == []
+
+
+# -------------------------------------------------------------------------------------------------- kafka-python itself
+
+
+def threads() -> list[str]:
+    names = ("kafka-io-silent", "remote-fetch-broker-channel")
+    return [one.name for one in threading.enumerate() if one.name.startswith(names)]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a socket that the client forgets
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_a_broker_that_accepts_and_says_nothing(said: list[str], protocol: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        properties = {
+            "bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}",
+            "client.id": "silent",
+            "security.protocol": protocol,
+        }
+        channel = BrokerChannel(properties, timeout_ms=300, say=said.append)
+        started_s = time.monotonic()
+        assert bounds_of(channel) == UNKNOWN
+        channel.close()
+        assert time.monotonic() - started_s < 5
+        assert len(said) == 1
+        until(lambda: threads() == [])  # while the broker goes on saying nothing
+    gc.collect()
