@@ -19,7 +19,7 @@ PRINTED = {
     "01_first_read.py": (
         "  5  2023-11-14 22:31:26  b''",
         "9 records committed, 16 written",
-        "read with 3 GETs of segments and 4 of indexes",
+        "read with 4 GETs of segments and 7 of indexes",
     ),
     "02_polars.py": ("10901", "12835", "41 of 126 records in one minute"),
     "03_duckdb.py": ("75", "the last record of partition 0 has offset 125"),

@@ -12,6 +12,7 @@ from typing import Any
 from remote_fetch.cli.options import about, add_common_options, config_from, partitions_from
 from remote_fetch.cli.printer import iso_time
 from remote_fetch.cli.report import human_bytes
+from remote_fetch.errors import UnknownTopic
 from remote_fetch.model import RemoteLogSegmentMetadata
 from remote_fetch.read.session import Session
 
@@ -38,19 +39,20 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def print_segments(session: Session, topic: str | None, partitions: list[int] | None, *, as_json: bool) -> None:
     """Print the readable segments, by partition and offset, with the totals below."""
-    segments = [
-        segment
-        for partition in session.locator.partitions(topic)
-        if partitions is None or partition.partition in partitions
-        for segment in session.locator.timeline(partition).segments
-    ]
+    found = session.locator.partitions(topic)
+    chosen = [one for one in found if partitions is None or one.partition in partitions]
+    if not chosen:
+        what = "no segments" if partitions is None else f"no partition {', '.join(map(str, partitions))}"
+        raise UnknownTopic(f"{what} in the remote storage", hint="Check remote.storage.url and remote.storage.layout")
+    segments = [segment for partition in chosen for segment in session.locator.timeline(partition).segments]
     if as_json:
         for segment in segments:
             print(json.dumps(_as_json(segment)))
         return
     _print_table([_HEADINGS, *(_row(segment) for segment in segments)])
-    size_bytes = sum(segment.segment_size_in_bytes for segment in segments)
-    print(f"{len(segments)} segments, {human_bytes(size_bytes)}")
+    known = [segment.segment_size_in_bytes for segment in segments if segment.size_known]
+    unknown = f", {len(segments) - len(known)} of unknown size" if len(known) < len(segments) else ""
+    print(f"{len(segments)} segments, {human_bytes(sum(known))}{unknown}")
 
 
 def _row(segment: RemoteLogSegmentMetadata) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from remote_fetch.errors import UnknownTopic, Unlocatable
 from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.locate.cluster import Cluster, is_refusal
 from remote_fetch.locate.timeline import Timeline, TimelineBuilder
-from remote_fetch.locate.topics import split_topic
+from remote_fetch.locate.topics import sorted_partitions, split_topic
 from remote_fetch.model import IsolationLevel, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 
 __all__ = ["METADATA_TOPIC", "MetadataTopicLocator"]
@@ -76,7 +76,7 @@ class MetadataTopicLocator:
                 self._catch_up(None, range(self._partition_count()))
             except KafkaException as error:
                 raise _unlocatable(error) from None
-            return self._replay(None).builder.partitions()
+            return sorted_partitions(self._replay(None).builder.partitions())
         name, topic_id = split_topic(topic)
         try:
             described = self._cluster.describe(name)

@@ -42,6 +42,13 @@ def test_a_table_of_all_segments(run: Run, bucket: str) -> None:
     assert total == f"4 segments, {human_bytes(sum(sizes.values()))}"
 
 
+def test_a_choice_of_nothing_is_a_mistake(run: Run, bucket: str, tmp_path: Path) -> None:
+    for argv in (("--url", bucket, "-p", "7"), ("--url", str(tmp_path))):
+        outcome = run("ls", *argv)
+        assert (outcome.code, outcome.stdout) == (1, b"")
+        assert "in the remote storage" in outcome.stderr
+
+
 @pytest.mark.parametrize(
     ("argv", "count"),
     [
@@ -50,7 +57,6 @@ def test_a_table_of_all_segments(run: Run, bucket: str) -> None:
         (("-p", "1"), 1),
         (("-t", "shop", "-p", "0"), 3),
         (("-p", "0,1"), 4),
-        (("-p", "7"), 0),
     ],
 )
 def test_a_choice_of_them(run: Run, bucket: str, argv: tuple[str, ...], count: int) -> None:
