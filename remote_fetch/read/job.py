@@ -7,6 +7,7 @@ reading face and `remote-fetch plan`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from remote_fetch.errors import ConfigError, RemoteFetchError, UnknownTopic
@@ -53,11 +54,12 @@ def plan_job(
         session.observe(
             Notice("log start unknown: the bucket alone does not tell which records were deleted before its segments")
         )
+    local_starts = session.local_starts(chosen)
     plans = []
     for partition in chosen:
         number = partition.partition
         log = _log_bounds(session, partition, isolation, log_starts.get(number))
-        opened = _open(session, partition, isolation, log)
+        opened = replace(_open(session, partition, isolation, log), local_start=local_starts.get(partition))
         first, stop = resolve(session, opened, starts[number], ends[number])
         plans.append(_plan(session, opened, first, min(stop, log.end_offset or stop)))
     return tuple(plans)

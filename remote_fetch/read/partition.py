@@ -42,7 +42,9 @@ class OpenPartition:
 
     Offsets [start_offset, stop_offset) lie in the tier; the isolation level may read them up to `stable_stop`, from
     where on the tier alone does not tell what was aborted. `log` is what a broker says of the log's ends, under the
-    isolation level: unknown where only the bucket is read, but for a log start that the user has given.
+    isolation level: unknown where only the bucket is read, but for a log start that the user has given. From
+    `local_start` on the broker has the log on its own disk and is to be asked; None: whatever is in the tier is read
+    there.
     """
 
     timeline: Timeline
@@ -52,6 +54,7 @@ class OpenPartition:
     stop_offset: int
     stable_stop: int
     log: LogBounds
+    local_start: int | None = None
 
     @property
     def first_offset(self) -> int:
@@ -76,15 +79,21 @@ class OpenPartition:
 
     def covering(self, offset: int) -> RemoteLogSegmentMetadata | None:
         """As `Coverage.covering`."""
+        return self.tiered(offset) if self.local_start is None or offset < self.local_start else None
+
+    def tiered(self, offset: int) -> RemoteLogSegmentMetadata | None:
+        """The best segment in the tier that holds `offset`, whether the broker has it as well or not."""
         return self.timeline.covering(offset, self.lineage)
 
     def readable_end(self, segment: RemoteLogSegmentMetadata) -> int:
         """As `Coverage.readable_end`."""
-        return segment.end_offset
+        return segment.end_offset if self.local_start is None else min(segment.end_offset, self.local_start - 1)
 
     def next_start(self, offset: int) -> int | None:
         """As `Coverage.next_start`."""
-        return self.timeline.next_start(offset, self.lineage)
+        start = self.timeline.next_start(offset, self.lineage)
+        is_local = start is not None and self.local_start is not None and start >= self.local_start
+        return None if is_local else start
 
     def without(self, segment_ids: Collection[RemoteLogSegmentId]) -> OpenPartition:
         """The same without segments that turned out to be unreadable."""

@@ -6,12 +6,12 @@ leaves nothing behind.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from remote_fetch.config import Config
 from remote_fetch.decode.columns import is_compiled
-from remote_fetch.errors import ConfigError, SegmentNotFound
+from remote_fetch.errors import ConfigError, MissingExtra, SegmentNotFound
 from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.readahead import RangeReader, RangeRequest
 from remote_fetch.fetch.registry import load_fetcher
@@ -21,7 +21,7 @@ from remote_fetch.locate.listing import ListingLocator
 from remote_fetch.locate.locator import KnownTimelines, Locator
 from remote_fetch.locate.snapshot import load_timelines
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
+from remote_fetch.model import IndexType, RemoteLogSegmentMetadata, TopicIdPartition
 from remote_fetch.observe import Counters, Event, Notice, Observer, SegmentScanned, ignore, log_event
 from remote_fetch.read.librdkafka import check_properties
 
@@ -35,6 +35,8 @@ __all__ = ["Session"]
 _MAX_SNAPSHOT_BYTES = 1 << 30
 _CLUSTER_TIMEOUT_MS = 30_000
 """Longest wait for one answer of a broker about topics, offsets or metadata."""
+_CHANNEL_TIMEOUT_MS = 5_000
+"""Longest wait for the channel beside librdkafka; its client uses it up where credentials are wrong."""
 _STORAGE_KEYS = ("remote.storage.url", "remote.storage.fetcher.class")
 _INTERPRETED = (
     "the record decoder runs interpreted, some thirty-five times slower than compiled: "
@@ -123,6 +125,33 @@ class Session:
             timeout_ms=_CLUSTER_TIMEOUT_MS,
             say=lambda text: self.observe(Notice(text, is_warning=True)),
         )
+
+    def local_starts(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
+        """From which offset on a broker has each partition on its own disk, if that is to be its own and can be asked.
+
+        (`fetch.remote.when=not-local`, KIP-1254: the store is for what the broker would have had to fetch itself.)
+        """
+        if self.cluster is None or self.config.text("fetch.remote.when") == "always":
+            return {}
+        from remote_fetch.locate.broker_channel import BrokerChannel  # noqa: PLC0415 - an extra is loaded for it
+
+        def say(text: str) -> None:
+            self.observe(Notice(f"{text}; fetch.remote.when=not-local acts as always"))
+
+        try:
+            channel = BrokerChannel(self.config.librdkafka, timeout_ms=_CHANNEL_TIMEOUT_MS, say=say)
+        except MissingExtra as error:
+            say(error.message)
+            return {}
+        try:
+            found = channel.local_bounds(partitions)
+        finally:
+            channel.close()
+        return {
+            partition: bounds.earliest_local_offset
+            for partition, bounds in found.items()
+            if bounds.earliest_local_offset is not None
+        }
 
     def observe(self, event: Event) -> None:
         """Hand an event to the counters, the log and the user's observer."""

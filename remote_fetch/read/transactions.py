@@ -65,7 +65,7 @@ def _cut_undecided(
     if stop <= opened.stable_stop and beyond.end_offset + 1 >= opened.stop_offset:
         return steps  # the stable end was found by this very rule
     while not snapshots.closes_before(beyond, stop):
-        following = opened.covering(beyond.end_offset + 1)
+        following = opened.tiered(beyond.end_offset + 1)
         if following is None:
             first = snapshots.stable_before(beyond)
             return replace_tail(steps, BrokerRange(opened.partition, first, stop - 1, Reason.UNSTABLE))
@@ -91,7 +91,7 @@ def load_aborted(
     beyond = slices[-1].segment
     is_the_end = stop <= opened.stable_stop and beyond.end_offset + 1 >= opened.stop_offset
     while not is_the_end and not snapshots.closes_before(beyond, stop):
-        following = opened.covering(beyond.end_offset + 1)
+        following = opened.tiered(beyond.end_offset + 1)
         if following is None:
             break  # a plan that was settled does not come here
         found.extend(_aborted_in(session, opened, [following]))
