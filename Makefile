@@ -19,7 +19,7 @@ DECODING := $(wildcard tests/read tests/cli tests/golden tests/test_examples.py 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test check check-style check-types check-arrows check-rules bench fuzz docs cover lock clean
+.PHONY: help venv demo broker test check check-style check-types check-arrows check-rules bench fuzz docs cover lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ venv: $(VENV)/dev.stamp  ## make .venv with everything a developer needs
 
 demo: $(VENV)/demo.stamp  ## read a small bucket that a real broker wrote; needs Python 3.11+ only
 	@$(BIN)/remote-fetch demo
+
+broker: $(VENV)/dev.stamp  ## a real broker with tiered storage to try things on (VERSION=3.9.2); needs Java and Maven
+	@$(BIN)/python -m tests.rig $(if $(VERSION),--version $(VERSION))
 
 # -------------------------------------------------------------------------------------------------------- prove it
 

@@ -8,7 +8,7 @@ used by one thread at a time.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,8 +151,3 @@ def is_refusal(error: KafkaException) -> bool:
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
     )
-
-
-def positions(consumer: Consumer, partitions: Sequence[TopicPartition]) -> dict[tuple[str, int], int]:
-    """Where a consumer stands in each partition; what it has not begun is left out."""
-    return {(one.topic, one.partition): one.offset for one in consumer.position(list(partitions)) if one.offset >= 0}

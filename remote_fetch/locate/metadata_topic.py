@@ -139,6 +139,11 @@ class MetadataTopicLocator:
     def _replay(self, topic_id: Uuid | None) -> _Replay:
         return self._replays.setdefault(topic_id, _Replay.of(topic_id))
 
+    def _metadata_cluster(self) -> Cluster:
+        if self._metadata is None:
+            raise Unlocatable("no remote storage is configured")
+        return self._metadata
+
     def _partition_count(self) -> int:
         """How many partitions the metadata topic has.
 
@@ -146,9 +151,7 @@ class MetadataTopicLocator:
         """
         if self._count is not None:
             return self._count
-        if self._metadata is None:
-            raise Unlocatable("no remote storage is configured")
-        described = self._metadata.describe(METADATA_TOPIC)
+        described = self._metadata_cluster().describe(METADATA_TOPIC)
         if not described.may_read:
             # Asked for because a consumer that may not read just never hears anything.
             raise _denied()
@@ -160,9 +163,7 @@ class MetadataTopicLocator:
 
         Raises Unlocatable when that takes too long or may not be, KafkaException with the broker's error.
         """
-        if self._metadata is None:
-            return
-        consumer = self._metadata.consumer(IsolationLevel.READ_UNCOMMITTED)
+        consumer = self._metadata_cluster().consumer(IsolationLevel.READ_UNCOMMITTED)
         replay = self._replay(topic_id)
         bounds = {number: self._bounds(consumer, number) for number in numbers}
         if any(replay.read_to.get(number, 0) > high for number, (_, high) in bounds.items()):

@@ -24,6 +24,7 @@ _STARTED = "Kafka Server started"
 _START_TIMEOUT_S = 60
 _STOP_TIMEOUT_S = 30
 _LOG_TAIL_CHARS = 4000
+_LOG_ERROR_LINES = 10
 
 
 def free_port() -> int:
@@ -67,7 +68,7 @@ class Node:
         config.write_text("".join(f"{key}={value}\n" for key, value in self.properties.items()))
         command = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(config)]
         done = subprocess.run(
-            self._java(64) + command, capture_output=True, text=True, timeout=_START_TIMEOUT_S, check=False
+            self.java(64) + command, capture_output=True, text=True, timeout=_START_TIMEOUT_S, check=False
         )
         if done.returncode:
             raise RuntimeError(f"cannot format {self.folder}: {done.stdout}{done.stderr}")
@@ -88,7 +89,7 @@ class Node:
         ]
         if not self.full_compiler:
             options.append("-XX:TieredStopAtLevel=1")
-        command = [*self._java(self.heap_mb), *options, "kafka.Kafka", str(self.folder / "server.properties")]
+        command = [*self.java(self.heap_mb), *options, "kafka.Kafka", str(self.folder / "server.properties")]
         with open(self.log_file, "ab") as log:
             log.write(b"== start\n")
             log.flush()
@@ -98,7 +99,8 @@ class Node:
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
 
-    def _java(self, heap_mb: int) -> list[str]:
+    def java(self, heap_mb: int) -> list[str]:
+        """The beginning of a command that runs a class of this Kafka version."""
         return ["java", f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-cp", f"{jars(self.version)}/*"]
 
     def wait_started(self) -> None:
@@ -113,8 +115,13 @@ class Node:
         raise RuntimeError(f"the broker did not start; the end of {self.log_file}:\n{self.log_tail()}")
 
     def log_tail(self) -> str:
-        """The end of the log."""
-        return self.log_file.read_text(errors="replace")[-_LOG_TAIL_CHARS:] if self.log_file.exists() else ""
+        """The end of the log, after the errors before it: when a broker gives up, what it says last is not why."""
+        if not self.log_file.exists():
+            return ""
+        text = self.log_file.read_text(errors="replace")
+        before, end = text[:-_LOG_TAIL_CHARS], text[-_LOG_TAIL_CHARS:]
+        errors = [line for line in before.splitlines() if " ERROR " in line or "Exception" in line]
+        return "\n".join([*errors[-_LOG_ERROR_LINES:], end])
 
     def stop(self, *, kill: bool = False) -> None:
         """Stop the process: politely, or at once."""

@@ -99,6 +99,8 @@ def create_topic(rig: Rig, topic: str, partitions: int = 1, **config: Any) -> No
     replicas = len(rig.brokers)
     client = admin(rig)  # an answer needs its client alive
     client.create_topics([NewTopic(topic, partitions, replicas, config=settings)])[topic].result(_TIMEOUT_S)
+    # The controller has it; the brokers hear of it a moment later.
+    rig.until(f"topic {topic}", lambda: topic in client.list_topics(timeout=_TIMEOUT_S).topics)
 
 
 def set_config(rig: Rig, topic: str, **config: Any) -> None:
@@ -195,7 +197,8 @@ def _drain(consumer: Consumer, topic: str, partition: int, stop: int) -> list[Or
         (position,) = consumer.position([TopicPartition(topic, partition)])
         if position.offset >= stop:
             return records
-        for message in consumer.consume(1000, timeout=0.5):
+        # A short wait: it is spent in full where fewer are left, and markers at the end are no messages.
+        for message in consumer.consume(1000, timeout=0.05):
             error = message.error()
             if error is not None:
                 if error.code() == confluent_kafka.KafkaError._PARTITION_EOF:

@@ -1,0 +1,358 @@
+"""The replay of the metadata topic, over a consumer that gives what a test has written down for it.
+
+Rules of the file: what brokers really answer is in tests/rig; here is what they cannot be made to answer at will.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from remote_fetch.errors import UnknownTopic, Unlocatable
+from remote_fetch.formats.metadata_partitioner import metadata_partition
+from remote_fetch.formats.metadata_records import SegmentMetadataRecord, encode_metadata_record
+from remote_fetch.locate.cluster import Cluster, Topic
+from remote_fetch.locate.metadata_topic import METADATA_TOPIC, MetadataTopicLocator
+from remote_fetch.model import (
+    IsolationLevel,
+    LeaderEpoch,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+)
+
+DATA_ID = Uuid(bytes(range(16)))
+OTHER_ID = Uuid(bytes(range(16, 32)))
+PARTITIONS = [TopicIdPartition(DATA_ID, "data", number) for number in range(8)]
+COUNT = 4
+
+Record = tuple[bytes | None, bytes | None]
+
+
+def segment(partition: TopicIdPartition, number: int) -> RemoteLogSegmentMetadata:
+    """The readable segment of offsets [10 * number, 10 * number + 9]."""
+    first = 10 * number
+    segment_id = RemoteLogSegmentId(partition, Uuid(partition.topic_id.raw[:14] + bytes([partition.partition, number])))
+    finished = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+    return RemoteLogSegmentMetadata(
+        segment_id, first, first + 9, 100, 0, 0, 1, (LeaderEpoch(0, first),), None, finished
+    )
+
+
+def record(partition: TopicIdPartition, number: int) -> Record:
+    return b"key-%d" % number, encode_metadata_record(SegmentMetadataRecord(segment(partition, number)))
+
+
+@dataclass(frozen=True)
+class Message:
+    """One of a consumer's messages, or of its errors."""
+
+    at: int = -1
+    place: int = -1
+    pair: Record = (None, None)
+    failure: KafkaError | None = None
+
+    def error(self) -> KafkaError | None:
+        return self.failure
+
+    def partition(self) -> int:
+        return self.place
+
+    def offset(self) -> int:
+        return self.at
+
+    def key(self) -> bytes | None:
+        return self.pair[0]
+
+    def value(self) -> bytes | None:
+        return self.pair[1]
+
+
+@dataclass
+class Topics:
+    """A cluster with one data topic and a metadata topic, and its consumer: both ports that the locator sees.
+
+    `logs` are the metadata partitions, from the log start in `starts` on; None stands for a record that was compacted
+    away. `news` is handed out before any record; with `is_mute` there is nothing but that.
+    """
+
+    logs: dict[int, list[Record | None]] = field(default_factory=lambda: {number: [] for number in range(COUNT)})
+    starts: dict[int, int] = field(default_factory=dict)
+    news: list[Message] = field(default_factory=list)
+    is_mute: bool = False
+    may_read: bool = True
+    refusal: KafkaError | None = None
+    data: Topic | None = field(default_factory=lambda: Topic("data", DATA_ID, tuple(range(8)), may_read=True))
+    assigned: list[TopicPartition] = field(default_factory=list)
+    assignments: list[list[int]] = field(default_factory=list)
+    described: list[str] = field(default_factory=list)
+
+    def describe(self, name: str) -> Topic:
+        self.described.append(name)
+        if name == METADATA_TOPIC and self.refusal is None:
+            return Topic(name, OTHER_ID, tuple(range(COUNT)), self.may_read)
+        if name == METADATA_TOPIC:
+            raise KafkaException(self.refusal)
+        if self.data is None or name != self.data.name:
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        return self.data
+
+    def consumer(self, isolation: IsolationLevel) -> Topics:
+        return self
+
+    def get_watermark_offsets(self, wanted: TopicPartition, timeout: float) -> tuple[int, int]:
+        if self.refusal is not None:
+            raise KafkaException(self.refusal)
+        return self.starts.get(wanted.partition, 0), self.end(wanted.partition)
+
+    def end(self, number: int) -> int:
+        return self.starts.get(number, 0) + len(self.logs[number])
+
+    def assign(self, partitions: Sequence[TopicPartition]) -> None:
+        self.assigned = list(partitions)
+        self.assignments.append(sorted(one.partition for one in partitions))
+
+    def unassign(self) -> None:
+        self.assigned = []
+
+    def consume(self, num_messages: int, timeout: float) -> list[Message]:
+        if self.news:
+            time.sleep(0.001)
+            return [self.news.pop(0)]
+        found: list[Message] = []
+        for one in [] if self.is_mute else self.assigned:
+            number, end = one.partition, self.end(one.partition)
+            while len(found) < num_messages and one.offset <= end:
+                if one.offset == end:
+                    found.append(Message(end, number, failure=KafkaError(KafkaError._PARTITION_EOF)))
+                else:
+                    pair = self.logs[number][one.offset - self.starts.get(number, 0)]
+                    found += [] if pair is None else [Message(one.offset, number, pair)]
+                one.offset += 1
+        return found
+
+    def write(self, partition: TopicIdPartition, *numbers: int) -> None:
+        at = metadata_partition(partition.topic_id, partition.partition, COUNT)
+        self.logs[at] += [record(partition, number) for number in numbers]
+
+
+class Reader:
+    """A locator, and what it said."""
+
+    def __init__(self, topics: Topics, *, timeout_ms: int = 10_000, is_configured: bool = True) -> None:
+        self.said: list[str] = []
+        cluster = cast(Cluster, topics)
+        metadata = cluster if is_configured else None
+        self.locator = MetadataTopicLocator(cluster, metadata, timeout_ms=timeout_ms, say=self.said.append)
+
+    def starts(self, partition: TopicIdPartition) -> list[int]:
+        return [one.start_offset for one in self.locator.timeline(partition).segments]
+
+
+def broker_down() -> Message:
+    return Message(failure=KafkaError(KafkaError._ALL_BROKERS_DOWN))
+
+
+def test_a_topics_partitions_are_read_at_once() -> None:
+    topics = Topics()
+    for partition in PARTITIONS:
+        topics.write(partition, partition.partition, partition.partition + 1)
+        topics.write(TopicIdPartition(OTHER_ID, "other", partition.partition), 0)
+    reader = Reader(topics)
+    assert reader.locator.partitions("data") == tuple(PARTITIONS)
+    for partition in PARTITIONS:
+        assert reader.starts(partition) == [10 * partition.partition, 10 * partition.partition + 10]
+    places = {metadata_partition(DATA_ID, partition.partition, COUNT) for partition in PARTITIONS}
+    assert topics.assignments == [sorted(places)]
+    assert reader.said == []
+    assert topics.assigned == []
+
+
+def test_only_the_partition_that_matters_is_read_on_and_only_what_is_new() -> None:
+    topics = Topics()
+    partition = PARTITIONS[3]
+    topics.write(partition, 0)
+    reader = Reader(topics)
+    reader.locator.partitions("data")
+    assert reader.locator.refresh(partition).end_offset == 10
+    before = len(topics.assignments)
+    topics.write(partition, 1)
+    assert reader.starts(partition) == [0]
+    assert reader.locator.recheck(partition, 10).end_offset == 20
+    assert topics.assignments[before:] == [[metadata_partition(DATA_ID, 3, COUNT)]]
+    assert reader.locator.measure(partition, segment(partition, 1)) == reader.locator.timeline(partition)
+    assert not reader.locator.end_is_inferred(segment(partition, 1))
+
+
+def test_the_end_is_reached_though_the_last_records_were_compacted_away() -> None:
+    topics = Topics()
+    partition = PARTITIONS[0]
+    at = metadata_partition(DATA_ID, 0, COUNT)
+    topics.logs[at] = [None, record(partition, 0), None, record(partition, 1), None, None]
+    topics.starts[at] = 5
+    reader = Reader(topics)
+    reader.locator.partitions("data")
+    assert reader.starts(partition) == [0, 10]
+    assert reader.locator.timeline(partition).next_metadata_offset == 9
+
+
+def test_a_metadata_topic_that_is_shorter_than_before_is_read_anew() -> None:
+    """Made again, or cut off by an unclean election: nothing of what was read need be there."""
+    topics = Topics()
+    partition, other = (
+        PARTITIONS[0],
+        next(
+            one
+            for one in PARTITIONS
+            if metadata_partition(DATA_ID, one.partition, COUNT) != metadata_partition(DATA_ID, 0, COUNT)
+        ),
+    )
+    topics.write(partition, 0, 1, 2)
+    topics.write(other, 0)
+    reader = Reader(topics)
+    reader.locator.partitions("data")
+    topics.logs = {number: [] for number in range(COUNT)}
+    topics.write(partition, 7)
+    topics.write(other, 8)
+    reader.locator.refresh(partition)
+    assert reader.starts(partition) == [70]
+    assert reader.starts(other) == [80]
+
+
+def test_a_tombstone_deletes_what_was_written_under_its_key() -> None:
+    topics = Topics()
+    topics.write(PARTITIONS[0], 0, 1)
+    topics.logs[metadata_partition(DATA_ID, 0, COUNT)].append((b"key-0", None))
+    reader = Reader(topics)
+    reader.locator.partitions("data")
+    assert reader.starts(PARTITIONS[0]) == [10]
+
+
+def test_all_topics_are_named_in_order() -> None:
+    topics = Topics()
+    other = TopicIdPartition(Uuid(bytes(16)), "zebra", 0)
+    topics.write(other, 0)
+    topics.write(PARTITIONS[1], 0)
+    topics.write(PARTITIONS[0], 0)
+    reader = Reader(topics)
+    assert reader.locator.partitions(None) == (PARTITIONS[0], PARTITIONS[1], other)
+    assert reader.starts(other) == [0]
+
+
+def test_news_of_connections_do_not_keep_a_reader_waiting_for_ever() -> None:
+    topics = Topics(is_mute=True, news=[broker_down() for _ in range(10_000)])
+    topics.write(PARTITIONS[0], 0)
+    reader = Reader(topics, timeout_ms=50)
+    reader.locator.partitions("data")
+    assert topics.news
+    assert reader.starts(PARTITIONS[0]) == []
+    assert reader.said == [
+        f"no answer from {METADATA_TOPIC} within 50 ms: what has not been located comes through the broker"
+    ]
+
+
+def test_what_has_passed_is_forgotten_and_said_once() -> None:
+    topics = Topics(is_mute=True)
+    topics.write(PARTITIONS[0], 0)
+    reader = Reader(topics, timeout_ms=20)
+    reader.locator.partitions("data")
+    reader.locator.refresh(PARTITIONS[0])
+    assert len(reader.said) == 1
+    topics.is_mute = False
+    topics.news = [broker_down()]
+    assert reader.locator.refresh(PARTITIONS[0]).end_offset == 10
+
+
+def test_a_right_that_was_taken_away_shows_when_nothing_comes() -> None:
+    topics = Topics()
+    topics.write(PARTITIONS[0], 0)
+    reader = Reader(topics, timeout_ms=20)
+    reader.locator.partitions("data")
+    topics.write(PARTITIONS[0], 1)
+    topics.is_mute, topics.may_read = True, False
+    assert reader.locator.refresh(PARTITIONS[0]).end_offset == 10
+    asked = len(topics.described)
+    assert reader.locator.refresh(PARTITIONS[0]).end_offset == 10
+    assert len(topics.described) == asked
+    (said,) = reader.said
+    assert said.startswith(f"this principal may not read {METADATA_TOPIC}. Grant READ")
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, f"there is no topic {METADATA_TOPIC}: tiered storage is off"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, f"this principal may not read {METADATA_TOPIC}"),
+        (KafkaError._TRANSPORT, f"{METADATA_TOPIC} cannot be read: "),
+    ],
+)
+def test_what_keeps_it_from_reading_is_said_once(code: int, said: str) -> None:
+    topics = Topics(refusal=KafkaError(code))
+    reader = Reader(topics)
+    assert reader.locator.partitions("data") == tuple(PARTITIONS)
+    reader.locator.refresh(PARTITIONS[0])
+    assert [text.startswith(said) for text in reader.said] == [True]
+    with pytest.raises(Unlocatable, match=METADATA_TOPIC):
+        reader.locator.partitions(None)
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), "may not read"),
+        (KafkaError(KafkaError._FATAL, "fenced", fatal=True), "cannot be read: fenced"),
+    ],
+)
+def test_an_error_among_the_messages_ends_the_replay(failure: KafkaError, said: str) -> None:
+    topics = Topics(news=[Message(failure=failure)])
+    topics.write(PARTITIONS[0], 0)
+    reader = Reader(topics)
+    reader.locator.partitions("data")
+    assert said in reader.said[0]
+    assert topics.assigned == []
+
+
+def test_without_a_storage_nothing_is_asked() -> None:
+    topics = Topics()
+    reader = Reader(topics, is_configured=False)
+    assert reader.locator.partitions("data") == tuple(PARTITIONS)
+    assert reader.locator.refresh(PARTITIONS[0]).segments == ()
+    assert METADATA_TOPIC not in topics.described
+    assert reader.said == []
+    with pytest.raises(Unlocatable, match="no remote storage"):
+        reader.locator.partitions(None)
+
+
+@pytest.mark.parametrize(
+    ("topic", "message"),
+    [
+        ("absent", "the cluster has no topic 'absent'"),
+        (f"data:{OTHER_ID}", f"has the id {DATA_ID} now, not {OTHER_ID}"),
+        ("data:nonsense", "no topic id"),
+    ],
+)
+def test_a_topic_that_is_not_the_one(topic: str, message: str) -> None:
+    with pytest.raises(UnknownTopic, match=message):
+        Reader(Topics()).locator.partitions(topic)
+
+
+def test_a_topic_without_an_id() -> None:
+    topics = Topics(data=Topic("data", None, (0,), may_read=True))
+    with pytest.raises(UnknownTopic, match=r"older than Kafka 2\.8"):
+        Reader(topics).locator.partitions("data")
+
+
+def test_a_topic_that_may_not_be_described_gives_the_brokers_error() -> None:
+    class Refusing(Topics):
+        def describe(self, name: str) -> Any:
+            raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+    with pytest.raises(KafkaException):
+        Reader(Refusing()).locator.partitions("data")

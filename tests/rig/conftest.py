@@ -1,0 +1,76 @@
+"""The brokers that rig tests share: one of each version for the whole session, started by the first test that asks.
+
+Rules of the file: a test that changes how a broker works starts one of its own; on a shared one it makes topics under
+names that nobody else has. Where no broker can be started, its tests are skipped with the reason. A failed test shows
+what its broker said.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Generator, Iterator
+
+import pytest
+
+from tests.rig.artifacts import missing_tool
+from tests.rig.rig import VERSIONS, Rig, single
+
+FASTER_RESTARTS = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "300"}
+"""A controller waits that long for a killed broker before it lets the broker back in."""
+
+_READY = "Initialized topic-based RLMM resources successfully"
+_RIGS = {"rig_43": VERSIONS[0], "rig_39": VERSIONS[1]}
+
+
+@pytest.fixture(scope="session")
+def needs_broker() -> None:
+    """Skip a test that starts brokers where none can be started."""
+    reason = missing_tool()
+    if reason is not None:
+        pytest.skip(reason)
+
+
+def _shared(name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    with single(tmp_path_factory.mktemp(name), _RIGS[name], properties=FASTER_RESTARTS) as running:
+        # Before that it refuses much of what has to do with the tier; 3.9 even forgets to delete a topic.
+        log = running.nodes[1].log_file
+        running.until("the metadata manager", lambda: _READY in log.read_text(errors="replace"))
+        yield running
+
+
+@pytest.fixture(scope="session")
+def rig_43(needs_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """The session's broker of the newest version."""
+    yield from _shared("rig_43", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def rig_39(needs_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """The session's broker of the oldest version."""
+    yield from _shared("rig_39", tmp_path_factory)
+
+
+@pytest.fixture(params=sorted(_RIGS))
+def rig(request: pytest.FixtureRequest) -> Rig:
+    """Each shared broker in turn."""
+    found: Rig = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(scope="session")
+def new_topic() -> Callable[[str], str]:
+    """Makes a topic name that no other test uses out of one that says what it is for."""
+    numbers = itertools.count(1)
+    return lambda name: f"{name}-{next(numbers)}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Put what the brokers of a failed test said into its report."""
+    report = yield
+    if report.failed and isinstance(item, pytest.Function):
+        rigs = {id(found): found for found in item.funcargs.values() if isinstance(found, Rig)}
+        for found in rigs.values():
+            for node in found.nodes.values():
+                report.sections.append((f"Kafka {found.version}, end of {node.log_file}", node.log_tail()))
+    return report

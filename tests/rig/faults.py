@@ -1,0 +1,109 @@
+"""What goes wrong around a broker: uploads that fail and heal, and restarts that begin a new leader epoch.
+
+Rules of the file: nothing relies on file permissions, for the tests may run as root; what a fault moves aside is put
+back; every wait has an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+from tests.rig.rig import Rig
+from tests.rig.topics import admin, broker_records
+
+__all__ = ["failing_uploads", "leader_epoch", "new_leader_epoch", "tier_folder", "topic_id"]
+
+_TIMEOUT_S = 60
+
+
+def topic_id(rig: Rig, topic: str) -> str:
+    """A topic's id in Kafka's own letters."""
+    client = admin(rig)  # an answer needs its client alive
+    found = client.describe_topics(TopicCollection([topic]))[topic].result(_TIMEOUT_S)
+    # librdkafka writes it in the other base64 alphabet.
+    return str(found.topic_id).translate(str.maketrans("+/", "-_"))
+
+
+def tier_folder(rig: Rig, topic: str, partition: int) -> Path:
+    """Where LocalTieredStorage keeps the segments of a partition."""
+    return rig.remote / "kafka-tiered-storage" / f"{topic}-{partition}-{topic_id(rig, topic)}"
+
+
+@contextmanager
+def failing_uploads(rig: Rig, topic: str, partition: int) -> Iterator[Callable[[], None]]:
+    """Let all uploads of a partition fail: a file lies where its directory should be. What was tiered is away as well.
+
+    The block gets a function that waits until one more upload has failed; there must be something to upload.
+    """
+    folder = tier_folder(rig, topic, partition)
+    aside = folder.with_name(f"{folder.name}.aside")
+    aside.mkdir(parents=True)
+    while not _is_blocked(folder, aside):
+        pass
+
+    def wait_failure() -> None:
+        before = _failed_uploads(rig, topic, partition)
+        rig.until("a failed upload", lambda: _failed_uploads(rig, topic, partition) > before)
+
+    try:
+        yield wait_failure
+    finally:
+        folder.unlink()
+        folder.mkdir(exist_ok=True)
+        for file in aside.iterdir():
+            file.rename(folder / file.name)
+        aside.rmdir()
+
+
+def _is_blocked(folder: Path, aside: Path) -> bool:
+    """Move what is in the folder aside and put a file in its place; the broker may be writing meanwhile."""
+    with suppress(OSError):
+        if folder.is_dir():
+            for file in folder.iterdir():
+                file.rename(aside / file.name)
+            folder.rmdir()
+        folder.touch(exist_ok=False)
+        return True
+    return False
+
+
+def _failed_uploads(rig: Rig, topic: str, partition: int) -> int:
+    said = f"Error occurred while copying log segments of partition: {topic_id(rig, topic)}:{topic}-{partition}"
+    return sum(node.log_file.read_text(errors="replace").count(said) for node in rig.brokers.values())
+
+
+def leader_epoch(rig: Rig, topic: str, partition: int) -> int:
+    """The leader epoch of a partition, -1 while it has no leader."""
+    client = admin(rig)
+    wanted = TopicPartition(topic, partition)
+    try:
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        found = client.list_offsets({wanted: latest})[wanted].result(_TIMEOUT_S)
+    except KafkaException:
+        return -1
+    return -1 if found.leader_epoch is None else int(found.leader_epoch)
+
+
+def new_leader_epoch(rig: Rig, topic: str, partition: int = 0, *, node: int = 1) -> int:
+    """Restart a node, wait until the partition can be read again, from the tier too, and give its leader epoch.
+
+    The node is stopped politely: Kafka 3.9 lets a killed single broker go on in its old epoch.
+    """
+    before = leader_epoch(rig, topic, partition)
+    rig.restart(node)
+    rig.until(f"a new leader of {topic}-{partition}", lambda: leader_epoch(rig, topic, partition) > before)
+    rig.until(f"{topic}-{partition} to be readable", lambda: _is_readable(rig, topic, partition))
+    return leader_epoch(rig, topic, partition)
+
+
+def _is_readable(rig: Rig, topic: str, partition: int) -> bool:
+    # A broker that has not read its metadata topic yet refuses what is in the tier.
+    with suppress(KafkaException):
+        broker_records(rig, topic, partition, "read_uncommitted")
+        return True
+    return False

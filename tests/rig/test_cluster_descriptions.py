@@ -1,0 +1,98 @@
+"""What a real cluster says about topics, held against another client's answers and against what was done to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from remote_fetch.locate.cluster import Cluster, Topic, is_refusal
+from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
+from tests.rig.faults import topic_id
+from tests.rig.rig import Rig
+from tests.rig.topics import QUIET, admin, create_topic, delete_records, delete_topic, offsets, produce, wait_tiered
+from tests.rig.transactions import open_transaction
+
+NewTopic = Callable[[str], str]
+
+COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
+
+
+@pytest.fixture
+def cluster(rig: Rig) -> Iterator[Cluster]:
+    found = Cluster({"bootstrap.servers": rig.bootstrap, **QUIET}, timeout_ms=10_000)
+    yield found
+    found.close()
+
+
+def test_a_topic_is_described_with_its_id(rig: Rig, cluster: Cluster, new_topic: NewTopic) -> None:
+    topic = new_topic("described")
+    create_topic(rig, topic, 3)
+    first = cluster.describe(topic)
+    assert first == Topic(topic, Uuid.parse(topic_id(rig, topic)), (0, 1, 2), may_read=True)
+
+    delete_topic(rig, topic)
+    create_topic(rig, topic, 1)
+    second = cluster.describe(topic)
+    assert second.topic_id != first.topic_id
+    assert second.partitions == (0,)
+
+
+def test_a_topic_that_is_not_there_stays_away(rig: Rig, cluster: Cluster, new_topic: NewTopic) -> None:
+    topic = new_topic("absent")
+    with pytest.raises(KafkaException) as caught:
+        cluster.describe(topic)
+    assert caught.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert not is_refusal(caught.value)
+    with pytest.raises(KafkaException):
+        cluster.log_bounds(TopicIdPartition(Uuid(bytes(16)), topic, 0), COMMITTED)
+    assert topic not in admin(rig).list_topics(timeout=10).topics
+
+
+def test_log_bounds_move_with_the_log(rig: Rig, cluster: Cluster, new_topic: NewTopic) -> None:
+    topic = new_topic("bounds")
+    create_topic(rig, topic)
+    partition = TopicIdPartition(Uuid.parse(topic_id(rig, topic)), topic, 0)
+    assert cluster.log_bounds(partition, COMMITTED) == LogBounds(0, 0)
+    produce(rig, topic, 60)
+    wait_tiered(rig, topic)
+    assert cluster.log_bounds(partition, COMMITTED) == LogBounds(0, 60)
+    delete_records(rig, topic, 0, 7)
+    with open_transaction(rig, topic, 5):
+        produce(rig, topic, 5)
+        assert cluster.log_bounds(partition, UNCOMMITTED) == LogBounds(7, 70)
+        assert cluster.log_bounds(partition, COMMITTED) == LogBounds(7, 60)
+    rig.until("the abort marker", lambda: cluster.log_bounds(partition, COMMITTED) == LogBounds(7, 71))
+    found = offsets(rig, topic, 0)
+    assert (found.earliest, found.latest) == (7, 71)
+
+
+def test_an_offset_is_found_for_a_time(rig_43: Rig, new_topic: NewTopic) -> None:
+    topic = new_topic("times")
+    create_topic(rig_43, topic)
+    partition = TopicIdPartition(Uuid.parse(topic_id(rig_43, topic)), topic, 0)
+    cluster = Cluster({"bootstrap.servers": rig_43.bootstrap, **QUIET}, timeout_ms=10_000)
+    assert cluster.offset_for_time(partition, 0, UNCOMMITTED) is None
+    produce(rig_43, topic, 30)  # a record a second from 1,700,000,000,000 on, give or take five
+    found = cluster.offset_for_time(partition, 1_700_000_020_000, UNCOMMITTED)
+    assert found is not None
+    assert 14 <= found <= 26
+    assert cluster.offset_for_time(partition, -1, UNCOMMITTED) == 0
+    assert cluster.offset_for_time(partition, 1_800_000_000_000, UNCOMMITTED) is None
+    cluster.close()
+    absent = TopicIdPartition(Uuid(bytes(16)), new_topic("absent"), 0)
+    cluster = Cluster({"bootstrap.servers": rig_43.bootstrap, **QUIET}, timeout_ms=2_000)
+    with pytest.raises(KafkaException):
+        cluster.offset_for_time(absent, 0, UNCOMMITTED)
+    cluster.close()
+
+
+def test_a_cluster_that_does_not_answer_is_given_up_in_time() -> None:
+    cluster = Cluster({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, timeout_ms=1000)
+    with pytest.raises(KafkaException) as caught:
+        cluster.describe("anything")
+    assert caught.value.args[0].code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT)
+    with pytest.raises(KafkaException):
+        cluster.log_bounds(TopicIdPartition(Uuid(bytes(16)), "anything", 0), COMMITTED)
+    cluster.close()

@@ -1,0 +1,288 @@
+"""The metadata-topic locator on real brokers: it knows what lies in the tier, and says what keeps it from knowing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import KafkaException
+
+from remote_fetch.errors import UnknownTopic
+from remote_fetch.locate.cluster import Cluster, is_refusal
+from remote_fetch.locate.metadata_topic import METADATA_TOPIC, MetadataTopicLocator
+from remote_fetch.locate.timeline import Timeline
+from remote_fetch.model import TopicIdPartition, Uuid
+from tests.rig.acls import allow, deny, revoke_all
+from tests.rig.conftest import FASTER_RESTARTS
+from tests.rig.faults import failing_uploads, tier_folder, topic_id
+from tests.rig.rig import Rig, single
+from tests.rig.topics import QUIET, admin, create_topic, delete_records, delete_topic, produce, wait_tiered
+
+NewTopic = Callable[[str], str]
+
+
+class Reader:
+    """A locator as a session would make it, and what it said."""
+
+    def __init__(
+        self, properties: dict[str, str], metadata: dict[str, str] | None = None, timeout_ms: int = 10_000
+    ) -> None:
+        self.said: list[str] = []
+        self.cluster = Cluster({**properties, **QUIET}, timeout_ms=timeout_ms)
+        self.metadata = self.cluster if metadata is None else Cluster({**metadata, **QUIET}, timeout_ms=timeout_ms)
+        self.locator = MetadataTopicLocator(self.cluster, self.metadata, timeout_ms=timeout_ms, say=self.said.append)
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.cluster.close()
+        self.metadata.close()
+
+
+@pytest.fixture
+def reader(rig: Rig) -> Iterator[Reader]:
+    with Reader({"bootstrap.servers": rig.bootstrap}) as found:
+        yield found
+
+
+Segments = set[tuple[int, str, int]]
+
+
+def in_timeline(timeline: Timeline) -> Segments:
+    """Start offset, segment id and size of each segment."""
+    return {(one.start_offset, str(one.segment_id.id), one.segment_size_in_bytes) for one in timeline.segments}
+
+
+def in_tier(rig: Rig, topic: str, partition: int) -> Segments:
+    """The same of each object in the partition's directory."""
+    logs = tier_folder(rig, topic, partition).glob("*.log")
+    return {(int(log.stem[:20]), log.stem[21:], log.stat().st_size) for log in logs}
+
+
+def assert_gapless(timeline: Timeline, stop: int) -> None:
+    """Every offset from 0 is in exactly one segment."""
+    expected = 0
+    for segment in timeline.segments:
+        assert segment.start_offset == expected
+        expected = segment.end_offset + 1
+    assert expected == stop
+
+
+def test_timelines_are_what_lies_in_the_tier(rig: Rig, reader: Reader, new_topic: NewTopic) -> None:
+    topic = new_topic("located")
+    create_topic(rig, topic, 4)
+    counts = {0: 200, 1: 90, 2: 30, 3: 0}
+    for number, count in counts.items():
+        produce(rig, topic, count, partition=number)
+    wait_tiered(rig, topic, counts)
+
+    partitions = reader.locator.partitions(topic)
+    assert partitions == tuple(TopicIdPartition(Uuid.parse(topic_id(rig, topic)), topic, number) for number in counts)
+    for partition in partitions:
+        timeline = reader.locator.timeline(partition)
+        assert timeline.partition == partition
+        assert in_timeline(timeline) == in_tier(rig, topic, partition.partition)
+        assert_gapless(timeline, counts[partition.partition])
+        assert not any(reader.locator.end_is_inferred(segment) for segment in timeline.segments)
+        assert all(segment.segment_leader_epochs for segment in timeline.segments)
+        # Brokers say since Kafka 4.0 whether a segment has a transaction index.
+        assert timeline.writes_txn_index_empty == (rig.version >= "4" and counts[partition.partition] > 0)
+    assert reader.said == []
+    by_name = reader.locator.partitions(f"{topic}:{topic_id(rig, topic)}")
+    assert by_name == partitions
+
+
+def test_refresh_sees_what_was_uploaded_and_deleted_since(rig: Rig, reader: Reader, new_topic: NewTopic) -> None:
+    topic = new_topic("refreshed")
+    create_topic(rig, topic)
+    produce(rig, topic, 90)
+    wait_tiered(rig, topic)
+    (partition,) = reader.locator.partitions(topic)
+    before = reader.locator.timeline(partition)
+
+    with failing_uploads(rig, topic, 0) as wait_failure:
+        produce(rig, topic, 90, seed=1)
+        wait_failure()
+        assert reader.locator.refresh(partition).segments == before.segments
+    wait_tiered(rig, topic)
+    assert reader.locator.timeline(partition).segments == before.segments
+    after = reader.locator.recheck(partition, 100)
+    assert in_timeline(after) == in_tier(rig, topic, 0)
+    assert_gapless(after, 180)
+
+    (*_, last) = after.segments
+    delete_records(rig, topic, 0, last.start_offset + 1)
+    rig.until("the deleted segments gone", lambda: len(in_tier(rig, topic, 0)) == 1)
+    rig.until("that to be known", lambda: in_timeline(reader.locator.refresh(partition)) == in_tier(rig, topic, 0))
+    assert reader.locator.timeline(partition).segments == (last,)
+
+
+def test_a_topic_of_the_same_name_is_another_topic(rig: Rig, reader: Reader, new_topic: NewTopic) -> None:
+    topic = new_topic("again")
+    create_topic(rig, topic)
+    produce(rig, topic, 60)
+    wait_tiered(rig, topic)
+    (old,) = reader.locator.partitions(topic)
+    assert reader.locator.timeline(old).segments
+
+    delete_topic(rig, topic)
+    with pytest.raises(UnknownTopic, match="the cluster has no topic"):
+        reader.locator.partitions(topic)
+    create_topic(rig, topic)
+    produce(rig, topic, 30, seed=1)
+    wait_tiered(rig, topic)
+
+    (new,) = reader.locator.partitions(topic)
+    assert new.topic_id != old.topic_id
+    assert in_timeline(reader.locator.timeline(new)) == in_tier(rig, topic, 0)
+    assert_gapless(reader.locator.timeline(new), 30)
+    rig.until("the old segments' end", lambda: reader.locator.refresh(old).segments == ())
+    with pytest.raises(UnknownTopic, match=f"has the id {new.topic_id} now, not {old.topic_id}"):
+        reader.locator.partitions(f"{topic}:{old.topic_id}")
+
+
+def test_all_topics_at_once(rig: Rig, reader: Reader, new_topic: NewTopic) -> None:
+    topics = [new_topic("all"), new_topic("all")]
+    for topic in topics:
+        create_topic(rig, topic, 2)
+        for number in (0, 1):
+            produce(rig, topic, 30, partition=number)
+    for topic in topics:
+        wait_tiered(rig, topic, (0, 1))
+    found = [one for one in reader.locator.partitions(None) if one.topic in topics]
+    assert [(one.topic, one.partition) for one in found] == [
+        (topic, number) for topic in sorted(topics) for number in (0, 1)
+    ]
+    for one in found:
+        assert in_timeline(reader.locator.timeline(one)) == in_tier(rig, one.topic, one.partition)
+
+
+@pytest.fixture(scope="module")
+def elsewhere(rig_43: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """A cluster that keeps its segments' metadata on another one, and makes every topic that somebody asks for."""
+    properties = {
+        "rlmm.config.remote.log.metadata.common.client.bootstrap.servers": rig_43.bootstrap,
+        "auto.create.topics.enable": "true",
+        **FASTER_RESTARTS,
+    }
+    with single(tmp_path_factory.mktemp("elsewhere"), properties=properties) as running:
+        yield running
+
+
+def test_metadata_on_another_cluster(elsewhere: Rig, rig_43: Rig, new_topic: NewTopic) -> None:
+    topic = new_topic("elsewhere")
+    create_topic(elsewhere, topic, 2)
+    for number in (0, 1):
+        produce(elsewhere, topic, 60, partition=number)
+    wait_tiered(elsewhere, topic, (0, 1))
+    topics_before = set(admin(elsewhere).list_topics(timeout=10).topics)
+    assert METADATA_TOPIC not in topics_before
+
+    with Reader({"bootstrap.servers": elsewhere.bootstrap}, {"bootstrap.servers": rig_43.bootstrap}) as reader:
+        for partition in reader.locator.partitions(topic):
+            timeline = reader.locator.timeline(partition)
+            assert in_timeline(timeline) == in_tier(elsewhere, topic, partition.partition)
+            assert_gapless(timeline, 60)
+        assert reader.said == []
+
+    with Reader({"bootstrap.servers": elsewhere.bootstrap}) as reader:
+        for partition in reader.locator.partitions(topic):
+            assert reader.locator.timeline(partition).segments == ()
+            assert reader.locator.refresh(partition).segments == ()
+        (said,) = reader.said
+        assert f"there is no topic {METADATA_TOPIC}" in said
+        assert "remote.locator.bootstrap.servers" in said
+        with pytest.raises(UnknownTopic):
+            reader.locator.partitions(new_topic("absent"))
+
+    # The broker would have made whatever was asked for in the wrong way.
+    assert set(admin(elsewhere).list_topics(timeout=10).topics) == topics_before
+    client = admin(elsewhere)  # an answer needs its client alive
+    groups = client.list_consumer_groups().result(10)
+    assert (groups.valid, groups.errors) == ([], [])
+
+
+def test_a_metadata_cluster_that_does_not_answer(rig_43: Rig, new_topic: NewTopic) -> None:
+    topic = new_topic("silent")
+    create_topic(rig_43, topic)
+    with Reader({"bootstrap.servers": rig_43.bootstrap}, {"bootstrap.servers": "127.0.0.1:1"}, 2_000) as reader:
+        (partition,) = reader.locator.partitions(topic)
+        assert reader.locator.refresh(partition).segments == ()
+        (said,) = reader.said
+        assert f"{METADATA_TOPIC} cannot be read" in said
+
+
+@pytest.fixture(scope="module")
+def guarded(needs_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """A broker with access control and as many metadata partitions as a cluster has by default."""
+    properties = {"rlmm.config.remote.log.metadata.topic.num.partitions": "50"}
+    with single(tmp_path_factory.mktemp("guarded"), access_control=True, properties=properties) as running:
+        create_topic(running, "data", 2)
+        for number in (0, 1):
+            produce(running, "data", 60, partition=number)
+        wait_tiered(running, "data", (0, 1))
+        yield running
+
+
+@pytest.fixture
+def user(guarded: Rig) -> Iterator[dict[str, str]]:
+    """The client configuration of a principal that may do nothing yet."""
+    yield guarded.sasl_client("reader")
+    revoke_all(guarded, "reader")
+
+
+def test_who_may_read_both_topics_locates(guarded: Rig, user: dict[str, str]) -> None:
+    """No right on any group is needed."""
+    allow(guarded, "reader", "READ", "data")
+    allow(guarded, "reader", "READ", METADATA_TOPIC)
+    with Reader(user) as reader:
+        assert reader.cluster.describe("data").may_read
+        for partition in reader.locator.partitions("data"):
+            assert in_timeline(reader.locator.timeline(partition)) == in_tier(guarded, "data", partition.partition)
+            assert_gapless(reader.locator.timeline(partition), 60)
+        assert reader.said == []
+
+
+def test_who_may_not_even_describe_the_topic_gets_the_brokers_error(guarded: Rig, user: dict[str, str]) -> None:
+    allow(guarded, "reader", "READ", METADATA_TOPIC)
+    with Reader(user) as reader:
+        with pytest.raises(KafkaException) as caught:
+            reader.locator.partitions("data")
+        assert is_refusal(caught.value)
+
+
+def test_who_may_describe_but_not_read_is_told_apart(guarded: Rig, user: dict[str, str]) -> None:
+    allow(guarded, "reader", "DESCRIBE", "data")
+    with Reader(user) as reader:
+        assert not reader.cluster.describe("data").may_read
+
+
+@pytest.mark.parametrize("operation", [None, "DESCRIBE"])
+def test_a_denied_metadata_topic_is_said_once(guarded: Rig, user: dict[str, str], operation: str | None) -> None:
+    allow(guarded, "reader", "READ", "data")
+    if operation is not None:
+        allow(guarded, "reader", operation, METADATA_TOPIC)
+    with Reader(user) as reader:
+        for partition in reader.locator.partitions("data"):
+            assert reader.locator.timeline(partition).segments == ()
+            assert reader.locator.refresh(partition).segments == ()
+        (said,) = reader.said
+        assert f"this principal may not read {METADATA_TOPIC}. Grant READ on the topic" in said
+
+
+@pytest.mark.parametrize("operation", ["READ", "ALL"])
+def test_a_right_that_is_taken_away_is_said_too(guarded: Rig, user: dict[str, str], operation: str) -> None:
+    """What was located stays; new segments come through the broker."""
+    allow(guarded, "reader", "READ", "data")
+    allow(guarded, "reader", "READ", METADATA_TOPIC)
+    with Reader(user, timeout_ms=3_000) as reader:
+        partition = reader.locator.partitions("data")[0]
+        before = reader.locator.timeline(partition)
+        deny(guarded, "reader", operation, METADATA_TOPIC)
+        produce(guarded, "data", 30, partition=partition.partition)
+        wait_tiered(guarded, "data")
+        assert reader.locator.refresh(partition).segments == before.segments
+        assert reader.locator.refresh(partition).segments == before.segments
+        (said,) = reader.said
+        assert f"this principal may not read {METADATA_TOPIC}" in said
