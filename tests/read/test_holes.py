@@ -1,4 +1,4 @@
-"""Where the tier has a hole: nothing whose fate the hole hides is delivered, and nothing that is missing goes unsaid."""
+"""Where the tier has a hole: nothing whose fate it hides is delivered, and nothing that is missing goes unsaid."""
 
 from __future__ import annotations
 
