@@ -10,6 +10,7 @@ from typing import Any
 
 from remote_fetch.cli.options import partitions_from
 from remote_fetch.errors import ConfigError
+from remote_fetch.read.job import parse_isolation
 from remote_fetch.read.session import Session
 
 __all__ = ["bounds_from"]
@@ -53,7 +54,11 @@ def _before_the_end(arguments: argparse.Namespace, session: Session, count: int)
     for partition in session.locator.partitions(arguments.topic):
         if wanted is not None and partition.partition not in wanted:
             continue
-        timeline = session.locator.timeline(partition)
-        first, stop = timeline.start_offset or 0, timeline.end_offset or 0
+        if session.cluster is None:
+            timeline = session.locator.timeline(partition)
+            first, stop = timeline.start_offset or 0, timeline.end_offset or 0
+        else:
+            log = session.cluster.log_bounds(partition, parse_isolation(arguments.isolation))
+            first, stop = log.log_start_offset or 0, log.end_offset or 0
         starts[partition.partition] = max(stop - count, first, arguments.log_start or 0)
     return starts

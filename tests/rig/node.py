@@ -96,7 +96,12 @@ class Node:
             self._log_from = log.tell()
             # A session of its own: Ctrl-C in a terminal is for us, and we stop the broker.
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,  # LocalTieredStorage leaves a folder where it is started
+                start_new_session=True,
             )
 
     def java(self, heap_mb: int) -> list[str]:

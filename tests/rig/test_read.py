@@ -21,6 +21,7 @@ from remote_fetch.read.scan import Scan
 from remote_fetch.read.session import Session
 from remote_fetch.testing.faults import Fault, FaultKind, FaultyFetcher, FetchCall, Schedule, seeded
 from tests.rig import topics
+from tests.rig.metrics import topic_metrics
 from tests.rig.rig import Rig
 from tests.rig.topics import OracleRecord
 
@@ -115,6 +116,23 @@ def test_all_of_it_tiered(rig: Rig, new_topic: Callable[[str], str]) -> None:
         assert report.broker_records == 0
         assert report.records > 0
         assert report.fallbacks == {}
+
+
+def test_what_is_tiered_costs_the_broker_nothing(rig: Rig, new_topic: Callable[[str], str]) -> None:
+    """By the broker's own count: no record bytes out, and nothing fetched from the tier on our behalf."""
+    topic = new_topic("free")
+    mixed_topic(rig, topic)
+    topics.wait_tiered(rig, topic)
+    before = topic_metrics(rig, topic)
+    for isolation in ISOLATIONS:
+        records, _ = from_store(config_of(rig), topic, isolation)
+        assert records
+    used = topic_metrics(rig, topic) - before
+    assert (used.bytes_out, used.remote_fetch_bytes, used.remote_fetch_requests) == (0, 0, 0)
+    topics.broker_records(rig, topic, 0, "read_uncommitted")
+    through_the_broker = topic_metrics(rig, topic) - before
+    assert through_the_broker.bytes_out > 0
+    assert through_the_broker.remote_fetch_requests > 0
 
 
 def test_the_tail_comes_through_the_broker(rig: Rig, new_topic: Callable[[str], str]) -> None:
