@@ -1,4 +1,8 @@
-"""kcat's `-o` in terms of a bounded read."""
+"""kcat's `-o` in terms of a bounded read.
+
+Rules of the file: what kcat means by an offset is what is meant here; the end counted from is the log's where a broker
+tells it, else the tier's.
+"""
 
 from __future__ import annotations
 
