@@ -85,6 +85,7 @@ def _run(arguments: argparse.Namespace) -> int:
             _print_records(arguments, session, progress, print_row)
         finally:
             sys.stdout.flush()
+            progress.stop()
             # Also before an error that comes in the middle: what happened on the way is a part of its story.
             has_read = session.counters.report().records > 0 or sys.exc_info()[0] is None
             if has_read and not arguments.quiet:

@@ -68,6 +68,12 @@ class Progress:
             self._bar.start()
             self._task = self._bar.add_task("reading", total=total_bytes)
 
+    def stop(self) -> None:
+        """Take the bar away; what is written to stderr from now on stands by itself."""
+        if self._task is not None:
+            self._bar.stop()
+            self._task = None
+
     def __enter__(self) -> Self:
         return self
 
@@ -79,8 +85,7 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._task is not None:
-            self._bar.stop()
+        self.stop()
 
 
 def _rich_bar() -> Any:

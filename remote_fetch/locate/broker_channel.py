@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
@@ -129,9 +130,11 @@ class BrokerChannel:
 
 def _load_kafka() -> Any:
     try:
-        import kafka  # noqa: PLC0415 - optional, and slow to load
-        import kafka.errors  # noqa: PLC0415
-        import kafka.net.sasl.oauth  # noqa: PLC0415
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of its own inner workings, which nobody here can mend
+            import kafka  # noqa: PLC0415 - optional, and slow to load
+            import kafka.errors  # noqa: PLC0415
+            import kafka.net.sasl.oauth  # noqa: PLC0415
 
         kafka.OffsetSpec.LATEST_TIERED  # noqa: B018 - an older kafka-python, or another package of that name, has none
     except (ImportError, AttributeError) as error:

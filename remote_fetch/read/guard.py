@@ -18,6 +18,8 @@ from remote_fetch.observe import Notice, Observer
 
 __all__ = ["LogGuard"]
 
+_LOG_START_S = 0.5
+"""How old a log start may be. What is deleted later counts as already fetched, as in a consumer's own buffers."""
 _ASK_AGAIN_S = 60.0
 """How long a permission holds: as long as a consumer's metadata may be old by default, within a factor of a few."""
 
@@ -33,6 +35,7 @@ class LogGuard:
         self._observer = observer
         self._skips = skips
         self._asked_at: dict[TopicIdPartition, float] = {}
+        self._log_starts: dict[TopicIdPartition, tuple[float, int]] = {}
 
     def authorise(self, partition: TopicIdPartition) -> None:
         """Check that this principal may READ the topic, and that it is still the same topic.
@@ -59,7 +62,7 @@ class LogGuard:
         Raises OffsetOutOfRange where records were deleted before they were read, and what `authorise` raises.
         """
         self.authorise(partition)
-        log_start = self._cluster.log_bounds(partition, isolation).log_start_offset or 0
+        log_start = self._log_start(partition, isolation)
         if log_start <= next_offset:
             return next_offset
         gone = f"offsets {next_offset} to {log_start - 1} are gone: the log starts at {log_start} now"
@@ -73,3 +76,11 @@ class LogGuard:
             )
         self._observer(Notice(f"{partition.topic}-{partition.partition}: {gone}; going on from there", is_warning=True))
         return log_start
+
+    def _log_start(self, partition: TopicIdPartition, isolation: IsolationLevel) -> int:
+        now = time.monotonic()
+        known = self._log_starts.get(partition)
+        if known is None or now - known[0] > _LOG_START_S:
+            known = (now, self._cluster.log_bounds(partition, isolation).log_start_offset or 0)
+            self._log_starts[partition] = known
+        return known[1]

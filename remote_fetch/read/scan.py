@@ -185,6 +185,7 @@ class Scan:
                     yield from self._finish(work, current)
                     at, work = at + 1, works[at + 1]
                     current = self._reader_of(work)
+                self._heed_log_start(work, current)
                 if not (current.done or work.ended):
                     data = wait()
                     yield from self._observed(current.feed(data), work)
@@ -202,20 +203,26 @@ class Scan:
             stream.close()
 
     def _reader_of(self, work: _Work) -> SliceReader:
-        rows, opened = work.partition.rows, work.partition.opened
         reader = SliceReader(
             work.piece,
-            rows,
+            work.partition.rows,
             self._session.codecs,
             position=work.position,
             max_batch_bytes=self._max_batch_bytes,
             end_is_inferred=self._session.locator.end_is_inferred(work.piece.segment),
         )
-        if self._session.guard is not None:
-            next_offset = max(rows.next_offset, work.piece.first_offset)
-            rows.next_offset = self._session.guard.check(opened.partition, opened.isolation, next_offset)
-            reader.done = work.ended = rows.next_offset > work.piece.last_offset
+        self._heed_log_start(work, reader)
         return reader
+
+    def _heed_log_start(self, work: _Work, reader: SliceReader) -> None:
+        """Leave out what was deleted in the meantime, as far as the broker is there to say so."""
+        if self._session.guard is None or reader.done:
+            return
+        rows, opened = work.partition.rows, work.partition.opened
+        next_offset = max(rows.next_offset, work.piece.first_offset)
+        rows.next_offset = self._session.guard.check(opened.partition, opened.isolation, next_offset)
+        if rows.next_offset > work.piece.last_offset:
+            reader.done = work.ended = True
 
     def _check_length(self, request: RangeRequest, data: memoryview, work: _Work) -> None:
         if len(data) == request.size_bytes:

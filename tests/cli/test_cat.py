@@ -174,6 +174,8 @@ class Terminal(io.TextIOWrapper):
 def test_a_bar_is_shown_on_a_terminal_alone(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from remote_fetch.cli import main
 
+    monkeypatch.setenv("TERM", "xterm")  # on a dumb one rich draws nothing
+
     def shown(*argv: str, stdout: type[io.TextIOWrapper] = io.TextIOWrapper) -> bytes:
         streams: Any = [stdout(io.BytesIO(), encoding="utf-8"), Terminal(io.BytesIO(), encoding="utf-8")]
         monkeypatch.setattr(sys, "stdout", streams[0])
