@@ -14,10 +14,11 @@ from typing import Any
 
 from remote_fetch.cli.options import partitions_from
 from remote_fetch.errors import ConfigError
-from remote_fetch.read.job import parse_isolation
+from remote_fetch.read.job import parse_isolation, plan_job
+from remote_fetch.read.scan import PartitionPlan
 from remote_fetch.read.session import Session
 
-__all__ = ["bounds_from"]
+__all__ = ["bounds_from", "plans_from"]
 
 _COUNT = re.compile(r"-[0-9]{1,19}")
 _MILLISECONDS = re.compile(r"[0-9]{1,19}")
@@ -39,6 +40,20 @@ def bounds_from(arguments: argparse.Namespace, session: Session) -> tuple[Any, A
         else:
             start = text
     return start, end
+
+
+def plans_from(arguments: argparse.Namespace, session: Session) -> tuple[PartitionPlan, ...]:
+    """The plans of the wanted records. Raises what planning finds wrong."""
+    start, end = bounds_from(arguments, session)
+    return plan_job(
+        session,
+        arguments.topic,
+        start=start,
+        end=end,
+        partitions=partitions_from(arguments),
+        isolation=parse_isolation(arguments.isolation),
+        log_start=arguments.log_start,
+    )
 
 
 def _time(text: str) -> datetime | str:

@@ -12,15 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from remote_fetch.cli.bounds import bounds_from
-from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from, partitions_from
+from remote_fetch.cli.bounds import plans_from
+from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
 from remote_fetch.cli.printer import Row, format_printer, json_printer, rows_of
 from remote_fetch.cli.report import Progress, report_lines
 from remote_fetch.decode.columns import DEFAULT_COLUMNS
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Counters
 from remote_fetch.plan.cost import estimate
-from remote_fetch.read.job import parse_isolation, plan_job
 from remote_fetch.read.scan import PartitionPlan, Scan
 from remote_fetch.read.session import Session
 
@@ -96,22 +95,13 @@ def _run(arguments: argparse.Namespace) -> int:
 def _print_records(
     arguments: argparse.Namespace, session: Session, progress: Progress, print_row: Callable[[Row], bytes]
 ) -> None:
-    start, end = bounds_from(arguments, session)
-    plans = plan_job(
-        session,
-        arguments.topic,
-        start=start,
-        end=end,
-        partitions=partitions_from(arguments),
-        isolation=parse_isolation(arguments.isolation),
-        log_start=arguments.log_start,
-    )
+    plans = plans_from(arguments, session)
     progress.start(estimate((s for p in plans for s in p.steps), session.reader.range_bytes).size_bytes)
     left = arguments.count if arguments.count is not None else sys.maxsize
     output = sys.stdout.buffer
     if left == 0:
         return
-    for batch in chain(Scan(session, plans, DEFAULT_COLUMNS).batches(), _following(arguments, session, plans, end)):
+    for batch in chain(Scan(session, plans, DEFAULT_COLUMNS).batches(), _following(arguments, session, plans)):
         for row in rows_of(batch.slice(0, min(left, batch.num_rows))):
             output.write(print_row(row))
         output.flush()
@@ -121,10 +111,11 @@ def _print_records(
 
 
 def _following(
-    arguments: argparse.Namespace, session: Session, plans: Sequence[PartitionPlan], end: object
+    arguments: argparse.Namespace, session: Session, plans: Sequence[PartitionPlan]
 ) -> Iterator[pa.RecordBatch]:
     """As kcat: without -e what is written from now on, until somebody has enough."""
-    if arguments.exit or session.broker is None or end != "latest" or not plans:
+    has_end = arguments.end not in (None, "latest") or any(text.startswith("e@") for text in arguments.offsets)
+    if arguments.exit or session.broker is None or has_end or not plans:
         return
     starts = {plan.opened.partition: plan.opened.end_offset for plan in plans}
     try:

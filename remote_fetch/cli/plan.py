@@ -10,12 +10,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from remote_fetch.cli.bounds import bounds_from
-from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from, partitions_from
+from remote_fetch.cli.bounds import plans_from
+from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
 from remote_fetch.cli.report import human_bytes
 from remote_fetch.plan.cost import PlanCost, estimate
 from remote_fetch.plan.saved import dump_plan
-from remote_fetch.read.job import parse_isolation, plan_job
 from remote_fetch.read.scan import PartitionPlan
 from remote_fetch.read.session import Session
 
@@ -33,16 +32,7 @@ def add_parser(commands: Any) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     with Session.open(config_from(arguments)) as session:
-        start, end = bounds_from(arguments, session)
-        plans = plan_job(
-            session,
-            arguments.topic,
-            start=start,
-            end=end,
-            partitions=partitions_from(arguments),
-            isolation=parse_isolation(arguments.isolation),
-            log_start=arguments.log_start,
-        )
+        plans = plans_from(arguments, session)
         if arguments.json:
             sys.stdout.write(dump_plan([step for plan in plans for step in plan.steps]))
         else:
