@@ -153,15 +153,15 @@ def settle_holes(
     aborted. So the broker's range begins at the first offset that the last segment before the hole leaves open, which
     `stable_before` tells.
     """
-    settled: tuple[PlanStep, ...] = ()
+    settled: list[PlanStep] = []
     for step in steps:
         before = settled[-1] if settled else None
         if isinstance(step, BrokerRange) and step.reason == Reason.HOLE and isinstance(before, SegmentSlice):
             first = min(step.first_offset, stable_before(before.segment))
-            settled = replace_tail(settled, replace(step, first_offset=first))
+            settled = [*replace_tail(settled, replace(step, first_offset=first))]
         else:
-            settled = (*settled, step)
-    return settled
+            settled.append(step)
+    return tuple(settled)
 
 
 def replace_tail(steps: Sequence[PlanStep], tail: BrokerRange) -> tuple[PlanStep, ...]:

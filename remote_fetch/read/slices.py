@@ -79,6 +79,7 @@ class SliceReader:
         self._held: FramedBatch | None = None
         self._last_offset = -1
         self._past_the_end = False
+        self._ends_in_gap = False
         self._end_is_inferred = end_is_inferred
         self._entry_offsets = (
             piece.start_entry_offset if position == piece.start_position else -1,
@@ -103,6 +104,7 @@ class SliceReader:
             yield from self._deliver_held()
             if self._is_past_the_end(batch.header):
                 self.done = self._past_the_end or not self._lacks_wanted()
+                self._ends_in_gap |= batch.header.last_offset <= self.piece.segment.end_offset
                 self._past_the_end = True
             else:
                 self._held = batch
@@ -123,6 +125,9 @@ class SliceReader:
                 raise MisleadingIndex
             yield from self._deliver_held()
             self._framer.finish()
+        if self._ends_in_gap and not self.piece.is_part:
+            # The segment goes on behind the wanted offsets: what did not come of them was taken out, not lost.
+            self._rows.next_offset = max(self._rows.next_offset, self.piece.last_offset + 1)
         self.done = True
 
     def _is_past_the_end(self, header: BatchHeader) -> bool:

@@ -6,7 +6,7 @@ is an error with topic, partition, object and kind of file. What is missing is N
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from remote_fetch.errors import CorruptSegment, RemoteFetchError, Unlocatable, UnsupportedFormat
@@ -63,15 +63,29 @@ class ProducerSnapshots:
         self._session = session
         self._known: dict[RemoteLogSegmentId, tuple[ProducerState, ...]] = {}
 
+    def load(self, segments: Iterable[RemoteLogSegmentMetadata]) -> None:
+        """Fetch the snapshots of many segments, a few at a time; one that is missing is met when it is asked for."""
+        kind = IndexType.PRODUCER_SNAPSHOT
+        for segment, data in self._session.reader.read_indexes(segments, kind):
+            found = parsed(self._session, segment, kind, parse_producer_snapshot, data)
+            if found is not None:
+                self._keep(segment, found)
+
     def of(self, segment: RemoteLogSegmentMetadata) -> tuple[ProducerState, ...]:
-        """The producers' states after the segment. Raises Unlocatable where there is no snapshot."""
+        """The producers with an open transaction after the segment. Raises Unlocatable where there is no snapshot."""
         known = self._known.get(segment.segment_id)
         if known is None:
             found = read_parsed(self._session, segment, IndexType.PRODUCER_SNAPSHOT, parse_producer_snapshot)
             if found is None:
                 raise _without_snapshot(segment)
-            known = self._known[segment.segment_id] = found
+            known = self._keep(segment, found)
         return known
+
+    def _keep(self, segment: RemoteLogSegmentMetadata, found: Iterable[ProducerState]) -> tuple[ProducerState, ...]:
+        # The others, perhaps thousands in each snapshot, tell nothing that is asked here.
+        opened = tuple(producer for producer in found if producer.current_txn_first_offset >= 0)
+        self._known[segment.segment_id] = opened
+        return opened
 
     def stable_before(self, segment: RemoteLogSegmentMetadata) -> int:
         """The first offset whose fate the tier does not tell if nothing after the segment can be read."""

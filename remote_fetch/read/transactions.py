@@ -43,15 +43,33 @@ def _measured(
 ) -> OpenPartition:
     """The same with real ends for those segments whose end is a guess and at which a transaction is open."""
     locator = session.locator
-    for step in steps:
-        if isinstance(step, SegmentSlice) and locator.end_is_inferred(step.segment):
-            try:
-                is_decided = snapshots.closes_before(step.segment, step.last_offset + 1)
-            except Unlocatable:
-                is_decided = False  # without a snapshot it is the real end that has to be known
-            if not is_decided:
-                opened = opened.with_timeline(locator.measure(opened.partition, step.segment))
+    guessed = [step for step in steps if isinstance(step, SegmentSlice) and locator.end_is_inferred(step.segment)]
+    snapshots.load(step.segment for step in guessed)
+    for step in guessed:
+        try:
+            is_decided = snapshots.closes_before(step.segment, step.last_offset + 1)
+        except Unlocatable:
+            is_decided = False  # without a snapshot it is the real end that has to be known
+        if not is_decided:
+            opened = opened.with_timeline(locator.measure(opened.partition, step.segment))
     return opened
+
+
+def _followers(
+    opened: OpenPartition, last: SegmentSlice, snapshots: ProducerSnapshots
+) -> tuple[list[RemoteLogSegmentMetadata], bool]:
+    """The segments after the last slice that may hold markers of its transactions; whether they hold all of them."""
+    stop, beyond = last.last_offset + 1, last.segment
+    found: list[RemoteLogSegmentMetadata] = []
+    if stop <= opened.stable_stop and beyond.end_offset + 1 >= opened.stop_offset:
+        return found, True  # the stable end was found by this very rule
+    while not snapshots.closes_before(beyond, stop):
+        following = opened.tiered(beyond.end_offset + 1)
+        if following is None:
+            return found, False
+        found.append(following)
+        beyond = following
+    return found, True
 
 
 def _cut_undecided(
@@ -61,16 +79,11 @@ def _cut_undecided(
     last = steps[-1] if steps else None
     if not isinstance(last, SegmentSlice):
         return steps
-    stop, beyond = last.last_offset + 1, last.segment
-    if stop <= opened.stable_stop and beyond.end_offset + 1 >= opened.stop_offset:
-        return steps  # the stable end was found by this very rule
-    while not snapshots.closes_before(beyond, stop):
-        following = opened.tiered(beyond.end_offset + 1)
-        if following is None:
-            first = snapshots.stable_before(beyond)
-            return replace_tail(steps, BrokerRange(opened.partition, first, stop - 1, Reason.UNSTABLE))
-        beyond = following
-    return steps
+    followers, is_decided = _followers(opened, last, snapshots)
+    if is_decided:
+        return steps
+    first = snapshots.stable_before(followers[-1] if followers else last.segment)
+    return replace_tail(steps, BrokerRange(opened.partition, first, last.last_offset, Reason.UNSTABLE))
 
 
 def load_aborted(
@@ -87,15 +100,8 @@ def load_aborted(
     if not slices:
         return AbortedIntervals.of(())
     first, stop = slices[0].first_offset, slices[-1].last_offset + 1
-    found = _aborted_in(session, opened, [step.segment for step in slices])
-    beyond = slices[-1].segment
-    is_the_end = stop <= opened.stable_stop and beyond.end_offset + 1 >= opened.stop_offset
-    while not is_the_end and not snapshots.closes_before(beyond, stop):
-        following = opened.tiered(beyond.end_offset + 1)
-        if following is None:
-            break  # a plan that was settled does not come here
-        found.extend(_aborted_in(session, opened, [following]))
-        beyond = following
+    followers, _ = _followers(opened, slices[-1], snapshots)
+    found = _aborted_in(session, opened, [*(step.segment for step in slices), *followers])
     return AbortedIntervals.of(found).clip(first, stop - 1)
 
 
