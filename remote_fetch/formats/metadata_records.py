@@ -53,6 +53,9 @@ _UPDATE_API_KEY = 1
 _PARTITION_DELETE_API_KEY = 2
 _SNAPSHOT_API_KEY = 3
 
+_USUAL_FRAMES = (b"\x01\x00\x00", b"\x01\x01\x00", b"\x01\x02\x00")
+"""Frame version 1, each api key with a topic id, version 0."""
+
 _PARTITION = Struct(">16si")
 _SEGMENT = Struct(">qqiqq")
 _UPDATE = Struct(">iq")
@@ -141,11 +144,11 @@ def topic_id_of(value: Buffer) -> bytes | None:
 
     The cheap filter in front of `parse_metadata_record`, which is the one to say what is wrong with a record.
     """
-    if len(value) > 3 and value[0] == _FRAME_VERSION and value[1] <= _PARTITION_DELETE_API_KEY and value[2] < 128:
+    if value[:3] in _USUAL_FRAMES and len(value) > 3:
         length = value[3]
-        if length < 128:
+        if 0 < length < 128:
             topic_id = bytes(value[3 + length : 19 + length])
-            return topic_id if len(topic_id) == 16 and length else None
+            return topic_id if len(topic_id) == 16 else None
     try:
         _, api_key, _, at = _read_frame(value)
         if api_key > _PARTITION_DELETE_API_KEY:

@@ -197,10 +197,7 @@ class MetadataTopicLocator:
         while ends:
             # Not more than can be left: `consume` waits until it has as many as it was asked for.
             left = sum(end - replay.read_to.get(number, 0) for number, end in ends.items())
-            moved = False
-            for message in consumer.consume(max(1, min(left, _CONSUME_MESSAGES)), timeout=_POLL_S):
-                moved |= _take(message, replay, ends)
-            if moved:
+            if _take(consumer.consume(max(1, min(left, _CONSUME_MESSAGES)), timeout=_POLL_S), replay, ends):
                 deadline = time.monotonic() + self._timeout_ms / 1000
             elif time.monotonic() > deadline:
                 self._count = None
@@ -208,23 +205,30 @@ class MetadataTopicLocator:
                 raise Unlocatable(f"no answer from {METADATA_TOPIC} within {self._timeout_ms} ms")
 
 
-def _take(message: Any, replay: _Replay, ends: dict[int, int]) -> bool:
-    """Apply what a consumer gave; whether it came from the topic, and is not librdkafka's news about a connection."""
-    error, number, offset = message.error(), message.partition(), message.offset()
-    if error is not None and error.code() != _EOF:
-        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            raise _denied()
-        if error.fatal():
-            raise KafkaException(error)
-        return False  # librdkafka goes on by itself; the caller's deadline bounds how long
-    if error is None:
-        replay.builder.apply(message.value(), key=message.key(), offset=offset)
-        offset += 1
-    # At the end of a partition the offset is one past it, also where the last records were compacted away.
-    replay.read_to[number] = max(replay.read_to.get(number, 0), offset)
-    if offset >= ends.get(number, offset + 1):
-        del ends[number]
-    return True
+def _take(messages: Iterable[Any], replay: _Replay, ends: dict[int, int]) -> bool:
+    """Apply what a consumer gave; whether any came from the topic, and was not librdkafka's news about a connection."""
+    apply = replay.builder.apply
+    reached: dict[int, int] = {}
+    try:
+        for message in messages:
+            error, offset = message.error(), message.offset()
+            if error is None:
+                apply(message.value(), key=message.key(), offset=offset)
+                reached[message.partition()] = offset + 1
+            elif error.code() == _EOF:
+                # It is one past the end, also where the last records were compacted away.
+                reached[message.partition()] = offset
+            elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise _denied()
+            elif error.fatal():
+                raise KafkaException(error)
+            # Anything else librdkafka gets over by itself; the caller's deadline bounds how long.
+    finally:
+        for number, offset in reached.items():
+            replay.read_to[number] = max(replay.read_to.get(number, 0), offset)
+            if offset >= ends.get(number, offset + 1):
+                del ends[number]
+    return bool(reached)
 
 
 def _denied() -> Unlocatable:

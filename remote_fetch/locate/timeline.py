@@ -4,7 +4,8 @@ Rules of the file: pure; a builder never raises for what it reads, it counts; a 
 COPY_SEGMENT_FINISHED and in no other; a timeline is a value. Events are those of KIP-405, and the keys and tombstones
 of KIP-1266's drafts. A segment's state moves forward only, over gaps if need be: a compacted topic has lost the steps
 in between. Identity is topic id, partition and segment id, all taken from the value; keys only tell what a tombstone
-deletes.
+deletes. Records are checked when they are read, but most speak of segments that are gone by now: values are made of
+those that are left, when a timeline is built.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from operator import itemgetter
+from typing import TypeAlias
 
 from remote_fetch.errors import RemoteFetchError
 from remote_fetch.formats.metadata_records import (
     PartitionDeleteRecord,
     SegmentMetadataRecord,
     SegmentSnapshotRecord,
-    SegmentUpdateRecord,
     parse_metadata_record,
     topic_id_of,
 )
+from remote_fetch.formats.metadata_usual import SegmentChange, build_usual_segment, head_of, is_usual_head, read_usual
 from remote_fetch.locate.lineage import Lineage, epoch_at
 from remote_fetch.model import (
     Buffer,
@@ -38,6 +41,11 @@ _UPDATE_KEY_SUFFIX = b":UPDATE"
 _STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 _DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
+_SHOWN = (_STARTED, _FINISHED)
+_BEFORE_SEGMENT = itemgetter(slice(4))
+
+_Said: TypeAlias = SegmentChange | RemoteLogSegmentMetadata | bytes
+"""What a record says of a segment: an update's change, or all there is to know, as bytes if it is of the usual form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,82 +140,92 @@ def _sorted_segments(
     found: list[tuple[RemoteLogSegmentMetadata, int]],
 ) -> tuple[tuple[RemoteLogSegmentMetadata, ...], tuple[int, ...]]:
     """Segments with their finish order, sorted; the segment id makes the order of equals certain."""
-    found.sort(key=lambda pair: (pair[0].start_offset, pair[0].end_offset, pair[1], pair[0].segment_id.id))
-    return tuple(segment for segment, _ in found), tuple(order for _, order in found)
+    rows = [(one.start_offset, one.end_offset, order, one.segment_id.id.raw, one) for one, order in found]
+    rows.sort(key=_BEFORE_SEGMENT)
+    return tuple(row[-1] for row in rows), tuple(row[2] for row in rows)
 
 
 class _Upload:
-    """What is known of one segment id: its last state, its base record and the last update.
+    """What is known of one segment id: its last state, its base record and what the last update changed.
 
-    Without `base` it is an orphan: an update whose base was lost or is still to come.
+    Without `base` it is an orphan: an update whose base was lost or is still to come. A base of the usual form stays
+    the bytes it was until somebody asks for the segment.
     """
 
-    __slots__ = ("base", "finished_at", "state", "update")
+    __slots__ = ("base", "change", "finished_at", "state")
 
     def __init__(self) -> None:
         self.state = _STARTED
-        self.base: RemoteLogSegmentMetadata | None = None
-        self.update: SegmentUpdateRecord | None = None
+        self.base: bytes | RemoteLogSegmentMetadata | None = None
+        self.change: SegmentChange | None = None
         self.finished_at = -1
 
-    def take_base(self, metadata: RemoteLogSegmentMetadata, offset: int) -> None:
-        """A full record: it replaces everything unless it steps back, and is what an orphan waits for."""
-        if metadata.state >= self.state:
-            self.update = None
-            self._move(metadata.state, offset)
-        elif self.base is not None:
+    def take(self, said: _Said, state: RemoteLogSegmentState, offset: int) -> None:
+        """What a record says, over gaps or in the same state again. It is ignored where it steps back; but a base is
+        what an orphan waits for in any case, and a base that does not step back replaces everything.
+        """
+        if state < self.state:
+            if self.base is None and not isinstance(said, tuple):
+                self.base = said
             return
-        if self.state is not _DELETED:
-            self.base = metadata
-
-    def take_update(self, update: SegmentUpdateRecord, offset: int) -> None:
-        """A change of state, over gaps or to the same state again; a step back is ignored."""
-        if update.state >= self.state:
-            self.update = update
-            self._move(update.state, offset)
-
-    def _move(self, state: RemoteLogSegmentState, offset: int) -> None:
         self.state = state
         if state is _FINISHED:
             self.finished_at = offset
-        elif state is _DELETED:
-            self.delete()
+        if isinstance(said, tuple):
+            self.change = said
+        else:
+            self.base = said
+            self.change = None
 
-    def delete(self) -> None:
-        """Forget everything but that the upload is gone, so that a late record cannot bring it back."""
-        self.state = _DELETED
-        self.base = self.update = None
-
-    def metadata(self) -> RemoteLogSegmentMetadata | None:
+    def metadata(self, partition: TopicIdPartition) -> RemoteLogSegmentMetadata | None:
         """The segment as its records describe it together, None for an orphan."""
-        if self.base is None or self.update is None:
+        if isinstance(self.base, bytes):
+            self.base = build_usual_segment(self.base, partition, self.change)
+        elif self.base is not None and self.change is not None:
+            state, broker_id, event_timestamp_ms, custom = self.change
+            self.base = replace(
+                self.base,
+                state=state,
+                broker_id=broker_id,
+                event_timestamp_ms=event_timestamp_ms,
+                custom_metadata=custom,
+            )
+        else:
             return self.base
-        return replace(
-            self.base,
-            state=self.update.state,
-            broker_id=self.update.broker_id,
-            event_timestamp_ms=self.update.event_timestamp_ms,
-            custom_metadata=self.update.custom_metadata,
-        )
+        self.change = None
+        return self.base
 
 
 @dataclass(slots=True)
 class _Partition:
-    """All that has been read about one user partition."""
+    """All that has been read about one user partition; no late record brings back the segments in `gone`."""
 
     id: TopicIdPartition
-    uploads: dict[Uuid, _Upload] = field(default_factory=dict)
+    uploads: dict[bytes, _Upload] = field(default_factory=dict)
+    gone: set[bytes] = field(default_factory=set)
     next_offset: int = 0
     deleted: bool = False
 
-    def upload(self, segment_id: Uuid) -> _Upload:
-        found = self.uploads.get(segment_id)
-        if found is None:
-            found = self.uploads[segment_id] = _Upload()
-        return found
-
     def saw(self, offset: int) -> None:
         self.next_offset = max(self.next_offset, offset + 1)
+
+    def hear(self, segment_id: bytes, state: RemoteLogSegmentState, said: _Said, offset: int) -> None:
+        """Take what the record at `offset` says of one segment."""
+        if offset >= self.next_offset:
+            self.next_offset = offset + 1
+        if self.deleted or segment_id in self.gone:
+            return
+        upload = self.uploads.get(segment_id)
+        if upload is None:
+            upload = self.uploads[segment_id] = _Upload()
+        upload.take(said, state, offset)
+        if upload.state is _DELETED:
+            self.bury(segment_id)
+
+    def bury(self, segment_id: bytes) -> None:
+        """Forget everything of a segment but that it is gone."""
+        self.gone.add(segment_id)
+        self.uploads.pop(segment_id, None)
 
 
 class TimelineBuilder:
@@ -220,7 +238,8 @@ class TimelineBuilder:
     def __init__(self, topic_ids: Collection[Uuid] | None = None) -> None:
         self._topic_ids = None if topic_ids is None else frozenset(topic_id.raw for topic_id in topic_ids)
         self._partitions: dict[tuple[Uuid, int], _Partition] = {}
-        self._written_under: dict[bytes, dict[Uuid, _Partition]] = {}
+        self._by_head: dict[bytes, _Partition] = {}
+        self._written_under: dict[bytes, dict[bytes, _Partition]] = {}
         self._malformed_records = 0
 
     def restore(self, timeline: Timeline) -> None:
@@ -233,9 +252,9 @@ class TimelineBuilder:
         partition.next_offset = timeline.next_metadata_offset
         partition.deleted = timeline.partition_deleted
         for segment in timeline.unfinished:
-            partition.upload(segment.segment_id.id).take_base(segment, -1)
+            partition.hear(segment.segment_id.id.raw, segment.state, segment, -1)
         for segment, order in zip(timeline.segments, timeline.finish_order, strict=True):
-            partition.upload(segment.segment_id.id).take_base(segment, order)
+            partition.hear(segment.segment_id.id.raw, segment.state, segment, order)
 
     def apply(self, value: Buffer | None, *, key: bytes | None = None, offset: int) -> None:
         """Take one record: its value (None for a tombstone), its key and its offset in the metadata partition.
@@ -249,6 +268,18 @@ class TimelineBuilder:
             topic_id = topic_id_of(value)
             if topic_id is not None and topic_id not in self._topic_ids:
                 return
+        value = bytes(value)
+        head = head_of(value)
+        partition = self._by_head.get(head)
+        usual = None if partition is None else read_usual(value, len(head))
+        if partition is None or usual is None:
+            self._apply_unusual(value, key, offset)
+        else:
+            partition.hear(*usual, offset)
+            if key is not None:
+                self._note_key(key, usual[0], partition)
+
+    def _apply_unusual(self, value: bytes, key: bytes | None, offset: int) -> None:
         try:
             record = parse_metadata_record(value)
         except RemoteFetchError:
@@ -259,18 +290,20 @@ class TimelineBuilder:
         if isinstance(record, PartitionDeleteRecord):
             self._delete_partition(record, offset)
             return
-        segment_id = record.metadata.segment_id if isinstance(record, SegmentMetadataRecord) else record.segment_id
-        partition = self._partition(segment_id.topic_id_partition)
-        partition.saw(offset)
-        if partition.deleted:
-            return
-        upload = partition.upload(segment_id.id)
+        said: _Said
         if isinstance(record, SegmentMetadataRecord):
-            upload.take_base(record.metadata, offset)
+            said = record.metadata
+            segment_id, state = said.segment_id, said.state
         else:
-            upload.take_update(record, offset)
+            segment_id, state = record.segment_id, record.state
+            said = state, record.broker_id, record.event_timestamp_ms, record.custom_metadata
+        partition = self._partition(segment_id.topic_id_partition)
+        head = head_of(value)
+        if is_usual_head(head) and partition.id == segment_id.topic_id_partition:
+            self._by_head[head] = partition
+        partition.hear(segment_id.id.raw, state, said, offset)
         if key is not None:
-            self._note_key(key.removesuffix(_UPDATE_KEY_SUFFIX), segment_id.id, partition)
+            self._note_key(key, segment_id.id.raw, partition)
 
     def _partition(self, partition_id: TopicIdPartition) -> _Partition:
         identity = _identity(partition_id)
@@ -285,16 +318,19 @@ class TimelineBuilder:
         partition.saw(offset)
         partition.deleted = True
         partition.uploads.clear()
+        partition.gone.clear()
 
-    def _note_key(self, key: bytes, segment_id: Uuid, partition: _Partition) -> None:
+    def _note_key(self, key: bytes, segment_id: bytes, partition: _Partition) -> None:
         """Remember what a tombstone of `key` would delete. A new upload supersedes unfinished ones under its key."""
-        ids = self._written_under.setdefault(key, {})
+        if partition.deleted:
+            return
+        ids = self._written_under.setdefault(key.removesuffix(_UPDATE_KEY_SUFFIX), {})
         if segment_id in ids:
             return
         for other, owner in ids.items():
             upload = owner.uploads.get(other)
             if upload is not None and upload.state is _STARTED:
-                upload.delete()
+                owner.bury(other)
         ids[segment_id] = partition
 
     def _bury(self, key: bytes | None, offset: int) -> None:
@@ -303,9 +339,8 @@ class TimelineBuilder:
             return
         for segment_id, partition in self._written_under.pop(key.removesuffix(_UPDATE_KEY_SUFFIX), {}).items():
             partition.saw(offset)
-            upload = partition.uploads.get(segment_id)
-            if upload is not None:
-                upload.delete()
+            if segment_id in partition.uploads:
+                partition.bury(segment_id)
 
     def partitions(self) -> tuple[TopicIdPartition, ...]:
         """The user partitions of which records were seen, sorted."""
@@ -318,13 +353,13 @@ class TimelineBuilder:
         unfinished: list[tuple[RemoteLogSegmentMetadata, int]] = []
         orphans = 0
         for upload in known.uploads.values():
-            metadata = upload.metadata()
+            if upload.state not in _SHOWN:
+                continue
+            metadata = upload.metadata(known.id)
             if metadata is None:
                 orphans += upload.state is _FINISHED
-            elif upload.state is _FINISHED:
-                found.append((metadata, upload.finished_at))
-            elif upload.state is _STARTED:
-                unfinished.append((metadata, upload.finished_at))
+            else:
+                (found if upload.state is _FINISHED else unfinished).append((metadata, upload.finished_at))
         return Timeline(
             partition,
             *_sorted_segments(found),

@@ -2,15 +2,19 @@
 
 Rules of the file: the records are what brokers write when a segment is copied, an upload and its end, those of ten
 topics in any mixture; making them is not counted, and they are made in portions; what counts is the least thread CPU
-time of several rounds. `--write` puts the table into docs/performance.md.
+time of several rounds. With `--broker` they are read from a real one too (`tests/benchmarks/metadata_topic.py`).
+`--write` puts the tables into docs/performance.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import platform
 import random
+import subprocess
+import sys
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -31,7 +35,8 @@ TOPICS = 10
 PARTITIONS = 8
 RECORDS_PER_SEGMENT = 1000
 PORTION = 20_000
-DOCUMENT = Path(__file__).parents[2] / "docs" / "performance.md"
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs" / "performance.md"
 START, END = "<!-- bench_metadata: start -->", "<!-- bench_metadata: end -->"
 HEAD = "| records | wanted | seconds | ns a record | segments | memory of the timelines |\n|---|---|---|---|---|---|"
 
@@ -95,7 +100,7 @@ def replay(records: int, wanted: list[Uuid] | None) -> tuple[float, int]:
 
 
 def memory_bytes(records: int, wanted: list[Uuid] | None) -> int:
-    """What the builder holds at the end."""
+    """What the builder and the timelines hold at the end: both, as for a reader that follows the topic."""
     builder = TimelineBuilder(wanted)
     tracemalloc.start()
     try:
@@ -103,7 +108,10 @@ def memory_bytes(records: int, wanted: list[Uuid] | None) -> int:
             for value in values:
                 builder.apply(value, offset=0)
         del values
-        return tracemalloc.get_traced_memory()[0]
+        timelines = [builder.build(partition) for partition in builder.partitions()]
+        gc.collect()
+        held = tracemalloc.get_traced_memory()[0]
+        return held if timelines else 0
     finally:
         tracemalloc.stop()
 
@@ -133,6 +141,22 @@ def report(sizes: list[int], rounds: int) -> str:
     return "\n".join(lines)
 
 
+def from_broker(records: int, rounds: int) -> str:
+    """The section of what is read from a real broker; its progress goes to the terminal."""
+    command = [
+        sys.executable,
+        "-m",
+        "tests.benchmarks.metadata_topic",
+        "--records",
+        str(records),
+        "--rounds",
+        str(rounds),
+    ]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, check=True)
+    print(done.stdout)
+    return done.stdout.rstrip()
+
+
 def write(section: str) -> None:
     """Put the section between the markers of the document, or at its end."""
     text = DOCUMENT.read_text(encoding="utf-8")
@@ -150,9 +174,12 @@ def main() -> None:
         "--sizes", type=int, nargs="+", default=[100_000], metavar="N", help="records (default: 100000)"
     )
     parser.add_argument("--rounds", type=int, default=2, help="rounds, the best of which counts (default: 2)")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/performance.md")
+    parser.add_argument("--broker", action="store_true", help="also read the largest size from a broker; needs Java")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/performance.md")
     arguments = parser.parse_args()
     section = report(arguments.sizes, arguments.rounds)
+    if arguments.broker:
+        section += "\n\n" + from_broker(max(arguments.sizes), arguments.rounds)
     if arguments.write:
         write(section)
 

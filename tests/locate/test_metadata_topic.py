@@ -319,6 +319,30 @@ def test_an_error_among_the_messages_ends_the_replay(failure: KafkaError, said: 
     assert topics.assigned == []
 
 
+def test_what_came_before_an_error_is_not_read_again() -> None:
+    asked: list[int] = []
+
+    class Breaking(Topics):
+        """Gives one record and a failure at once, the first time."""
+
+        def assign(self, partitions: Sequence[TopicPartition]) -> None:
+            asked.extend(one.offset for one in partitions)
+            super().assign(partitions)
+
+        def consume(self, num_messages: int, timeout: float) -> list[Message]:
+            found = super().consume(num_messages, timeout)
+            fatal = Message(failure=KafkaError(KafkaError._FATAL, "fenced", fatal=True))
+            return [found[0], fatal] if len(asked) == 1 else found
+
+    topics = Breaking()
+    topics.write(PARTITIONS[0], 0, 1)
+    reader = Reader(topics)
+    reader.locator.refresh(PARTITIONS[0])
+    assert reader.starts(PARTITIONS[0]) == [0]
+    assert reader.locator.refresh(PARTITIONS[0]).end_offset == 20
+    assert asked == [0, 1]
+
+
 def test_without_a_storage_nothing_is_asked() -> None:
     topics = Topics()
     reader = Reader(topics, is_configured=False)
