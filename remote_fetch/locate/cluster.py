@@ -1,19 +1,19 @@
 """What a cluster says about topics: their ids, their ends, and whether this principal may read them.
 
 Rules of the file: never the call that creates a topic that is not there; no consumer group is touched; every wait has a
-deadline; what a broker refuses is the broker's own error. The clients are confluent_kafka's, made when first needed and
-used by one thread at a time.
+deadline; what a broker refuses is the broker's own error. The clients are confluent_kafka's, made when first needed.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AclOperation, AdminClient  # type: ignore[attr-defined]
+from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 
@@ -21,8 +21,13 @@ __all__ = ["Cluster", "Topic"]
 
 _ZERO_UUID = bytes(16)
 _RETRY_S = 0.1
+_ONE_ANSWER_S = 5.0
 _GROUP = "remote-fetch"
 """librdkafka wants a group even of those who never join one."""
+_FETCH_QUEUE_BACKOFF_MS = 10
+"""By default librdkafka fetches nothing for a second once 100,000 records wait: of small ones they are read in less."""
+_PROBE = {"fetch.wait.max.ms": 10, "fetch.message.max.bytes": 1024, "queued.min.messages": 1}
+"""Of a consumer whose answer counts, not its records: it soon hears that there are none, and takes few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +41,27 @@ class Topic:
 
 
 class Cluster:
-    """One Kafka cluster, seen through a client configuration (librdkafka's properties). Not thread-safe."""
+    """One Kafka cluster, seen through a client configuration (librdkafka's properties).
+
+    Threads may ask at once, and wait for each other where they ask the same client; what is done with `consumer` is
+    its user's own concern.
+    """
 
     def __init__(self, properties: Mapping[str, Any], *, timeout_ms: int) -> None:
         self._properties = dict(properties)
         self._timeout_s = timeout_ms / 1000
         self._admin: AdminClient | None = None
         self._consumers: dict[IsolationLevel, Consumer] = {}
+        self._prober: Consumer | None = None
+        self._making = threading.Lock()
+        self._probing = threading.Lock()
 
     def describe(self, name: str) -> Topic:
         """A topic's id, partitions, and whether this principal may READ it.
 
         Raises KafkaException with the broker's error: UNKNOWN_TOPIC_OR_PART, TOPIC_AUTHORIZATION_FAILED, _TIMED_OUT.
         """
-        if self._admin is None:
-            self._admin = AdminClient(_admin_properties(self._properties))
-        answers = self._admin.describe_topics(
-            TopicCollection([name]), include_authorized_operations=True, request_timeout=self._timeout_s
-        )
-        found = answers[name].result()
+        found = self._described(name)
         raw = _raw_uuid(found.topic_id)
         operations = found.authorized_operations
         return Topic(
@@ -64,13 +71,35 @@ class Cluster:
             operations is None or AclOperation.READ in operations,
         )
 
-    def log_bounds(self, partition: TopicIdPartition, isolation: IsolationLevel) -> LogBounds:
+    def _described(self, name: str) -> Any:
+        """The client's own description. One broker is asked; where it does not answer, a new client finds another."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            left_s = max(deadline - time.monotonic(), _RETRY_S)
+            asker = self._asker()
+            answers = asker.describe_topics(
+                TopicCollection([name]), include_authorized_operations=True, request_timeout=min(_ONE_ANSWER_S, left_s)
+            )
+            try:
+                return answers[name].result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._TIMED_OUT:
+                    raise
+                with self._making:
+                    if self._admin is asker:
+                        self._admin = None  # it stays with the broker it has found, even when that one has died
+                if time.monotonic() >= deadline:
+                    raise
+
+    def log_bounds(
+        self, partition: TopicIdPartition, isolation: IsolationLevel, *, timeout_s: float | None = None
+    ) -> LogBounds:
         """The log start offset, and the end that the isolation level may read: high watermark or last stable offset.
 
-        Raises KafkaException with the broker's error.
+        `timeout_s` None: as long as any question may take. Raises KafkaException with the broker's error.
         """
         wanted = TopicPartition(partition.topic, partition.partition)
-        low, high = self.consumer(isolation).get_watermark_offsets(wanted, timeout=self._timeout_s)
+        low, high = self.consumer(isolation).get_watermark_offsets(wanted, timeout=timeout_s or self._timeout_s)
         return LogBounds(low, high)
 
     def offset_for_time(self, partition: TopicIdPartition, timestamp_ms: int, isolation: IsolationLevel) -> int | None:
@@ -92,16 +121,76 @@ class Cluster:
                     raise
             time.sleep(_RETRY_S)
 
+    def still_holds(self, partition: TopicIdPartition, leader_epoch: int, end_offset: int) -> bool:
+        """Whether the log is, up to `end_offset` (exclusive), the one that `leader_epoch` wrote the last record of.
+
+        After an unclean leader election it may not be (KIP-101, KIP-320). Where the leader has a later epoch it is
+        asked by OffsetForLeaderEpoch. What nobody confirms in time, or what lies past the high watermark, does not
+        hold. Raises KafkaException with the broker's error.
+        """
+        if self._latest_epoch(partition) == leader_epoch:
+            return True
+        log = self.log_bounds(partition, IsolationLevel.READ_UNCOMMITTED)
+        if end_offset <= (log.log_start_offset or 0):
+            return True
+        return end_offset <= (log.end_offset or 0) and self._validate(partition, leader_epoch, end_offset)
+
+    def _latest_epoch(self, partition: TopicIdPartition) -> int | None:
+        """The leader epoch at the end of the log (ListOffsets), None if nobody tells."""
+        wanted = TopicPartition(partition.topic, partition.partition)
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        try:
+            found = self._asker().list_offsets({wanted: latest}, request_timeout=self._timeout_s)[wanted].result()
+        except KafkaException:
+            return None  # the question that is asked instead meets the same error, if it stays
+        return None if found.leader_epoch is None else int(found.leader_epoch)
+
+    def _validate(self, partition: TopicIdPartition, leader_epoch: int, end_offset: int) -> bool:
+        """Let librdkafka compare an offset and its leader epoch with the log, as it does where a consumer begins."""
+        deadline = time.monotonic() + self._timeout_s
+        with self._probing:
+            if self._prober is None:
+                properties = consumer_properties(self._properties, IsolationLevel.READ_UNCOMMITTED)
+                self._prober = Consumer({**properties, **_PROBE})
+            prober = self._prober
+            prober.assign([TopicPartition(partition.topic, partition.partition, end_offset, leader_epoch=leader_epoch)])
+            try:
+                while time.monotonic() < deadline:
+                    message = prober.poll(_RETRY_S)
+                    if message is None:
+                        continue
+                    error = message.error()
+                    # A record, or the end of the log: the offset was valid, else it would not have been fetched.
+                    if error is None or error.code() == KafkaError._PARTITION_EOF:
+                        return True
+                    if error.code() == KafkaError._AUTO_OFFSET_RESET:
+                        return False
+                    if error.fatal() or error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                        raise KafkaException(error)
+            finally:
+                prober.unassign()
+        return False
+
+    def _asker(self) -> AdminClient:
+        with self._making:
+            if self._admin is None:  # it has a length, so its truth says nothing
+                self._admin = AdminClient(_admin_properties(self._properties))
+            return self._admin
+
     def consumer(self, isolation: IsolationLevel) -> Consumer:
         """The consumer of an isolation level: it belongs to no group, commits nothing and resets nowhere."""
-        if isolation not in self._consumers:
-            self._consumers[isolation] = Consumer(consumer_properties(self._properties, isolation))
-        return self._consumers[isolation]
+        with self._making:
+            if isolation not in self._consumers:
+                self._consumers[isolation] = Consumer(consumer_properties(self._properties, isolation))
+            return self._consumers[isolation]
 
     def close(self) -> None:
         """Close the clients."""
-        consumers, self._consumers, self._admin = self._consumers, {}, None
-        for consumer in consumers.values():
+        consumers, self._consumers, self._admin = list(self._consumers.values()), {}, None
+        if self._prober is not None:
+            consumers.append(self._prober)
+            self._prober = None
+        for consumer in consumers:
             consumer.close()
 
 
@@ -109,6 +198,7 @@ def consumer_properties(properties: Mapping[str, Any], isolation: IsolationLevel
     """A consumer's configuration for reads by assignment: what the user gave, and what must not be otherwise."""
     return {
         "group.id": _GROUP,
+        "fetch.queue.backoff.ms": _FETCH_QUEUE_BACKOFF_MS,
         **properties,
         "isolation.level": isolation.value,
         "enable.auto.commit": False,

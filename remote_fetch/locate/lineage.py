@@ -1,9 +1,10 @@
 """The leader-epoch lineage of a partition, and whether segments and batches belong to it.
 
-Rules of the file: pure; a lineage speaks only of the offsets it knows, and agrees with everything else. After a clean
-leader election overlapping uploads hold the same records; after an unclean one they may not, and only the lineage
-tells which branch is the log. Same verdict as Kafka's check of remote segments against leader epochs (KIP-405), put
-as one rule: on every offset that both know, the segment and the lineage name the same leader epoch.
+Rules of the file: pure; a lineage speaks only of the offsets it knows, and agrees with everything else, but that leader
+epochs never fall: past its end no epoch can be lower than its last. After a clean leader election overlapping uploads
+hold the same records; after an unclean one they may not, and only the lineage tells which branch is the log. Same
+verdict as Kafka's check of remote segments against leader epochs (KIP-405), put as one rule: on every offset that both
+know, the segment and the lineage name the same leader epoch.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Lineage:
     """Which leader epoch wrote which offsets of one partition, as far as it is known.
 
     `entries` ascend by epoch and by start offset. Nothing is known below the first start offset, nor from
-    `end_offset` (exclusive) on; None: the last epoch has no end.
+    `end_offset` (exclusive) on, except that what comes there is not of an older epoch; None: the last epoch has no end.
     """
 
     entries: tuple[LeaderEpoch, ...]
@@ -54,9 +55,20 @@ class Lineage:
     def agrees(self, offset: int, leader_epoch: int) -> bool:
         """Whether a batch at base offset `offset` with this partitionLeaderEpoch may be part of the log.
 
-        Epoch -1 (older than record batch v2, or never set) is exempt; unknown offsets agree.
+        Epoch -1 (older than record batch v2, or never set) is exempt; unknown offsets agree, past the end with the last
+        epoch and later ones.
         """
-        return leader_epoch == -1 or self.epoch_for(offset) in (None, leader_epoch)
+        if leader_epoch == -1:
+            return True
+        if self.end_offset is not None and offset >= self.end_offset:
+            return leader_epoch >= self._last_epoch
+        return self.epoch_for(offset) in (None, leader_epoch)
+
+    @property
+    def _last_epoch(self) -> int:
+        """The leader epoch of the last known offset, -1 where none is known."""
+        known = epoch_at(self.entries, self.end_offset - 1) if self.end_offset is not None else None
+        return -1 if known is None else known
 
     def accepts(self, segment: RemoteLogSegmentMetadata) -> bool:
         """Whether the whole segment belongs to this lineage, as far as both are known."""
@@ -76,6 +88,10 @@ class Lineage:
         theirs = _epochs_by_start(epochs, low, high)
         ours = _epochs_by_start(self.entries, low, high)
         differing = [start for start, _ in theirs.items() ^ ours.items()]
+        if self.end_offset is not None and self.end_offset <= segment.end_offset:
+            beyond = max(self.end_offset, segment.start_offset, epochs[0].start_offset)
+            if (epoch_at(epochs, beyond) or 0) < self._last_epoch:
+                differing.append(beyond)
         if not differing:
             return segment.end_offset
         first = min(differing)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from remote_fetch.errors import CorruptSegment
+from remote_fetch.errors import CorruptSegment, EpochMismatch
 from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.formats.batches import HEADER_BYTES
 from remote_fetch.formats.checkpoints import parse_leader_epoch_checkpoint
@@ -95,6 +95,13 @@ class OpenPartition:
         is_local = start is not None and self.local_start is not None and start >= self.local_start
         return None if is_local else start
 
+    def local_end(self, offset: int) -> int | None:
+        """As `Coverage.local_end`."""
+        if self.local_start is None or offset < self.local_start:
+            return None
+        held = self.tiered(offset)
+        return None if held is None else held.end_offset
+
     def without(self, segment_ids: Collection[RemoteLogSegmentId]) -> OpenPartition:
         """The same without segments that turned out to be unreadable."""
         known = zip(self.timeline.segments, self.timeline.finish_order, strict=True)
@@ -112,11 +119,13 @@ def open_partition(
 ) -> OpenPartition:
     """Fetch what is needed to plan a read: the lineage, and for read_committed the remote stable offset.
 
-    Raises CorruptSegment for state files that are damaged, Unlocatable when read_committed has no producer snapshot to
+    Raises EpochMismatch where the broker's log has lost what the tier ends with, until its leader has uploaded anew;
+    CorruptSegment for state files that are damaged, Unlocatable when read_committed has no producer snapshot to
     go by, and the errors of a fetcher.
     """
     timeline = session.locator.timeline(partition)
     lineage = _lineage(session, timeline)
+    _confirm(session, partition, lineage)
     accepted = [segment for segment in timeline.segments if lineage.accepts(segment)]
     if not accepted:
         return untiered(partition, isolation, log)
@@ -155,6 +164,20 @@ def _lineage(session: Session, timeline: Timeline) -> Lineage:
             best = (entries[-1], segment.end_offset)
             lineage = Lineage(entries, segment.end_offset + 1)
     return lineage
+
+
+def _confirm(session: Session, partition: TopicIdPartition, lineage: Lineage) -> None:
+    """Ask the broker, where there is one, whether the tier's lineage still is the log's (KIP-320)."""
+    if session.cluster is None or lineage.end_offset is None:
+        return
+    epoch = lineage.epoch_for(lineage.end_offset - 1)
+    if epoch is not None and not session.cluster.still_holds(partition, epoch, lineage.end_offset):
+        raise EpochMismatch(
+            f"the log is no longer the one whose leader epoch {epoch} ended at {lineage.end_offset} in the tier",
+            topic=partition.topic,
+            partition=partition.partition,
+            offset=lineage.end_offset - 1,
+        )
 
 
 def narrow_edges(session: Session, steps: Iterable[PlanStep]) -> tuple[PlanStep, ...]:

@@ -5,10 +5,13 @@ Rules of the file: a consumer of a test's own stands in the cluster's place for 
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Uuid as KafkaUuid
 
 from remote_fetch.locate.cluster import Cluster, _admin_properties, consumer_properties, is_refusal
 from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
@@ -96,6 +99,11 @@ def test_a_consumer_neither_commits_nor_resets_nor_makes_topics_whatever_the_use
     assert consumer_properties({}, LEVEL)["group.id"] == "remote-fetch"
 
 
+def test_a_consumer_does_not_pause_for_a_second_unless_told_to() -> None:
+    assert consumer_properties({}, LEVEL)["fetch.queue.backoff.ms"] == 10
+    assert consumer_properties({"fetch.queue.backoff.ms": 700}, LEVEL)["fetch.queue.backoff.ms"] == 700
+
+
 def test_an_administrators_client_gets_nothing_that_only_a_consumer_knows() -> None:
     theirs = {"bootstrap.servers": "b:1", "group.id": "mine", "fetch.min.bytes": 1, "sasl.username": "u"}
     assert _admin_properties(theirs) == {"bootstrap.servers": "b:1", "sasl.username": "u"}
@@ -112,3 +120,96 @@ def test_an_administrators_client_gets_nothing_that_only_a_consumer_knows() -> N
 )
 def test_a_refusal_is_told_from_other_errors(code: int, expected: bool) -> None:
     assert is_refusal(KafkaException(KafkaError(code))) is expected
+
+
+class Described:
+    """An AdminClient whose broker answers, or has died."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def describe_topics(self, *_: object, request_timeout: float, **__: object) -> dict[str, Future[object]]:
+        assert 0 < request_timeout <= 5
+        future: Future[object] = Future()
+        if isinstance(self.answer, int):
+            future.set_exception(KafkaException(KafkaError(self.answer)))
+        else:
+            future.set_result(self.answer)
+        return {"t": future}
+
+
+def test_another_client_is_made_where_a_broker_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that has lost the broker it would ask waits for that one until its deadline, and would for ever."""
+    found = SimpleNamespace(topic_id=KafkaUuid(1, 2), partitions=[SimpleNamespace(id=0)], authorized_operations=None)
+    clients = [Described(KafkaError._TIMED_OUT), Described(KafkaError._TIMED_OUT), Described(found)]
+    monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", lambda _: clients.pop(0))
+    cluster = Cluster({}, timeout_ms=60_000)
+    assert cluster.describe("t").partitions == (0,)
+    assert cluster.describe("t").partitions == (0,)
+    assert clients == []
+
+
+@pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError.UNKNOWN_TOPIC_OR_PART])
+def test_what_no_client_can_tell_is_raised(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", lambda _: Described(code))
+    with pytest.raises(KafkaException):
+        Cluster({}, timeout_ms=50).describe("t")
+
+
+class Log:
+    """A partition as all three clients see it: ends, leader epoch, and what comes of beginning at an offset."""
+
+    def __init__(self, epoch: int | None, probe: int | None) -> None:
+        self.epoch, self.probe = epoch, probe
+        self.assigned: list[TopicPartition] = []
+
+    def list_offsets(self, wanted: dict[TopicPartition, object], **_: object) -> dict[TopicPartition, Future[object]]:
+        future: Future[object] = Future()
+        future.set_result(SimpleNamespace(leader_epoch=self.epoch))
+        return dict.fromkeys(wanted, future)
+
+    def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
+        return 10, 100
+
+    def assign(self, wanted: list[TopicPartition]) -> None:
+        self.assigned += wanted
+
+    def poll(self, _: float) -> object:
+        return SimpleNamespace(error=lambda: None if self.probe is None else KafkaError(self.probe))
+
+    def unassign(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("epoch", "end_offset", "probe", "asked", "holds"),
+    [
+        (3, 100, KafkaError._AUTO_OFFSET_RESET, False, True),  # the leader of the log's end wrote it
+        (4, 50, None, True, True),
+        (None, 50, None, True, True),
+        (4, 100, KafkaError._PARTITION_EOF, True, True),
+        (4, 50, KafkaError._AUTO_OFFSET_RESET, True, False),  # librdkafka's word for a log that was truncated
+        (4, 50, KafkaError._TRANSPORT, True, False),  # nobody confirms it
+        (4, 101, None, False, False),  # past the high watermark
+        (4, 10, None, False, True),  # before the log's start
+    ],
+)
+def test_whether_a_log_still_is_what_it_was(
+    epoch: int | None, end_offset: int, probe: int | None, asked: bool, holds: bool
+) -> None:
+    log: Any = Log(epoch, probe)
+    cluster = cluster_with(log, timeout_ms=100)
+    cluster._admin = cluster._prober = log
+    assert cluster.still_holds(PARTITION, 3, end_offset) is holds
+    found = [(one.offset, one.leader_epoch) for one in log.assigned]
+    assert found == ([(end_offset, 3)] if asked else [])
+    cluster.close()
+
+
+def test_a_refusal_to_confirm_is_raised() -> None:
+    log: Any = Log(4, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    cluster = cluster_with(log)
+    cluster._admin = cluster._prober = log
+    with pytest.raises(KafkaException):
+        cluster.still_holds(PARTITION, 3, 50)

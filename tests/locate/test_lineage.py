@@ -43,7 +43,7 @@ def test_epoch_for(offset: int, epoch: int | None) -> None:
     assert LINEAGE.epoch_for(offset) == epoch
     assert LINEAGE.agrees(offset, -1)
     assert LINEAGE.agrees(offset, 9 if epoch is None else epoch)
-    assert LINEAGE.agrees(offset, 8) == (epoch is None)
+    assert LINEAGE.agrees(offset, 8) == (offset < 10)
 
 
 def test_of_epochs_at_one_offset_the_last_has_the_records() -> None:
@@ -100,6 +100,12 @@ def test_a_segment_without_epochs_is_accepted() -> None:
         (LINEAGE, segment(0, 9, (99, 0)), 9),
         (LINEAGE, segment(200, 300, (99, 200)), 300),
         (LINEAGE, segment(0, 11, (4, 0)), -1),
+        # Past the end, where epochs can only be the last one or later: the branch that lost reached further.
+        (LINEAGE, segment(200, 300, (9, 200)), 300),
+        (LINEAGE, segment(200, 300, (7, 200)), 199),
+        (LINEAGE, segment(250, 300, (7, 250)), 249),
+        (LINEAGE, segment(250, 300, (7, 250), (9, 270)), 249),
+        (Lineage(epochs((5, 10), (7, 15), (9, 200)), 200), segment(190, 300, (7, 190)), 300),
         # Nothing is said of the segment's first offsets.
         (LINEAGE, segment(10, 30, (7, 15)), 30),
     ],
@@ -151,7 +157,9 @@ def test_offset_by_offset(data: st.DataObject) -> None:
         ours = model_epoch(lineage.entries, offset)
         known = end_offset is None or offset < end_offset
         assert lineage.epoch_for(offset) == (ours if known else None)
-        if known and ours is not None and theirs is not None and ours != theirs:
+        last = -1 if end_offset is None else model_epoch(lineage.entries, end_offset - 1)
+        is_older = not known and theirs is not None and theirs < (-1 if last is None else last)
+        if is_older or (known and ours is not None and theirs is not None and ours != theirs):
             disagreeing.append(offset)
     assert lineage.accepts(found) == (not disagreeing)
     if disagreeing:

@@ -5,15 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from hypothesis import given
 
 from remote_fetch.config import Config
-from remote_fetch.errors import Unlocatable
+from remote_fetch.errors import EpochMismatch, Unlocatable
+from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.locator import KnownTimelines
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.model import IndexType, IsolationLevel, LeaderEpoch, LogBounds, RemoteLogSegmentId, Uuid
+from remote_fetch.model import (
+    IndexType,
+    IsolationLevel,
+    LeaderEpoch,
+    LogBounds,
+    RemoteLogSegmentId,
+    TopicIdPartition,
+    Uuid,
+)
 from remote_fetch.plan.ranges import SegmentSlice, plan_offsets
 from remote_fetch.read.partition import narrow_edges, narrow_slice, open_partition
 from remote_fetch.read.session import Session
@@ -178,3 +188,33 @@ class TestNarrow:
             found.append(replace(piece))
         assert found[0] == found[1]
         assert found[0].start_position > 0
+
+
+class Diverging:
+    """A cluster whose log is, or is not, the one that the tier ends with."""
+
+    def __init__(self, holds: bool) -> None:
+        self.holds = holds
+        self.asked: list[tuple[int, int]] = []
+
+    def still_holds(self, partition: TopicIdPartition, leader_epoch: int, end_offset: int) -> bool:
+        self.asked.append((leader_epoch, end_offset))
+        return self.holds
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_the_broker_confirms_the_lineage_of_the_tier(holds: bool) -> None:
+    """After an unclean election, and before the new leader's first upload, nothing in the tier tells of it."""
+    log = plain_log()
+    broker = Diverging(holds)
+    with session_of(Bucket(log.segments())) as session:
+        session.cluster = cast(Cluster, broker)
+        if holds:
+            assert open_partition(session, log.topic_id_partition, UNCOMMITTED, LogBounds(0, 60)).stop_offset == 60
+        else:
+            with pytest.raises(EpochMismatch, match="ended at 60 in the tier"):
+                open_partition(session, log.topic_id_partition, UNCOMMITTED, LogBounds(0, 60))
+    ((epoch, end_offset),) = broker.asked
+    assert (epoch, end_offset) == (log.segments()[-1].metadata.segment_leader_epochs[-1].epoch, 60)

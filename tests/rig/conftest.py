@@ -18,7 +18,6 @@ from tests.rig.rig import VERSIONS, Rig, single
 FASTER_RESTARTS = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "300"}
 """A controller waits that long for a killed broker before it lets the broker back in."""
 
-_READY = "Initialized topic-based RLMM resources successfully"
 _RIGS = {"rig_43": VERSIONS[0], "rig_39": VERSIONS[1]}
 
 
@@ -32,9 +31,7 @@ def needs_broker() -> None:
 
 def _shared(name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     with single(tmp_path_factory.mktemp(name), _RIGS[name], properties=FASTER_RESTARTS) as running:
-        # Before that it refuses much of what has to do with the tier; 3.9 even forgets to delete a topic.
-        log = running.nodes[1].log_file
-        running.until("the metadata manager", lambda: _READY in log.read_text(errors="replace"))
+        running.wait_tier_ready()
         yield running
 
 

@@ -61,6 +61,13 @@ class Node:
         """Whether the process is alive."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """The id of the process. Raises RuntimeError where there is none."""
+        if self._process is None:
+            raise RuntimeError(f"{self.folder.name} was not started")
+        return self._process.pid
+
     def format(self, cluster_id: str) -> None:
         """Prepare the log folder, once."""
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -127,6 +134,16 @@ class Node:
         before, end = text[:-_LOG_TAIL_CHARS], text[-_LOG_TAIL_CHARS:]
         errors = [line for line in before.splitlines() if " ERROR " in line or "Exception" in line]
         return "\n".join([*errors[-_LOG_ERROR_LINES:], end])
+
+    def pause(self) -> None:
+        """Let the process stand still; its connections stay open. `stop(kill=True)` ends it also then."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
 
     def stop(self, *, kill: bool = False) -> None:
         """Stop the process: politely, or at once."""

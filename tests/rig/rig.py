@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from remote_fetch.model import Uuid
@@ -21,6 +22,7 @@ VERSIONS = ("4.3.1", "3.9.2")
 """The Kafka versions that the proofs run on."""
 
 _TIMEOUT_S = 60
+_READY = "Initialized topic-based RLMM resources successfully"
 
 
 def _tiered(version: str, remote: Path, replicas: int) -> dict[str, str]:
@@ -56,6 +58,10 @@ def _common(data: Path, replicas: int) -> dict[str, str]:
         "transaction.state.log.min.isr": "1",
         "transaction.state.log.num.partitions": "1",
         "group.initial.rebalance.delay.ms": "0",
+        "group.consumer.heartbeat.interval.ms": "300",
+        "group.consumer.min.heartbeat.interval.ms": "300",
+        "group.consumer.session.timeout.ms": "6000",
+        "group.consumer.min.session.timeout.ms": "6000",
     }
 
 
@@ -87,8 +93,8 @@ class Rig:
 
     @property
     def bootstrap(self) -> str:
-        """`bootstrap.servers` of all brokers."""
-        return ",".join(self._listeners.values())
+        """`bootstrap.servers` of the brokers that are running."""
+        return ",".join(address for number, address in self._listeners.items() if self.nodes[number].is_running)
 
     @property
     def brokers(self) -> dict[int, Node]:
@@ -114,6 +120,14 @@ class Rig:
         for node in self.nodes.values():
             node.wait_started()
 
+    def wait_tier_ready(self) -> None:
+        """Wait until each broker, in its first life, has its metadata manager: before that it refuses much of the tier.
+
+        Kafka 3.9 even forgets to delete a topic.
+        """
+        for node in self.brokers.values():
+            self.until("the metadata manager", partial(_has, node.log_file, _READY))
+
     def restart(self, number: int = 1, *, kill: bool = False) -> None:
         """Stop one node and start it again: its partitions get a new leader epoch."""
         node = self.nodes[number]
@@ -136,6 +150,10 @@ class Rig:
                 log = next(iter(self.nodes.values())).log_tail()
                 raise TimeoutError(f"not within {timeout_s} s: {what}; the broker's log ends:\n{log}")
             time.sleep(0.1)
+
+
+def _has(file: Path, text: str) -> bool:
+    return text in file.read_text(errors="replace")
 
 
 @contextmanager
@@ -189,6 +207,7 @@ def cluster(
         **_common(folder / "data-0", brokers),
         **quorum,
         "process.roles": "controller",
+        "remote.log.storage.system.enable": "true",  # else it refuses tiered topics
         "node.id": "0",
         "listeners": f"CONTROLLER://127.0.0.1:{controller}",
         **(properties or {}),

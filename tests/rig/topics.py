@@ -38,6 +38,7 @@ __all__ = [
     "delete_records",
     "delete_topic",
     "offsets",
+    "oracle_record",
     "set_config",
     "wait_tiered",
 ]
@@ -78,10 +79,13 @@ def admin(rig: Rig) -> AdminClient:
     return AdminClient({"bootstrap.servers": rig.bootstrap, **QUIET})
 
 
-def create_topic(rig: Rig, topic: str, partitions: int = 1, **config: Any) -> None:
+def create_topic(
+    rig: Rig, topic: str, partitions: int = 1, *, brokers: Sequence[int] | None = None, **config: Any
+) -> None:
     """A tiered topic with small segments that go to the tier, and away locally, as soon as they are closed.
 
-    `config` adds to or replaces topic settings; underscores stand for dots.
+    `brokers` get every partition, the first of them leads; None: all have it, and the controller chooses. `config` adds
+    to or replaces topic settings; underscores stand for dots.
     """
     segment_bytes = "internal.segment.bytes" if rig.version >= "4" else "segment.bytes"
     settings = {
@@ -96,9 +100,12 @@ def create_topic(rig: Rig, topic: str, partitions: int = 1, **config: Any) -> No
     for name, value in config.items():
         key = name.replace("_", ".")
         settings[segment_bytes if key == "segment.bytes" else key] = str(value)
-    replicas = len(rig.brokers)
+    if brokers is None:
+        new = NewTopic(topic, partitions, len(rig.brokers), config=settings)
+    else:
+        new = NewTopic(topic, partitions, replica_assignment=[list(brokers)] * partitions, config=settings)
     client = admin(rig)  # an answer needs its client alive
-    client.create_topics([NewTopic(topic, partitions, replicas, config=settings)])[topic].result(_TIMEOUT_S)
+    client.create_topics([new])[topic].result(_TIMEOUT_S)
     # The controller has it; the brokers hear of it a moment later.
     rig.until(f"topic {topic}", lambda: topic in client.list_topics(timeout=_TIMEOUT_S).topics)
 
@@ -206,11 +213,12 @@ def _drain(consumer: Consumer, topic: str, partition: int, stop: int) -> list[Or
                 raise confluent_kafka.KafkaException(error)
             if int(message.offset() or 0) >= stop:
                 return records
-            records.append(_oracle_record(message))
+            records.append(oracle_record(message))
     raise TimeoutError(f"the broker did not give {topic}-{partition} up to offset {stop}")
 
 
-def _oracle_record(message: Any) -> OracleRecord:
+def oracle_record(message: Any) -> OracleRecord:
+    """A consumer's message as plain values."""
     timestamp_type, timestamp_ms = message.timestamp()
     epoch = message.leader_epoch()
     return OracleRecord(

@@ -1,0 +1,133 @@
+"""Who leads a partition of a cluster, and who follows: moved, asked for, and looked at on the brokers' own disks.
+
+Rules of the file: a leader changes by a request to the controller or by the end of its process, never by chance; every
+wait has an end; what a test says was on a disk was found in the files there.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from tests.rig.rig import Rig
+from tests.rig.topics import admin, broker_records
+
+__all__ = [
+    "Replicas",
+    "kept_by",
+    "move_leader",
+    "paused",
+    "replicas",
+    "tiered_with",
+    "wait_followed",
+    "wait_led",
+]
+
+_TIMEOUT_S = 90
+_ANSWER_S = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """The brokers of one partition; `leader` is -1 where nobody leads, `assigned` begins with the preferred leader."""
+
+    leader: int
+    in_sync: frozenset[int]
+    assigned: tuple[int, ...]
+
+
+def replicas(rig: Rig, topic: str, partition: int = 0) -> Replicas:
+    """The brokers of a partition as the cluster describes them now. Raises KafkaException where no broker answers."""
+    client = admin(rig)
+    # Plain metadata: any broker gives it. A description is asked of one, which may be the one that has just ended.
+    found = client.list_topics(topic, timeout=_ANSWER_S).topics[topic].partitions[partition]
+    return Replicas(found.leader, frozenset(found.isrs), tuple(found.replicas))
+
+
+def wait_followed(rig: Rig, topic: str, followers: Sequence[int], partition: int = 0) -> None:
+    """Wait until exactly these brokers are in sync, the leader among them."""
+    _wait_for(rig, topic, partition, f"in sync: {followers}", lambda now: now.in_sync == frozenset(followers))
+
+
+def wait_led(rig: Rig, topic: str, leader: int, partition: int = 0) -> None:
+    """Wait until a broker leads, and serves consumers, also from the tier: a new leader has to read its metadata."""
+    _wait_for(rig, topic, partition, f"led by {leader}", lambda now: now.leader == leader)
+    rig.until(f"{topic}-{partition} to be readable", lambda: _is_readable(rig, topic, partition), _TIMEOUT_S)
+
+
+def move_leader(rig: Rig, topic: str, assigned: Sequence[int], partition: int = 0) -> None:
+    """Give the partition to these brokers, in this order, wait until all are in sync, and let the first of them lead.
+
+    A broker that is new among them copies the leader's log from the start of its local part.
+    """
+    _ask_controller(rig, lambda client, wanted: client.alter_partition_reassignments({wanted: list(assigned)}), topic)
+    _wait_for(
+        rig,
+        topic,
+        partition,
+        f"brokers {assigned}",
+        lambda now: now.assigned == tuple(assigned) and now.in_sync == frozenset(assigned),
+    )
+    _ask_controller(rig, lambda client, wanted: client.elect_leaders(0, {wanted.topic: [wanted.partition]}), topic)
+    wait_led(rig, topic, assigned[0], partition)
+
+
+@contextmanager
+def paused(rig: Rig, number: int) -> Iterator[None]:
+    """A broker stands still in the block: it fetches nothing and is not missed, if the block is short enough."""
+    rig.nodes[number].pause()
+    try:
+        yield
+    finally:
+        rig.nodes[number].resume()
+
+
+def kept_by(rig: Rig, number: int, topic: str, text: bytes, partition: int = 0) -> int:
+    """How often a text stands in the log that a broker has of a partition on its own disk."""
+    folder = Path(rig.nodes[number].properties["log.dirs"]) / f"{topic}-{partition}"
+    return sum(_bytes_of(file).count(text) for file in folder.glob("*.log"))
+
+
+def tiered_with(folder: Path, text: bytes) -> set[str]:
+    """The ids of the segments in a partition's folder of the tier that hold a text."""
+    return {file.stem[21:] for file in folder.glob("*.log") if text in file.read_bytes()}
+
+
+def _bytes_of(file: Path) -> bytes:
+    with suppress(FileNotFoundError):  # the broker deletes as we look
+        return file.read_bytes()
+    return b""
+
+
+def _wait_for(rig: Rig, topic: str, partition: int, what: str, fits: Callable[[Replicas], bool]) -> None:
+    def is_so() -> bool:
+        with suppress(KafkaException):  # a broker that has just ended may be the one that was asked
+            return fits(replicas(rig, topic, partition))
+        return False
+
+    rig.until(f"{topic}-{partition} {what}", is_so, _TIMEOUT_S)
+
+
+def _is_readable(rig: Rig, topic: str, partition: int) -> bool:
+    with suppress(KafkaException):
+        broker_records(rig, topic, partition, "read_uncommitted")
+        return True
+    return False
+
+
+def _ask_controller(rig: Rig, ask: Callable[[Any, Any], object], topic: str, partition: int = 0) -> None:
+    """One request that librdkafka does not have, or not in Python."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from kafka import KafkaAdminClient, TopicPartition
+    client = KafkaAdminClient(bootstrap_servers=rig.bootstrap.split(","))
+    try:
+        ask(client, TopicPartition(topic, partition))
+    finally:
+        client.close()

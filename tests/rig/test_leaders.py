@@ -1,0 +1,213 @@
+"""What one node cannot show: segments of several leaders, some of them of a log that lost. The broker is the oracle.
+
+Rules of the file: each test proves from the brokers' own files and metadata that what it is about has really happened
+before it compares streams; a test leaves all brokers running; the topics have nothing but their cluster in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from remote_fetch.config import Config
+from remote_fetch.fetch.registry import load_fetcher
+from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.timeline import Timeline
+from remote_fetch.model import IsolationLevel, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from remote_fetch.observe import Report
+from remote_fetch.read.session import Session
+from tests.rig import topics
+from tests.rig.elections import kept_by, move_leader, paused, replicas, tiered_with, wait_followed, wait_led
+from tests.rig.faults import tier_folder
+from tests.rig.rig import Rig, cluster
+from tests.rig.test_read import assert_equal_to_broker, config_of
+from tests.rig.transactions import interleaved_transactions, open_transaction
+
+ONE_SEGMENT = 1 << 20
+SMALL_SEGMENTS = 8192
+EVER = 10**13
+"""For `segment.ms`: else a marker, whose time is the broker's, would close the segment of records with old times."""
+LOST, BAIT = b"this record was lost", b"this one may go either way"
+SESSION = {"broker.session.timeout.ms": "6000", "broker.heartbeat.interval.ms": "300"}
+"""A controller misses a broker after that long: a pause is to be shorter, and a death not long unnoticed."""
+
+
+@pytest.fixture(scope="module")
+def three(needs_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    with cluster(tmp_path_factory.mktemp("three"), properties=SESSION) as running:
+        running.wait_tier_ready()
+        yield running
+
+
+def timeline_of(rig: Rig, topic: str) -> Timeline:
+    config = Config.parse(config_of(rig))
+    with Session(config, load_fetcher(config)) as session:
+        (partition,) = session.locator.partitions(topic)
+        return session.locator.timeline(partition)
+
+
+def overlaps(timeline: Timeline) -> list[tuple[RemoteLogSegmentMetadata, RemoteLogSegmentMetadata]]:
+    """The pairs of finished segments that share offsets and come from different brokers."""
+    known = timeline.segments
+    return [
+        (one, other)
+        for at, one in enumerate(known)
+        for other in known[at + 1 :]
+        if other.start_offset <= one.end_offset and one.broker_id != other.broker_id
+    ]
+
+
+def wait_decided(rig: Rig, topic: str) -> None:
+    """Wait for the markers of ended transactions: between two reads of one comparison none may arrive."""
+    partition = TopicIdPartition(Uuid(bytes(16)), topic, 0)
+    cluster = Cluster({"bootstrap.servers": rig.bootstrap, **topics.QUIET}, timeout_ms=60_000)
+    try:
+        levels = tuple(IsolationLevel)
+        rig.until(
+            "the markers", lambda: len({cluster.log_bounds(partition, level).end_offset for level in levels}) == 1
+        )
+    finally:
+        cluster.close()
+
+
+def assert_streams_equal(rig: Rig, topic: str) -> dict[str, Report]:
+    """Whether what is still local comes through the broker or not; returns the reports of reading all from the tier."""
+    wait_decided(rig, topic)
+    assert_equal_to_broker(rig, topic)
+    return assert_equal_to_broker(rig, topic, fetch_remote_when="always")
+
+
+def write_marked(rig: Rig, topic: str, mark: bytes, count: int) -> None:
+    """Records that only the leader has to have, with a key to be found in its files."""
+    producer = Producer({"bootstrap.servers": rig.bootstrap, "acks": 1, "batch.num.messages": 5, **topics.QUIET})
+    for number in range(count):
+        producer.produce(topic, partition=0, key=mark, value=bytes(200), timestamp=1_700_001_000_000 + number)
+    assert producer.flush(60) == 0
+
+
+def test_uploads_of_several_leaders_overlap(three: Rig) -> None:
+    """Each leader rolled its segments elsewhere, and uploads from the one that holds the next offset."""
+    rig, topic = three, "overlaps"
+    topics.create_topic(rig, topic, brokers=[1], local_retention_ms=-2)
+    interleaved_transactions(rig, topic, (True, False, True), rounds=3)
+    topics.produce(rig, topic, 80)
+    rig.until("the first uploads", lambda: topics.offsets(rig, topic, 0).latest_tiered > 80)
+
+    topics.set_config(rig, topic, internal_segment_bytes=ONE_SEGMENT)
+    with open_transaction(rig, topic, 20) as transaction:
+        move_leader(rig, topic, [2, 1])
+        transaction.write(10)
+        transaction.end(commit=False)
+    topics.set_config(rig, topic, internal_segment_bytes=SMALL_SEGMENTS)
+    interleaved_transactions(rig, topic, (False, True, False), rounds=3, seed=1)
+    topics.produce(rig, topic, 40, seed=1)
+    rig.until("an upload of the second leader", lambda: bool(overlaps(timeline_of(rig, topic))))
+    assert all(report.remote_gets for report in assert_streams_equal(rig, topic).values())
+
+    topics.set_config(rig, topic, internal_segment_bytes=ONE_SEGMENT)
+    topics.produce(rig, topic, 60, seed=2)
+    move_leader(rig, topic, [1, 2])
+    move_leader(rig, topic, [3, 1])
+    topics.set_config(rig, topic, internal_segment_bytes=SMALL_SEGMENTS, local_retention_ms=1)
+    interleaved_transactions(rig, topic, (True, False), producers=2, rounds=3, seed=2)
+    topics.wait_tiered(rig, topic)
+
+    assert {two.broker_id for pair in overlaps(timeline_of(rig, topic)) for two in pair} == {1, 2, 3}
+    for report in assert_streams_equal(rig, topic).values():
+        assert report.broker_records == 0
+        assert report.fallbacks == {}
+
+
+def test_an_unclean_leader_writes_the_log_anew(three: Rig) -> None:
+    """The tier holds what the old leader had uploaded of a log that is no more, also past the new leader's end."""
+    rig, topic = three, "unclean"
+    topics.create_topic(
+        rig, topic, brokers=[1, 2], local_retention_ms=-2, segment_ms=EVER, unclean_leader_election_enable="true"
+    )
+    interleaved_transactions(rig, topic, (True, False, True), rounds=3)
+    topics.produce(rig, topic, 40)
+    wait_followed(rig, topic, [1, 2])
+    parting = topics.offsets(rig, topic, 0).latest
+
+    rig.nodes[2].stop(kill=True)
+    wait_followed(rig, topic, [1])
+    interleaved_transactions(rig, topic, (False, True, False), rounds=5, seed=1)
+    write_marked(rig, topic, LOST, 300)
+    rig.until("what will be lost tiered", lambda: topics.offsets(rig, topic, 0).latest_tiered > parting + 300)
+    old = timeline_of(rig, topic)
+    old_end = topics.offsets(rig, topic, 0).latest
+    topics.set_config(rig, topic, internal_segment_bytes=ONE_SEGMENT)
+    rig.nodes[1].stop(kill=True)
+    rig.nodes[2].start()
+    rig.nodes[2].wait_started()
+    wait_led(rig, topic, 2)
+    assert topics.offsets(rig, topic, 0).latest == parting
+
+    # The same producers: what they aborted at these offsets in the lost log, they commit in this one, and vice versa.
+    interleaved_transactions(rig, topic, (True, False, True), rounds=7, seed=2)
+    end = topics.offsets(rig, topic, 0).latest
+    assert parting + 60 < end < old_end
+    assert timeline_of(rig, topic).segments == old.segments
+    lost = tiered_with(tier_folder(rig, topic, 0), LOST)
+    assert lost & {str(one.segment_id.id) for one in old.segments}
+    assert_streams_equal(rig, topic)
+
+    rig.nodes[1].start()
+    rig.nodes[1].wait_started()
+    wait_followed(rig, topic, [1, 2])
+    assert kept_by(rig, 1, topic, LOST) == 0
+    topics.set_config(rig, topic, internal_segment_bytes=SMALL_SEGMENTS)
+    topics.produce(rig, topic, 10, seed=3)
+    topics.set_config(rig, topic, internal_segment_bytes=ONE_SEGMENT)
+    topics.produce(rig, topic, 30, seed=4)
+    rig.until("an upload of the new leader", lambda: len(timeline_of(rig, topic).segments) > len(old.segments))
+    now = topics.offsets(rig, topic, 0)
+    assert now.latest_tiered + 1 < now.latest < old.segments[-1].end_offset
+    assert_streams_equal(rig, topic)
+
+    topics.set_config(rig, topic, internal_segment_bytes=SMALL_SEGMENTS, local_retention_ms=1)
+    topics.produce(rig, topic, 10, seed=5)
+    topics.wait_tiered(rig, topic)
+    assert lost <= tiered_with(tier_folder(rig, topic, 0), LOST)
+    for report in assert_streams_equal(rig, topic).values():
+        assert report.broker_records == 0
+
+
+def test_a_follower_takes_back_what_nobody_had_to_see(three: Rig) -> None:
+    """A follower had records above the high watermark, another one became leader; both led and uploaded afterwards."""
+    rig, topic = three, "truncated"
+    topics.create_topic(rig, topic, brokers=[1, 3, 2], local_retention_ms=-2)
+    interleaved_transactions(rig, topic, (True, False, True), rounds=3)
+    with open_transaction(rig, topic, 20) as transaction:
+        wait_followed(rig, topic, [1, 2, 3])
+        with paused(rig, 3):
+            # An answer to the fetch that is already under way lies ready for the broker that stands still.
+            write_marked(rig, topic, BAIT, 5)
+            rig.until("the fetch", lambda: kept_by(rig, 2, topic, BAIT) == 5)
+            write_marked(rig, topic, LOST, 20)
+            rig.until("the records at the follower", lambda: kept_by(rig, 2, topic, LOST) == 20)
+            rig.nodes[1].stop(kill=True)
+        wait_led(rig, topic, 3)
+        assert kept_by(rig, 3, topic, LOST) == 0
+        wait_followed(rig, topic, [2, 3])
+        rig.until("the truncation", lambda: kept_by(rig, 2, topic, LOST) == 0)
+        topics.produce(rig, topic, 40, seed=1)
+        transaction.write(20)
+        transaction.end(commit=True)
+    assert_streams_equal(rig, topic)
+    rig.nodes[1].start()
+    rig.nodes[1].wait_started()
+    wait_followed(rig, topic, [1, 2, 3])
+
+    move_leader(rig, topic, [2, 3, 1])
+    interleaved_transactions(rig, topic, (False, True), producers=2, rounds=3, seed=2)
+    topics.set_config(rig, topic, local_retention_ms=1)
+    topics.wait_tiered(rig, topic)
+    assert replicas(rig, topic).leader == 2
+    assert {one.broker_id for one in timeline_of(rig, topic).segments} >= {2}
+    assert not tiered_with(tier_folder(rig, topic, 0), LOST)
+    for report in assert_streams_equal(rig, topic).values():
+        assert report.broker_records == 0
+        assert report.fallbacks == {}
