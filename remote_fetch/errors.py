@@ -17,6 +17,7 @@
         |-- ConfigError                a configuration key or value is wrong
         |-- MissingExtra               an optional dependency is not installed
         |-- UnknownTopic               no such topic, partition or topic id here
+        |   `-- TopicRecreated         the topic was deleted and made again while it was being read
         |-- OffsetOutOfRange           a bound lies outside the log
         `-- Cancelled                  the read was closed while waiting
 
@@ -47,6 +48,7 @@ __all__ = [
     "StorageThrottled",
     "StorageTimeout",
     "StorageUnavailable",
+    "TopicRecreated",
     "UnknownTopic",
     "Unlocatable",
     "UnsupportedFormat",
@@ -72,6 +74,8 @@ class ErrorKind(StrEnum):
     UNKNOWN_TOPIC = "unknown-topic"
     OFFSET_OUT_OF_RANGE = "offset-out-of-range"
     CANCELLED = "cancelled"
+    RECREATED = "recreated"
+    NOT_CONFIGURED = "not-configured"
 
 
 class RemoteFetchError(Exception):
@@ -247,6 +251,12 @@ class UnknownTopic(FatalError, LookupError):
     """The topic, partition or topic id is not there, or its name stands for several topic ids."""
 
     kind = ErrorKind.UNKNOWN_TOPIC
+
+
+class TopicRecreated(UnknownTopic):
+    """The name belongs to another topic now: the one that was planned has been deleted and made again."""
+
+    kind = ErrorKind.RECREATED
 
 
 class OffsetOutOfRange(FatalError, ValueError):

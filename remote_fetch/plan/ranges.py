@@ -35,6 +35,8 @@ class Reason(StrEnum):
     """No readable segment covers it, though later ones exist."""
     NOT_TIERED = "not-tiered"
     """It lies past the end of the tier."""
+    LOCAL = "local"
+    """It is tiered, but the broker still has it on its own disk and is to be asked (fetch.remote.when=not-local)."""
     UNSTABLE = "unstable"
     """It is tiered, but a transaction that touches it may be decided only past the end of the tier."""
 
@@ -110,6 +112,9 @@ class Coverage(Protocol):
     def next_start(self, offset: int) -> int | None:
         """The smallest start offset above `offset` of a readable segment."""
 
+    def local_end(self, offset: int) -> int | None:
+        """The last offset (inclusive) of the segment in the tier that holds `offset`, if that is left to the broker."""
+
 
 def plan_offsets(
     partition: TopicIdPartition,
@@ -128,8 +133,11 @@ def plan_offsets(
     remote_stop = stop_offset if stable_stop is None else min(stop_offset, max(stable_stop, start_offset))
     offset = start_offset
     while offset < remote_stop:
-        segment = coverage.covering(offset)
-        if segment is None:
+        segment, local_end = coverage.covering(offset), coverage.local_end(offset)
+        if segment is None and local_end is not None:
+            last = min(local_end, remote_stop - 1)
+            _extend(steps, BrokerRange(partition, offset, last, Reason.LOCAL))
+        elif segment is None:
             upcoming = coverage.next_start(offset)
             last = remote_stop - 1 if upcoming is None else min(upcoming, remote_stop) - 1
             reason = Reason.NOT_TIERED if upcoming is None else Reason.HOLE
@@ -139,9 +147,19 @@ def plan_offsets(
             steps.append(SegmentSlice(segment, offset, last))
         offset = last + 1
     if offset < stop_offset:
-        reason = Reason.NOT_TIERED if coverage.covering(offset) is None else Reason.UNSTABLE
-        steps.append(BrokerRange(partition, offset, stop_offset - 1, reason))
+        kept = Reason.NOT_TIERED if coverage.local_end(offset) is None else Reason.LOCAL
+        reason = kept if coverage.covering(offset) is None else Reason.UNSTABLE
+        _extend(steps, BrokerRange(partition, offset, stop_offset - 1, reason))
     return tuple(steps)
+
+
+def _extend(steps: list[PlanStep], more: BrokerRange) -> None:
+    """Add a stretch, as one with the stretch before it where that is the broker's for the same reason."""
+    before = steps[-1] if steps else None
+    if isinstance(before, BrokerRange) and before.reason == more.reason:
+        steps[-1] = replace(before, last_offset=more.last_offset)
+    else:
+        steps.append(more)
 
 
 def settle_holes(

@@ -1,14 +1,16 @@
 """Stretches that only a broker can answer for, read through confluent_kafka into the same columns.
 
 Rules of the file: no offset outside [log start, high watermark] is handed to librdkafka, whose own reset would be
-silent; a stretch begins and ends at exact offsets; a broker that makes no progress is said, and asked on, as any
-consumer would. Only the thread that draws the rows touches the consumer.
+silent; a stretch begins and ends at exact offsets, and is waited for where the log does not reach that far yet; records
+are fetched by name, so no row leaves before its topic is confirmed to be the one that was planned; a broker that makes
+no progress is said, and asked on, as any consumer would. Only the thread that draws the rows touches the consumer.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -16,11 +18,11 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from remote_fetch.decode.columns import schema_for
-from remote_fetch.errors import OffsetOutOfRange
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.observe import BrokerRead, Notice, Observer
 from remote_fetch.plan.ranges import BrokerRange
+from remote_fetch.read.guard import LogGuard
 
 __all__ = ["BrokerReader"]
 
@@ -33,80 +35,113 @@ _FOR_EVER = 2**63 - 1
 
 
 class BrokerReader:
-    """Reads BrokerRanges from one cluster. Not thread-safe."""
+    """Reads BrokerRanges from one cluster. Not thread-safe.
 
-    def __init__(self, cluster: Cluster, observer: Observer) -> None:
+    `stall_s` is how long, in seconds of `clock`, a broker may stand still before that is said.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        guard: LogGuard,
+        observer: Observer,
+        *,
+        stall_s: float = _STALL_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._cluster = cluster
+        self._guard = guard
         self._observer = observer
+        self._stall_s = stall_s
+        self._clock = clock
 
     def read(self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The records of the stretch that the isolation level shows, in order.
 
-        Raises OffsetOutOfRange when the log start has passed the stretch's first offset, and KafkaException with the
-        broker's own error.
+        Raises OffsetOutOfRange when the log start has passed what was not read yet, TopicRecreated when the name is
+        another topic's now, and KafkaException with the broker's own error.
         """
-        consumer = self._cluster.consumer(isolation)
-        partition = step.partition
-        bounds = self._cluster.log_bounds(partition, isolation)
-        low, high = bounds.log_start_offset or 0, bounds.end_offset or 0
-        if step.first_offset < low:
-            raise OffsetOutOfRange(
-                f"offsets {step.first_offset} to {min(step.last_offset, low - 1)} are gone: the log starts at {low}",
-                topic=partition.topic,
-                partition=partition.partition,
-                offset=step.first_offset,
-                hint="They were deleted by retention or DeleteRecords while they were being read",
-            )
-        if step.first_offset >= high:
-            return
-        consumer.assign([TopicPartition(partition.topic, partition.partition, step.first_offset)])
+        consumer, partition = self._cluster.consumer(isolation), step.partition
+        stop = step.last_offset + 1
+        pace = _Pace(step.first_offset, self._clock, self._clock())
         try:
-            for messages in self._messages(consumer, step, min(step.last_offset + 1, high)):
-                yield self._rows(messages, partition, columns)
+            while pace.offset < stop and self._is_ready(step, isolation, pace):
+                consumer.assign([TopicPartition(partition.topic, partition.partition, pace.offset)])
+                for messages in self._messages(consumer, step, pace):
+                    self._guard.confirm(partition)
+                    yield self._rows(messages, partition, columns)
         finally:
             consumer.unassign()
 
     def follow(
         self, starts: Mapping[TopicIdPartition, int], isolation: IsolationLevel, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        """What is written from these offsets on, as it comes, without end. Raises KafkaException as `read` does."""
+        """What is written from these offsets on, as it comes, without end. Raises as `read` does, but for offsets."""
         consumer = self._cluster.consumer(isolation)
         known = {(one.topic, one.partition): one for one in starts}
         consumer.assign([TopicPartition(one.topic, one.partition, offset) for one, offset in starts.items()])
         try:
             while True:
-                messages = [
-                    one for one in consumer.consume(_BATCH_MESSAGES, timeout=_POLL_S) if not _is_news(one, _FOR_EVER)
-                ]
+                heard = consumer.consume(_BATCH_MESSAGES, timeout=_POLL_S)
+                messages = [one for one in heard if not _is_news(one, _FOR_EVER)]
                 messages.sort(key=lambda one: (one.topic(), one.partition()))
                 for key, group in groupby(messages, key=lambda one: (one.topic(), one.partition())):
+                    self._guard.confirm(known[key])
                     yield self._rows(list(group), known[key], columns)
         finally:
             consumer.unassign()
 
-    def _messages(self, consumer: Consumer, step: BrokerRange, stop: int) -> Iterator[list[Any]]:
-        """Messages below `stop`, until the consumer's position reaches it: the last offsets may hold no records."""
+    def _is_ready(self, step: BrokerRange, isolation: IsolationLevel, pace: _Pace) -> bool:
+        """Wait until the log holds the next offset; False where the log start has passed the whole stretch."""
+        while True:
+            bounds = self._guard.bounds(step.partition, isolation)
+            pace.reached(self._guard.pass_over(step.partition, pace.offset, bounds.log_start_offset or 0))
+            if pace.offset > step.last_offset:
+                return False
+            if pace.offset < (bounds.end_offset or 0):
+                return True
+            self._mind(step, pace)
+            time.sleep(_POLL_S)
+
+    def _messages(self, consumer: Consumer, step: BrokerRange, pace: _Pace) -> Iterator[list[Any]]:
+        """Messages of the stretch, until the consumer's position reaches its end: the last offsets may hold no records.
+
+        Ends early where the broker refuses the position: what there is now has to be found out anew.
+        """
+        stop = step.last_offset + 1
         wanted = TopicPartition(step.partition.topic, step.partition.partition)
-        offset, moved_at, is_stalled = step.first_offset, time.monotonic(), False
-        while offset < stop:
-            messages = [one for one in consumer.consume(_BATCH_MESSAGES, timeout=_POLL_S) if not _is_news(one, stop)]
+        while pace.offset < stop:
+            heard = consumer.consume(_BATCH_MESSAGES, timeout=_POLL_S)
+            is_refused = any(_is_refused_offset(one) for one in heard)
+            messages = [one for one in heard if not _is_refused_offset(one) and not _is_news(one, stop)]
             at_end = any(one.error() is not None for one in messages)
             records = [one for one in messages if one.error() is None and int(one.offset() or 0) < stop]
             if records:
                 yield records
             (position,) = consumer.position([wanted])
-            reached = stop if at_end or len(records) < len(messages) else max(position.offset, offset)
-            if reached > offset:
-                offset, moved_at, is_stalled = reached, time.monotonic(), False
-            elif time.monotonic() - moved_at > _STALL_S and not is_stalled:
-                is_stalled = True
-                self._observer(
-                    Notice(
-                        f"{step.partition.topic}-{step.partition.partition}: the broker gives nothing from offset "
-                        f"{offset} on, though the log goes on to {stop}; still asking",
-                        is_warning=True,
-                    )
-                )
+            read_to = max(position.offset, int(records[-1].offset() or 0) + 1 if records else 0)
+            pace.reached(stop if at_end or len(records) < len(messages) else read_to)
+            self._mind(step, pace)
+            if is_refused:
+                time.sleep(_POLL_S)
+                return
+
+    def _mind(self, step: BrokerRange, pace: _Pace) -> None:
+        """Say once, until it moves again, that the broker stands still; and look whether the topic is still there."""
+        if self._clock() - max(pace.moved_at, pace.minded_at) <= self._stall_s:
+            return
+        pace.minded_at = self._clock()
+        self._guard.confirm(step.partition)
+        if pace.is_said:
+            return
+        pace.is_said = True
+        self._observer(
+            Notice(
+                f"{step.partition.topic}-{step.partition.partition}: the broker gives nothing from offset "
+                f"{pace.offset} on, though the log goes on to {step.last_offset + 1}; still asking",
+                is_warning=True,
+            )
+        )
 
     def _rows(self, messages: Sequence[Any], partition: TopicIdPartition, columns: Sequence[str]) -> pa.RecordBatch:
         size_bytes = sum(len(one.key() or b"") + len(one.value() or b"") for one in messages)
@@ -114,6 +149,27 @@ class BrokerReader:
         schema = schema_for(columns)
         arrays = [pa.array([_FIELDS[name](one) for one in messages], schema.field(name).type) for name in columns]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+@dataclass(slots=True)
+class _Pace:
+    """The next offset of a stretch, since when it has stood there, when that was minded last, whether it was said."""
+
+    offset: int
+    clock: Callable[[], float]
+    moved_at: float
+    minded_at: float = 0.0
+    is_said: bool = False
+
+    def reached(self, offset: int) -> None:
+        """Take a position; one before the next offset, or none, is no progress."""
+        if offset > self.offset:
+            self.offset, self.moved_at, self.is_said = offset, self.clock(), False
+
+
+def _is_refused_offset(message: Any) -> bool:
+    error = message.error()
+    return error is not None and bool(error.code() == KafkaError._AUTO_OFFSET_RESET)
 
 
 def _is_news(message: Any, stop: int) -> bool:

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from remote_fetch.errors import ConfigError, RemoteFetchError, UnknownTopic
+from remote_fetch.errors import ConfigError, ErrorKind, RemoteFetchError, UnknownTopic
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition
 from remote_fetch.observe import Fallback, Notice
-from remote_fetch.plan.ranges import BrokerRange, PlanStep, plan_offsets
+from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, plan_offsets
 from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.read.bounds import Bound, parse_bound, resolve
 from remote_fetch.read.partition import OpenPartition, narrow_edges, open_partition, untiered
@@ -21,7 +21,7 @@ from remote_fetch.read.scan import PartitionPlan
 from remote_fetch.read.session import Session
 from remote_fetch.read.transactions import settle
 
-__all__ = ["parse_isolation", "plan_job"]
+__all__ = ["parse_isolation", "plan_job", "plan_stretch"]
 
 
 def parse_isolation(value: object) -> IsolationLevel:
@@ -61,8 +61,22 @@ def plan_job(
         log = _log_bounds(session, partition, isolation, log_starts.get(number))
         opened = replace(_open(session, partition, isolation, log), local_start=local_starts.get(partition))
         first, stop = resolve(session, opened, starts[number], ends[number])
-        plans.append(_plan(session, opened, first, min(stop, log.end_offset or stop)))
+        stop = stop if log.end_offset is None else min(stop, log.end_offset)
+        plan = plan_stretch(session, opened, first, stop)
+        plans.append(plan if session.unlocated is None else _unlocated(session, plan, session.unlocated))
     return tuple(plans)
+
+
+def _unlocated(session: Session, plan: PartitionPlan, reason: ErrorKind) -> PartitionPlan:
+    """The plan with the reason why nothing was found in the tier, which is not that nothing is there."""
+    steps: list[PlanStep] = []
+    for step in plan.steps:
+        if isinstance(step, BrokerRange) and step.reason == Reason.NOT_TIERED:
+            session.observe(Fallback(step.partition, step.first_offset, step.last_offset, reason))
+            steps.append(replace(step, reason=reason))
+        else:
+            steps.append(step)
+    return replace(plan, steps=tuple(steps))
 
 
 def _log_bounds(
@@ -86,7 +100,11 @@ def _open(session: Session, partition: TopicIdPartition, isolation: IsolationLev
         return untiered(partition, isolation, log)
 
 
-def _plan(session: Session, opened: OpenPartition, first: int, stop: int) -> PartitionPlan:
+def plan_stretch(session: Session, opened: OpenPartition, first: int, stop: int) -> PartitionPlan:
+    """How offsets [first, stop) of one partition are read. What cannot be planned is the session's broker's.
+
+    Raises, where the session has no broker, what planning finds wrong: CorruptSegment, Unlocatable, a fetcher's errors.
+    """
     partition = opened.partition
     try:
         if opened.isolation is IsolationLevel.READ_UNCOMMITTED:

@@ -37,24 +37,33 @@ class Covered:
 
     segments: list[RemoteLogSegmentMetadata]
     cut_at: int
+    local_start: int = 1000
 
     def covering(self, offset: int) -> RemoteLogSegmentMetadata | None:
-        held = [s for s in self.segments if s.start_offset <= offset <= self.readable_end(s)]
+        return self.tiered(offset) if offset < self.local_start else None
+
+    def tiered(self, offset: int) -> RemoteLogSegmentMetadata | None:
+        held = [s for s in self.segments if s.start_offset <= offset <= min(s.end_offset, self.cut_at)]
         return max(held, key=lambda s: (s.end_offset, s.segment_id.id), default=None)
 
     def readable_end(self, segment: RemoteLogSegmentMetadata) -> int:
-        return min(segment.end_offset, self.cut_at)
+        return min(segment.end_offset, self.cut_at, self.local_start - 1)
 
     def next_start(self, offset: int) -> int | None:
-        held = (s.start_offset for s in self.segments if s.start_offset > offset and s.start_offset <= self.cut_at)
+        stop = min(self.cut_at + 1, self.local_start)
+        held = (s.start_offset for s in self.segments if offset < s.start_offset < stop)
         return min(held, default=None)
+
+    def local_end(self, offset: int) -> int | None:
+        held = self.tiered(offset) if offset >= self.local_start else None
+        return None if held is None else min(held.end_offset, self.cut_at)
 
 
 @st.composite
 def coverages(draw: st.DrawFn) -> Covered:
     spans = draw(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 15)), max_size=7))
     segments = [segment(number, start, start + length) for number, (start, length) in enumerate(spans)]
-    return Covered(segments, draw(st.sampled_from((30, 100))))
+    return Covered(segments, draw(st.sampled_from((30, 100))), draw(st.sampled_from((25, 1000))))
 
 
 class TestPlanOffsets:
@@ -81,10 +90,25 @@ class TestPlanOffsets:
         elif stable_here:
             assert coverage.covering(offset) is None
             later = coverage.next_start(offset) is not None
-            assert step.reason is (Reason.HOLE if later else Reason.NOT_TIERED)
+            if step.reason is not Reason.LOCAL:
+                assert step.reason is (Reason.HOLE if later else Reason.NOT_TIERED)
+            elif stable is None:
+                assert coverage.local_end(offset) is not None
         else:
+            kept = Reason.NOT_TIERED if coverage.local_end(step.first_offset) is None else Reason.LOCAL
             tiered = coverage.covering(step.first_offset) is not None
-            assert step.reason is (Reason.UNSTABLE if tiered else Reason.NOT_TIERED)
+            assert step.reason is (Reason.UNSTABLE if tiered else kept)
+
+    def test_what_is_tiered_and_left_to_the_broker_is_told_from_what_is_not_tiered(self) -> None:
+        coverage = Covered([segment(1, 0, 9), segment(2, 10, 19), segment(3, 20, 29)], 100, local_start=15)
+        steps = plan_offsets(PARTITION, coverage, 5, 40)
+        assert [str(step) for step in steps[-2:]] == [
+            "offsets 15..29 from the broker (local)",
+            "offsets 30..39 from the broker (not-tiered)",
+        ]
+        assert [step.last_offset for step in steps] == [9, 14, 29, 39]
+        undecided = plan_offsets(PARTITION, coverage, 5, 40, stable_stop=17)
+        assert str(undecided[-1]) == "offsets 15..39 from the broker (local)"
 
     def test_neighbours_are_not_the_same_step_in_two(self) -> None:
         coverage = Covered([segment(1, 0, 9), segment(2, 20, 29)], 100)

@@ -1,0 +1,302 @@
+"""When the remote way fails: each way in which it can, with the reason that is counted, held against the broker.
+
+Rules of the file: a row is one cause; the stream has to be the broker's whatever the row; every reason that there is
+stands in a row or is named as none, with the place where it is proved.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+import remote_fetch
+from remote_fetch.config import Config
+from remote_fetch.decode.columns import COLUMNS
+from remote_fetch.errors import (
+    ConfigError,
+    ErrorKind,
+    RemoteFetchError,
+    SegmentNotFound,
+    StorageDenied,
+    StorageThrottled,
+    StorageTimeout,
+    StorageUnavailable,
+    UnsupportedFormat,
+)
+from remote_fetch.fetch.registry import load_fetcher
+from remote_fetch.fetch.spi import RemoteStorageFetcher
+from remote_fetch.model import Buffer, IndexType
+from remote_fetch.observe import Event, Fallback, Report
+from remote_fetch.plan.ranges import BrokerRange, Reason
+from remote_fetch.read.job import parse_isolation, plan_job
+from remote_fetch.read.scan import Scan
+from remote_fetch.read.session import Session
+from remote_fetch.testing.faults import CountingFetcher, FetchCall
+from tests.rig import topics
+from tests.rig.acls import allow, revoke_all
+from tests.rig.rig import Rig, single
+from tests.rig.test_read import ISOLATIONS, as_oracle, config_of, from_store, mixed_topic
+from tests.rig.topics import OracleRecord
+
+Meddle = Callable[[FetchCall, Buffer | None], Buffer | None]
+"""What a store makes of an answer: it may raise."""
+
+TIMEOUT_MS = 700
+IMPATIENT = {"fetch_remote_read_timeout_ms": TIMEOUT_MS, "fetch_remote_retry_backoff_ms": 20}
+PATIENT = {"fetch_remote_read_timeout_ms": 60_000}
+"""For errors that come at once: nothing is late, on however slow a machine."""
+PASSING = (ErrorKind.THROTTLED, ErrorKind.UNAVAILABLE)
+"""What is tried again until the deadline; a range that waits for a thread meanwhile is late itself."""
+LATE = 60
+"""The segments that begin here or later are those that cannot be read; what lies before them can."""
+EPOCH_POSITION, MAGIC_POSITION = 12, 16
+
+
+class Meddling(CountingFetcher):
+    """A fetcher whose answers are meddled with."""
+
+    def __init__(self, inner: RemoteStorageFetcher, meddle: Meddle) -> None:
+        super().__init__(inner)
+        self._meddle = meddle
+
+    def _altered(self, call: FetchCall, ask: Callable[[], Buffer | None]) -> Buffer | None:
+        return self._meddle(call, ask())
+
+
+def late(meddle: Callable[[bytes], bytes]) -> Meddle:
+    """Meddle with the first bytes of segments that begin late."""
+
+    def only(call: FetchCall, data: Buffer | None) -> Buffer | None:
+        is_meant = call.index_type is None and call.start_position == 0 and call.metadata.start_offset >= LATE
+        return meddle(bytes(data)) if is_meant and data is not None else data
+
+    return only
+
+
+def late_error(error: type[RemoteFetchError], kind: ErrorKind | None = None) -> Meddle:
+    def fail(data: bytes) -> bytes:
+        raised = error("injected")
+        if kind is not None:
+            vars(raised)["kind"] = kind
+        raise raised
+
+    return late(fail)
+
+
+def stalls(data: bytes) -> bytes:
+    time.sleep(3 * TIMEOUT_MS / 1000)
+    return data
+
+
+def with_byte(position: int) -> Callable[[bytes], bytes]:
+    """One byte differs."""
+    return lambda data: data[:position] + bytes((data[position] ^ 0x55,)) + data[position + 1 :]
+
+
+def index_becomes(index_type: IndexType, content: bytes | None) -> Meddle:
+    return lambda call, data: content if call.index_type is index_type else data
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One cause, the reason that its fallback is counted under (None: no fallback, but `scans`), and its bounds."""
+
+    name: str
+    reason: ErrorKind | None
+    meddle: Meddle
+    config: Mapping[str, Any] = field(default_factory=dict)
+    start: int = 0
+    isolations: tuple[str, ...] = ISOLATIONS
+    scans: frozenset[str] = frozenset()
+
+
+ROWS = (
+    Row("read timeout", ErrorKind.READ_TIMEOUT, late(stalls), config=IMPATIENT),
+    Row("connect timeout", ErrorKind.CONNECT_TIMEOUT, late_error(StorageTimeout, ErrorKind.CONNECT_TIMEOUT)),
+    Row("401, 403 or an expired URL", ErrorKind.AUTH, late_error(StorageDenied)),
+    Row("object gone", ErrorKind.NOT_FOUND, late_error(SegmentNotFound)),
+    Row("format of the store", ErrorKind.FORMAT, late_error(UnsupportedFormat)),
+    Row("format of a batch", ErrorKind.FORMAT, late(with_byte(MAGIC_POSITION))),
+    Row("corrupt bytes", ErrorKind.CORRUPT, late(with_byte(70))),
+    Row("cut object", ErrorKind.CORRUPT, late(lambda data: data[: len(data) // 2])),
+    Row("corrupt transaction index", ErrorKind.CORRUPT, index_becomes(IndexType.TRANSACTION, bytes(33)),
+        isolations=("read_committed",)),
+    Row("corrupt producer snapshot", ErrorKind.CORRUPT,
+        index_becomes(IndexType.PRODUCER_SNAPSHOT, b"\x00\x01" + b"\xff" * 32), isolations=("read_committed",)),
+    Row("missing producer snapshot", ErrorKind.UNLOCATABLE, index_becomes(IndexType.PRODUCER_SNAPSHOT, None),
+        isolations=("read_committed",)),
+    Row("missing offset index", None, index_becomes(IndexType.OFFSET, None), start=1, scans=frozenset({"missing"})),
+    Row("corrupt offset index", None, index_becomes(IndexType.OFFSET, b"\xff" * 16), start=1,
+        scans=frozenset({"corrupt"})),
+    Row("a batch too large", ErrorKind.DECOMPRESSION_LIMIT, late(lambda data: data),
+        config={"fetch_remote_max_decompressed_bytes": 1024}),
+    Row("epoch mismatch", ErrorKind.TRUNCATED, late(with_byte(EPOCH_POSITION))),
+    Row("throttled", ErrorKind.THROTTLED, late_error(StorageThrottled), config=IMPATIENT),
+    Row("unavailable", ErrorKind.UNAVAILABLE, late_error(StorageUnavailable), config=IMPATIENT),
+)  # fmt: skip
+
+ELSEWHERE = {
+    ErrorKind.NOT_CONFIGURED: "test_no_storage_is_configured",
+    ErrorKind.RECREATED: "an error: test_adversity",
+    ErrorKind.OFFSET_OUT_OF_RANGE: "an error: test_adversity",
+    ErrorKind.UNKNOWN_TOPIC: "an error before the read: test_read",
+    ErrorKind.CONFIG: "an error before the read: test_a_layout_that_nobody_knows",
+    ErrorKind.MISSING_EXTRA: "an error before the read",
+    ErrorKind.CANCELLED: "the reader's own wish",
+}
+"""Reasons that no row has, and why."""
+
+
+def test_every_reason_is_in_a_row_or_named_as_none() -> None:
+    in_rows = {row.reason for row in ROWS if row.reason is not None}
+    assert in_rows | set(ELSEWHERE) == set(ErrorKind)
+    assert not in_rows & set(ELSEWHERE)
+
+
+@pytest.fixture(scope="module")
+def tiered() -> Callable[[Rig], str]:
+    """The one topic of this module on a rig: every codec, transactions that end each way, all of it in the tier."""
+    made: dict[str, str] = {}
+
+    def topic_of(rig: Rig) -> str:
+        if rig.version not in made:
+            mixed_topic(rig, "fallbacks")
+            topics.wait_tiered(rig, "fallbacks")
+            made[rig.version] = "fallbacks"
+        return made[rig.version]
+
+    return topic_of
+
+
+def read(rig: Rig, topic: str, isolation: str, row: Row) -> tuple[list[OracleRecord], Report, list[Event]]:
+    config = Config.parse(config_of(rig, **{**PATIENT, **row.config}))
+    events: list[Event] = []
+    with Session(config, Meddling(load_fetcher(config), row.meddle), events.append) as session:
+        plans = plan_job(
+            session, topic, start=row.start, end="latest", partitions=None, isolation=parse_isolation(isolation)
+        )
+        rows = [one for batch in Scan(session, plans, COLUMNS).batches() for one in batch.to_pylist()]
+        return as_oracle(rows), session.counters.report(), events
+
+
+def assert_said_once(events: list[Event]) -> None:
+    """No offset is given up twice."""
+    stretches = [(one.first_offset, one.last_offset) for one in events if isinstance(one, Fallback)]
+    assert all(first <= last for first, last in stretches)
+    assert all(before[1] < after[0] for before, after in pairwise(stretches)), stretches
+
+
+@pytest.mark.parametrize(
+    ("row", "isolation"),
+    [pytest.param(row, level, id=f"{row.name}, {level}") for row in ROWS for level in row.isolations],
+)
+def test_the_stream_is_the_brokers_and_the_reason_is_counted(
+    rig: Rig, tiered: Callable[[Rig], str], row: Row, isolation: str
+) -> None:
+    topic = tiered(rig)
+    found, report, events = read(rig, topic, isolation, row)
+    expected = topics.broker_records(rig, topic, 0, isolation, start=row.start)
+    assert found == expected
+    assert report.records == len(expected)
+    reasons = set(report.fallbacks) - ({ErrorKind.READ_TIMEOUT} if row.reason in PASSING else set())
+    assert reasons == (set() if row.reason is None else {row.reason})
+    assert set(report.scans) == row.scans
+    assert bool(report.broker_records) == (row.reason is not None)
+    assert_said_once(events)
+    if row.reason in PASSING:
+        assert set(report.retries) == {row.reason}
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_no_storage_is_configured(rig: Rig, tiered: Callable[[Rig], str], isolation: str) -> None:
+    topic = tiered(rig)
+    found, report = from_store({"bootstrap.servers": rig.bootstrap, "log_level": 0}, topic, isolation)
+    assert found == topics.broker_records(rig, topic, 0, isolation)
+    assert report.fallbacks == {"not-configured": 1}
+    assert report.remote_gets == 0
+    assert len([one for one in report.notices if "no remote storage is configured" in one]) == 1
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_a_topic_that_is_not_tiered_is_no_fallback(rig: Rig, new_topic: Callable[[str], str], isolation: str) -> None:
+    topic = new_topic("plain")
+    topics.create_topic(rig, topic, remote_storage_enable="false", local_retention_ms="-2")
+    topics.produce(rig, topic, 20)
+    found, report = from_store(config_of(rig), topic, isolation)
+    assert found == topics.broker_records(rig, topic, 0, isolation)
+    assert (report.broker_records, report.fallbacks) == (20, {})
+
+
+def test_a_layout_that_nobody_knows(rig_43: Rig) -> None:
+    with pytest.raises(ConfigError, match="layout"):
+        from_store(config_of(rig_43, remote_storage_layout="nobody"), "fallbacks", "read_committed")
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_what_is_local_is_told_from_what_is_not_tiered(
+    rig: Rig, new_topic: Callable[[str], str], isolation: str
+) -> None:
+    """The broker is asked for both, for different reasons."""
+    topic = new_topic("local")
+    topics.create_topic(rig, topic, local_retention_ms="-2")
+    topics.produce(rig, topic, 120, sizes=(300, 700))
+    rig.until("segments in the tier", lambda: topics.offsets(rig, topic, 0).latest_tiered > 60)
+    tier_end = topics.offsets(rig, topic, 0).latest_tiered
+    with Session.open(config_of(rig)) as session:
+        level = parse_isolation(isolation)
+        (plan,) = plan_job(session, topic, start=0, end="latest", partitions=None, isolation=level)
+    local, *rest = plan.steps
+    assert isinstance(local, BrokerRange)
+    assert (local.first_offset, local.reason) == (0, Reason.LOCAL)
+    assert local.last_offset >= tier_end
+    assert [(one.reason, one.last_offset) for one in rest if isinstance(one, BrokerRange)] == [(Reason.NOT_TIERED, 119)]
+
+
+@pytest.fixture(scope="module")
+def guarded(needs_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """A broker with access control and a topic in its tier."""
+    with single(tmp_path_factory.mktemp("guarded"), access_control=True) as running:
+        topics.create_topic(running, "guarded")
+        topics.produce(running, "guarded", 60)
+        topics.wait_tiered(running, "guarded")
+        yield running
+
+
+@pytest.fixture
+def reader(guarded: Rig) -> Iterator[dict[str, Any]]:
+    """The configuration of a principal that may do nothing yet."""
+    yield config_of(guarded) | guarded.sasl_client("reader")
+    revoke_all(guarded, "reader")
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("operation", [None, "DESCRIBE"])
+def test_who_may_not_read_the_topic_gets_the_brokers_error(
+    guarded: Rig, reader: dict[str, Any], isolation: str, operation: str | None
+) -> None:
+    """And nothing of it, though the store would give it."""
+    allow(guarded, "reader", "READ", "__remote_log_metadata")
+    if operation is not None:
+        allow(guarded, "reader", operation, "guarded")
+    counters = remote_fetch.Counters()
+    with pytest.raises(KafkaException) as raised:
+        remote_fetch.read_arrow("guarded", isolation=isolation, config=reader, observer=counters)
+    assert raised.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    report = counters.report()
+    assert (report.remote_gets, report.index_gets, report.broker_records) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_metadata_that_cannot_be_read(guarded: Rig, reader: dict[str, Any], isolation: str) -> None:
+    allow(guarded, "reader", "READ", "guarded")
+    found, report = from_store(reader, "guarded", isolation)
+    assert found == topics.broker_records(guarded, "guarded", 0, isolation)
+    assert report.fallbacks == {"unlocatable": 1}
+    assert report.remote_gets == 0
+    assert len([one for one in report.notices if "may not read __remote_log_metadata" in one]) == 1
