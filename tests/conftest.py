@@ -4,6 +4,7 @@ Rules of the file: no fixtures, only the session's own behaviour, so that a test
 
 * A skipped test is listed with its reason. Where `REMOTE_FETCH_STRICT=1` says that every tool is meant to be at hand,
   as in CI, it fails the session.
+* `--workload-seconds` and `--workload-seed` are options of the random workload.
 * The head of the session names the variant of the decoder that the tests use.
 """
 
@@ -55,6 +56,21 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     if isinstance(report.longrepr, tuple):
         return report.longrepr[2].removeprefix("Skipped: ")
     return str(report.longrepr)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How long the random workload of the broker tests runs, and which one it is."""
+    workload = parser.getgroup("workload", "the random workload on a real broker (tests/rig/test_workload.py)")
+    workload.addoption(
+        "--workload-seconds", type=float, default=120, metavar="S", help="how long it runs on each version (120)"
+    )
+    workload.addoption(
+        "--workload-seed",
+        type=int,
+        default=None,
+        metavar="N",
+        help="repeat the steps of this seed (default: a new one)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
