@@ -1,7 +1,9 @@
 """Damages bytes that real writers made, and expects our own errors or none. `python -m tools.fuzz`, or `make fuzz`.
 
 Rules of the file: a run is repeatable from its random seed; a parser breaks its promise with any exception outside
-`remote_fetch.errors`, with a call that takes seconds, and with memory out of proportion to its input.
+`remote_fetch.errors`, with a call that takes seconds, and with memory out of proportion to its input. Each target runs
+in a process of its own, which leaves its last input behind, so that a crash or a hang names the input too. How deep the
+damage got is counted, for a mutation that every checksum stops shows little.
 """
 
 from __future__ import annotations
@@ -9,27 +11,32 @@ from __future__ import annotations
 import argparse
 import base64
 import random
+import signal
+import subprocess
 import sys
+import tempfile
+import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 from remote_fetch.errors import RemoteFetchError
+from tools.fuzz_damage import mutate
+from tools.fuzz_memory import limit_memory, peak_bytes, reset_peak
 from tools.fuzz_targets import Target, targets
 
-__all__ = ["Finding", "fuzz", "main", "mutate"]
+__all__ = ["Finding", "Tally", "fuzz", "main"]
 
 SLOW_MS = 2_000
-MAX_GROWTH_MIB = 512
+HANG_MS = 20_000
+MAX_GROWTH_BYTES = 64 << 20
+"""The most that one input may add to the peak of memory: sixteen times the bound of what a codec may give here."""
 MAX_FINDINGS = 5
 """Findings of one target that are shown: the rest is mostly more of the same."""
-
-_EDGES = tuple(
-    value.to_bytes(width, "big")
-    for width in (1, 2, 4, 8)
-    for value in (0, 1, (1 << 8 * width - 1) - 1, 1 << 8 * width - 1, (1 << 8 * width) - 1)
-)
+LAST_INPUT_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,83 +51,170 @@ class Finding:
         return f"{self.target}: {self.what}\n  input (base64): {base64.b64encode(self.data).decode('ascii')}"
 
 
-def mutate(data: bytes, chance: random.Random) -> bytes:
-    """`data` with one to four damages: flipped bits, edge values, bytes taken out, doubled or put in, a cut."""
-    damaged = bytearray(data)
-    for _ in range(chance.choice((1, 1, 1, 2, 4))):
-        at = chance.randrange(len(damaged) + 1)
-        length = chance.choice((1, 2, 4, 8, 13, 64))
-        match chance.randrange(6):
-            case 0 if at < len(damaged):
-                damaged[at] ^= 1 << chance.randrange(8)
-            case 1:
-                edge = chance.choice(_EDGES)
-                damaged[at : at + len(edge)] = edge
-            case 2:
-                del damaged[at : at + length]
-            case 3:
-                damaged[at:at] = damaged[at : at + length]
-            case 4:
-                damaged[at:at] = chance.randbytes(length)
-            case _:
-                del damaged[at:]
-    return bytes(damaged)
+@dataclass(slots=True)
+class Tally:
+    """How far the inputs of one target came: all, those past its outer checks, those that parsed to the end."""
+
+    inputs: int = 0
+    deep: int = 0
+    accepted: int = 0
+
+    def __str__(self) -> str:
+        deep, accepted = (100 * part // max(self.inputs, 1) for part in (self.deep, self.accepted))
+        return f"{self.inputs} inputs, {deep} % past lengths and checksums, {accepted} % accepted"
 
 
-def fuzz(target: Target, mutations: int, chance: random.Random) -> Iterator[Finding]:
-    """Try `mutations` of each seed of `target`, half of them with their checksum renewed."""
-    for seed in target.seeds:
-        for _ in range(mutations):
-            data = mutate(seed, chance)
-            if chance.random() < 0.5:
-                data = target.reseal(data)
-            what = _broken_promise(target, data)
-            if what is not None:
-                yield Finding(target.name, data, what)
+class _TooLongError(BaseException):
+    """A call that does not end; no parser may catch it, so it is none of the ordinary exceptions."""
 
 
-def _broken_promise(target: Target, data: bytes) -> str | None:
-    began_ns = time.perf_counter_ns()
+def fuzz(
+    target: Target,
+    mutations: int,
+    chance: random.Random,
+    *,
+    tally: Tally | None = None,
+    before: Callable[[bytes], object] = len,
+) -> Iterator[Finding]:
+    """Try `mutations` damaged copies of the seeds of `target`, in turn.
+
+    A third is damaged as it comes, a third has its outer checks renewed, a third is opened up, damaged inside and put
+    together again. `before` hears of every input, `tally` counts how far each came.
+    """
+    counted = tally if tally is not None else Tally()
+    for number in range(mutations):
+        data = _damaged(target, target.seeds[number % len(target.seeds)], chance)
+        before(data)
+        counted.inputs += 1
+        counted.deep += target.gate is None or _passes(target.gate, data)
+        what = _broken_promise(target, data, counted)
+        if what is not None:
+            yield Finding(target.name, data, what)
+
+
+def _damaged(target: Target, seed: bytes, chance: random.Random) -> bytes:
+    kind = chance.randrange(3)
+    if kind == 2 and target.inside is not None:
+        return target.inside(seed, chance)
+    data = mutate(seed, chance)
+    return target.reseal(data) if kind else data
+
+
+def _passes(parse: Callable[[bytes], object], data: bytes) -> bool:
     try:
-        target.parse(data)
+        parse(data)
+    except RemoteFetchError:
+        return False
+    except Exception:  # what it is shows in the whole parse
+        return True
+    return True
+
+
+def _broken_promise(target: Target, data: bytes, tally: Tally) -> str | None:
+    began_ns = time.perf_counter_ns()
+    began_bytes = peak_bytes()
+    try:
+        with _deadline():
+            target.parse(data)
+        tally.accepted += 1
     except RemoteFetchError:
         pass
+    except _TooLongError:
+        return f"no end within {HANG_MS} ms"
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         return f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})"
     took_ms = (time.perf_counter_ns() - began_ns) // 1_000_000
-    return f"took {took_ms} ms" if took_ms > SLOW_MS else None
+    if took_ms > SLOW_MS:
+        return f"took {took_ms} ms"
+    grown_bytes = peak_bytes() - began_bytes
+    return f"took {grown_bytes} bytes of memory" if grown_bytes > MAX_GROWTH_BYTES else None
 
 
-def _peak_mib() -> int:
-    """The most memory this process has held; 0 where the system does not tell."""
-    try:
-        import resource
-    except ImportError:
-        return 0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak >> 20 if sys.platform == "darwin" else peak >> 10
+class _deadline:
+    """Ends what runs in the block after HANG_MS, where the system has an alarm and this is the main thread."""
+
+    def __enter__(self) -> None:
+        self._armed = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+        if self._armed:
+            self._before = signal.signal(signal.SIGALRM, _stop)
+            signal.setitimer(signal.ITIMER_REAL, HANG_MS / 1000)
+
+    def __exit__(self, *error: object) -> None:
+        if self._armed:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, self._before)
+
+
+def _stop(*_: object) -> None:
+    raise _TooLongError
+
+
+def _run_here(target: Target, mutations: int, seed: int, last_input: Path | None = None) -> bool:
+    """Fuzz one target in this process and print what came of it. Returns whether it kept its promise."""
+    began = time.monotonic()
+    tally = Tally()
+    reset_peak()
+    before_bytes = peak_bytes()
+    if last_input is None:
+        findings = list(fuzz(target, mutations, random.Random(seed), tally=tally))
+    else:
+        with last_input.open("r+b", buffering=0) as file:
+
+            def keep(data: bytes) -> None:
+                file.seek(0)
+                file.write(len(data).to_bytes(8, "big") + data[:LAST_INPUT_BYTES])
+
+            findings = list(fuzz(target, mutations, random.Random(seed), tally=tally, before=keep))
+    growth_mib = (peak_bytes() - before_bytes) >> 20
+    took_s = time.monotonic() - began
+    print(
+        f"{target.name}: {len(target.seeds)} seeds, {tally}, {len(findings)} findings, "
+        f"+{growth_mib} MiB, {took_s:.0f} s"
+    )
+    for finding in findings[:MAX_FINDINGS]:
+        print(finding)
+    return not findings
+
+
+def _run_apart(target: Target, mutations: int, seed: int) -> tuple[bool, str]:
+    """Fuzz one target in a process of its own: whether it kept its promise, and what to print."""
+    with tempfile.NamedTemporaryFile(prefix="fuzz-", delete=True) as file:
+        command = [sys.executable, "-m", "tools.fuzz", "--jobs=0", f"--mutations={mutations}", f"--seed={seed}"]
+        command += [f"--target={target.name}", f"--last-input={file.name}"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if done.returncode in (0, 1):
+            return done.returncode == 0, done.stdout
+        left = Path(file.name).read_bytes()
+    size_bytes = int.from_bytes(left[:8], "big")
+    finding = Finding(target.name, left[8 : 8 + size_bytes], f"the process ended with {done.returncode}")
+    return False, f"{done.stdout}{finding}\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Fuzz every target, or those named, and print what was found; the exit code is 1 if anything was."""
     parser = argparse.ArgumentParser(prog="tools.fuzz", description="Fuzz the parsers of foreign bytes.")
-    parser.add_argument("--mutations", type=int, default=2_000, help="of each seed (default: %(default)s)")
+    parser.add_argument("--mutations", type=int, default=20_000, help="of each target (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the random numbers (default: %(default)s)")
     parser.add_argument("--target", action="append", help="a target by its name; repeatable (default: all)")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at once; 0: in this one (default: %(default)s)")
+    parser.add_argument("--last-input", type=Path, help="a file that holds the input being tried (with --jobs=0)")
     options = parser.parse_args(arguments)
-    failed = False
-    for target in targets():
-        if options.target and target.name not in options.target:
-            continue
-        before_mib = _peak_mib()
-        findings = list(fuzz(target, options.mutations, random.Random(options.seed)))
-        growth_mib = _peak_mib() - before_mib
-        print(f"{target.name}: {len(target.seeds)} seeds, {len(findings)} findings, peak memory +{growth_mib} MiB")
-        for finding in findings[:MAX_FINDINGS]:
-            print(finding)
-        failed = failed or bool(findings) or growth_mib > MAX_GROWTH_MIB
-    return 1 if failed else 0
+    known = targets()
+    wanted = [target for target in known if not options.target or target.name in options.target]
+    if not wanted:
+        parser.error(f"no such target; there are {', '.join(target.name for target in known)}")
+    if options.jobs < 1:
+        if options.last_input is not None:
+            limit_memory()
+        fine = [_run_here(target, options.mutations, options.seed, options.last_input) for target in wanted]
+        return 0 if all(fine) else 1
+    kept = True
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for is_fine, text in pool.map(lambda target: _run_apart(target, options.mutations, options.seed), wanted):
+            print(text, end="", flush=True)
+            kept = kept and is_fine
+    return 0 if kept else 1
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """What `tools.fuzz` damages: for each kind of foreign bytes its parser, and seeds that real writers made.
 
-Rules of the file: a seed parses; a target reads as the product does, to the end, so that lazy parsers have no
-way out; where a checksum guards the bytes, `reseal` renews it, or no damage would get past it.
+Rules of the file: a seed parses; a target reads as the product does, to the end, so that lazy parsers have no way out;
+`reseal` renews the outer lengths and checksums of damaged bytes, `inside` damages what lies below them, and `gate` is
+those outer checks alone, so that a run can tell how much got past them.
 """
 
 from __future__ import annotations
@@ -9,63 +10,115 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import random
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from struct import Struct
 
 from crc32c import crc32c
 
-from remote_fetch.decode.columns import ColumnBuilder
-from remote_fetch.formats.batches import BatchFramer, FramedBatch, check_crc
+from fetchers.layouts.kafka_local import KafkaLocalLayout
+from remote_fetch.errors import CorruptSegment
 from remote_fetch.formats.checkpoints import parse_leader_epoch_checkpoint, parse_producer_snapshot
-from remote_fetch.formats.codecs import Codecs
-from remote_fetch.formats.control import control_type
-from remote_fetch.formats.indexes import OffsetIndex, TimeIndex, parse_transaction_index
-from remote_fetch.formats.legacy import to_v2
-from remote_fetch.formats.metadata_records import parse_metadata_record, topic_id_of
-from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines, load_timelines
+from remote_fetch.formats.indexes import parse_transaction_index
+from remote_fetch.formats.metadata_records import topic_id_of
+from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines
 from remote_fetch.locate.timeline import TimelineBuilder
 from remote_fetch.model import Uuid
-from remote_fetch.testing.records import Record, encode_batch, encode_legacy, encode_marker, rewrite_crc
+from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice
+from remote_fetch.plan.saved import dump_plan
+from remote_fetch.testing.records import Record, encode_batch, encode_legacy, encode_marker
+from remote_fetch.testing.segments import encode_offset_index
+from tools import fuzz_parsers
+from tools.fuzz_batches import damage_log, reseal_log
+from tools.fuzz_codecs import damage_stream, streams
+from tools.fuzz_damage import damage_entries, damage_json, damage_numbers, mutate
+from tools.fuzz_reading import check_checksums, read_batches, read_slice
 
 __all__ = ["GOLDENS", "Target", "targets"]
 
 GOLDENS = Path(__file__).resolve().parents[1] / "tests" / "golden" / "data"
 MAX_SEED_BYTES = 16 << 10
-MAX_INFLATED_BYTES = 16 << 20
-_SEALED_FROM = 17  # A batch needs its magic to be sealed.
+_PRODUCER = Struct(">qhiqiqiq")
+_TIMELINES_HEADER = Struct(">4sHIQ")
+_TIMELINES_CRC_FROM = 10
+
+
+def _as_it_is(data: bytes) -> bytes:
+    return data
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One kind of foreign bytes. `parse` raises errors of `remote_fetch.errors` only, whatever it is given."""
+    """One kind of foreign bytes. `parse` raises errors of `remote_fetch.errors` only, whatever it is given.
+
+    `reseal`, `inside` and `gate` as the rules of the file say; without `inside` damage on the outside is all there is,
+    without `gate` there are no outer checks.
+    """
 
     name: str
     seeds: tuple[bytes, ...]
     parse: Callable[[bytes], object]
-    reseal: Callable[[bytes], bytes] = lambda data: data
+    reseal: Callable[[bytes], bytes] = _as_it_is
+    inside: Callable[[bytes, random.Random], bytes] | None = None
+    gate: Callable[[bytes], object] | None = None
 
 
 def targets(goldens: Path = GOLDENS, *, seeds_per_kind: int = 6) -> tuple[Target, ...]:
-    """Every target, with at most `seeds_per_kind` seeds of each kind, the same ones in each run."""
+    """Every target, with at most `seeds_per_kind` golden seeds of each kind, the same ones in each run."""
 
     def files(suffix: str) -> tuple[bytes, ...]:
         found = (path.read_bytes() for path in sorted(goldens.rglob(f"*{suffix}")))
         return _chosen((data for data in found if 0 < len(data) <= MAX_SEED_BYTES), seeds_per_kind)
 
-    metadata = tuple(_metadata_values(goldens))
+    batches, logs = tuple(_batches()), files(".log")
+    offset_indexes = (*files(".index"), *_large_offset_indexes())
+    names = "\n".join(_names(goldens)).encode()
     return (
-        Target("log", files(".log"), _read_log),
-        Target("batch", tuple(_batches()), _read_log, _reseal_batch),
-        Target("codec", tuple(_compressed()), _inflate),
-        Target("offset index", files(".index"), _read_offset_index),
-        Target("time index", files(".timeindex"), _read_time_index),
-        Target("transaction index", files(".txnindex"), parse_transaction_index),
-        Target("leader epochs", files(".leader_epoch_checkpoint"), parse_leader_epoch_checkpoint),
-        Target("producers", files(".snapshot"), parse_producer_snapshot, _reseal_producers),
-        Target("metadata record", _chosen(metadata, seeds_per_kind), _read_metadata),
-        Target("timeline snapshot", (_timeline_snapshot(metadata),), load_timelines),
-    )
+        Target("log", logs, read_batches, reseal_log, damage_log, check_checksums),
+        Target("batch", batches, read_batches, reseal_log, damage_log, check_checksums),
+        Target("slice", (logs[0], _ordered_log()), read_slice, reseal_log, damage_log, check_checksums),
+        Target("codec", tuple(streams(_records() * 40)), fuzz_parsers.inflate, inside=damage_stream),
+        Target(
+            "offset index", offset_indexes, fuzz_parsers.read_offset_index,
+            inside=_damage_offset_index, gate=_whole_entries(8, 12),
+        ),
+        Target(
+            "time index", files(".timeindex"), fuzz_parsers.read_time_index,
+            inside=_in_entries(Struct(">qi")), gate=_whole_entries(12),
+        ),
+        Target(
+            "transaction index", files(".txnindex"), parse_transaction_index,
+            inside=_in_entries(Struct(">hqqqq")), gate=_whole_entries(34),
+        ),
+        Target(
+            "leader epochs", files(".leader_epoch_checkpoint"), parse_leader_epoch_checkpoint, inside=damage_numbers
+        ),
+        Target(
+            "producers", files(".snapshot"), parse_producer_snapshot,
+            _reseal_producers, _damage_producers, _check_producers,
+        ),
+        *_metadata_targets(goldens, seeds_per_kind),
+        Target("saved plan", (_plan(),), fuzz_parsers.read_plan, inside=damage_json, gate=_check_json),
+        Target("object names", (names,), partial(fuzz_parsers.list_names, KafkaLocalLayout), inside=damage_numbers),
+    )  # fmt: skip
+
+
+def _metadata_targets(goldens: Path, count: int) -> tuple[Target, ...]:
+    values = tuple(_metadata_values(goldens))
+    chosen = _chosen(values, count)
+    saved = _timeline_snapshot(values)
+    return (
+        Target("metadata record", chosen, partial(fuzz_parsers.read_metadata, chosen), gate=_check_metadata),
+        Target("metadata short cut", chosen, fuzz_parsers.ShortCut(chosen), gate=_check_metadata),
+        Target(
+            "timeline snapshot", (saved,), fuzz_parsers.read_timelines,
+            _reseal_timelines, _damage_timelines, _check_timelines,
+        ),
+    )  # fmt: skip
 
 
 def _chosen(seeds: Iterable[bytes], count: int) -> tuple[bytes, ...]:
@@ -98,70 +151,54 @@ def _batches() -> Iterator[bytes]:
             yield encode_legacy(40, messages, magic=magic, codec=codec)
 
 
-def _reseal_batch(data: bytes) -> bytes:
-    return rewrite_crc(data) if len(data) > _SEALED_FROM + 4 else data
-
-
-def _read_log(data: bytes) -> object:
-    codecs = Codecs(max_bytes=MAX_INFLATED_BYTES)
-    builder = ColumnBuilder("topic", 0)
-    framer = BatchFramer(0)
-    framer.feed(memoryview(data))
-    while (batch := framer.next_batch()) is not None:
-        check_crc(batch)
-        _read_batch(batch, codecs, builder)
-    framer.finish()
-    rows = builder.flush()
-    if rows is not None:
-        rows.validate(full=True)
-    return rows
-
-
-def _read_batch(batch: FramedBatch, codecs: Codecs, builder: ColumnBuilder) -> None:
-    header = batch.header
-    if header.is_control:
-        control_type(batch, codecs)
-    elif header.magic < 2:
-        header, area = to_v2(batch, codecs)
-        builder.append(header, area, 0, header.next_offset)
-    else:
-        builder.append(header, codecs.decompress(header.codec, batch.data[61:]), 0, header.next_offset)
-
-
-def _compressed() -> Iterator[bytes]:
-    """The codec's number, then what it made: the number is damaged too."""
-    for codec in range(1, 5):
-        yield bytes([codec]) + encode_batch(0, _records() * 40, codec=codec, last_offset_delta=7)[61:]
-    yield bytes([2]) + encode_batch(0, _records() * 40, codec=2, last_offset_delta=7, snappy_framing="xerial")[61:]
-
-
-def _inflate(data: bytes) -> object:
-    codecs = Codecs(max_bytes=MAX_INFLATED_BYTES)
-    out = codecs.decompress(data[0] & 7 if data else 0, memoryview(data)[1:])
-    if len(out) > max(MAX_INFLATED_BYTES, len(data)):
-        raise AssertionError(f"{len(out)} bytes came out, the bound is {MAX_INFLATED_BYTES}")
-    return out
+def _ordered_log() -> bytes:
+    """Transactions committed and plain batches in every format, with offsets that ascend."""
+    parts = [encode_legacy(0, [Record(0, 0, None, b"v"), Record(1, 0, b"k", None)], magic=1, codec=1)]
+    parts += (encode_batch(10 * codec + 10, _records(), codec=codec) for codec in range(5))
+    parts += (encode_batch(100, _records(), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True),)
+    return b"".join([*parts, encode_marker(108, 5, commit=True), encode_batch(109, [], last_offset_delta=3)])
 
 
 # --------------------------------------------------------------------------------------------------- indexes and states
 
 
-def _read_offset_index(data: bytes) -> object:
-    for index in OffsetIndex.parse(data, 0).candidates():
-        for entry in index.entries():
-            index.start_position(entry.offset)
-            index.end_position(entry.offset)
-    return None
+def _large_offset_indexes() -> Iterator[bytes]:
+    yield encode_offset_index([(9, 4200), (19, 1 << 31), (29, 5 << 30)], 12)
+    yield encode_offset_index([(1, 2), (3, 4)], 12)
 
 
-def _read_time_index(data: bytes) -> object:
-    index = TimeIndex.parse(data, 0)
-    return [index.start_offset(entry.timestamp_ms) for entry in index.entries()]
+def _in_entries(entry: Struct) -> Callable[[bytes, random.Random], bytes]:
+    def damage(data: bytes, chance: random.Random) -> bytes:
+        return damage_entries(data, entry, chance)
+
+    return damage
+
+
+def _damage_offset_index(data: bytes, chance: random.Random) -> bytes:
+    return damage_entries(data, Struct(">ii") if len(data) % 12 or chance.randrange(2) else Struct(">iq"), chance)
+
+
+def _whole_entries(*sizes: int) -> Callable[[bytes], object]:
+    def check(data: bytes) -> None:
+        if all(len(data) % size_bytes for size_bytes in sizes):
+            raise CorruptSegment("no whole entries")
+
+    return check
 
 
 def _reseal_producers(data: bytes) -> bytes:
-    """A producer snapshot: version (2 bytes), CRC-32C of what follows it (4), the entries."""
+    """A producer snapshot: version (2 bytes), CRC-32C of what follows it (4), the number of entries, the entries."""
     return data[:2] + crc32c(data[6:]).to_bytes(4, "big") + data[6:]
+
+
+def _damage_producers(data: bytes, chance: random.Random) -> bytes:
+    entries = damage_entries(data[10:], _PRODUCER, chance)
+    return _reseal_producers(data[:6] + (len(entries) // _PRODUCER.size).to_bytes(4, "big") + entries)
+
+
+def _check_producers(data: bytes) -> None:
+    if len(data) < 10 or data[2:6] != crc32c(data[6:]).to_bytes(4, "big"):
+        raise CorruptSegment("checksum")
 
 
 # ------------------------------------------------------------------------------------------------------------- metadata
@@ -176,18 +213,64 @@ def _metadata_values(goldens: Path) -> Iterator[bytes]:
                     yield base64.b64decode(value)
 
 
-def _read_metadata(data: bytes) -> object:
-    topic_id_of(data)
-    builder = TimelineBuilder()
-    builder.apply(data, offset=0)  # A builder counts what it cannot read, and raises nothing at all.
-    for partition in builder.partitions():
-        builder.build(partition)
-    return parse_metadata_record(data)
+def _check_metadata(data: bytes) -> None:
+    if topic_id_of(data) is None:
+        raise CorruptSegment("not a record with a topic id")
 
 
-def _timeline_snapshot(values: Iterable[bytes]) -> bytes:
+def _builder_of(values: Iterable[bytes]) -> TimelineBuilder:
     builder = TimelineBuilder()
     for offset, value in enumerate(values):
         builder.apply(value, offset=offset)
+    return builder
+
+
+def _timeline_snapshot(values: Iterable[bytes]) -> bytes:
+    builder = _builder_of(values)
     origin = SnapshotOrigin("cluster", Uuid(bytes(range(16))), 5, ((0, 12), (3, 7)))
-    return dump_timelines([builder.build(partition) for partition in builder.partitions()], origin=origin)
+    return dump_timelines([builder.build(partition) for partition in list(builder.partitions())[:3]], origin=origin)
+
+
+def _reseal_timelines(data: bytes) -> bytes:
+    """A snapshot of timelines: magic, version, CRC-32 of what follows it, size of the body, the body under zlib."""
+    covered = data[_TIMELINES_CRC_FROM:]
+    return data[: _TIMELINES_CRC_FROM - 4] + zlib.crc32(covered).to_bytes(4, "big") + covered
+
+
+def _damage_timelines(data: bytes, chance: random.Random) -> bytes:
+    body = mutate(zlib.decompress(data[_TIMELINES_HEADER.size :]), chance)
+    return _reseal_timelines(data[:_TIMELINES_CRC_FROM] + len(body).to_bytes(8, "big") + zlib.compress(body, 1))
+
+
+def _check_timelines(data: bytes) -> None:
+    if len(data) < _TIMELINES_HEADER.size or data != _reseal_timelines(data):
+        raise CorruptSegment("checksum")
+
+
+# ------------------------------------------------------------------------------------------------------ plans and names
+
+
+def _check_json(data: bytes) -> None:
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        raise CorruptSegment("no JSON") from None
+
+
+def _plan() -> bytes:
+    """A saved plan with every kind of step, and a segment with every field filled."""
+    segment = fuzz_parsers.full_segment()
+    steps = (
+        SegmentSlice(segment, 5, 900, 120, 4000, 7, 880, is_part=True),
+        BrokerRange(segment.topic_id_partition, 901, 950, Reason.HOLE),
+        SegmentSlice(segment, 951, 999),
+    )
+    return dump_plan(steps).encode()
+
+
+def _names(goldens: Path) -> Iterator[str]:
+    """Names of objects as a broker's tier has them, of a few partitions."""
+    for root in sorted(goldens.glob("*/remote")):
+        for folder in sorted((root / "kafka-tiered-storage").iterdir())[:3]:
+            for path in sorted(folder.iterdir())[:12]:
+                yield path.relative_to(root).as_posix()

@@ -221,6 +221,17 @@ class TimeIndex:
         relative_offset: int = _TIME_ENTRY.unpack_from(self._data, (at - 1) * _TIME_ENTRY.size)[1]
         return self.base_offset + relative_offset
 
+    def reached_offset(self, timestamp_ms: int) -> int | None:
+        """An offset up to which (inclusive) some record is not before `timestamp_ms`; None if no entry tells of one.
+
+        It is the offset of the first entry not earlier than `timestamp_ms`: its timestamp is that of a record.
+        """
+        at = bisect_left(range(len(self)), timestamp_ms, key=self._timestamp_ms)
+        if at == len(self):
+            return None
+        relative_offset: int = _TIME_ENTRY.unpack_from(self._data, at * _TIME_ENTRY.size)[1]
+        return self.base_offset + relative_offset
+
     def _timestamp_ms(self, entry: int) -> int:
         timestamp_ms: int = _TIME_ENTRY.unpack_from(self._data, entry * _TIME_ENTRY.size)[0]
         return timestamp_ms

@@ -97,7 +97,7 @@ def test_golden_time_index_bounds_what_comes_before(log: Path) -> None:
     for timestamp_ms, offset in index.entries():
         before = [header.max_timestamp_ms for header in headers if header.base_offset <= offset]
         assert max(before) == timestamp_ms
-        assert index.start_offset(timestamp_ms) == offset
+        assert index.start_offset(timestamp_ms) == index.reached_offset(timestamp_ms) == offset
     newest = max(header.max_timestamp_ms for header in headers)
     assert [entry.timestamp_ms for entry in index.entries()][-1:] in ([newest], [])
 
@@ -297,6 +297,14 @@ def test_time_index_lookups() -> None:
         0, 0, 4, 4, 9, 9,
     ]  # fmt: skip
     assert TimeIndex.parse(b"", BASE).start_offset(5) == BASE
+
+
+def test_time_index_tells_where_a_time_is_reached() -> None:
+    index = TimeIndex.parse(struct.pack(">qiqi", 100, 4, 200, 9), BASE)
+    assert [index.reached_offset(timestamp_ms) for timestamp_ms in (-1, 100, 101, 200, 201)] == [
+        BASE + 4, BASE + 4, BASE + 9, BASE + 9, None,
+    ]  # fmt: skip
+    assert TimeIndex.parse(b"", BASE).reached_offset(5) is None
 
 
 @pytest.mark.parametrize(

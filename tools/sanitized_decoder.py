@@ -1,0 +1,50 @@
+"""A pytest plugin, and a call: the inner loops come from a directory that an environment variable names.
+
+See `tools.sanitize`. Rules of the file: as `tools.interpreted_decoder`, it replaces the inner loops and nothing else,
+before anything of the project is imported.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tools.interpreted_decoder import INNER_LOOPS
+
+__all__ = ["LIBRARIES_KEY", "LibraryFinder", "install", "pytest_load_initial_conftests"]
+
+LIBRARIES_KEY = "REMOTE_FETCH_DECODER_LIBRARIES"
+
+
+class LibraryFinder:
+    """An importer for the inner loops: `<name>.so` in the directory that LIBRARIES_KEY names."""
+
+    @staticmethod
+    def find_spec(
+        fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The spec of the library for the name of an inner loop, None for every other."""
+        if fullname not in INNER_LOOPS:
+            return None
+        library = str(Path(os.environ[LIBRARIES_KEY]) / f"{fullname.rpartition('.')[2]}.so")
+        return importlib.util.spec_from_file_location(fullname, library, loader=ExtensionFileLoader(fullname, library))
+
+
+def install() -> None:
+    """Step in before the decoder is imported. Raises RuntimeError if it is loaded already."""
+    if any(name in sys.modules for name in INNER_LOOPS):
+        raise RuntimeError("tools.sanitized_decoder comes too late: the decoder is already loaded")
+    sys.meta_path.insert(0, LibraryFinder)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    """As `install`, for pytest."""
+    install()
