@@ -10,7 +10,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 UV     ?= uv
 
-# Mutations of each seed that `make fuzz` tries, and what `make bench` hands to each benchmark.
+# Damaged inputs that `make fuzz` tries of each kind, and what `make bench` hands to each benchmark.
 N    ?= 20000
 ARGS ?=
 
@@ -19,10 +19,10 @@ DECODING := $(wildcard tests/read tests/cli tests/golden tests/test_examples.py 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo broker test check check-style check-types check-arrows check-rules bench fuzz docs cover lock clean
+.PHONY: help venv demo broker test check check-style check-types check-arrows check-rules bench fuzz sanitize docs cover lock clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # ---------------------------------------------------------------------------------------------------- environments
 # One .venv for both: what `make test` installs contains what `make demo` needs.
@@ -37,7 +37,7 @@ $(VENV)/made.stamp:
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-BUILD_INPUTS := pyproject.toml $(wildcard remote_fetch/decode/_columns.py setup.py)
+BUILD_INPUTS := pyproject.toml $(wildcard $(addprefix remote_fetch/decode/,_columns.py _messages.py runs.py) setup.py)
 
 # $(1): the lock file. Hashes are checked; the project itself is built with what the lock file brought, so nothing else
 # is downloaded.
@@ -90,10 +90,14 @@ cover: $(VENV)/dev.stamp  ## branch coverage, with the decoder interpreted so th
 	$(BIN)/python -m pytest -p tools.interpreted_decoder --cov --cov-report=term-missing
 
 bench: $(VENV)/dev.stamp  ## measure beside named peers; ARGS=--write puts the tables into docs/performance.md
-	@for script in tests/benchmarks/bench_*.py; do $(BIN)/python $$script $(ARGS) || exit 1; done
+	@for script in tests/benchmarks/bench_*.py; do \
+	  $(BIN)/python -m tests.benchmarks.$$(basename $$script .py) $(ARGS) || exit 1; done
 
-fuzz: $(VENV)/dev.stamp  ## N=20000 mutations of each seed for every parser of foreign bytes
+fuzz: $(VENV)/dev.stamp  ## N=20000 damaged inputs for every parser of foreign bytes (ARGS="--seed 7 --target batch")
 	$(BIN)/python -m tools.fuzz --mutations $(N) $(ARGS)
+
+sanitize: $(VENV)/dev.stamp  ## the compiled decoder under gcc's AddressSanitizer: its tests, and a short fuzz
+	$(BIN)/python -m tools.sanitize $(ARGS)
 
 docs: $(VENV)/dev.stamp  ## build the documentation into site/, every snippet executed
 	$(BIN)/mkdocs build --strict
@@ -107,8 +111,8 @@ lock:  ## write both lock files anew from pyproject.toml; needs uv (UPGRADE=--up
 	$(UV) $(LOCK) $(UPGRADE) --extra cli pyproject.toml requirements/build.in -o requirements/runtime.lock
 	$(UV) $(LOCK) $(UPGRADE) --extra dev -c requirements/runtime.lock pyproject.toml requirements/build.in -o requirements/dev.lock
 
-clean:  ## remove all that was made here, .venv too
-	rm -rf $(VENV) build dist site htmlcov .coverage *.egg-info remote_fetch/decode/_columns.c
+clean:  ## remove all that was made here, .venv and the brokers' jars (.rig) too
+	rm -rf $(VENV) .rig build dist site htmlcov .coverage *.egg-info remote_fetch/decode/*.c
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
-	find remote_fetch/decode -name '_columns.*.so' -delete
+	find remote_fetch/decode -name '*.so' -delete
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -105,10 +105,12 @@ class FsspecStore:
 class ComposedFetcher:
     """A RemoteStorageFetcher and SegmentLister made of a layout and an fsspec filesystem.
 
-    Subclasses name the filesystem (`protocol`) and the layout that is meant when none is configured.
+    Subclasses name the filesystem (`protocol`), the store that reads from it, and the layout that is meant when none is
+    configured.
     """
 
     protocol = "file"
+    store_type: type[FsspecStore] = FsspecStore
     default_layout = "kafka_local"
 
     def __init__(self) -> None:
@@ -122,7 +124,7 @@ class ComposedFetcher:
             raise ConfigError("the fetcher needs remote.storage.url", key="remote.storage.url")
         self._layout = _load_layout(configs.get("remote.storage.layout") or self.default_layout)
         self._layout.configure(configs)
-        self._store = FsspecStore(self.open_filesystem(configs), self.root_of(url))
+        self._store = self.store_type(self.open_filesystem(configs), self.root_of(url))
 
     def open_filesystem(self, configs: Mapping[str, str]) -> Any:
         """The filesystem, with the options of `remote.storage.options.*`. Raises ConfigError for one it refuses."""

@@ -133,7 +133,7 @@ class Chunk:
             views["header_ends"] = self._header_ends.view("i")
             views["header_key"] = self._header_keys.bind(self._kernel)
             views["header_value"] = self._header_values.bind(self._kernel)
-        columns: Columns = self._kernel.Columns(self._row_capacity, self._header_capacity, **views)
+        columns: Columns = self._kernel.Columns(self._row_capacity, self._header_capacity, views)
         return columns
 
     def take(self) -> dict[str, Array]:

@@ -20,10 +20,12 @@ if cython.compiled:
 
 COMPILED = bool(cython.compiled)
 
-NEED_ROOM = -1
-"""Status of `Columns.decode`: nothing was read, the columns have no room for the batch."""
+# Numbers a batch has in the table that `decode` reads; `batch_table.py` says what they mean.
+FIELDS = cython.declare(cython.longlong, 12)
+CODEC = cython.declare(cython.longlong, 2)
 
-# The other statuses; inside the loop they travel as negative positions.
+# Statuses; inside the loop they travel as negative positions. `batch_table.py` has a sentence for each.
+NO_ROOM = cython.declare(cython.longlong, -1)
 BAD_COUNT = cython.declare(cython.longlong, -2)
 BAD_VARINT = cython.declare(cython.longlong, -3)
 BAD_LENGTH = cython.declare(cython.longlong, -4)
@@ -34,20 +36,6 @@ BAD_HEADER_KEY = cython.declare(cython.longlong, -8)
 BAD_END = cython.declare(cython.longlong, -9)
 BAD_TIMESTAMP = cython.declare(cython.longlong, -10)
 BAD_REST = cython.declare(cython.longlong, -11)
-
-FAULTS = {
-    BAD_COUNT: "the batch is too short for its record count",
-    BAD_VARINT: "a number is cut off or too long",
-    BAD_LENGTH: "the record's length is too small or goes past the batch",
-    BAD_OFFSET: "the offset does not follow the one before it, or is past the batch's last offset",
-    BAD_FIELD: "a key or value goes past the record",
-    BAD_HEADER_COUNT: "the header count is negative or more than the record has room for",
-    BAD_HEADER_KEY: "a header key is null",
-    BAD_END: "the record does not end where its length says",
-    BAD_TIMESTAMP: "the timestamp does not fit 64 bits of microseconds",
-    BAD_REST: "bytes are left after the last record",
-}
-"""What each status of a malformed batch means."""
 
 # A record has at least its length, attributes, two deltas, two lengths and a header count, one byte each.
 MIN_RECORD_BYTES = cython.declare(cython.longlong, 7)
@@ -162,19 +150,26 @@ def _field(
     return pos + size if size > 0 else pos
 
 
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _fits(column: ByteColumn | None, size_bytes: cython.longlong) -> cython.bint:
+    return column is None or column.used_bytes + size_bytes <= column.data.shape[0]
+
+
 @cython.cclass
 class Columns:
     """The columns of a record batch in the making; those not wanted are None.
 
-    `rows` and `header_count` are what is finished. After a negative status of `decode`, `failed_record` is the index
-    of the record it is about, and `failed_offset` that record's offset, or the batch's if it was not read.
+    `rows` and `header_count` are what is finished. After a negative `status`, `failed_record` is the index of the
+    record it is about, and `failed_offset` that record's offset, or the batch's if it was not read.
     """
 
     key: ByteColumn
     value: ByteColumn
     header_key: ByteColumn
     header_value: ByteColumn
-    byte_columns: tuple
     header_ends: cython.int[::1]
     offset: cython.longlong[::1]
     timestamp: cython.longlong[::1]
@@ -194,87 +189,95 @@ class Columns:
     batch_leader_epoch: cython.int
     rows = cython.declare(cython.longlong, visibility="readonly")
     header_count = cython.declare(cython.longlong, visibility="readonly")
+    status = cython.declare(cython.longlong, visibility="readonly")
     failed_record = cython.declare(cython.longlong, visibility="readonly")
     failed_offset = cython.declare(cython.longlong, visibility="readonly")
 
-    def __init__(
-        self,
-        row_capacity: cython.longlong,
-        header_capacity: cython.longlong,
-        *,
-        key: ByteColumn | None = None,
-        value: ByteColumn | None = None,
-        header_ends: cython.int[::1] = None,
-        header_key: ByteColumn | None = None,
-        header_value: ByteColumn | None = None,
-        offset: cython.longlong[::1] = None,
-        timestamp: cython.longlong[::1] = None,
-        timestamp_type: cython.int[::1] = None,
-        leader_epoch: cython.int[::1] = None,
-    ) -> None:
+    def __init__(self, row_capacity: cython.longlong, header_capacity: cython.longlong, views: dict) -> None:
         self.row_capacity = row_capacity
         self.header_capacity = header_capacity
-        self.key = key
-        self.value = value
-        self.header_ends = header_ends
-        self.header_key = header_key
-        self.header_value = header_value
-        self.byte_columns = tuple(c for c in (key, value, header_key, header_value) if c is not None)
-        self.offset = offset
-        self.timestamp = timestamp
-        self.timestamp_type = timestamp_type
-        self.leader_epoch = leader_epoch
-        self.rows = self.header_count = self.failed_record = self.failed_offset = 0
-        if header_ends is not None:
-            header_ends[0] = 0
+        self.key = views.get("key")
+        self.value = views.get("value")
+        self.header_ends = views.get("header_ends")
+        self.header_key = views.get("header_key")
+        self.header_value = views.get("header_value")
+        self.offset = views.get("offset")
+        self.timestamp = views.get("timestamp")
+        self.timestamp_type = views.get("timestamp_type")
+        self.leader_epoch = views.get("leader_epoch")
+        self.rows = self.header_count = self.status = self.failed_record = self.failed_offset = 0
+        if self.header_ends is not None:
+            self.header_ends[0] = 0
 
     def decode(
         self,
         area: cython.const[cython.uchar][::1],
-        header: object,
-        timestamp_type: cython.int,
+        batches: cython.longlong[::1],
+        first: cython.longlong,
+        stop: cython.longlong,
         start_offset: cython.longlong,
         stop_offset: cython.longlong,
     ) -> int:
-        """Take the records of one batch and return 0, or take nothing and return a negative status.
+        """Take batches [first, stop) of the table, up to one that is compressed or that cannot be taken.
 
-        `area` holds the uncompressed records of `header`, whose offsets are in [0, 2^63 - 1). Those in
-        [start_offset, stop_offset) are kept. `timestamp_type` is `header`'s, as a number.
+        Returns the index of the first that was not taken, of which nothing is kept; `status` is NEED_ROOM or a fault if
+        it is for that reason, else 0. `area` holds the records at the places the table says, uncompressed. Offsets are
+        in [0, 2^63 - 1); those in [start_offset, stop_offset) are kept.
         """
-        count: cython.longlong = header.record_count
-        self.failed_record = 0
-        self.failed_offset = self.base_offset = header.base_offset
-        if count < 0 or count > area.shape[0] // MIN_RECORD_BYTES:
-            return BAD_COUNT
-        if not self._has_room(area.shape[0], count):
-            return NEED_ROOM
-        self.last_offset = header.last_offset
         self.start_offset = start_offset
         self.stop_offset = stop_offset
-        self.has_own_timestamps = timestamp_type != LOG_APPEND_TIME
-        base_ms: cython.longlong = header.base_timestamp_ms if self.has_own_timestamps else header.max_timestamp_ms
-        self.base_timestamp_ms = base_ms
+        self.status = 0
+        index: cython.longlong = first
+        with cython.nogil:
+            while index < stop and batches[index * FIELDS + CODEC] == 0:
+                self.status = self._batch(area, batches, index * FIELDS)
+                if self.status < 0:
+                    break
+                index += 1
+        return index
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _batch(
+        self, area: cython.const[cython.uchar][::1], batches: cython.longlong[::1], row: cython.longlong
+    ) -> cython.longlong:
+        pos: cython.longlong = batches[row]
+        end: cython.longlong = batches[row + 1]
+        count: cython.longlong = batches[row + 3]
+        self.failed_record = 0
+        self.failed_offset = self.base_offset = batches[row + 4]
+        if pos < 0 or end > area.shape[0] or count < 0 or count > (end - pos) // MIN_RECORD_BYTES:
+            return BAD_COUNT
+        if not self._has_room(end - pos, count):
+            return NO_ROOM
+        self.last_offset = batches[row + 5]
+        self.batch_leader_epoch = batches[row + 8]
+        self.batch_timestamp_type = batches[row + 7]
+        self.has_own_timestamps = self.batch_timestamp_type != LOG_APPEND_TIME
+        self.base_timestamp_ms = base_ms = batches[row + 6]
         # Deltas within these bounds may be added to the base and fit the column; no step here leaves 64 bits.
         self.min_timestamp_delta = INT64_MIN if base_ms > INT64_MAX - MAX_TIMESTAMP_MS else -MAX_TIMESTAMP_MS - base_ms
         self.max_timestamp_delta = INT64_MAX if base_ms < MAX_TIMESTAMP_MS - INT64_MAX else MAX_TIMESTAMP_MS - base_ms
-        self.batch_timestamp_type = timestamp_type
-        self.batch_leader_epoch = header.leader_epoch
-        with cython.nogil:
-            status = self._records(area, count)
+        status = self._records(area, pos, end, count)
         if status < 0:
             self._cut(self.rows)
         return status
 
     @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
     def _has_room(self, size_bytes: cython.longlong, count: cython.longlong) -> cython.bint:
         """Whether any batch of that size fits: no column can take more bytes than the batch has."""
-        column: ByteColumn
-        for column in self.byte_columns:
-            if column.used_bytes + size_bytes > column.data.shape[0]:
-                return False
         if self.header_ends is not None and self.header_count + size_bytes // MIN_HEADER_BYTES > self.header_capacity:
             return False
-        return self.rows + count <= self.row_capacity
+        return (
+            self.rows + count <= self.row_capacity
+            and _fits(self.key, size_bytes)
+            and _fits(self.value, size_bytes)
+            and _fits(self.header_key, size_bytes)
+            and _fits(self.header_value, size_bytes)
+        )
 
     @cython.cfunc
     @cython.nogil
@@ -293,20 +296,20 @@ class Columns:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _records(self, area: cython.const[cython.uchar][::1], count: cython.longlong) -> cython.longlong:
-        size_bytes: cython.longlong = area.shape[0]
+    def _records(
+        self, area: cython.const[cython.uchar][::1], pos: cython.longlong, stop: cython.longlong, count: cython.longlong
+    ) -> cython.longlong:
         row: cython.longlong = self.rows
         previous: cython.longlong = self.base_offset - 1
-        pos: cython.longlong = 0
         for index in range(count):
             self.failed_record = index
             self.failed_offset = self.base_offset
-            if pos >= size_bytes:
+            if pos >= stop:
                 return BAD_COUNT
-            pos, length = _varint(area, pos, size_bytes, INT32)
+            pos, length = _varint(area, pos, stop, INT32)
             if pos < 0:
                 return pos
-            if length < MIN_RECORD_BYTES - 1 or length > size_bytes - pos:
+            if length < MIN_RECORD_BYTES - 1 or length > stop - pos:
                 return BAD_LENGTH
             end = pos + length
             # The record's attributes are skipped: no bit of them has a meaning yet.
@@ -330,7 +333,7 @@ class Columns:
                 row += 1
             else:
                 return BAD_TIMESTAMP
-        if pos != size_bytes:
+        if pos != stop:
             return BAD_REST
         self.rows = row
         return 0

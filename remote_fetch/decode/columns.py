@@ -7,16 +7,21 @@ one larger than the buffers gets buffers of its own. A malformed Kafka batch del
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
 from remote_fetch.decode import _columns
 from remote_fetch.decode._chunk import Array, Chunk
-from remote_fetch.errors import ConfigError, CorruptSegment, DecompressionLimit
+from remote_fetch.decode.batch_table import FAULTS, FIELDS, NEED_ROOM, Field, row_of
+from remote_fetch.errors import ConfigError, CorruptSegment, DecompressionLimit, RemoteFetchError
 from remote_fetch.formats.batches import BatchHeader
+
+if TYPE_CHECKING:
+    from remote_fetch.decode._columns import Columns
 
 __all__ = ["COLUMNS", "DEFAULT_COLUMNS", "ColumnBuilder", "is_compiled", "schema_for"]
 
@@ -44,8 +49,11 @@ _MAX_AREA_BYTES = 2**31 - 1
 _MAX_TARGET_BYTES = 2**30
 _MAX_ROWS = 2**22
 _FIRST_CONSTANT_ROWS = 1024
+# What others than this module need not know of the table.
+_CODEC, _COUNT = int(Field.CODEC), int(Field.COUNT)
+_AREA, _AREA_END = int(Field.AREA), int(Field.AREA_END)
 
-_DecodeArguments: TypeAlias = tuple[memoryview, BatchHeader, int, int, int]
+_Table: TypeAlias = "memoryview[int] | array[int]"
 
 
 def schema_for(columns: Sequence[str]) -> pa.Schema:
@@ -101,11 +109,15 @@ class ColumnBuilder:
         self._wanted = frozenset(columns)
         self._max_rows = max_rows
         self._kernel: ModuleType = _columns if kernel is None else kernel
-        self._chunk = Chunk(self._kernel, self._wanted, max_rows, target_bytes)
+        self._target_bytes = target_bytes
+        self._chunk = self._empty_chunk()
         # Closed, but the Kafka batch that closed it was malformed, so that it could not be handed out by `append`.
         self._held: pa.RecordBatch | None = None
         self._constants: dict[str, Array] = {}
         self._constant_rows = 0
+
+    def _empty_chunk(self) -> Chunk:
+        return Chunk(self._kernel, self._wanted, self._max_rows, self._target_bytes)
 
     @property
     def rows(self) -> int:
@@ -132,42 +144,103 @@ class ColumnBuilder:
             raise CorruptSegment(
                 f"a batch from offset {header.base_offset} to {header.last_offset}", offset=header.base_offset
             )
-        arguments = (
-            records,
-            header,
-            header.timestamp_type,
-            max(start_offset, 0),
-            min(max(stop_offset, 0), _INT64_MAX),
-        )
-        status = self._chunk.columns.decode(*arguments)
-        if status == _columns.NEED_ROOM:
-            self._hold()
-            status = self._chunk.columns.decode(*arguments)
-            if status == _columns.NEED_ROOM:
-                return self._append_large(arguments)
-        if status:
-            raise self._fault(header, status, self._chunk)
-        return self._release()
+        window = max(start_offset, 0), min(max(stop_offset, 0), _INT64_MAX)
+        released: list[pa.RecordBatch] = []
+        columns, taken = self._take(records, row_of(header, len(records)), 0, 1, window, released)
+        if not taken:
+            raise self._fault(header, columns)
+        return released + self._release()
+
+    def append_run(
+        self,
+        data: memoryview,
+        batches: memoryview[int],
+        first: int,
+        stop: int,
+        offsets: tuple[int, int],
+        decompress: Callable[[int, memoryview], memoryview],
+    ) -> tuple[int, list[pa.RecordBatch]]:
+        """Take batches [first, stop) of the table as `append` would, one after the other, with one step into the loop.
+
+        `data` holds their bytes, each at the place the table says; `offsets` are `append`'s start and stop;
+        `decompress` gives the records of a codec. The table is scribbled in.
+
+        Returns the index of the first batch not taken and the Arrow batches that became full. Ends early once there
+        are any, so that memory stays bounded whatever batches inflate to, and before a batch for which `append` or
+        `decompress` would raise an error of this package; nothing of that one is kept. Going on where it ended, and
+        getting no further and nothing back, tells the one from the other.
+        """
+        window = max(offsets[0], 0), min(max(offsets[1], 0), _INT64_MAX)
+        released = self._release()
+        done = first
+        while done < stop and not released:
+            area, end, row = data, stop, done * FIELDS
+            if batches[row + _CODEC]:
+                try:
+                    area = decompress(batches[row + _CODEC], data[batches[row + _AREA] : batches[row + _AREA_END]])
+                except RemoteFetchError:
+                    break
+                if len(area) > _MAX_AREA_BYTES:
+                    break
+                batches[row + _CODEC] = batches[row + _AREA] = 0
+                batches[row + _AREA_END] = len(area)
+                end = done + 1
+            columns, done = self._take(area, batches, done, end, window, released)
+            if columns.status:
+                break
+        return done, released + self._release()
+
+    def _take(
+        self,
+        area: memoryview,
+        batches: _Table,
+        first: int,
+        stop: int,
+        window: tuple[int, int],
+        released: list[pa.RecordBatch],
+    ) -> tuple[Columns, int]:
+        """Decode batches [first, stop) up to one that is malformed or compressed.
+
+        Gives the columns that were written last, for their status, and the first batch not taken. Of the Arrow batches
+        that were closed for want of room the last one is held, the others are added to `released`.
+        """
+        columns = self._chunk.columns
+        done = columns.decode(area, batches, first, stop, *window)
+        while columns.status == NEED_ROOM:
+            if self._chunk.rows:
+                released += self._release()
+                self._hold()
+            columns = self._chunk.columns
+            before = done
+            done = columns.decode(area, batches, done, stop, *window)
+            if columns.status == NEED_ROOM and done == before:
+                return self._take_large(area, batches, done, window, released)
+        return columns, done
+
+    def _take_large(
+        self, area: memoryview, batches: _Table, at: int, window: tuple[int, int], released: list[pa.RecordBatch]
+    ) -> tuple[Columns, int]:
+        """Decode a batch above the usual capacity into buffers of its own; nothing else is in the making then."""
+        row = at * FIELDS
+        size_bytes = batches[row + _AREA_END] - batches[row + _AREA]
+        chunk = Chunk(self._kernel, self._wanted, batches[row + _COUNT], size_bytes)
+        columns = chunk.columns
+        done = columns.decode(area, batches, at, at + 1, *window)
+        if done > at:
+            released += self._release()
+            released += self._close(chunk)
+        return columns, done
 
     def flush(self) -> pa.RecordBatch | None:
-        """What is pending, or None if nothing is."""
+        """What is pending, or None if nothing is. The buffers are given back: perhaps nothing comes after it."""
         self._hold()
+        self._chunk = self._empty_chunk()
         released = self._release()
         return released[0] if released else None
 
-    def _append_large(self, arguments: _DecodeArguments) -> list[pa.RecordBatch]:
-        """Decode a batch above the usual capacity into buffers of its own; nothing else is in the making then."""
-        records, header = arguments[:2]
-        chunk = Chunk(self._kernel, self._wanted, header.record_count, len(records))
-        status = chunk.columns.decode(*arguments)
-        if status:
-            raise self._fault(header, status, chunk)
-        return self._release() + self._close(chunk)
-
-    def _fault(self, header: BatchHeader, status: int, chunk: Chunk) -> CorruptSegment:
-        columns = chunk.columns
+    def _fault(self, header: BatchHeader, columns: Columns) -> CorruptSegment:
         return CorruptSegment(
-            f"record {columns.failed_record} of {header.record_count} in its batch: {_columns.FAULTS[status]}",
+            f"record {columns.failed_record} of {header.record_count} in its batch: {FAULTS[columns.status]}",
             topic=self._topic,
             partition=self._partition,
             offset=columns.failed_offset,

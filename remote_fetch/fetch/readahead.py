@@ -69,22 +69,23 @@ class RangeReader:
         self._pool = DaemonPool(self.max_parallel)
 
     def read_ahead(
-        self, requests: Iterable[RangeRequest]
+        self, requests: Iterable[RangeRequest], *, max_bytes: int | None = None
     ) -> Generator[tuple[RangeRequest, Callable[[], memoryview]], None, None]:
         """Every request, in order, with a function that waits for its bytes.
 
-        Requests are drawn no sooner than there is room for their bytes. The function raises what the fetcher raised,
-        StorageTimeout, or Cancelled after `close`; so errors come in order too. An abandoned generator cancels what it
-        has not handed over.
+        Requests are drawn no sooner than there is room for their bytes in the budget, or in `max_bytes` of it, the
+        share of one reader where several read at once. The function raises what the fetcher raised, StorageTimeout, or
+        Cancelled after `close`; so errors come in order too. An abandoned generator cancels what it has not handed
+        over.
         """
         pending: deque[tuple[RangeRequest, Call[memoryview]]] = deque()
         source = iter(requests)
         waiting: RangeRequest | None = None
-        held_bytes = 0
+        held_bytes, limit_bytes = 0, self._max_bytes if max_bytes is None else max_bytes
         try:
             while True:
                 waiting = waiting or next(source, None)
-                while waiting is not None and self._has_room(held_bytes, len(pending), waiting):
+                while waiting is not None and self._has_room(held_bytes, limit_bytes, len(pending), waiting):
                     pending.append((waiting, self._start(waiting)))
                     held_bytes += waiting.size_bytes
                     waiting = next(source, None)
@@ -98,10 +99,10 @@ class RangeReader:
             for _, call in pending:
                 call.cancel()
 
-    def _has_room(self, held_bytes: int, pending: int, request: RangeRequest) -> bool:
+    def _has_room(self, held_bytes: int, limit_bytes: int, pending: int, request: RangeRequest) -> bool:
         if pending == 0:
             return True
-        return held_bytes + request.size_bytes <= self._max_bytes and pending < 2 * self.max_parallel
+        return held_bytes + request.size_bytes <= limit_bytes and pending < 2 * self.max_parallel
 
     def _start(self, request: RangeRequest) -> Call[memoryview]:
         return self._pool.submit(lambda: self._get(request))

@@ -44,6 +44,7 @@ _LEGACY = Struct(">qiIbb")
 _LEGACY_CRC_FROM = 16
 _INT64 = Struct(">q")
 _MAX_INT64 = 2**63 - 1
+_NOTHING = memoryview(b"")
 
 _CODEC_MASK = 0x07
 _TIMESTAMP_TYPE_BIT = 0x08
@@ -220,6 +221,16 @@ class BatchFramer:
     def pending_bytes(self) -> int:
         """Bytes fed that are not yet part of a returned batch."""
         return len(self._joined) + len(self._data) - self._at
+
+    @property
+    def unread(self) -> tuple[memoryview, int]:
+        """What was fed and where in it the next batch begins; nothing while a batch is being joined."""
+        return (_NOTHING, 0) if self._joined else (self._data, self._at)
+
+    def skip(self, size_bytes: int) -> None:
+        """Go past that many bytes of `unread`, which are whole batches that somebody else has read."""
+        self._at += size_bytes
+        self._position += size_bytes
 
     def feed(self, data: memoryview) -> None:
         """Take the bytes that follow those fed before. Only when `next_batch` has returned None."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from struct import Struct
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -46,6 +47,7 @@ class Codecs:
         self._max_bytes = max_bytes
         self._zstd = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
         self._lz4_room = bytearray()
+        self._lz4_block_room = memoryview(bytearray(_LZ4_KAFKA_FRAME.max_block_bytes))
 
     def decompress(self, codec: int, data: memoryview, *, lz4_v0: bool = False) -> memoryview:
         """The decompressed record area, read only. Codec 0 gives `data` itself.
@@ -72,6 +74,10 @@ class Codecs:
         raise UnsupportedFormat(f"compression codec {codec}; 0 to 4 are known")
 
     def _unlz4(self, data: memoryview, any_header_checksum: bool) -> memoryview:
+        block = _lz4_single_block(data)
+        if block is not None and self._max_bytes >= _LZ4_KAFKA_FRAME.max_block_bytes:
+            room = self._lz4_block_room
+            return memoryview(bytes(room[: cramjam.lz4.decompress_block_into(block, room, output_len=len(room))]))
         frame = _lz4_frame(data, any_header_checksum)
         room = self._lz4_room_for(_LZ4_HISTORY_BYTES + frame.max_block_bytes)
         output = bytearray()
@@ -97,6 +103,10 @@ class Codecs:
         return memoryview(self._lz4_room)
 
     def _unzstd(self, data: memoryview) -> memoryview:
+        most_bytes = min(_ZSTD_USUAL_RATIO * len(data), self._max_bytes)
+        if most_bytes and _zstd_is_single_block(data):
+            with suppress(zstandard.ZstdError):  # it is larger, or corrupt: told apart below
+                return memoryview(self._zstd.decompress(data, max_output_size=most_bytes))
         frames: list[bytes] = []
         left_bytes = self._max_bytes
         for frame, most_bytes in _zstd_frames(data):
@@ -251,6 +261,14 @@ def _lz4_frame(data: memoryview, any_header_checksum: bool) -> _Lz4Frame:
     )
 
 
+def _lz4_single_block(data: memoryview) -> memoryview | None:
+    """The block of a frame as Kafka's clients write it, if it is the only one, and not stored (bit 31 of its size)."""
+    start, stop = len(_LZ4_KAFKA_HEADER) + 4, len(data) - 4
+    if not 0 < stop - start <= _LZ4_KAFKA_FRAME.max_block_bytes or data[stop:] != bytes(4):
+        return None
+    return data[start:stop] if data[:start] == _LZ4_KAFKA_HEADER + (stop - start).to_bytes(4, "little") else None
+
+
 def _lz4_blocks(data: memoryview, frame: _Lz4Frame) -> Iterator[tuple[bool, memoryview]]:
     """Each block of the frame, and whether it is stored as it is. Raises unless the frame ends where `data` does.
 
@@ -328,7 +346,14 @@ _ZSTD_MAX_WINDOW_BYTES = 128 << 20
 """The largest window that zstd's own readers take unless told otherwise, and Kafka's brokers do not tell."""
 _ZSTD_MAX_BLOCK_BYTES = 128 << 10
 _ZSTD_ONE_PIECE_BYTES = 4 << 20
+_ZSTD_USUAL_RATIO = 8
 _ZSTD_PART_BYTES = 1 << 20
+
+
+def _zstd_is_single_block(data: memoryview) -> bool:
+    """Whether all of the data is one frame of one compressed block, as most batches are."""
+    block = int.from_bytes(data[6:9], "little")  # behind a header that declares nothing but its window
+    return block & 3 == 1 and block >> 3 == len(data) - 9 and data[:5] == _ZSTD_MAGIC + b"\0"
 
 
 def _zstd_frames(data: memoryview) -> Iterator[tuple[memoryview, int]]:

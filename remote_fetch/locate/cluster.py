@@ -26,6 +26,9 @@ _GROUP = "remote-fetch"
 """librdkafka wants a group even of those who never join one."""
 _FETCH_QUEUE_BACKOFF_MS = 10
 """By default librdkafka fetches nothing for a second once 100,000 records wait: of small ones they are read in less."""
+_NO_LONG_POLL = {"fetch.wait.max.ms": 10}
+"""Of a consumer that reads to an end and is then asked something else: a broker answers one connection in order, and a
+fetch that waits for records to come would keep the question waiting, half a second by default."""
 _PROBE = {"fetch.wait.max.ms": 10, "fetch.message.max.bytes": 1024, "queued.min.messages": 1}
 """Of a consumer whose answer counts, not its records: it soon hears that there are none, and takes few."""
 
@@ -53,6 +56,7 @@ class Cluster:
         self._admin: AdminClient | None = None
         self._consumers: dict[IsolationLevel, Consumer] = {}
         self._prober: Consumer | None = None
+        self._catcher: Consumer | None = None
         self._making = threading.Lock()
         self._probing = threading.Lock()
 
@@ -184,14 +188,21 @@ class Cluster:
                 self._consumers[isolation] = Consumer(consumer_properties(self._properties, isolation))
             return self._consumers[isolation]
 
+    def catcher(self) -> Consumer:
+        """The consumer for what is not tiered and is read to its end again and again. Its user's own concern."""
+        with self._making:
+            if self._catcher is None:
+                properties = consumer_properties(self._properties, IsolationLevel.READ_UNCOMMITTED)
+                self._catcher = Consumer({**properties, **_NO_LONG_POLL})
+            return self._catcher
+
     def close(self) -> None:
         """Close the clients."""
-        consumers, self._consumers, self._admin = list(self._consumers.values()), {}, None
-        if self._prober is not None:
-            consumers.append(self._prober)
-            self._prober = None
+        consumers = [*self._consumers.values(), self._prober, self._catcher]
+        self._consumers, self._admin, self._prober, self._catcher = {}, None, None, None
         for consumer in consumers:
-            consumer.close()
+            if consumer is not None:
+                consumer.close()
 
 
 def consumer_properties(properties: Mapping[str, Any], isolation: IsolationLevel) -> dict[str, Any]:

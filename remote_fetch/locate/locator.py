@@ -5,6 +5,7 @@ Rules of the file: a locator answers for what it has seen and says nothing else;
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -12,7 +13,7 @@ from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.topics import one_topic, sorted_partitions, split_topic
 from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
 
-__all__ = ["KnownTimelines", "Locator"]
+__all__ = ["KnownTimelines", "Locator", "SharedLocator"]
 
 
 class Locator(Protocol):
@@ -70,3 +71,41 @@ class KnownTimelines:
     def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
         """As `Locator.measure`: there is nothing to find out."""
         return self._timelines[partition]
+
+
+class SharedLocator:
+    """A locator for several threads: one at a time is let through to the other."""
+
+    def __init__(self, locator: Locator) -> None:
+        self._locator = locator
+        self._lock = threading.Lock()
+
+    def partitions(self, topic: str | None) -> tuple[TopicIdPartition, ...]:
+        """As `Locator.partitions`."""
+        with self._lock:
+            return self._locator.partitions(topic)
+
+    def timeline(self, partition: TopicIdPartition) -> Timeline:
+        """As `Locator.timeline`."""
+        with self._lock:
+            return self._locator.timeline(partition)
+
+    def refresh(self, partition: TopicIdPartition) -> Timeline:
+        """As `Locator.refresh`."""
+        with self._lock:
+            return self._locator.refresh(partition)
+
+    def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
+        """As `Locator.recheck`."""
+        with self._lock:
+            return self._locator.recheck(partition, offset)
+
+    def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
+        """As `Locator.end_is_inferred`."""
+        with self._lock:
+            return self._locator.end_is_inferred(segment)
+
+    def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
+        """As `Locator.measure`."""
+        with self._lock:
+            return self._locator.measure(partition, segment)

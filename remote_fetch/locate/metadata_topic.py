@@ -20,7 +20,7 @@ from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.locate.cluster import Cluster, is_refusal
 from remote_fetch.locate.timeline import Timeline, TimelineBuilder
 from remote_fetch.locate.topics import sorted_partitions, split_topic
-from remote_fetch.model import IsolationLevel, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 
 __all__ = ["METADATA_TOPIC", "MetadataTopicLocator"]
 
@@ -163,7 +163,7 @@ class MetadataTopicLocator:
 
         Raises Unlocatable when that takes too long or may not be, KafkaException with the broker's error.
         """
-        consumer = self._metadata_cluster().consumer(IsolationLevel.READ_UNCOMMITTED)
+        consumer = self._metadata_cluster().catcher()
         replay = self._replay(topic_id)
         bounds = {number: self._bounds(consumer, number) for number in numbers}
         if any(replay.read_to.get(number, 0) > high for number, (_, high) in bounds.items()):

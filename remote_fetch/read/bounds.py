@@ -8,14 +8,14 @@ silence: an offset outside the log is an error.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from itertools import takewhile
 from typing import TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from remote_fetch.decode.columns import ColumnBuilder
 from remote_fetch.errors import (
@@ -30,10 +30,10 @@ from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.formats.batches import BatchFramer, FramedBatch, check_crc
 from remote_fetch.formats.indexes import TimeIndex
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
-from remote_fetch.observe import RangeReread, SegmentScanned
-from remote_fetch.plan.ranges import SegmentSlice, plan_offsets
+from remote_fetch.observe import Fallback, RangeReread, SegmentScanned
+from remote_fetch.plan.ranges import PlanStep, SegmentSlice, plan_offsets
 from remote_fetch.read.partition import OpenPartition, narrow_slice
-from remote_fetch.read.scan import refuse_broker_ranges
+from remote_fetch.read.refusals import refuse_broker_ranges
 from remote_fetch.read.session import Session
 from remote_fetch.read.slices import MisleadingIndex, decompressed
 from remote_fetch.read.state_files import object_of
@@ -132,22 +132,36 @@ def _resolve_one(session: Session, opened: OpenPartition, bound: Bound) -> int:
 
 def _first_offset_at(session: Session, opened: OpenPartition, timestamp_ms: int) -> int | None:
     """The first offset whose record is not before `timestamp_ms`, None if there is none; of the broker only what the
-    tier does not hold is asked.
+    tier does not hold, or the store does not give, is asked.
     """
     steps = plan_offsets(opened.partition, opened, opened.first_offset, opened.last_start)
     if session.cluster is None:
         refuse_broker_ranges(opened.partition, steps)
+    pieces = [step for step in takewhile(_is_slice, steps) if isinstance(step, SegmentSlice)]
+    try:
+        found = _first_in_tier(session, pieces, timestamp_ms)
+        if found is not None or len(pieces) == len(steps) or session.cluster is None:
+            return found
+    except RemoteFetchError as error:
+        if session.cluster is None or not error.falls_back:
+            raise
+        session.observe(Fallback(opened.partition, pieces[0].first_offset, pieces[-1].last_offset, error.kind))
+    # The broker knows the whole log; what it names lies here or later, as nothing before is late enough.
+    return session.cluster.offset_for_time(opened.partition, timestamp_ms, opened.isolation)
+
+
+def _is_slice(step: PlanStep) -> bool:
+    return isinstance(step, SegmentSlice)
+
+
+def _first_in_tier(session: Session, pieces: Iterable[SegmentSlice], timestamp_ms: int) -> int | None:
     before: SegmentSlice | None = None
-    for step in steps:
-        if isinstance(step, SegmentSlice):
-            found = _first_in_slice(session, step, timestamp_ms)
-            if found is not None:
-                _check_joined(session, before, step)
-                return found
-            before = step
-        elif session.cluster is not None:
-            # The broker knows the whole log; what it names lies here or later, as nothing before is late enough.
-            return session.cluster.offset_for_time(opened.partition, timestamp_ms, opened.isolation)
+    for piece in pieces:
+        found = _first_in_slice(session, piece, timestamp_ms)
+        if found is not None:
+            _check_joined(session, before, piece)
+            return found
+        before = piece
     return None
 
 
@@ -179,7 +193,7 @@ def _first_in_slice(session: Session, piece: SegmentSlice, timestamp_ms: int) ->
     segment = piece.segment
     if 0 <= segment.max_timestamp_ms < timestamp_ms:
         return None
-    narrowed = piece
+    narrowed, likely_end = piece, -1
     index = _time_index(session, segment)
     if index is not None:
         if segment.max_timestamp_ms < 0 and index.max_timestamp_ms < timestamp_ms:
@@ -187,16 +201,17 @@ def _first_in_slice(session: Session, piece: SegmentSlice, timestamp_ms: int) ->
         first = max(piece.first_offset, index.start_offset(timestamp_ms))
         if first > piece.last_offset:
             return None
-        found = narrow_slice(session, replace(piece, first_offset=first))
-        narrowed = replace(
-            piece, start_position=found.start_position, start_entry_offset=found.start_entry_offset
-        )  # its end is not known: what is as late may come much later
+        reached = index.reached_offset(timestamp_ms)
+        last = piece.last_offset if reached is None else min(max(first, reached), piece.last_offset)
+        found = narrow_slice(session, replace(piece, first_offset=first, last_offset=last))
+        narrowed = replace(piece, start_position=found.start_position, start_entry_offset=found.start_entry_offset)
+        likely_end = found.end_position  # a hint: no index is believed so far as to leave the rest out
     try:
         try:
-            return _search(session, narrowed, timestamp_ms)
+            return _search(session, narrowed, timestamp_ms, likely_end)
         except (MisleadingIndex, CorruptSegment, UnsupportedFormat) as error:
             _observe_second_try(session, narrowed, error)
-        return _search(session, piece, timestamp_ms)
+        return _search(session, piece, timestamp_ms, -1)
     except RemoteFetchError as error:
         partition = segment.topic_id_partition
         raise error.at(
@@ -213,9 +228,9 @@ def _observe_second_try(session: Session, piece: SegmentSlice, error: Misleading
         session.observe(RangeReread(partition, 0, error.kind))
 
 
-def _search(session: Session, piece: SegmentSlice, timestamp_ms: int) -> int | None:
+def _search(session: Session, piece: SegmentSlice, timestamp_ms: int, likely_end: int) -> int | None:
     last_offset = -1
-    for batch in _batches(session, piece):
+    for batch in _batches(session, piece, likely_end):
         header = batch.header
         if last_offset < piece.start_entry_offset < header.last_offset:
             raise MisleadingIndex
@@ -251,8 +266,12 @@ def _time_index(session: Session, segment: RemoteLogSegmentMetadata) -> TimeInde
     return index or None
 
 
-def _batches(session: Session, piece: SegmentSlice) -> Iterator[FramedBatch]:
-    """The batches of a slice in order, up to its last offset; drawn ahead one range at a time."""
+def _batches(session: Session, piece: SegmentSlice, likely_end: int) -> Iterator[FramedBatch]:
+    """The batches of a slice in order, up to its last offset; drawn ahead one range at a time.
+
+    The first range goes no further than the position `likely_end` (-1: not known), where enough was seen if the indexes
+    are right.
+    """
     framer = BatchFramer(piece.start_position, max_batch_bytes=session.config.number("fetch.remote.max.batch.bytes"))
     reader = session.reader
     while True:
@@ -260,6 +279,8 @@ def _batches(session: Session, piece: SegmentSlice) -> Iterator[FramedBatch]:
         stop = start + reader.range_bytes
         if piece.segment.size_known:
             stop = min(stop, piece.segment.segment_size_in_bytes)
+        if start < likely_end:
+            stop = min(stop, likely_end)
         data = reader.read(RangeRequest(piece.segment, start, stop)) if stop > start else memoryview(b"")
         framer.feed(data)
         while (batch := framer.next_batch()) is not None:
@@ -295,6 +316,8 @@ def _first_in_batch(session: Session, batch: FramedBatch, piece: SegmentSlice, t
     decoded = builder.append(header, records, piece.first_offset, piece.last_offset + 1)
     last = builder.flush()
     for rows in [*decoded, *([] if last is None else [last])]:
+        import pyarrow.compute as pc  # noqa: PLC0415 - slow to load, and only times as bounds need it
+
         late = pc.greater_equal(rows.column(1).cast(pa.int64()), pa.scalar(timestamp_ms * 1000))
         at = pc.index(late, True).as_py()
         if at >= 0:

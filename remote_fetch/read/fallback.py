@@ -37,6 +37,7 @@ class Circuit:
     failures: int = 0
     retry_at_ms: int = 0
     reason: str = ""
+    first_pause_ms: int = _FIRST_PAUSE_MS
 
     def is_open(self, now_ms: int) -> bool:
         """Whether the storage should be left alone at this moment."""
@@ -44,8 +45,8 @@ class Circuit:
 
     def failed(self, reason: str, now_ms: int) -> Circuit:
         """The circuit after one more failure."""
-        pause_ms = min(_FIRST_PAUSE_MS << min(self.failures, 16), _LONGEST_PAUSE_MS)
-        return Circuit(self.failures + 1, now_ms + pause_ms, reason)
+        pause_ms = min(self.first_pause_ms << min(self.failures, 16), _LONGEST_PAUSE_MS)
+        return replace(self, failures=self.failures + 1, retry_at_ms=now_ms + pause_ms, reason=reason)
 
     def worked(self) -> Circuit:
         """The circuit after a success."""

@@ -22,16 +22,17 @@ from remote_fetch.errors import (
     EpochMismatch,
     RemoteFetchError,
     SegmentNotFound,
-    Unlocatable,
     UnsupportedFormat,
 )
 from remote_fetch.fetch.readahead import RangeRequest
-from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from remote_fetch.formats.codecs import Codecs
+from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from remote_fetch.observe import Fallback, RangeReread, RecordsRead, SegmentScanned
-from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, plan_offsets
+from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice, plan_offsets
 from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.read.fallback import Circuit, is_storage_failure
 from remote_fetch.read.partition import OpenPartition, narrow_edges
+from remote_fetch.read.refusals import not_to_be_had, refuse_broker_ranges
 from remote_fetch.read.session import Session
 from remote_fetch.read.slices import MisleadingIndex, PartitionRows, SliceReader
 from remote_fetch.read.state_files import object_of
@@ -40,7 +41,7 @@ from remote_fetch.read.transactions import load_aborted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PartitionPlan", "Scan", "refuse_broker_ranges"]
+__all__ = ["PartitionPlan", "Scan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +94,24 @@ class _BrokerWork:
 
 
 class Scan:
-    """Reads the steps of several plans one after the other. Iterate over `batches()` once."""
+    """Reads the steps of several plans one after the other. Iterate over `batches()` once.
 
-    def __init__(self, session: Session, plans: Sequence[PartitionPlan], columns: Sequence[str]) -> None:
+    Several scans of one session may run at once, each in a thread of its own with its own `codecs` and its share
+    `max_bytes` of what may be under way; left out, the session's own are taken.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        plans: Sequence[PartitionPlan],
+        columns: Sequence[str],
+        *,
+        codecs: Codecs | None = None,
+        max_bytes: int | None = None,
+    ) -> None:
         self._session = session
+        self._codecs = codecs or session.codecs
+        self._max_bytes = max_bytes
         self._max_batch_bytes = session.config.number("fetch.remote.max.batch.bytes")
         self._columns = tuple(columns)
         self._circuit = Circuit()
@@ -144,7 +159,8 @@ class Scan:
                 raise
             if is_storage_failure(error.kind):
                 self._circuit = self._circuit.failed(error.kind, _now_ms())
-            self._give_to_broker(work, error.kind)
+            is_gone = isinstance(error.__cause__, SegmentNotFound)  # that no other object has it adds nothing
+            self._give_to_broker(work, SegmentNotFound.kind if is_gone else error.kind)
         if not self._todo or self._todo[0].partition is not work.partition:
             yield from self._flush(work.partition)
 
@@ -158,14 +174,13 @@ class Scan:
         return given
 
     def _read_from_broker(self, work: _BrokerWork) -> Iterator[pa.RecordBatch]:
-        broker, guard = self._session.broker, self._session.guard
+        broker = self._session.broker
         assert broker is not None
-        assert guard is not None
         shared, step = work.partition, work.step
         yield from self._flush(shared)
         shared.rows.shown.clear()  # the broker sees the markers in its stretch, and we do not
         isolation = shared.opened.isolation
-        first = guard.check(step.partition, isolation, max(step.first_offset, shared.rows.next_offset))
+        first = max(step.first_offset, shared.rows.next_offset)
         if first <= step.last_offset:
             for batch in broker.read(replace(step, first_offset=first), isolation, self._columns):
                 self._session.observe(RecordsRead(step.partition, batch.num_rows, step.last_offset + 1))
@@ -176,7 +191,9 @@ class Scan:
     def _read_until_trouble(self) -> Iterator[pa.RecordBatch]:
         """Read the slices up to the next stretch of a broker's; on trouble the slice it is about is at the head."""
         works = [work for work in takewhile(lambda one: isinstance(one, _Work), self._todo) if isinstance(work, _Work)]
-        stream = self._session.reader.read_ahead(_requests(works, self._session.reader.range_bytes))
+        reader = self._session.reader
+        range_bytes = reader.range_bytes if self._max_bytes is None else min(reader.range_bytes, self._max_bytes)
+        stream = reader.read_ahead(_requests(works, range_bytes), max_bytes=self._max_bytes)
         at, work = 0, works[0]
         current = self._reader_of(work)
         try:
@@ -206,10 +223,11 @@ class Scan:
         reader = SliceReader(
             work.piece,
             work.partition.rows,
-            self._session.codecs,
+            self._codecs,
             position=work.position,
             max_batch_bytes=self._max_batch_bytes,
             end_is_inferred=self._session.locator.end_is_inferred(work.piece.segment),
+            ahead=self._session.ahead,
         )
         self._heed_log_start(work, reader)
         return reader
@@ -315,7 +333,7 @@ class Scan:
         steps = narrow_edges(self._session, plan_offsets(partition, opened, first, piece.last_offset + 1))
         pieces = list(takewhile(lambda step: isinstance(step, SegmentSlice), steps))
         if not pieces:
-            raise _not_to_be_had(partition, steps[0], error) from error
+            raise not_to_be_had(partition, steps[0], error) from error
         self._session.observe(Fallback(partition, first, piece.last_offset, error.kind))
         if rows.aborted is not None:  # another upload has its own transaction index
             rows.aborted = rows.aborted.merged(load_aborted(self._session, opened, steps))
@@ -334,42 +352,6 @@ def _work_for(step: PlanStep, partition: _Partition) -> _Work | _BrokerWork:
 
 def _now_ms() -> int:
     return int(time.monotonic() * 1000)
-
-
-def refuse_broker_ranges(partition: TopicIdPartition, steps: Sequence[PlanStep]) -> None:
-    """Raise Unlocatable for the first stretch that needs a broker: a bucket-only read has none."""
-    for step in steps:
-        if isinstance(step, BrokerRange):
-            raise Unlocatable(
-                f"offsets {step.first_offset} to {step.last_offset} cannot be read from the bucket alone "
-                f"({step.reason})",
-                first=step.first_offset,
-                last=step.last_offset,
-                topic=partition.topic,
-                partition=partition.partition,
-                hint=_HINTS.get(str(step.reason), "Choose other bounds, or read these offsets from a broker"),
-            )
-
-
-_HINTS: dict[str, str] = {
-    Reason.UNSTABLE: "A transaction may still be open there: end before it, or read with isolation=read_uncommitted",
-    Reason.NOT_TIERED: "The tier ends before them: give an earlier end, or read them from a broker",
-}
-
-
-def _not_to_be_had(partition: TopicIdPartition, step: PlanStep, error: RemoteFetchError) -> RemoteFetchError:
-    """What to raise when no other copy exists: the error itself, or which offsets a missing object takes along."""
-    if not isinstance(error, SegmentNotFound):
-        return error
-    return Unlocatable(
-        f"no object holds offsets {step.first_offset} to {step.last_offset}: {error.message}",
-        first=step.first_offset,
-        last=step.last_offset,
-        topic=partition.topic,
-        partition=partition.partition,
-        object_name=error.object_name,
-        hint="They were deleted or never uploaded here; a broker may still have them",
-    )
 
 
 def _requests(works: Sequence[_Work], range_bytes: int) -> Iterator[RangeRequest]:

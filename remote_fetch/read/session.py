@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any, Self
 
 from remote_fetch.config import Config
 from remote_fetch.decode.columns import is_compiled
-from remote_fetch.errors import ConfigError, MissingExtra, SegmentNotFound
+from remote_fetch.errors import ConfigError, ErrorKind, MissingExtra, SegmentNotFound
 from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.readahead import RangeReader, RangeRequest
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.locate.listing import ListingLocator
-from remote_fetch.locate.locator import KnownTimelines, Locator
+from remote_fetch.locate.locator import KnownTimelines, Locator, SharedLocator
 from remote_fetch.locate.snapshot import load_timelines
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata, TopicIdPartition
 from remote_fetch.observe import Counters, Event, Notice, Observer, SegmentScanned, ignore, log_event
+from remote_fetch.read.ahead import Ahead
 from remote_fetch.read.librdkafka import check_properties
 
 if TYPE_CHECKING:
@@ -48,24 +49,31 @@ class Session:
     """A configured reader. `counters` adds up everything it does; `observer` hears of it too.
 
     `cluster`, `broker` and `guard` are there where `bootstrap.servers` is configured; else the bucket is all there is.
+    `unlocated` tells why nothing was found in the tier, where that is not because nothing is there.
+    `shared`: several threads read, each partitions of its own, and what is a broker's is somebody else's concern, so
+    that there is no `broker`.
     """
 
-    def __init__(self, config: Config, fetcher: RemoteStorageFetcher, observer: Observer = ignore) -> None:
+    def __init__(
+        self, config: Config, fetcher: RemoteStorageFetcher, observer: Observer = ignore, *, shared: bool = False
+    ) -> None:
         self.config = config
         self.counters = Counters()
         self._observer = observer
         self.cluster: Cluster | None = None
         self.broker: BrokerReader | None = None
         self.guard: LogGuard | None = None
+        self.unlocated: ErrorKind | None = ErrorKind.NOT_CONFIGURED if isinstance(fetcher, NoStorage) else None
         self._metadata_cluster: Cluster | None = None
+        self._said: set[str] = set()
         if "bootstrap.servers" in config.librdkafka:
             from remote_fetch.read.broker import BrokerReader  # noqa: PLC0415 - librdkafka is loaded for it
             from remote_fetch.read.guard import LogGuard  # noqa: PLC0415 - as above
 
             self.cluster = _cluster(config.librdkafka)
-            self.broker = BrokerReader(self.cluster, self.observe)
             skips = config.librdkafka.get("auto.offset.reset") in ("earliest", "beginning", "smallest")
             self.guard = LogGuard(self.cluster, self.observe, skips=skips)
+            self.broker = None if shared else BrokerReader(self.cluster, self.guard, self.observe)
         self.reader = RangeReader(
             fetcher,
             RetryPolicy(config.number("fetch.remote.read.timeout.ms"), config.number("fetch.remote.retry.backoff.ms")),
@@ -73,9 +81,12 @@ class Session:
             range_bytes=config.number("fetch.remote.range.bytes"),
             observer=self.observe,
         )
-        self.codecs = Codecs(max_bytes=config.number("fetch.remote.max.decompressed.bytes"))
+        max_decompressed_bytes = config.number("fetch.remote.max.decompressed.bytes")
+        self.codecs = Codecs(max_bytes=max_decompressed_bytes)
+        self.ahead = Ahead(max_bytes=max_decompressed_bytes)
         try:
-            self.locator = self._open_locator(fetcher)
+            locator = self._open_locator(fetcher)
+            self.locator: Locator = SharedLocator(locator) if shared else locator
         except BaseException:
             self.close()
             raise
@@ -83,14 +94,14 @@ class Session:
             self.observe(Notice(_INTERPRETED, is_warning=True))
 
     @classmethod
-    def open(cls, config: Mapping[str, Any] | Config, observer: Observer = ignore) -> Session:
+    def open(cls, config: Mapping[str, Any] | Config, observer: Observer = ignore, *, shared: bool = False) -> Session:
         """Open what a configuration names. Raises ConfigError and what the fetcher raises when it is configured."""
         parsed = config if isinstance(config, Config) else Config.parse(config)
         check_properties({**parsed.librdkafka, **parsed.locator})
         configured = any(parsed.text(key) is not None for key in _STORAGE_KEYS)
         if configured or "bootstrap.servers" not in parsed.librdkafka:
-            return cls(parsed, load_fetcher(parsed), observer)
-        session = cls(parsed, NoStorage(), observer)
+            return cls(parsed, load_fetcher(parsed), observer, shared=shared)
+        session = cls(parsed, NoStorage(), observer, shared=shared)
         session.observe(Notice("no remote storage is configured: everything comes through the broker", is_warning=True))
         return session
 
@@ -123,8 +134,12 @@ class Session:
             self.cluster,
             (self._metadata_cluster or self.cluster) if readable else None,
             timeout_ms=_CLUSTER_TIMEOUT_MS,
-            say=lambda text: self.observe(Notice(text, is_warning=True)),
+            say=self._cannot_locate,
         )
+
+    def _cannot_locate(self, why: str) -> None:
+        self.unlocated = ErrorKind.UNLOCATABLE
+        self.observe(Notice(why, is_warning=True))
 
     def local_starts(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
         """From which offset on a broker has each partition on its own disk, if that is to be its own and can be asked.
@@ -136,7 +151,9 @@ class Session:
         from remote_fetch.locate.broker_channel import BrokerChannel  # noqa: PLC0415 - an extra is loaded for it
 
         def say(text: str) -> None:
-            self.observe(Notice(f"{text}; fetch.remote.when=not-local acts as always"))
+            if text not in self._said:
+                self._said.add(text)
+                self.observe(Notice(f"{text}; fetch.remote.when=not-local acts as always"))
 
         try:
             channel = BrokerChannel(self.config.librdkafka, timeout_ms=_CHANNEL_TIMEOUT_MS, say=say)
@@ -162,6 +179,7 @@ class Session:
     def close(self) -> None:
         """Cancel what is under way and release everything. May be called twice."""
         self.reader.close()
+        self.ahead.close()
         for cluster in (self.cluster, self._metadata_cluster):
             if cluster is not None:
                 cluster.close()

@@ -2,14 +2,16 @@
 
 Rules of the file: no I/O; a batch is handed on only when the next header has confirmed its place in the log, so that a
 damaged base offset is noticed before its records leave; whatever is wrong raises, with the position from which reading
-again makes sense in `resume_position`; nothing is skipped that the isolation level shows.
+again makes sense in `resume_position`; nothing is skipped that the isolation level shows. Batches with nothing special
+about them go through `runs`, many at once: that changes how long it takes, and nothing else.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from remote_fetch.decode.columns import ColumnBuilder
 from remote_fetch.errors import CorruptSegment, EpochMismatch, RemoteFetchError
@@ -20,6 +22,8 @@ from remote_fetch.formats.legacy import to_v2
 from remote_fetch.locate.lineage import Lineage, epoch_at
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.plan.visibility import AbortedIntervals
+from remote_fetch.read.ahead import Ahead, Prepared
+from remote_fetch.read.runs import Runs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,11 +57,18 @@ class PartitionRows:
     shown: dict[int, int] = field(default_factory=dict)
 
 
+class _Coming(NamedTuple):
+    """A framed batch, and what is done with it in another thread, if anything is."""
+
+    batch: FramedBatch
+    prepared: Prepared | None
+
+
 class SliceReader:
     """Reads one slice. `feed` its bytes in order, then `finish`; `done` tells that later bytes are not needed.
 
     `end_is_inferred`: the segment may hold more than its metadata says, for another upload begins where it was thought
-    to end.
+    to end. `ahead` prepares the batches that come next, where it is given.
     """
 
     def __init__(
@@ -69,6 +80,7 @@ class SliceReader:
         position: int,
         max_batch_bytes: int,
         end_is_inferred: bool = False,
+        ahead: Ahead | None = None,
     ) -> None:
         self.piece = piece
         self.done = False
@@ -76,7 +88,9 @@ class SliceReader:
         self._rows = rows
         self._codecs = codecs
         self._framer = BatchFramer(position, max_batch_bytes=max_batch_bytes)
-        self._held: FramedBatch | None = None
+        self._ahead = ahead
+        self._coming: deque[_Coming | RemoteFetchError] = deque()
+        self._held: _Coming | None = None
         self._last_offset = -1
         self._past_the_end = False
         self._ends_in_gap = False
@@ -88,18 +102,22 @@ class SliceReader:
             if position == piece.start_position or rows.next_offset <= piece.end_entry_offset
             else -1,
         )
+        large_bytes = max_batch_bytes if ahead is None else min(max_batch_bytes, ahead.min_batch_bytes - 1)
+        self._runs = Runs(piece, rows, self._entry_offsets, large_bytes)
 
     def feed(self, data: memoryview) -> Iterator[pa.RecordBatch]:
         """Take the next bytes; gives the record batches that became full."""
         self._framer.feed(data)
         while not self.done:
+            yield from self._take_runs()
             try:
-                batch = self._next_batch()
+                found = self._next_batch()
             except RemoteFetchError:
                 yield from self._deliver_held()  # what follows is damaged, which says nothing against this one
                 raise
-            if batch is None:
+            if found is None:
                 return
+            batch = found.batch
             self._check_place(batch)
             yield from self._deliver_held()
             if self._is_past_the_end(batch.header):
@@ -107,14 +125,67 @@ class SliceReader:
                 self._ends_in_gap |= batch.header.last_offset <= self.piece.segment.end_offset
                 self._past_the_end = True
             else:
-                self._held = batch
+                self._held = found
             self._last_offset = batch.header.last_offset
 
-    def _next_batch(self) -> FramedBatch | None:
-        batch = self._framer.next_batch()
-        if batch is not None and not self._is_past_the_end(batch.header):
-            check_crc(batch)
-        return batch
+    def _take_runs(self) -> Iterator[pa.RecordBatch]:
+        """Go on over batches with nothing special about them, many in one step."""
+        while not self._coming:
+            data, at = self._framer.unread
+            if not self._runs.find(data, at, self._last_offset):
+                return
+            yield from self._deliver_held()
+            for taken in self._runs.take(data, self._codecs):
+                self._framer.skip(taken.position - at)
+                at = taken.position
+                self._last_offset = taken.last_offset
+                self._rows.next_offset = max(self._rows.next_offset, min(taken.last_offset, self.piece.last_offset) + 1)
+                self.resume_position = self._framer.position
+                yield from taken.batches
+                if not taken.is_sound:
+                    return
+
+    def _next_batch(self) -> _Coming | None:
+        """The next whole batch, checked unless it is not needed; None when more bytes are."""
+        self._look_ahead()
+        if not self._coming:
+            return None
+        found = self._coming.popleft()
+        if isinstance(found, RemoteFetchError):
+            raise found
+        if found.prepared is not None:
+            found.prepared.result()
+        elif not self._is_past_the_end(found.batch.header):
+            check_crc(found.batch)
+        return found
+
+    def _look_ahead(self) -> None:
+        """Frame the next few batches and have them prepared, up to one that is not.
+
+        What cannot be framed is told in its turn.
+        """
+        depth = 1 if self._ahead is None else self._ahead.depth
+        while len(self._coming) < depth and not (self._coming and _is_end(self._coming[-1])):
+            try:
+                batch = self._framer.next_batch()
+            except RemoteFetchError as error:
+                self._coming.append(error)
+                return
+            if batch is None:
+                return
+            prepared = None
+            if self._ahead is not None and not self._is_past_the_end(batch.header):
+                prepared = self._ahead.prepare(batch, decompress=self._is_wanted(batch.header))
+            self._coming.append(_Coming(batch, prepared))
+
+    def _is_wanted(self, header: BatchHeader) -> bool:
+        """Whether records of the batch will be shown, as far as its header tells."""
+        aborted = self._rows.aborted
+        return (
+            header.record_count > 0
+            and header.last_offset >= max(self.piece.first_offset, self._rows.next_offset)
+            and (not header.is_control if aborted is None else aborted.shows(header))
+        )
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """There are no more bytes in the slice. Raises CorruptSegment or MisleadingIndex if they end too soon."""
@@ -161,16 +232,17 @@ class SliceReader:
             )
 
     def _deliver_held(self) -> Iterator[pa.RecordBatch]:
-        batch, self._held = self._held, None
-        if batch is None:
+        held, self._held = self._held, None
+        if held is None:
             return
+        batch = held.batch
         self.resume_position = batch.position
         if batch.header.last_offset >= max(self.piece.first_offset, self._rows.next_offset):
-            yield from self._deliver(batch)
+            yield from self._deliver(batch, held.prepared)
         self._rows.next_offset = max(self._rows.next_offset, min(batch.header.last_offset, self.piece.last_offset) + 1)
         self.resume_position = batch.position + batch.header.size_bytes
 
-    def _deliver(self, batch: FramedBatch) -> Iterator[pa.RecordBatch]:
+    def _deliver(self, batch: FramedBatch, prepared: Prepared | None) -> Iterator[pa.RecordBatch]:
         header = batch.header
         self._check_epoch(header, batch.position)
         if header.is_control:
@@ -183,7 +255,9 @@ class SliceReader:
         if header.is_transactional:
             self._rows.shown.setdefault(header.producer_id, header.base_offset)
         try:
-            header, records = decompressed(batch, self._codecs)
+            records = None if prepared is None else prepared.result()
+            if records is None:
+                header, records = decompressed(batch, self._codecs)
             start = max(self.piece.first_offset, self._rows.next_offset)
             rows = self._rows.builder.append(header, records, start, self.piece.last_offset + 1)
         except RemoteFetchError as error:
@@ -220,3 +294,8 @@ class SliceReader:
             )
         if kind in (ControlType.ABORT, ControlType.COMMIT):
             rows.shown.pop(header.producer_id, None)
+
+
+def _is_end(found: _Coming | RemoteFetchError) -> bool:
+    """Whether nothing behind it is looked at yet: small batches go in runs, and behind an error there is nothing."""
+    return isinstance(found, RemoteFetchError) or found.prepared is None

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from remote_fetch.decode._chunk import Chunk
+from remote_fetch.decode.batch_table import NEED_ROOM, row_of
 from remote_fetch.formats.batches import BatchHeader
 from remote_fetch.testing.records import Record, encode_records, encode_varint
 
@@ -17,7 +18,15 @@ ALL = ("key", "value", "offset", "timestamp", "timestampType", "leaderEpoch", "h
 def fill(chunk: Chunk, area: bytes, count: int) -> None:
     """Decode one batch that has to fit."""
     header = BatchHeader(0, 0, 4, 2, 0, 0, 1000, 0, 0, -1, -1, -1, count)
-    assert chunk.columns.decode(memoryview(area), header, 0, 0, 2000) == 0
+    assert status_of(chunk, area, header) == 0
+
+
+def status_of(chunk: Chunk, area: bytes, header: BatchHeader) -> int:
+    """What becomes of one batch."""
+    columns = chunk.columns
+    taken = columns.decode(memoryview(area), row_of(header, len(area)), 0, 1, 0, 2000)
+    assert taken == (columns.status == 0)
+    return columns.status
 
 
 def values(size: int, count: int, fill_byte: bytes = b"v") -> bytes:
@@ -76,7 +85,7 @@ def test_a_batch_too_large_is_not_touched(kernel: ModuleType) -> None:
         "key bytes": Chunk(kernel, ("key",), 10, len(area) - 1),
     }
     for name, chunk in too_few.items():
-        assert chunk.columns.decode(memoryview(area), header, 0, 0, 2000) == kernel.NEED_ROOM, name
+        assert status_of(chunk, area, header) == NEED_ROOM, name
         assert chunk.rows == 0
     exact = Chunk(kernel, ALL, 10, len(area))
     fill(exact, area, 10)
@@ -90,7 +99,7 @@ def test_header_room_is_counted(kernel: ModuleType) -> None:
     chunk = Chunk(kernel, ("headers",), 100, len(area) + 60)
     fill(chunk, area, 1)
     header = BatchHeader(0, 0, 4, 2, 0, 0, 1000, 0, 0, -1, -1, -1, 1)
-    assert chunk.columns.decode(memoryview(area), header, 0, 0, 2000) == kernel.NEED_ROOM
+    assert status_of(chunk, area, header) == NEED_ROOM
     assert chunk.take()["headers"].to_pylist() == [[{"key": "", "value": b""}] * 50]
 
 

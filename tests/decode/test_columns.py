@@ -299,3 +299,15 @@ def test_whatever_the_sizes_every_record_comes_once_and_in_order(
     for batch in got:
         batch.validate(full=True)
         assert 0 < batch.num_rows <= max_rows
+
+
+def test_a_flush_gives_the_buffers_back(kernel: ModuleType) -> None:
+    """Who has read a partition keeps its builder for a while: hundreds of them must not keep their buffers."""
+    before = pa.total_allocated_bytes()
+    builder = ColumnBuilder("t", 0, COLUMNS, kernel=kernel)
+    builder.append(*batch_of(0, 3), 0, EVERYTHING)
+    assert pa.total_allocated_bytes() > before + MIB
+    assert offsets(flushed(builder)) == [0, 1, 2]
+    assert pa.total_allocated_bytes() < before + MIB
+    builder.append(*batch_of(3, 2), 0, EVERYTHING)
+    assert offsets(flushed(builder)) == [3, 4]

@@ -209,6 +209,15 @@ def test_one_range_larger_than_the_budget_goes_alone(make: Made) -> None:
     assert [end - start for start, end in fetcher.asked[:2]] == [100, 5000]
 
 
+def test_a_reader_keeps_to_its_share_of_the_budget(make: Made) -> None:
+    fetcher = Fetcher()
+    stage = make(fetcher, max_bytes=10_000)
+    for request, wait in stage.read_ahead(ranges([100] * 20), max_bytes=300):
+        assert len(wait()) == request.size_bytes
+        fetcher.done(request)
+    assert fetcher.most_bytes <= 300
+
+
 def test_requests_are_drawn_only_when_there_is_room(make: Made) -> None:
     drawn: list[int] = []
 

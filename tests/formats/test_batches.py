@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
 from remote_fetch.formats.batches import BatchFramer, BatchHeader, FramedBatch, check_crc, read_header
 from remote_fetch.model import TimestampType
+from remote_fetch.testing.records import Record, encode_batch
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
 DUMPED = re.compile(
@@ -397,3 +398,24 @@ def test_no_bytes_break_the_framer(data: bytes) -> None:
         for batch in drain(framer):
             check_crc(batch)
         framer.finish()
+
+
+def test_what_somebody_else_read_is_gone_past() -> None:
+    one, two, three = (encode_batch(at, [Record(0)]) for at in range(3))
+    framer = BatchFramer(100)
+    framer.feed(memoryview(one + two + three[:20]))
+    data, at = framer.unread
+    assert bytes(data[at:]) == one + two + three[:20]
+    framer.skip(len(one))
+    assert framer.position == 100 + len(one)
+    batch = framer.next_batch()
+    assert batch is not None
+    assert (batch.header.base_offset, batch.position) == (1, 100 + len(one))
+    data, at = framer.unread
+    assert bytes(data[at:]) == three[:20]
+    assert framer.next_batch() is None
+    framer.feed(memoryview(three[20:] + one))
+    assert framer.unread == (memoryview(b""), 0)  # a batch is being joined
+    assert framer.next_batch() is not None
+    data, at = framer.unread
+    assert bytes(data[at:]) == one

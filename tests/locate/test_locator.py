@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from typing import Any
+
 import pytest
 
 from remote_fetch.errors import UnknownTopic
-from remote_fetch.locate.locator import KnownTimelines
+from remote_fetch.locate.locator import KnownTimelines, SharedLocator
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.testing.log_builder import LogBuilder
@@ -44,3 +48,36 @@ def test_a_later_timeline_replaces_an_earlier_one() -> None:
     partition = LogBuilder().topic_id_partition
     newer = Timeline(partition, (), (), 7)
     assert KnownTimelines([Timeline(partition, (), ()), newer]).timeline(partition) is newer
+
+
+def test_a_shared_locator_answers_as_the_other_does() -> None:
+    locator, timeline = known()
+    shared = SharedLocator(locator)
+    assert shared.partitions("a") == locator.partitions("a")
+    assert shared.timeline(timeline.partition) is timeline
+    assert shared.refresh(timeline.partition) is timeline
+    assert shared.recheck(timeline.partition, 30) is timeline
+    assert shared.measure(timeline.partition, timeline.segments[0]) is timeline
+    assert not shared.end_is_inferred(timeline.segments[0])
+
+
+def test_a_shared_locator_lets_one_thread_through_at_a_time() -> None:
+    _, timeline = known()
+    inside: list[int] = []
+    most: list[int] = []
+
+    class Slow(KnownTimelines):
+        def refresh(self, partition: TopicIdPartition) -> Timeline:
+            inside.append(1)
+            time.sleep(0.002)
+            most.append(len(inside))
+            inside.pop()
+            return timeline
+
+    shared: Any = SharedLocator(Slow([timeline]))
+    threads = [threading.Thread(target=lambda: [shared.refresh(timeline.partition) for _ in range(5)]) for _ in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 20

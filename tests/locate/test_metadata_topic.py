@@ -19,7 +19,6 @@ from remote_fetch.formats.metadata_records import SegmentMetadataRecord, encode_
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.metadata_topic import METADATA_TOPIC, MetadataTopicLocator
 from remote_fetch.model import (
-    IsolationLevel,
     LeaderEpoch,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -104,7 +103,7 @@ class Topics:
             raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
         return self.data
 
-    def consumer(self, isolation: IsolationLevel) -> Topics:
+    def catcher(self) -> Topics:
         return self
 
     def get_watermark_offsets(self, wanted: TopicPartition, timeout: float) -> tuple[int, int]:

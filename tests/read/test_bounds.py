@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, CorruptSegment, OffsetOutOfRange, Unlocatable
-from remote_fetch.model import IndexType
-from remote_fetch.read.bounds import Bound, Edge, Timestamp, parse_bound
-from remote_fetch.testing.faults import Fault, FaultKind, FetchCall
+from remote_fetch.locate.cluster import Cluster
+from remote_fetch.model import IndexType, IsolationLevel, LogBounds, TopicIdPartition
+from remote_fetch.read.bounds import Bound, Edge, Timestamp, parse_bound, resolve
+from remote_fetch.read.partition import open_partition
+from remote_fetch.read.session import Session
+from remote_fetch.testing.faults import Fault, FaultKind, FetchCall, Schedule
 from remote_fetch.testing.log_builder import FIRST_TIMESTAMP_MS, LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import SegmentOptions, encode_offset_index, encode_time_index
@@ -291,3 +295,50 @@ class TestTimes:
 def moment_of(offset: int) -> datetime:
     """A time at which the batch at `offset` of a plain log is the first as late."""
     return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=FIRST_TIMESTAMP_MS + 1000 * offset)
+
+
+class OfTheBroker:
+    """A cluster that is only asked for the offset of a time, and says 17."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def offset_for_time(self, partition: TopicIdPartition, timestamp_ms: int, isolation: IsolationLevel) -> int:
+        self.asked.append(timestamp_ms)
+        return 17
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class TestTimesWithABroker:
+    @pytest.mark.parametrize("index_type", [None, IndexType.TIMESTAMP])
+    @pytest.mark.parametrize("kind", ["denied", "timeout", "unavailable"])
+    def test_what_the_store_does_not_give_the_broker_is_asked_for(
+        self, kind: str, index_type: IndexType | None
+    ) -> None:
+        def schedule(call: FetchCall) -> Fault | None:
+            return Fault(FaultKind(kind)) if call.index_type is index_type else None
+
+        broker, log = OfTheBroker(), plain_log()
+        assert first_with(broker, log, schedule, FIRST_TIMESTAMP_MS + 1000) == (17, 60)
+        assert broker.asked == [FIRST_TIMESTAMP_MS + 1000]
+
+    def test_else_the_broker_is_not_asked(self) -> None:
+        broker, log = OfTheBroker(), plain_log()
+        assert first_with(broker, log, lambda call: None, FIRST_TIMESTAMP_MS + 1000) == (5, 60)
+        assert broker.asked == []
+
+
+def first_with(broker: OfTheBroker, log: LogBuilder, schedule: Schedule, timestamp_ms: int) -> tuple[int, int]:
+    """The offsets of a read from a time on, where there is a broker; what fell back was told."""
+    segments = log.segments(DENSE)
+    quick = {"fetch.remote.read.timeout.ms": 50, "fetch.remote.retry.backoff.ms": 1}
+    config = Config.parse(quick | snapshot_config(one.metadata for one in segments))
+    with Session(config, WatchedBucket(Bucket(segments), schedule)) as session:
+        (partition,) = session.locator.partitions("topic")
+        opened = open_partition(session, partition, UNCOMMITTED, LogBounds(0, log.next_offset))
+        session.cluster = cast(Cluster, broker)
+        found = resolve(session, opened, Timestamp(timestamp_ms), Edge.LATEST)
+        assert sum(session.counters.report().fallbacks.values()) == len(broker.asked)
+        return found

@@ -1,0 +1,160 @@
+"""Message objects out of record batches: what a consumer of librdkafka would have handed out, row by row.
+
+Rules of the file: plain Python around the inner loop of `_messages`, run once a record batch and never once a record.
+The class of the messages is passed in, for this package knows no client. Types, lengths and nulls are looked at before
+any memory is read by address; the offsets inside a batch are believed, as Arrow does.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import pyarrow as pa
+
+from remote_fetch.decode import _messages
+from remote_fetch.decode.columns import schema_for
+from remote_fetch.errors import ConfigError
+
+if TYPE_CHECKING:
+    from remote_fetch.decode._messages import Cells
+
+__all__ = ["MESSAGE_COLUMNS", "MessageCursor"]
+
+MESSAGE_COLUMNS: tuple[str, ...] = ("key", "value", "offset", "timestamp", "timestampType", "headers", "leaderEpoch")
+"""The columns that a message is made of, besides topic and partition."""
+
+_SCHEMA = schema_for(MESSAGE_COLUMNS)
+_ITEM_BYTES: dict[str, int] = {"i": 4, "q": 8}
+
+_Array: TypeAlias = "pa.Array[Any]"
+_Format: TypeAlias = Literal["i", "q"]
+
+
+class MessageCursor:
+    """The rows of one record batch, given out as messages in order.
+
+    `batch` has MESSAGE_COLUMNS, in any order and beside others, as `ColumnBuilder` types and fills them: offsets rise,
+    timestamps are whole milliseconds. `make` is `confluent_kafka.Message` or takes the same ten arguments, by position:
+    topic, partition, offset, key, value, headers, error, (timestamp type, timestamp in ms), latency, leader epoch. A
+    message's memory is its own; the batch is kept until the cursor goes. Not thread-safe.
+
+    What librdkafka and its binding do is done alike: no headers are None, as are more than 100,000; a header key ends
+    where a NUL stands; a message of magic 0 has the timestamp (0, 0). Only for a header key that is not UTF-8 there is
+    U+FFFD here and an error there.
+
+    `kernel` is the `_messages` module to run, for tests. Raises ConfigError for a column that is missing, has another
+    type, or has nulls where none can be.
+    """
+
+    def __init__(
+        self,
+        batch: pa.RecordBatch,
+        topic: str,
+        partition: int,
+        make: Callable[..., Any],
+        *,
+        kernel: ModuleType | None = None,
+    ) -> None:
+        used: ModuleType = _messages if kernel is None else kernel
+        key, value, offset, timestamp, timestamp_type, headers, leader_epoch = map(_column_of(batch), MESSAGE_COLUMNS)
+        names, values = _header_columns(headers)
+        self._count = batch.num_rows
+        self._next = 0
+        self._offsets = _numbers(offset, "q")
+        self._rows = used.Rows(
+            make,
+            topic,
+            partition,
+            key=_cells(used, key),
+            value=_cells(used, value),
+            offset=self._offsets,
+            timestamp=_numbers(timestamp, "q"),
+            timestamp_type=_numbers(timestamp_type, "i"),
+            leader_epoch=_numbers(leader_epoch, "i"),
+            header_ends=_view(headers.buffers()[1], headers.offset, _ends_in(headers), "i"),
+            header_key=_cells(used, names),
+            header_value=_cells(used, values),
+        )
+
+    def __len__(self) -> int:
+        """Rows left."""
+        return self._count - self._next
+
+    @property
+    def next_offset(self) -> int | None:
+        """The offset of the next row, None if no row is left."""
+        return int(self._offsets[self._next]) if self._next < self._count else None
+
+    def skip_before(self, offset: int) -> None:
+        """Drop the rows with a smaller offset. Rows that were given out do not come back."""
+        self._next = bisect_left(self._offsets, offset, self._next, self._count)
+
+    def take(self, count: int) -> list[Any]:
+        """The next messages, at most `count`. Raises what `make` raises; then no row is given out."""
+        stop = min(self._next + max(count, 0), self._count)
+        messages: list[Any] = self._rows.messages(self._next, stop)
+        self._next = stop
+        return messages
+
+
+def _column_of(batch: pa.RecordBatch) -> Callable[[str], _Array]:
+    """What finds a column by its name, once it has been looked at."""
+
+    def column_of(name: str) -> _Array:
+        index = batch.schema.get_field_index(name)
+        if index < 0:
+            raise ConfigError(f"a message needs the column {name!r}", key="columns")
+        column = batch.column(index)
+        if column.type != _SCHEMA.field(name).type:
+            raise ConfigError(f"the column {name!r} is of type {column.type}", key="columns")
+        if name not in ("key", "value"):
+            _refuse_nulls(column, name)
+        return column
+
+    return column_of
+
+
+def _refuse_nulls(column: _Array, name: str) -> None:
+    if column.null_count:
+        raise ConfigError(f"the column {name!r} has nulls", key="columns")
+
+
+def _header_columns(headers: Any) -> tuple[_Array, _Array]:
+    """Keys and values of all headers, at the positions that the offsets of `headers` name."""
+    structs = headers.values
+    _refuse_nulls(structs, "headers")
+    names, values = structs.field(0), structs.field(1)
+    _refuse_nulls(names, "headers")
+    return names, values
+
+
+def _cells(kernel: ModuleType, column: _Array) -> Cells:
+    validity, ends, data = column.buffers()
+    cells: Cells = kernel.Cells(
+        _view(ends, column.offset, _ends_in(column), "i"),
+        memoryview(data).cast("B") if data is not None and data.size else memoryview(b""),
+        memoryview(validity).cast("B") if validity is not None and column.null_count else None,
+        column.offset,
+    )
+    return cells
+
+
+def _numbers(column: _Array, item_format: _Format) -> memoryview:
+    return _view(column.buffers()[1], column.offset, len(column), item_format)
+
+
+def _ends_in(column: _Array) -> int:
+    """How many offsets a column of variable length has: one more than items, but an empty one need not have any."""
+    return len(column) + 1 if len(column) else 0
+
+
+def _view(buffer: pa.Buffer | None, first: int, count: int, item_format: _Format) -> memoryview:
+    """Items `first` to `first + count`, exclusive, of a buffer."""
+    item_bytes = _ITEM_BYTES[item_format]
+    if not count:
+        return memoryview(bytes(item_bytes)).cast(item_format)
+    assert buffer is not None
+    return memoryview(buffer)[first * item_bytes : (first + count) * item_bytes].cast("B").cast(item_format)

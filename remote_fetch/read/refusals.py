@@ -1,0 +1,50 @@
+"""What is said where nobody can answer for offsets: a bucket-only read has no broker to go to.
+
+Rules of the file: pure; an error names the offsets, the object and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from remote_fetch.errors import RemoteFetchError, SegmentNotFound, Unlocatable
+from remote_fetch.model import TopicIdPartition
+from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason
+
+__all__ = ["not_to_be_had", "refuse_broker_ranges"]
+
+
+def refuse_broker_ranges(partition: TopicIdPartition, steps: Sequence[PlanStep]) -> None:
+    """Raise Unlocatable for the first stretch that needs a broker: a bucket-only read has none."""
+    for step in steps:
+        if isinstance(step, BrokerRange):
+            raise Unlocatable(
+                f"offsets {step.first_offset} to {step.last_offset} cannot be read from the bucket alone "
+                f"({step.reason})",
+                first=step.first_offset,
+                last=step.last_offset,
+                topic=partition.topic,
+                partition=partition.partition,
+                hint=_HINTS.get(str(step.reason), "Choose other bounds, or read these offsets from a broker"),
+            )
+
+
+_HINTS: dict[str, str] = {
+    Reason.UNSTABLE: "A transaction may still be open there: end before it, or read with isolation=read_uncommitted",
+    Reason.NOT_TIERED: "The tier ends before them: give an earlier end, or read them from a broker",
+}
+
+
+def not_to_be_had(partition: TopicIdPartition, step: PlanStep, error: RemoteFetchError) -> RemoteFetchError:
+    """What to raise when no other copy exists: the error itself, or which offsets a missing object takes along."""
+    if not isinstance(error, SegmentNotFound):
+        return error
+    return Unlocatable(
+        f"no object holds offsets {step.first_offset} to {step.last_offset}: {error.message}",
+        first=step.first_offset,
+        last=step.last_offset,
+        topic=partition.topic,
+        partition=partition.partition,
+        object_name=error.object_name,
+        hint="They were deleted or never uploaded here; a broker may still have them",
+    )

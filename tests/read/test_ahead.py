@@ -1,0 +1,161 @@
+"""Batches prepared in other threads: the same rows and the same errors as on the spot.
+
+Rules of the file: whole logs are read both ways and compared; what one batch gives is said beside its test.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remote_fetch.errors import Cancelled, CorruptSegment, DecompressionLimit
+from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, FramedBatch
+from remote_fetch.formats.codecs import Codecs
+from remote_fetch.model import IsolationLevel
+from remote_fetch.read import session
+from remote_fetch.read.ahead import Ahead
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
+from remote_fetch.testing.segments import SegmentOptions
+from remote_fetch.testing.strategies import logs, segment_options
+from tests.read.bucket import Bucket, Outcome, examples, plain_log, read
+
+PLENTY = 1 << 20
+GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
+
+
+def framed(log: LogBuilder) -> list[FramedBatch]:
+    framer = BatchFramer(0)
+    framer.feed(memoryview(b"".join(batch.data for batch in log.batches)))
+    found = []
+    while (batch := framer.next_batch()) is not None:
+        found.append(batch)
+    return found
+
+
+def one_batch(codec: int, value: bytes = bytes(500)) -> FramedBatch:
+    log = LogBuilder()
+    log.append_batch([Record(0, value=value)], codec=codec)
+    return framed(log)[0]
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions that prepare every batch, however small, whatever the machine."""
+    monkeypatch.setattr(session, "Ahead", partial(Ahead, threads=2, min_batch_bytes=0))
+
+
+def told(outcome: Outcome) -> tuple[object, ...]:
+    error = outcome.error
+    where = None if error is None else (type(error), str(error))
+    return outcome.rows, where, outcome.report.rereads, outcome.report.scans, outcome.report.fallbacks
+
+
+def both_ways(bucket: Bucket, **bounds: object) -> tuple[Outcome, Outcome]:
+    """The same read, each batch on the spot, and each prepared."""
+    outcomes = []
+    for options in ({"threads": 0}, {"threads": 2, "min_batch_bytes": 0}):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(session, "Ahead", partial(Ahead, **options))
+            outcomes.append(read(bucket, **bounds))  # type: ignore[arg-type]
+    return outcomes[0], outcomes[1]
+
+
+class TestReads:
+    @examples(60)
+    @given(logs(), segment_options(), st.sampled_from(IsolationLevel), st.sampled_from((1024, 1500, 1 << 20)))
+    def test_whole_logs(
+        self, log: LogBuilder, options: SegmentOptions, isolation: IsolationLevel, range_bytes: int
+    ) -> None:
+        segments = log.tiered(options)
+        if segments:
+            config = {"fetch.remote.range.bytes": range_bytes, "fetch.remote.max.bytes": 4 * range_bytes}
+            plain, prepared = both_ways(Bucket(segments), isolation=isolation, config=config)
+            assert told(plain) == told(prepared)
+
+    @examples(60)
+    @given(st.integers(0, 2), st.integers(0, 1000), st.integers(0, 7))
+    def test_one_damaged_bit(self, segment: int, at: int, bit: int) -> None:
+        bucket = Bucket(plain_log().segments())
+        log = bytearray(bucket.log(segment))
+        log[at % len(log)] ^= 1 << bit
+        bucket.write(segment, bytes(log))
+        plain, prepared = both_ways(bucket)
+        assert told(plain) == told(prepared)
+
+    @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+    def test_the_bound_of_the_configuration_holds(self, codec: int, always: None) -> None:
+        log = LogBuilder()
+        log.append_batch([Record(0, value=b"fine")])
+        log.append_batch([Record(0, value=bytes(100_000))], codec=codec)
+        log.roll()
+        outcome = read(Bucket(log.segments()), config={"fetch.remote.max.decompressed.bytes": 50_000})
+        assert type(outcome.error) is DecompressionLimit
+        assert outcome.offsets == [0]
+
+    def test_threads_end_with_the_session(self, always: None) -> None:
+        before = set(threading.enumerate())
+        assert read(Bucket(plain_log().segments())).fine()
+        left = [thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("remote-fetch")]
+        assert left == []
+
+
+class TestOneBatch:
+    @pytest.mark.parametrize("codec", [0, GZIP, SNAPPY, LZ4, ZSTD])
+    def test_is_decompressed(self, codec: int) -> None:
+        ahead, batch = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=0), one_batch(codec)
+        prepared = ahead.prepare(batch, decompress=True)
+        assert prepared is not None
+        assert prepared.result() == Codecs().decompress(codec, batch.data[HEADER_BYTES:])
+        assert prepared.result() is prepared.result()
+        ahead.close()
+
+    def test_only_its_checksum_is_checked_where_nobody_will_see_it(self) -> None:
+        ahead = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=0)
+        prepared = ahead.prepare(one_batch(ZSTD), decompress=False)
+        assert prepared is not None
+        assert prepared.result() is None
+        ahead.close()
+
+    def test_a_wrong_checksum(self) -> None:
+        batch = one_batch(0)
+        data = bytearray(batch.data)
+        data[-1] ^= 1
+        ahead = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=0)
+        prepared = ahead.prepare(batch._replace(data=memoryview(data)), decompress=True)
+        assert prepared is not None
+        with pytest.raises(CorruptSegment, match="checksum"):
+            prepared.result()
+        ahead.close()
+
+    @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+    def test_what_inflates_too_much_is_left_for_its_turn(self, codec: int) -> None:
+        ahead = Ahead(max_bytes=400, threads=1, min_batch_bytes=0)
+        prepared = ahead.prepare(one_batch(codec), decompress=True)
+        assert prepared is not None
+        assert prepared.result() is None
+        ahead.close()
+
+    def test_a_small_one_is_not_worth_it(self) -> None:
+        batch = one_batch(0)
+        ahead = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=batch.header.size_bytes + 1)
+        assert ahead.prepare(batch, decompress=True) is None
+        ahead.close()
+
+    def test_without_threads_there_is_nothing_ahead(self) -> None:
+        ahead = Ahead(max_bytes=PLENTY, threads=0, min_batch_bytes=0)
+        assert ahead.prepare(one_batch(0), decompress=True) is None
+        assert ahead.depth == 1
+        ahead.close()
+
+    def test_after_closing(self) -> None:
+        ahead = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=0)
+        ahead.close()
+        prepared = ahead.prepare(one_batch(0), decompress=True)
+        assert prepared is not None
+        with pytest.raises(Cancelled):
+            prepared.result()
