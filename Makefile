@@ -17,6 +17,10 @@ ARGS ?=
 # What decodes records: these run a second time with the decoder interpreted. tests/decode compares both by itself.
 DECODING := $(wildcard tests/read tests/cli tests/golden tests/test_examples.py tests/test_arrow*.py tests/test_fuzz.py)
 
+# Whole test files side by side, for those with brokers mostly wait. Each of the processes has brokers of its own.
+JOBS ?= 2
+SIDE_BY_SIDE := -n $(JOBS) --dist loadfile
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv demo broker test check check-style check-types check-arrows check-rules bench fuzz sanitize docs cover lock clean
@@ -68,8 +72,8 @@ broker: $(VENV)/dev.stamp  ## a real broker with tiered storage to try things on
 # -------------------------------------------------------------------------------------------------------- prove it
 
 test: check  ## everything: check, then all tests, with the decoder compiled and interpreted
-	$(BIN)/python -m pytest
-	$(if $(DECODING),$(BIN)/python -m pytest -p tools.interpreted_decoder $(DECODING))
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
+	$(if $(DECODING),$(BIN)/python -m pytest $(SIDE_BY_SIDE) -p tools.interpreted_decoder $(DECODING))
 
 check: check-style check-types check-arrows check-rules docs  ## ruff, mypy, import contracts, house rules, documentation
 

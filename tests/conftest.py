@@ -1,10 +1,12 @@
 """What every test session does here, whichever tests it runs.
 
-Rules of the file: no fixtures, only the session's own behaviour, so that a test file can be read without this one.
+Rules of the file: only the session's own behaviour, so that a test file can be read without this one; its fixtures are
+the shared brokers of tests/rig/brokers.py and no others.
 
 * A skipped test is listed with its reason. Where `REMOTE_FETCH_STRICT=1` says that every tool is meant to be at hand,
   as in CI, it fails the session.
 * `--workload-seconds` and `--workload-seed` are options of the random workload.
+* A failed test shows what its broker said.
 * The head of the session names the variant of the decoder that the tests use.
 """
 
@@ -12,9 +14,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Generator
 from importlib.machinery import ExtensionFileLoader
 
 import pytest
+
+from tests.rig.brokers import needs_broker, new_topic, rig, rig_39, rig_43
+from tests.rig.rig import Rig
+
+__all__ = ["needs_broker", "new_topic", "rig", "rig_39", "rig_43"]
 
 
 class SkippedTests:
@@ -84,3 +92,15 @@ def pytest_report_header() -> str:
     spec = importlib.util.find_spec("remote_fetch.decode._columns")
     compiled = spec is not None and isinstance(spec.loader, ExtensionFileLoader)
     return f"decoder: {'compiled' if compiled else 'interpreted'}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Put what the brokers of a failed test said into its report."""
+    report = yield
+    if report.failed and isinstance(item, pytest.Function):
+        rigs = {id(found): found for found in item.funcargs.values() if isinstance(found, Rig)}
+        for found in rigs.values():
+            for node in found.nodes.values():
+                report.sections.append((f"Kafka {found.version}, end of {node.log_file}", node.log_tail()))
+    return report

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -102,6 +102,25 @@ def test_a_consumer_neither_commits_nor_resets_nor_makes_topics_whatever_the_use
 def test_a_consumer_does_not_pause_for_a_second_unless_told_to() -> None:
     assert consumer_properties({}, LEVEL)["fetch.queue.backoff.ms"] == 10
     assert consumer_properties({"fetch.queue.backoff.ms": 700}, LEVEL)["fetch.queue.backoff.ms"] == 700
+
+
+def test_who_reads_to_an_end_and_asks_again_does_not_wait_behind_a_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, Any]] = []
+
+    def make(properties: dict[str, Any]) -> Answers:
+        made.append(properties)
+        return Answers()
+
+    monkeypatch.setattr("remote_fetch.locate.cluster.Consumer", make)
+    cluster = Cluster({"fetch.wait.max.ms": 500}, timeout_ms=1_000)
+    catcher = cast("Answers", cluster.catcher())
+    assert cast("Answers", cluster.catcher()) is catcher
+    assert cast("Answers", cluster.consumer(IsolationLevel.READ_UNCOMMITTED)) is not catcher, (
+        "a tiered topic may need the wait"
+    )
+    assert [properties["fetch.wait.max.ms"] for properties in made] == [10, 500]
+    cluster.close()
+    assert catcher.is_closed
 
 
 def test_an_administrators_client_gets_nothing_that_only_a_consumer_knows() -> None:

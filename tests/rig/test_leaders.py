@@ -35,10 +35,20 @@ SESSION = {"broker.session.timeout.ms": "6000", "broker.heartbeat.interval.ms": 
 
 
 @pytest.fixture(scope="module")
-def three(needs_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+def cluster_of_three(needs_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     with cluster(tmp_path_factory.mktemp("three"), properties=SESSION) as running:
         running.wait_tier_ready()
         yield running
+
+
+@pytest.fixture
+def three(cluster_of_three: Rig) -> Rig:
+    """The cluster with all its brokers, also after a test that failed while one was down."""
+    for node in cluster_of_three.nodes.values():
+        if not node.is_running:
+            node.start()
+            node.wait_started()
+    return cluster_of_three
 
 
 def timeline_of(rig: Rig, topic: str) -> Timeline:
@@ -136,13 +146,13 @@ def test_an_unclean_leader_writes_the_log_anew(three: Rig) -> None:
     interleaved_transactions(rig, topic, (False, True, False), rounds=5, seed=1)
     write_marked(rig, topic, LOST, 300)
     rig.until("what will be lost tiered", lambda: topics.offsets(rig, topic, 0).latest_tiered > parting + 300)
-    old = timeline_of(rig, topic)
     old_end = topics.offsets(rig, topic, 0).latest
     topics.set_config(rig, topic, internal_segment_bytes=ONE_SEGMENT)
     rig.nodes[1].stop(kill=True)
     rig.nodes[2].start()
     rig.nodes[2].wait_started()
     wait_led(rig, topic, 2)
+    old = timeline_of(rig, topic)  # not before: the old leader may have uploaded until its end
     assert topics.offsets(rig, topic, 0).latest == parting
 
     # The same producers: what they aborted at these offsets in the lost log, they commit in this one, and vice versa.

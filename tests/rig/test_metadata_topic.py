@@ -13,7 +13,7 @@ from remote_fetch.locate.metadata_topic import METADATA_TOPIC, MetadataTopicLoca
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import TopicIdPartition, Uuid
 from tests.rig.acls import allow, deny, revoke_all
-from tests.rig.conftest import FASTER_RESTARTS
+from tests.rig.brokers import FASTER_RESTARTS
 from tests.rig.faults import failing_uploads, tier_folder, topic_id
 from tests.rig.rig import Rig, single
 from tests.rig.topics import QUIET, admin, create_topic, delete_records, delete_topic, offsets, produce, wait_tiered

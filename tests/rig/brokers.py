@@ -1,19 +1,20 @@
-"""The brokers that rig tests share: one of each version for the whole session, started by the first test that asks.
+"""The brokers that tests share: one of each version for the whole session, started by the first test that asks.
 
 Rules of the file: a test that changes how a broker works starts one of its own; on a shared one it makes topics under
-names that nobody else has. Where no broker can be started, its tests are skipped with the reason. A failed test shows
-what its broker said.
+names that nobody else has. Where no broker can be started, its tests are skipped with the reason.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.rig.artifacts import missing_tool
 from tests.rig.rig import VERSIONS, Rig, single
+
+__all__ = ["FASTER_RESTARTS", "needs_broker", "new_topic", "rig", "rig_39", "rig_43"]
 
 FASTER_RESTARTS = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "300"}
 """A controller waits that long for a killed broker before it lets the broker back in."""
@@ -59,15 +60,3 @@ def new_topic() -> Callable[[str], str]:
     """Makes a topic name that no other test uses out of one that says what it is for."""
     numbers = itertools.count(1)
     return lambda name: f"{name}-{next(numbers)}"
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Put what the brokers of a failed test said into its report."""
-    report = yield
-    if report.failed and isinstance(item, pytest.Function):
-        rigs = {id(found): found for found in item.funcargs.values() if isinstance(found, Rig)}
-        for found in rigs.values():
-            for node in found.nodes.values():
-                report.sections.append((f"Kafka {found.version}, end of {node.log_file}", node.log_tail()))
-    return report
