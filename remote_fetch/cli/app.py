@@ -1,6 +1,7 @@
 """From argv to a command, and from what a command raises to an exit code.
 
-Rules of the file: a user's mistake ends in one line on stderr and never in a stack trace; a closed pipe is no error.
+Rules of the file: a user's mistake ends in one line on stderr and never in a stack trace; a closed pipe is no error;
+only the command that was asked for is loaded, so that help is there at once.
 """
 
 from __future__ import annotations
@@ -10,23 +11,33 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
-from remote_fetch.cli import cat, demo, ls, plan
 from remote_fetch.errors import RemoteFetchError
 
 __all__ = ["run"]
 
 _DESCRIPTION = "Read Kafka's tiered log segments straight from object storage."
-_COMMANDS = (ls, plan, cat, demo)
+_COMMANDS = {
+    "ls": "list segments",
+    "plan": "show what a read would fetch",
+    "cat": "print records",
+    "demo": "a tour of a small bucket that ships with the package",
+}
+"""Each is a module of this package."""
 
 
 def run(argv: Sequence[str] | None = None) -> int:
     """Parse `argv` (default: the process's) and run the command. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="remote-fetch", description=_DESCRIPTION)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in _COMMANDS:
-        module.add_parser(commands)
-    arguments = parser.parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    for name, summary in _COMMANDS.items():
+        if words[:1] == [name]:
+            import_module(f"remote_fetch.cli.{name}").add_parser(commands, summary)
+        else:
+            commands.add_parser(name, help=summary)
+    arguments = parser.parse_args(words)
     # What went wrong on the way is in the report; without a handler Python would print it a second time.
     logging.getLogger("remote_fetch").addHandler(logging.NullHandler())
     try:

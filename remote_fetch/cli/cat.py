@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["add_parser"]
 
 
-def add_parser(commands: Any) -> None:
-    """Add the command to the parser's commands."""
-    parser = commands.add_parser("cat", help="print records", description=about(__doc__))
+def add_parser(commands: Any, summary: str) -> None:
+    """Add the command, which `summary` says in a few words, to the parser's commands."""
+    parser = commands.add_parser("cat", help=summary, description=about(__doc__))
     parser.set_defaults(run=_run)
     add_range_options(parser, topic_required=True)
     add_common_options(parser)

@@ -32,11 +32,9 @@ _PARTITION = 1
 _WIDTH = 56
 
 
-def add_parser(commands: Any) -> None:
-    """Add the command to the parser's commands."""
-    parser = commands.add_parser(
-        "demo", help="a tour of a small bucket that ships with the package", description=about(__doc__)
-    )
+def add_parser(commands: Any, summary: str) -> None:
+    """Add the command, which `summary` says in a few words, to the parser's commands."""
+    parser = commands.add_parser("demo", help=summary, description=about(__doc__))
     parser.set_defaults(run=_run)
 
 

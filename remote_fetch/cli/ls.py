@@ -21,9 +21,9 @@ __all__ = ["add_parser", "print_segments"]
 _HEADINGS = ("TOPIC", "PARTITION", "START", "END", "SIZE", "MAX TIMESTAMP", "SEGMENT ID")
 
 
-def add_parser(commands: Any) -> None:
-    """Add the command to the parser's commands."""
-    parser = commands.add_parser("ls", help="list segments", description=about(__doc__))
+def add_parser(commands: Any, summary: str) -> None:
+    """Add the command, which `summary` says in a few words, to the parser's commands."""
+    parser = commands.add_parser("ls", help=summary, description=about(__doc__))
     parser.set_defaults(run=_run)
     parser.add_argument("-t", dest="topic", metavar="TOPIC", help="only this topic; NAME:ID for one topic id")
     parser.add_argument("-p", dest="partitions", metavar="PARTITION", action="append", help="only this partition")

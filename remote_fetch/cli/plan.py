@@ -21,9 +21,9 @@ from remote_fetch.read.session import Session
 __all__ = ["add_parser", "print_plan"]
 
 
-def add_parser(commands: Any) -> None:
-    """Add the command to the parser's commands."""
-    parser = commands.add_parser("plan", help="show what a read would fetch", description=about(__doc__))
+def add_parser(commands: Any, summary: str) -> None:
+    """Add the command, which `summary` says in a few words, to the parser's commands."""
+    parser = commands.add_parser("plan", help=summary, description=about(__doc__))
     parser.set_defaults(run=_run)
     add_range_options(parser, topic_required=True)
     add_common_options(parser)

@@ -31,6 +31,7 @@ from kafka.record import MemoryRecords as KafkaPythonRecords
 import remote_fetch.decode
 from remote_fetch.decode import _columns
 from remote_fetch.decode._chunk import Chunk
+from remote_fetch.decode.batch_table import row_of as table_row_of
 from remote_fetch.decode.columns import DEFAULT_COLUMNS, ColumnBuilder, is_compiled, schema_for
 from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, check_crc
 from remote_fetch.formats.codecs import Codecs
@@ -115,17 +116,18 @@ def inner_loop(segment: Segment) -> Callable[[], int]:
     framer.feed(memoryview(segment.data))
     batches = []
     while (batch := framer.next_batch()) is not None:
-        batches.append((codecs.decompress(batch.header.codec, batch.data[HEADER_BYTES:]), batch.header))
+        area = codecs.decompress(batch.header.codec, batch.data[HEADER_BYTES:])
+        batches.append((area, table_row_of(batch.header, len(area))))
     chunk = Chunk(_columns, DEFAULT_COLUMNS, 65_536, 1 << 20)
 
     def run() -> int:
         columns = chunk._bind()
         rows = 0
-        for area, header in batches:
-            if columns.decode(area, header, 0, 0, EVERYTHING) == _columns.NEED_ROOM:
+        for area, row in batches:
+            if not columns.decode(area, row, 0, 1, 0, EVERYTHING):
                 rows += columns.rows
                 columns = chunk._bind()
-                columns.decode(area, header, 0, 0, EVERYTHING)
+                columns.decode(area, row, 0, 1, 0, EVERYTHING)
         return rows + columns.rows
 
     return run

@@ -1,0 +1,292 @@
+"""A tiered topic read straight from the store, beside consumers that get it through the broker.
+
+Rules of the file: one real broker, whose JVM optimises as in production, tiers the topics to a directory and deletes
+its own copy; then every reader reads each topic whole, in a process of its own, one after the other, and has to find
+the same number of records and of bytes of values. What counts is the best of several rounds after one to warm up. All
+bytes are in the page cache for everybody. `--write` puts the tables into docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from confluent_kafka import Producer
+
+from remote_fetch.decode.columns import is_compiled
+from remote_fetch.formats.batches import BatchFramer
+from tests.benchmarks.peers import READERS, Job, Round, segments
+from tests.rig.artifacts import jars, missing_tool
+from tests.rig.rig import VERSIONS, Rig, single
+from tests.rig.topics import QUIET, create_topic, set_config, wait_tiered
+
+AIMS: Mapping[tuple[int, str], float] = MappingProxyType(
+    {(100, "none"): 8, (100, "zstd"): 5, (1000, "none"): 3, (1000, "zstd"): 2}
+)
+"""By bytes a value and codec: how many times as fast as the best configuration of confluent_kafka we want to be."""
+
+OURS, DECODER = "read_arrow", "decoder alone"
+CONFLUENT = tuple(name for name in READERS if name.startswith("confluent"))
+LARGE_BATCH_BYTES, SMALL_BATCH_BYTES = 1_000_000, 16_384
+PARTITIONS = (1, 8)
+MIN_SIZE_MB = 12
+READER_TIMEOUT_S = 3600
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs" / "performance.md"
+START, END = "<!-- bench_broker: start -->", "<!-- bench_broker: end -->"
+RATIO_HEAD = (
+    "| value bytes | codec | batches | partitions | read_arrow / best confluent | aim | / aiokafka | / kafka-python "
+    "| / decoder alone | best confluent is | client CPU: best confluent / read_arrow |\n"
+    "|---|---|---|---|---|---|---|---|---|---|---|"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a topic is made of. `batch_bytes` is the uncompressed size at which the producer closes a batch."""
+
+    value_bytes: int
+    codec: str
+    batch_bytes: int
+    partitions: int
+
+    def __str__(self) -> str:
+        batches = "1 MB" if self.batch_bytes == LARGE_BATCH_BYTES else f"{self.batch_bytes // 1024} KB"
+        return f"{self.value_bytes:,} | {self.codec} | {batches} | {self.partitions}"
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best of one reader's rounds on one topic."""
+
+    value_bytes: int
+    wall_s: float
+    client_cpu_s: float
+    broker_cpu_s: float
+
+    @property
+    def mb_per_s(self) -> float:
+        """Millions of bytes of values a second."""
+        return self.value_bytes / self.wall_s / 1e6
+
+
+def shapes(value_sizes: Sequence[int], codecs: Sequence[str]) -> Iterator[Shape]:
+    """Every combination in large batches, and one partition in those of a producer's default size."""
+    for value_bytes in value_sizes:
+        for codec in codecs:
+            for partitions in PARTITIONS:
+                yield Shape(value_bytes, codec, LARGE_BATCH_BYTES, partitions)
+            yield Shape(value_bytes, codec, SMALL_BATCH_BYTES, 1)
+
+
+def values(value_bytes: int) -> list[bytes]:
+    """The same at every run: half text that repeats, half noise, so that they compress to something over a half."""
+    dice = random.Random(1)
+    noise_bytes = value_bytes - value_bytes // 2
+    # Together longer than a batch and than a codec's window on it: noise must not repeat.
+    noise = dice.randbytes(4 << 20)
+    texts = [(b'{"user": "someone", "n": %05d}' % n * 40)[: value_bytes // 2] for n in range(256)]
+    return [
+        texts[number % 256] + noise[at : at + noise_bytes]
+        for number, at in enumerate(range(0, len(noise) - noise_bytes + 1, noise_bytes))
+    ]
+
+
+def fill(rig: Rig, topic: str, shape: Shape, records: int) -> None:
+    """Make a topic, fill it, and wait until it is in the tier and nowhere else. Batches are checked in the tier."""
+    create_topic(
+        rig, topic, shape.partitions,
+        segment_bytes=128 << 20, index_interval_bytes=4096, max_message_bytes=2 << 20,
+        local_retention_ms=-2,  # as long as it is filled, so that segments become as large as they may
+    )  # fmt: skip
+    producer = Producer(
+        {
+            "bootstrap.servers": rig.bootstrap,
+            "compression.type": shape.codec,
+            "batch.size": shape.batch_bytes,
+            "batch.num.messages": 1_000_000,
+            "message.max.bytes": 2 << 20,
+            "linger.ms": 10_000,  # a batch goes when it is full
+            "queue.buffering.max.messages": 0,
+            "queue.buffering.max.kbytes": 256 << 10,
+            **QUIET,
+        }
+    )
+    several = values(shape.value_bytes)
+    for number in range(records):
+        # A partition gets a thousand in a row, as a burst of one key would.
+        partition = number // 1000 % shape.partitions
+        while True:
+            try:
+                producer.produce(topic, several[number % len(several)], b"key-%08d" % number, partition)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    left = producer.flush(60)
+    if left:
+        raise TimeoutError(f"{left} records were not delivered to {topic}")
+    set_config(rig, topic, local_retention_ms=1)
+    wait_tiered(rig, topic, range(shape.partitions))
+    check_batches(rig.remote, topic, shape, records)
+
+
+def check_batches(remote: Path, topic: str, shape: Shape, records: int) -> None:
+    """Raise ValueError unless the largest batch is as large as it should be, and no record is lost."""
+    counts = []
+    for path in segments(remote, topic):
+        framer = BatchFramer(0)
+        framer.feed(memoryview(path.read_bytes()))
+        while (batch := framer.next_batch()) is not None:
+            counts.append(batch.header.record_count)
+    full_bytes = max(counts) * shape.value_bytes
+    # Keys, lengths and offsets take the rest.
+    if sum(counts) != records or not 0.6 * shape.batch_bytes <= full_bytes <= shape.batch_bytes:
+        raise ValueError(f"{topic}: {sum(counts)} records of {records}, {full_bytes} bytes of values in a batch")
+
+
+def run_reader(job: Job, module: str = "tests.benchmarks.peers") -> Best:
+    """One reader in a process of its own. Raises ValueError where it did not read what is there."""
+    command = [sys.executable, "-m", module, json.dumps(asdict(job))]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=READER_TIMEOUT_S, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{job.reader} failed on {job.topic}: {done.stderr[-2000:]}")
+    rounds = [Round(**json.loads(line)) for line in done.stdout.splitlines()]
+    totals = {(one.records, one.value_bytes) for one in rounds}
+    if totals != {(job.records, job.value_bytes)}:
+        raise ValueError(f"{job.reader} read {totals} of {job.topic}, which has {job.records}, {job.value_bytes}")
+    return Best(
+        job.value_bytes,
+        min(one.wall_s for one in rounds),
+        min(one.client_cpu_s for one in rounds),
+        min(one.broker_cpu_s for one in rounds),
+    )
+
+
+def measure(rig: Rig, shape: Shape, size_mb: int, rounds: int) -> dict[str, Best]:
+    """Every reader on a topic of that shape and about `size_mb` of values."""
+    records = (size_mb << 20) // shape.value_bytes
+    topic = f"{shape.value_bytes}-{shape.codec}-{shape.batch_bytes}-{shape.partitions}-{size_mb}"
+    fill(rig, topic, shape, records)
+    return {
+        reader: run_reader(
+            Job(
+                reader, topic, shape.partitions, records, records * shape.value_bytes, rounds,
+                rig.bootstrap, str(rig.remote), rig.nodes[1].pid,
+            )
+        )
+        for reader in (DECODER, *READERS)
+    }  # fmt: skip
+
+
+def ratios(shape: Shape, best: Mapping[str, Best]) -> str:
+    """The line of the first table: how many times as fast as whom."""
+    ours = best[OURS]
+    rival = min(CONFLUENT, key=lambda name: best[name].wall_s)
+    cells = [
+        f"**{best[rival].wall_s / ours.wall_s:.1f}**",
+        f"{AIMS[shape.value_bytes, shape.codec]:.0f}" if shape.batch_bytes == LARGE_BATCH_BYTES else "",
+        f"{best['aiokafka'].wall_s / ours.wall_s:.1f}",
+        f"{best['kafka-python'].wall_s / ours.wall_s:.0f}",
+        f"{best[DECODER].wall_s / ours.wall_s:.2f}",
+        rival.removeprefix("confluent, "),
+        f"{best[rival].client_cpu_s / ours.client_cpu_s:.1f}",
+    ]
+    return f"| {shape} | {' | '.join(cells)} |"
+
+
+def details(shape: Shape, sizes_mb: Sequence[int], found: Mapping[int, Mapping[str, Best]]) -> Iterator[str]:
+    """The lines of the second table: each reader's speed at each size and between them, and what CPU it cost."""
+    small, large = found[sizes_mb[0]], found[sizes_mb[-1]]
+    for reader in (DECODER, *READERS):
+        one, other = small[reader], large[reader]
+        grown_s = other.wall_s - one.wall_s
+        slope = (other.value_bytes - one.value_bytes) / grown_s / 1e6 if grown_s > 0 else 0.0
+        cells = [
+            *(f"{found[size_mb][reader].mb_per_s:,.0f}" for size_mb in sizes_mb),
+            f"{slope:,.0f}" if slope else "-",
+            f"{other.client_cpu_s / other.value_bytes * 1e9:.2f}",
+            f"{other.broker_cpu_s / other.value_bytes * 1e9:.2f}",
+        ]
+        yield f"| {shape} | {reader} | {' | '.join(cells)} |"
+
+
+def machine(version: str) -> str:
+    """What it was measured on."""
+    names = ("confluent-kafka", "aiokafka", "kafka-python", "pyarrow")
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+    return (
+        f"{os.cpu_count()} cores for broker and client, load average {os.getloadavg()[1]:.1f} at the end, "
+        f"{platform.system()}, Python {platform.python_version()}, Kafka {version}, {versions}; "
+        f"decoder: {'compiled' if is_compiled() else 'interpreted'}."
+    )
+
+
+def report(rig: Rig, wanted: Sequence[Shape], sizes_mb: Sequence[int], rounds: int) -> str:
+    """The whole section: machine and both tables."""
+    first: list[str] = []
+    second: list[str] = []
+    for shape in wanted:
+        found = {size_mb: measure(rig, shape, size_mb, rounds) for size_mb in sizes_mb}
+        first.append(ratios(shape, found[sizes_mb[-1]]))
+        second += details(shape, sizes_mb, found)
+        print(first[-1], flush=True)
+    sizes = " | ".join(f"MB/s, {size_mb} MB" for size_mb in sizes_mb)
+    head = (
+        f"| value bytes | codec | batches | partitions | reader | {sizes} | MB/s between the sizes | client CPU, s/GB "
+        f"| broker CPU, s/GB |\n|{'---|' * (8 + len(sizes_mb))}"
+    )
+    return "\n".join([machine(rig.version), "", RATIO_HEAD, *first, "", head, *second])
+
+
+def write(section: str) -> None:
+    """Put the section between the markers of the document."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    before, rest = text.split(START, 1)
+    _, after = rest.split(END, 1)
+    DOCUMENT.write_text(f"{before}{START}\n{section}\n{END}{after}", encoding="utf-8")
+
+
+def main() -> int:
+    """Run and print; see --help."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[16, 48], metavar="MB", help="MB of values (16 48)")
+    parser.add_argument("--rounds", type=int, default=1, help="rounds, the best of which counts (default: 1)")
+    parser.add_argument("--values", type=int, nargs="+", choices=(100, 1000), default=[100, 1000], help="bytes a value")
+    parser.add_argument("--codecs", nargs="+", choices=("none", "zstd"), default=["none", "zstd"])
+    parser.add_argument("--version", default=VERSIONS[0], help=f"the Kafka version (default: {VERSIONS[0]})")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/performance.md")
+    arguments = parser.parse_args()
+    if min(arguments.sizes) < MIN_SIZE_MB:
+        parser.error(f"--sizes: eight partitions with full batches of 1 MB need {MIN_SIZE_MB} MB")
+    reason = missing_tool() or (None if Path("/proc/self/stat").exists() else "the CPU of a broker is read from /proc")
+    if reason is not None:
+        print(f"bench_broker: not measured: {reason}", file=sys.stderr)
+        return 1 if arguments.write else 0
+    jars(arguments.version)
+    print(RATIO_HEAD, flush=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="remote-fetch-bench-") as folder,
+        single(Path(folder), arguments.version, full_compiler=True) as rig,
+    ):
+        section = report(
+            rig, list(shapes(arguments.values, arguments.codecs)), sorted(arguments.sizes), arguments.rounds
+        )
+    print(f"\n{section}")
+    if arguments.write:
+        write(section)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

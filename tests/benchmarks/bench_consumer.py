@@ -1,0 +1,196 @@
+"""RemoteConsumer beside the consumer it replaces, on a tiered topic: speed, CPU, and the moment of the hand-over.
+
+Rules of the file: topics, processes and rounds as in bench_broker; each way of taking records, `consume` and `poll`, is
+compared with the same way of the other class. "Best" is the fastest of the other class's configurations; what is
+switched off is compared with the other class in the same configuration. `--write` puts the tables into
+docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tests.benchmarks.bench_broker import (
+    DOCUMENT,
+    LARGE_BATCH_BYTES,
+    MIN_SIZE_MB,
+    PARTITIONS,
+    READER_TIMEOUT_S,
+    ROOT,
+    Best,
+    Shape,
+    fill,
+    machine,
+    run_reader,
+)
+from tests.benchmarks.consumers import HAND_OVER, READERS
+from tests.benchmarks.peers import Job
+from tests.rig import topics
+from tests.rig.artifacts import jars, missing_tool
+from tests.rig.rig import VERSIONS, Rig, single
+
+OURS, OFF, SAME_AS_OFF = "RemoteConsumer", "off, tuned", "tuned"
+RIVALS = ("default", "tuned", "8 MiB")
+HAND_OVER_ROUNDS = 10
+LOCAL_RECORDS = 1_000
+START, END = "<!-- bench_consumer: start -->", "<!-- bench_consumer: end -->"
+RATIO_HEAD = (
+    "| value bytes | codec | batches | partitions | by | / default | / best | client CPU: ours / best's | best is "
+    "| off / same configuration | broker CPU: ours / best's |\n|---|---|---|---|---|---|---|---|---|---|---|"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was measured on one topic: the best of each reader, and the hand-overs in milliseconds."""
+
+    best: Mapping[str, Best]
+    hand_overs_ms: Sequence[float]
+
+
+def hand_overs(job: Job) -> list[float]:
+    """Milliseconds of each hand-over, in a process of its own."""
+    command = [sys.executable, "-m", "tests.benchmarks.consumers", json.dumps(asdict(job))]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=READER_TIMEOUT_S, check=False)
+    if done.returncode:
+        raise RuntimeError(f"the hand-over failed on {job.topic}: {done.stderr[-2000:]}")
+    return [float(line) for line in done.stdout.splitlines()]
+
+
+def measure(rig: Rig, shape: Shape, size_mb: int, rounds: int) -> Found:
+    """Every consumer on a topic of that shape and about `size_mb` of values."""
+    records = (size_mb << 20) // shape.value_bytes
+    topic = f"consumer-{shape.value_bytes}-{shape.codec}-{shape.partitions}-{size_mb}"
+    fill(rig, topic, shape, records)
+
+    def job(reader: str, job_rounds: int) -> Job:
+        return Job(
+            reader, topic, shape.partitions, records, records * shape.value_bytes, job_rounds,
+            rig.bootstrap, str(rig.remote), rig.nodes[1].pid,
+        )  # fmt: skip
+
+    best = {reader: run_reader(job(reader, rounds), "tests.benchmarks.consumers") for reader in READERS}
+    if shape.partitions > 1:
+        return Found(best, ())
+    topics.set_config(rig, topic, local_retention_ms=-2)
+    topics.produce(rig, topic, LOCAL_RECORDS)
+    return Found(best, hand_overs(job(HAND_OVER, HAND_OVER_ROUNDS)))
+
+
+def ratios(shape: Shape, best: Mapping[str, Best]) -> Iterator[str]:
+    """The lines of the first table: how many times as fast as whom, and for how much of the CPU."""
+    for how in ("consume", "poll"):
+        of = {name: best[f"{name}, {how}"] for name in (OURS, OFF, *RIVALS)}
+        ours = of[OURS]
+        rival = min(RIVALS, key=lambda name: of[name].wall_s)
+        least_cpu_s = max(of[rival].client_cpu_s, 1e-9)
+        cells = [
+            how,
+            f"{of['default'].wall_s / ours.wall_s:.1f}",
+            f"**{of[rival].wall_s / ours.wall_s:.2f}**",
+            f"**{ours.client_cpu_s / least_cpu_s:.2f}**",
+            rival,
+            f"{of[SAME_AS_OFF].wall_s / of[OFF].wall_s:.2f}",
+            f"{ours.broker_cpu_s / max(of[rival].broker_cpu_s, 0.01):.2f}",
+        ]
+        yield f"| {shape} | {' | '.join(cells)} |"
+
+
+def details(shape: Shape, sizes_mb: Sequence[int], found: Mapping[int, Found]) -> Iterator[str]:
+    """The lines of the second table: each consumer's speed at each size, and its CPU at the largest."""
+    for reader in READERS:
+        largest = found[sizes_mb[-1]].best[reader]
+        records = largest.value_bytes // shape.value_bytes
+        cells = [
+            *(f"{found[size_mb].best[reader].mb_per_s:,.0f}" for size_mb in sizes_mb),
+            f"{records / largest.wall_s / 1e3:,.0f}",
+            f"{largest.client_cpu_s / records * 1e9:,.0f}",
+            f"{largest.broker_cpu_s / records * 1e9:,.0f}",
+        ]
+        yield f"| {shape} | {reader} | {' | '.join(cells)} |"
+
+
+def report(rig: Rig, shapes: Sequence[Shape], sizes_mb: Sequence[int], rounds: int) -> str:
+    """The whole section: machine, both tables, and the hand-over."""
+    first: list[str] = []
+    second: list[str] = []
+    times_ms: list[float] = []
+    for shape in shapes:
+        found = {size_mb: measure(rig, shape, size_mb, rounds) for size_mb in sizes_mb}
+        lines = list(ratios(shape, found[sizes_mb[-1]].best))
+        first += lines
+        second += details(shape, sizes_mb, found)
+        times_ms += [one for each in found.values() for one in each.hand_overs_ms]
+        print("\n".join(lines), flush=True)
+    sizes = " | ".join(f"MB/s, {size_mb} MB" for size_mb in sizes_mb)
+    head = (
+        f"| value bytes | codec | batches | partitions | consumer | {sizes} | thousand records/s "
+        f"| client CPU, ns a record | broker CPU, ns a record |\n|{'---|' * (8 + len(sizes_mb))}"
+    )
+    tables = [machine(rig.version), "", RATIO_HEAD, *first, "", head, *second]
+    if times_ms:
+        tables += ["", f"{_hand_over_line(times_ms)}"]
+    return "\n".join(tables)
+
+
+def _hand_over_line(times_ms: Sequence[float]) -> str:
+    return (
+        f"From the last record of the store to the first of the broker, {len(times_ms)} times: median "
+        f"{statistics.median(times_ms):.1f} ms, longest {max(times_ms):.1f} ms."
+    )
+
+
+def write(section: str, start: str = START, end: str = END) -> None:
+    """Put the section between the markers of the document."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    before, rest = text.split(start, 1)
+    _, after = rest.split(end, 1)
+    DOCUMENT.write_text(f"{before}{start}\n{section}\n{end}{after}", encoding="utf-8")
+
+
+def main() -> int:
+    """Run and print; see --help."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[12, 36], metavar="MB", help="MB of values (12 36)")
+    parser.add_argument("--rounds", type=int, default=1, help="rounds, the best of which counts (default: 1)")
+    parser.add_argument("--values", type=int, nargs="+", choices=(100, 1000), default=[100, 1000], help="bytes a value")
+    parser.add_argument("--codecs", nargs="+", choices=("none", "zstd"), default=["none", "zstd"])
+    parser.add_argument("--partitions", type=int, nargs="+", choices=PARTITIONS, default=list(PARTITIONS))
+    parser.add_argument("--version", default=VERSIONS[0], help=f"the Kafka version (default: {VERSIONS[0]})")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/performance.md")
+    arguments = parser.parse_args()
+    if min(arguments.sizes) < MIN_SIZE_MB:
+        parser.error(f"--sizes: eight partitions with full batches of 1 MB need {MIN_SIZE_MB} MB")
+    reason = missing_tool() or (None if Path("/proc/self/stat").exists() else "the CPU of a broker is read from /proc")
+    if reason is not None:
+        print(f"bench_consumer: not measured: {reason}", file=sys.stderr)
+        return 1 if arguments.write else 0
+    jars(arguments.version)
+    shapes = [
+        Shape(value_bytes, codec, LARGE_BATCH_BYTES, partitions)
+        for value_bytes in arguments.values
+        for codec in arguments.codecs
+        for partitions in arguments.partitions
+    ]
+    print(RATIO_HEAD, flush=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="remote-fetch-bench-") as folder,
+        single(Path(folder), arguments.version, full_compiler=True) as rig,
+    ):
+        section = report(rig, shapes, sorted(arguments.sizes), arguments.rounds)
+    print(f"\n{section}")
+    if arguments.write:
+        write(section)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

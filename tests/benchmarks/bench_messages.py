@@ -1,0 +1,283 @@
+"""From record batches, and from the bytes of a segment, to confluent_kafka.Message objects, beside the obvious ways.
+
+Rules of the file: the bytes come from a foreign writer (aiokafka); every contender ends with the same messages, asked
+for in lists of one size of which the last is dropped before the next is made, as an application does; all take turns in
+the same run, and what counts is the least thread CPU time of several rounds. Python's garbage collector is on, for
+messages are what it walks through. `--write` puts the table into docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
+from confluent_kafka import Message
+
+from remote_fetch.decode import _messages
+from remote_fetch.decode.columns import ColumnBuilder
+from remote_fetch.decode.messages import MESSAGE_COLUMNS, MessageCursor
+from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, check_crc
+from remote_fetch.formats.codecs import Codecs
+
+VALUE_BYTES = (100, 1000)
+BATCH_BYTES = 16_384
+"""`batch.size` of a Kafka producer by default."""
+
+RANGE_BYTES = 4 << 20
+LIST_MESSAGES = 1000
+EVERYTHING = 2**63 - 1
+HEADERS = [("trace", b"0123456789abcdef"), ("attempt", b"1")]
+DOCUMENT = Path(__file__).parents[2] / "docs" / "performance.md"
+START, END = "<!-- bench_messages: start -->", "<!-- bench_messages: end -->"
+
+HEAD = (
+    "| value bytes | headers | data | from columns | million/s | plain loop | from bytes | aiokafka + Message "
+    "| plain loop / ours | aiokafka / ours |\n"
+    "|---|---|---|---|---|---|---|---|---|---|"
+)
+
+Lists = Iterator[list[Message]]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The uncompressed bytes of one segment and the record batches made of them."""
+
+    value_bytes: int
+    has_headers: bool
+    size_mb: int
+    data: bytes
+    batches: list[pa.RecordBatch]
+    records: int
+
+
+def make_segment(value_bytes: int, has_headers: bool, size_mb: int) -> Segment:
+    """About `size_mb` of batches, each record with two headers or none; the same at every run."""
+    rng = random.Random(1)
+    values = [rng.randbytes(value_bytes) for _ in range(256)]
+    data = bytearray()
+    offset = 0
+    while len(data) < size_mb << 20:
+        builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, 0, BATCH_BYTES)
+        count = 0
+        while builder.append(
+            count,
+            1_700_000_000_000 + offset,
+            b"key-%08d" % offset,
+            values[offset % 256],
+            HEADERS if has_headers else [],
+        ):
+            count += 1
+            offset += 1
+        batch = bytearray(builder.build())
+        # Base offset and leader epoch lie outside the CRC; a broker sets them.
+        batch[:8], batch[12:16] = (offset - count).to_bytes(8, "big"), bytes(4)
+        data += batch
+    whole = bytes(data)
+    return Segment(value_bytes, has_headers, size_mb, whole, list(record_batches(whole)), offset)
+
+
+def record_batches(data: bytes) -> Iterator[pa.RecordBatch]:
+    """Frame, check, decode, in ranges as they come from a store."""
+    framer, codecs, builder = BatchFramer(0), Codecs(), ColumnBuilder("topic", 0, MESSAGE_COLUMNS)
+    view = memoryview(data)
+    for start in range(0, len(data), RANGE_BYTES):
+        framer.feed(view[start : start + RANGE_BYTES])
+        while (batch := framer.next_batch()) is not None:
+            check_crc(batch)
+            area = codecs.decompress(batch.header.codec, batch.data[HEADER_BYTES:])
+            yield from builder.append(batch.header, area, 0, EVERYTHING)
+    last = builder.flush()
+    if last is not None:
+        yield last
+
+
+def ours_from_columns(batches: Iterator[pa.RecordBatch]) -> Lists:
+    """`MessageCursor`."""
+    for batch in batches:
+        cursor = MessageCursor(batch, "topic", 0, Message)
+        while messages := cursor.take(LIST_MESSAGES):
+            yield messages
+
+
+def plain_loop(segment: Segment) -> Lists:
+    """What one would write: columns as lists, and the class called row by row, by position."""
+    for whole in segment.batches:
+        for start in range(0, whole.num_rows, LIST_MESSAGES):
+            batch = whole.slice(start, LIST_MESSAGES)
+            milliseconds = batch.column("timestamp").cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+            rows = zip(
+                batch.column("offset").to_pylist(),
+                batch.column("key").to_pylist(),
+                batch.column("value").to_pylist(),
+                batch.column("headers").to_pylist(),
+                batch.column("timestampType").to_pylist(),
+                milliseconds.to_pylist(),
+                batch.column("leaderEpoch").to_pylist(),
+                strict=True,
+            )
+            yield [
+                Message(
+                    "topic",
+                    0,
+                    offset,
+                    key,
+                    value,
+                    [(header["key"], header["value"]) for header in headers] if headers else None,
+                    None,
+                    (kind + 1, at),
+                    -1.0,
+                    epoch,
+                )
+                for offset, key, value, headers, kind, at, epoch in rows
+            ]
+
+
+def aiokafka_and_message(segment: Segment) -> Lists:
+    """aiokafka's compiled record reader, and the class called for each of its records."""
+    messages: list[Message] = []
+    records = MemoryRecords(segment.data)
+    while records.has_next():
+        batch = records.next_batch()
+        if not batch.validate_crc():
+            raise ValueError("checksum")
+        for one in batch:
+            stamp = (one.timestamp_type + 1, one.timestamp)
+            headers = one.headers or None
+            messages.append(Message("topic", 0, one.offset, one.key, one.value, headers, None, stamp, -1.0, 0))
+        if len(messages) >= LIST_MESSAGES:
+            yield messages
+            messages = []
+    yield messages
+
+
+def ways(segment: Segment) -> dict[str, Callable[[], Lists]]:
+    """Every contender: the first two from columns, the last two from bytes."""
+    return {
+        "cursor": lambda: ours_from_columns(iter(segment.batches)),
+        "loop": partial(plain_loop, segment),
+        "ours": lambda: ours_from_columns(record_batches(segment.data)),
+        "aiokafka": partial(aiokafka_and_message, segment),
+    }
+
+
+def fields(message: Message) -> tuple[Any, ...]:
+    """What has to be the same whoever made the message."""
+    return (
+        message.offset(),
+        message.key(),
+        message.value(),
+        message.headers(),
+        message.timestamp(),
+        message.leader_epoch(),
+    )
+
+
+def check(segment: Segment) -> None:
+    """Raise unless all contenders give the same messages."""
+    found = {name: [fields(one) for made in way() for one in made] for name, way in ways(segment).items()}
+    for name, messages in found.items():
+        if messages != found["cursor"] or len(messages) != segment.records:
+            raise ValueError(f"{name} gives other messages")
+
+
+def measure(segment: Segment, rounds: int) -> dict[str, float]:
+    """Nanoseconds of thread CPU time a message: the least of the rounds, the contenders taking turns."""
+    contenders = ways(segment)
+    best = dict.fromkeys(contenders, float("inf"))
+    for _ in range(rounds):
+        for name, way in contenders.items():
+            count = 0
+            start = time.thread_time_ns()
+            for messages in way():
+                count += len(messages)
+            best[name] = min(best[name], (time.thread_time_ns() - start) / segment.records)
+            if count != segment.records:
+                raise ValueError(f"{name} gave {count} of {segment.records} messages")
+    return best
+
+
+def row_of(segment: Segment, rounds: int) -> str:
+    """One line of the table."""
+    best = measure(segment, rounds)
+    cells = [
+        f"{segment.value_bytes:,}",
+        "2" if segment.has_headers else "-",
+        f"{segment.size_mb} MB",
+        f"{best['cursor']:.0f}",
+        f"{1000 / best['cursor']:.1f}",
+        f"{best['loop']:,.0f}",
+        f"{best['ours']:,.0f}",
+        f"{best['aiokafka']:,.0f}",
+        f"{best['loop'] / best['cursor']:.1f}",
+        f"{best['aiokafka'] / best['ours']:.1f}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def machine() -> str:
+    """What it was measured on."""
+    model = platform.processor() or platform.machine()
+    cpu_info = Path("/proc/cpuinfo")
+    if cpu_info.exists():
+        lines = [line for line in cpu_info.read_text(encoding="utf-8").splitlines() if line.startswith("model name")]
+        model = lines[0].split(":", 1)[1].strip() if lines else model
+    names = ("confluent-kafka", "pyarrow", "aiokafka")
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+    loop = "compiled" if _messages.COMPILED else "interpreted"
+    busy = f", load average {os.getloadavg()[1]:.1f}" if hasattr(os, "getloadavg") else ""
+    return (
+        f"{model}, {os.cpu_count()} cores{busy}, {platform.system()}, Python {platform.python_version()}, {versions}; "
+        f"inner loop: {loop}."
+    )
+
+
+def report(sizes_mb: list[int], rounds: int) -> str:
+    """The whole section: machine and table."""
+    check(make_segment(100, True, 1))
+    lines = [machine(), "", HEAD]
+    for value_bytes in VALUE_BYTES:
+        for has_headers in (False, True):
+            for size_mb in sizes_mb:
+                lines.append(row_of(make_segment(value_bytes, has_headers, size_mb), rounds))
+                print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
+def write(section: str) -> None:
+    """Put the section between the markers of the document."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    before, rest = text.split(START, 1)
+    _, after = rest.split(END, 1)
+    DOCUMENT.write_text(f"{before}{START}\n{section}\n{END}{after}", encoding="utf-8")
+
+
+def main() -> None:
+    """Run and print; see --help."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 4], metavar="MB", help="data sizes (default: 1 4)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds, the best of which counts (default: 3)")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/performance.md")
+    arguments = parser.parse_args()
+    print(HEAD)
+    section = report(arguments.sizes, arguments.rounds)
+    print()
+    print(section)
+    if arguments.write:
+        write(section)
+
+
+if __name__ == "__main__":
+    main()

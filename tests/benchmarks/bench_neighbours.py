@@ -1,0 +1,165 @@
+"""What a backfill does to its neighbours: a live producer and consumer on a broker whose tiered topic is read whole.
+
+Rules of the file: the broker has one processor, all clients have another, and the backfill gives way to the live client
+there (nice), so that what is measured is the broker; the live topic is on the same broker and not tiered; the backfill
+reads eight partitions again and again, through the broker or from the store, and is compared with nobody reading.
+`--write` puts the table into docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from tests.benchmarks.bench_broker import LARGE_BATCH_BYTES, ROOT, Shape, fill, machine
+from tests.benchmarks.bench_consumer import write
+from tests.benchmarks.neighbours import LIVE, READY, Task
+from tests.benchmarks.peers import broker_cpu_s
+from tests.rig.artifacts import jars, missing_tool
+from tests.rig.rig import VERSIONS, Rig, single
+from tests.rig.topics import create_topic
+
+BACKFILLS: Mapping[str, str | None] = MappingProxyType(
+    {
+        "nobody": None,
+        "through the broker, default": "default, consume",
+        "through the broker, tuned": "8 MiB, consume",
+        "from the store": "RemoteConsumer, consume",
+    }
+)
+"""Who backfills, by the name in the table."""
+PARTITIONS, VALUE_BYTES = 8, 1000
+BROKERS_PROCESSOR, CLIENTS_PROCESSOR = 0, 1
+TIMEOUT_S = 600
+START, END = "<!-- bench_neighbours: start -->", "<!-- bench_neighbours: end -->"
+HEAD = (
+    "| backfill | p50, ms | p99, ms | longest, ms | backfill, MB/s | broker CPU, % of a processor |\n"
+    "|---|---|---|---|---|---|"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round has shown: the live client's latencies, and what it was beside."""
+
+    p50_ms: float
+    p99_ms: float
+    longest_ms: float
+    backfill_mb_per_s: float
+    broker_cpu: float
+
+
+def pin(pid: int, processor: int) -> None:
+    """Let all threads of a process run on one processor only; those they start inherit it."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {processor})
+
+
+def command(task: Task) -> list[str]:
+    """What runs a task."""
+    return [sys.executable, "-m", "tests.benchmarks.neighbours", json.dumps(asdict(task))]
+
+
+@contextmanager
+def backfilling(task: Task | None, speeds: list[float]) -> Iterator[None]:
+    """A backfill that has begun, for as long as the block takes; its MB/s are added to `speeds`."""
+    if task is None:
+        yield
+        speeds.append(0.0)
+        return
+    with subprocess.Popen(command(task), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            if process.stdout.readline().strip() != READY:
+                raise RuntimeError(f"{task.who} did not begin")
+            yield
+            answer, _ = process.communicate("\n", TIMEOUT_S)
+            speeds.append(float(answer))
+        finally:
+            process.kill()
+
+
+def measure(rig: Rig, who: str | None, topic: str, live_topic: str, seconds: float) -> Round:
+    """One round of the live client beside one backfill."""
+    where = (seconds, rig.bootstrap, str(rig.remote), CLIENTS_PROCESSOR)
+    speeds: list[float] = []
+    with backfilling(None if who is None else Task(who, topic, PARTITIONS, *where), speeds):
+        before_s = broker_cpu_s(rig.nodes[1].pid)
+        done = subprocess.run(
+            command(Task(LIVE, live_topic, 1, *where)),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        used_s = broker_cpu_s(rig.nodes[1].pid) - before_s
+    if done.returncode:
+        raise RuntimeError(f"the live client failed: {done.stderr[-2000:]}")
+    times_ms: list[float] = json.loads(done.stdout)
+    p99_ms = times_ms[int(len(times_ms) * 0.99)]
+    return Round(statistics.median(times_ms), p99_ms, times_ms[-1], speeds[0], used_s / seconds)
+
+
+def report(rig: Rig, size_mb: int, seconds: float, rounds: int) -> str:
+    """The whole section: machine and table; of several rounds the one in the middle by p99."""
+    fill(rig, "backfill", Shape(VALUE_BYTES, "none", LARGE_BATCH_BYTES, PARTITIONS), (size_mb << 20) // VALUE_BYTES)
+    create_topic(rig, "live", remote_storage_enable="false", local_retention_ms="-2", segment_bytes=1 << 30)
+    pin(rig.nodes[1].pid, BROKERS_PROCESSOR)
+    measure(rig, None, "backfill", "live", seconds)  # to warm up
+    lines = []
+    for name, who in BACKFILLS.items():
+        found = [measure(rig, who, "backfill", "live", seconds) for _ in range(rounds)]
+        one = sorted(found, key=lambda each: each.p99_ms)[len(found) // 2]
+        cells = [
+            name,
+            f"{one.p50_ms:.1f}",
+            f"**{one.p99_ms:.1f}**",
+            f"{one.longest_ms:.0f}",
+            f"{one.backfill_mb_per_s:,.0f}" if who else "",
+            f"{100 * one.broker_cpu:.0f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+        print(lines[-1], flush=True)
+    return "\n".join([machine(rig.version), "", HEAD, *lines])
+
+
+def main() -> int:
+    """Run and print; see --help."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=64, metavar="MB", help="MB of values to backfill (default: 64)")
+    parser.add_argument("--seconds", type=float, default=6, help="how long each round takes (default: 6)")
+    parser.add_argument("--rounds", type=int, default=1, help="rounds, the middle one counts (default: 1)")
+    parser.add_argument("--version", default=VERSIONS[0], help=f"the Kafka version (default: {VERSIONS[0]})")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/performance.md")
+    arguments = parser.parse_args()
+    can_pin = hasattr(os, "sched_setaffinity") and (os.cpu_count() or 1) > CLIENTS_PROCESSOR
+    reason = missing_tool() or (None if can_pin else "it takes Linux and two processors")
+    if reason is not None:
+        print(f"bench_neighbours: not measured: {reason}", file=sys.stderr)
+        return 1 if arguments.write else 0
+    jars(arguments.version)
+    print(HEAD, flush=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="remote-fetch-bench-") as folder,
+        single(Path(folder), arguments.version, full_compiler=True) as rig,
+    ):
+        section = report(rig, arguments.size, arguments.seconds, arguments.rounds)
+    print(f"\n{section}")
+    if arguments.write:
+        write(section, START, END)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

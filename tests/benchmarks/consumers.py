@@ -1,0 +1,135 @@
+"""One consumer of a tiered topic in a process of its own: `python -m tests.benchmarks.consumers JOB`, JSON lines out.
+
+Rules of the file: as in peers; besides, a consumer is used as an application uses it, by `consume` or by `poll`, and
+what is switched off or tuned stands in its name.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from remote_fetch import RemoteConsumer
+from tests.benchmarks.peers import LARGE_FETCHES, TUNED, Job, Total, measure
+
+__all__ = ["HAND_OVER", "READERS", "Reader", "configured"]
+
+HAND_OVER = "hand-over"
+"""The job that gives milliseconds: from the last record of the store to the first of the broker, once a round."""
+_TIMEOUT_S = 600
+_BATCH = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A class, its configuration, and whether records are taken one at a time."""
+
+    consumer: type[Consumer]
+    config: Mapping[str, Any]
+    polls: bool
+
+
+_ON: Mapping[str, Any] = MappingProxyType({"fetch.remote.enabled": True})
+
+READERS: Mapping[str, Reader] = MappingProxyType(
+    {
+        f"{name}, {how}": Reader(consumer, config, how == "poll")
+        for how in ("consume", "poll")
+        for name, consumer, config in (
+            ("RemoteConsumer", RemoteConsumer, _ON),
+            ("default", Consumer, {}),
+            ("tuned", Consumer, TUNED),
+            ("8 MiB", Consumer, LARGE_FETCHES),
+            ("off, tuned", RemoteConsumer, TUNED),
+        )
+    }
+)
+"""Every consumer by the name it has in the tables."""
+
+
+def configured(reader: Reader, bootstrap: str, remote: str, **more: Any) -> Consumer:
+    """The consumer of a reader."""
+    config = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "bench",
+        "enable.auto.commit": False,
+        "log_level": 2,
+        **reader.config,
+        **more,
+    }
+    if "fetch.remote.enabled" in config:
+        config["remote.storage.url"] = remote
+    return reader.consumer(config)
+
+
+def read(reader: Reader, job: Job) -> Total:
+    """The whole topic, in batches or record by record."""
+    consumer = configured(reader, job.bootstrap, job.remote)
+    try:
+        consumer.assign([TopicPartition(job.topic, number, 0) for number in range(job.partitions)])
+        return (_by_poll if reader.polls else _by_consume)(consumer, job.records)
+    finally:
+        consumer.close()
+
+
+def _by_consume(consumer: Consumer, wanted: int) -> Total:
+    records = value_bytes = 0
+    deadline = time.monotonic() + _TIMEOUT_S
+    while records < wanted and time.monotonic() < deadline:
+        messages = consumer.consume(min(_BATCH, wanted - records), 1.0)
+        records += len(messages)
+        value_bytes += sum([len(message.value() or b"") for message in messages])
+    return Total(records, value_bytes)
+
+
+def _by_poll(consumer: Consumer, wanted: int) -> Total:
+    records = value_bytes = empty = 0
+    while records < wanted and empty < _TIMEOUT_S:
+        message = consumer.poll(1.0)
+        if message is None:
+            empty += 1
+        else:
+            records += 1
+            value_bytes += len(message.value() or b"")
+    return Total(records, value_bytes)
+
+
+def hand_over_ms(job: Job) -> float:
+    """From the last record of the store to the first of the broker, which begins at offset `job.records`."""
+    consumer = configured(Reader(RemoteConsumer, _ON, True), job.bootstrap, job.remote)
+    try:
+        consumer.assign([TopicPartition(job.topic, 0, max(job.records - _BATCH, 0))])
+        deadline, before_s = time.monotonic() + _TIMEOUT_S, time.perf_counter()
+        while time.monotonic() < deadline:
+            message = consumer.poll(1.0)
+            if message is not None:
+                now_s = time.perf_counter()
+                if (message.offset() or 0) >= job.records:
+                    return (now_s - before_s) * 1e3
+                before_s = now_s
+        raise TimeoutError(f"nothing of {job.topic} from offset {job.records} on")
+    finally:
+        consumer.close()
+
+
+def main() -> None:
+    """Do the job that the first argument describes."""
+    job = Job(**json.loads(sys.argv[1]))
+    if job.reader == HAND_OVER:
+        for _ in range(job.rounds):
+            print(json.dumps(hand_over_ms(job)))
+        return
+    for one in measure(job, partial(read, READERS[job.reader], job)):
+        print(json.dumps(asdict(one)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+"""One reader of a tiered topic in a process of its own: `python -m tests.benchmarks.peers JOB`, a JSON line out.
+
+Rules of the file: a reader reads the whole topic from its first record, counts records and bytes of values, and does no
+more with them; its client is made anew for every round, as a job would; the first round warms up and does not count.
+CPU is that of this process, all threads, and that of the broker beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from remote_fetch.decode.columns import ColumnBuilder
+from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, check_crc
+from remote_fetch.formats.codecs import Codecs
+
+__all__ = ["LARGE_FETCHES", "READERS", "TUNED", "Job", "Round", "Total", "broker_cpu_s", "measure", "segments"]
+
+EVERYTHING = 2**63 - 1
+_TIMEOUT_S = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to read, how much that is, how often, and whose CPU to look at. `remote` is the directory of the tier."""
+
+    reader: str
+    topic: str
+    partitions: int
+    records: int
+    value_bytes: int
+    rounds: int
+    bootstrap: str
+    remote: str
+    broker_pid: int
+
+
+class Total(NamedTuple):
+    """What a reader has read."""
+
+    records: int
+    value_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One reading of the whole topic, in seconds."""
+
+    records: int
+    value_bytes: int
+    wall_s: float
+    client_cpu_s: float
+    broker_cpu_s: float
+
+
+def segments(remote: str | Path, topic: str) -> list[Path]:
+    """The segment files of a topic in a directory that LocalTieredStorage wrote, in order of partition and offset."""
+    return sorted(Path(remote).rglob(f"{topic}-*/*.log"))
+
+
+def _value_bytes(batch: pa.RecordBatch) -> int:
+    values: Any = batch.column("value")
+    return int(pc.sum(pc.binary_length(values)).as_py() or 0)
+
+
+def _arrow(job: Job, config: Mapping[str, Any]) -> Total:
+    import remote_fetch
+
+    records = value_bytes = 0
+    for batch in remote_fetch.read_arrow(job.topic, config={"remote.storage.url": job.remote, **config}):
+        records += batch.num_rows
+        value_bytes += _value_bytes(batch)
+    return Total(records, value_bytes)
+
+
+def from_bucket(job: Job) -> Total:
+    """`read_arrow` with the bucket alone."""
+    return _arrow(job, {})
+
+
+def from_store(job: Job) -> Total:
+    """`read_arrow` with brokers: they say where segments are, where the log starts, and whether one may read."""
+    return _arrow(job, {"bootstrap.servers": job.bootstrap})
+
+
+def decoder_alone(job: Job) -> Callable[[], Total]:
+    """The segments' bytes, already in memory, to record batches: as fast as reading could be in one thread."""
+    files = [memoryview(path.read_bytes()) for path in segments(job.remote, job.topic)]
+
+    def run() -> Total:
+        codecs, records, value_bytes = Codecs(), 0, 0
+        for data in files:
+            framer, builder = BatchFramer(0), ColumnBuilder(job.topic, 0)
+            framer.feed(data)
+            while (batch := framer.next_batch()) is not None:
+                check_crc(batch)
+                area = codecs.decompress(batch.header.codec, batch.data[HEADER_BYTES:])
+                full = builder.append(batch.header, area, 0, EVERYTHING)
+                records, value_bytes = _add(full, records, value_bytes)
+            last = builder.flush()
+            records, value_bytes = _add([] if last is None else [last], records, value_bytes)
+        return Total(records, value_bytes)
+
+    return run
+
+
+def _add(batches: list[Any], records: int, value_bytes: int) -> tuple[int, int]:
+    for batch in batches:
+        records += batch.num_rows
+        value_bytes += _value_bytes(batch)
+    return records, value_bytes
+
+
+TUNED: Mapping[str, Any] = MappingProxyType({"queued.min.messages": 1_000_000, "fetch.queue.backoff.ms": 10})
+LARGE_FETCHES: Mapping[str, Any] = MappingProxyType({**TUNED, "fetch.message.max.bytes": 8 << 20})
+"""What makes confluent_kafka faster: a larger queue without a pause when it is full, and then larger fetches."""
+
+
+def _confluent(job: Job, config: Mapping[str, Any]) -> Total:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        {"bootstrap.servers": job.bootstrap, "group.id": "bench", "enable.auto.commit": False, "log_level": 2, **config}
+    )
+    records = value_bytes = 0
+    try:
+        consumer.assign([TopicPartition(job.topic, number, 0) for number in range(job.partitions)])
+        deadline = time.monotonic() + _TIMEOUT_S
+        while records < job.records and time.monotonic() < deadline:
+            messages = consumer.consume(min(10_000, job.records - records), 1.0)
+            records += len(messages)
+            value_bytes += sum([len(message.value() or b"") for message in messages])
+    finally:
+        consumer.close()
+    return Total(records, value_bytes)
+
+
+def confluent_default(job: Job) -> Total:
+    """`confluent_kafka.Consumer.consume` as it is."""
+    return _confluent(job, {})
+
+
+def confluent_tuned(job: Job) -> Total:
+    """The same with a larger queue, and without the pause of a second when it is full."""
+    return _confluent(job, TUNED)
+
+
+def confluent_large_fetches(job: Job) -> Total:
+    """The same with fetches of 8 MiB."""
+    return _confluent(job, LARGE_FETCHES)
+
+
+def with_aiokafka(job: Job) -> Total:
+    """`AIOKafkaConsumer.getmany`."""
+    return asyncio.run(_aiokafka(job))
+
+
+async def _aiokafka(job: Job) -> Total:
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+
+    consumer = AIOKafkaConsumer(bootstrap_servers=job.bootstrap, enable_auto_commit=False, auto_offset_reset="earliest")
+    records = value_bytes = 0
+    await consumer.start()
+    try:
+        consumer.assign([TopicPartition(job.topic, number) for number in range(job.partitions)])
+        deadline = time.monotonic() + _TIMEOUT_S
+        while records < job.records and time.monotonic() < deadline:
+            for messages in (await consumer.getmany(timeout_ms=1000)).values():
+                records += len(messages)
+                value_bytes += sum([len(message.value) for message in messages])
+    finally:
+        await consumer.stop()
+    return Total(records, value_bytes)
+
+
+def with_kafka_python(job: Job) -> Total:
+    """`KafkaConsumer.poll`."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    consumer = KafkaConsumer(
+        bootstrap_servers=job.bootstrap, enable_auto_commit=False, auto_offset_reset="earliest", max_poll_records=10_000
+    )
+    records = value_bytes = 0
+    try:
+        consumer.assign([TopicPartition(job.topic, number) for number in range(job.partitions)])
+        deadline = time.monotonic() + _TIMEOUT_S
+        while records < job.records and time.monotonic() < deadline:
+            for messages in consumer.poll(1000).values():
+                records += len(messages)
+                value_bytes += sum([len(message.value) for message in messages])
+    finally:
+        consumer.close()
+    return Total(records, value_bytes)
+
+
+READERS: Mapping[str, Callable[[Job], Total]] = MappingProxyType(
+    {
+        "read_arrow, bucket alone": from_bucket,
+        "read_arrow": from_store,
+        "confluent, default": confluent_default,
+        "confluent, tuned": confluent_tuned,
+        "confluent, 8 MiB": confluent_large_fetches,
+        "aiokafka": with_aiokafka,
+        "kafka-python": with_kafka_python,
+    }
+)
+"""Every reader by the name it has in the table, but for the decoder alone, which has its bytes before it starts."""
+
+
+def broker_cpu_s(pid: int) -> float:
+    """User and system time of a process, all threads, to a hundredth of a second (proc(5), stat)."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(job: Job, run: Callable[[], Total]) -> list[Round]:
+    """A round to warm up, and the rounds that count."""
+    run()
+    rounds = []
+    for _ in range(job.rounds):
+        broker_s, cpu_s, began_s = broker_cpu_s(job.broker_pid), time.process_time(), time.perf_counter()
+        total = run()
+        wall_s, cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_s
+        rounds.append(Round(*total, wall_s, cpu_s, broker_cpu_s(job.broker_pid) - broker_s))
+    return rounds
+
+
+def main() -> None:
+    """Do the job that the first argument describes."""
+    job = Job(**json.loads(sys.argv[1]))
+    reader = READERS.get(job.reader)
+    for one in measure(job, decoder_alone(job) if reader is None else lambda: reader(job)):
+        print(json.dumps(asdict(one)))
+
+
+if __name__ == "__main__":
+    main()

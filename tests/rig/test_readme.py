@@ -1,0 +1,149 @@
+"""README.md, run as it stands: its commands and its Python, in an empty folder, on a topic of a real broker.
+
+Rules of the file: every block is run, or is marked as output (`text`); any other is an error that names it. What is
+replaced is said here: the directory of the tier, and the environment that `make` would install.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.rig import topics
+from tests.rig.rig import Rig
+
+ROOT = Path(__file__).parents[2]
+TIER = "/mnt/kafka-tier"
+TOPIC = "orders"
+PARTITIONS = 2
+RECORDS = 60
+OUTPUT = ("text",)
+FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_TIMEOUT_S = 300
+
+
+class Block(NamedTuple):
+    """A fenced block: what stands behind its fence, and its text."""
+
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"the block ```{self.language} that begins with {self.text.splitlines()[0]!r}"
+
+
+def blocks(page: str) -> list[Block]:
+    return [Block(language.strip(), text) for language, text in FENCE.findall(page)]
+
+
+def readme(language: str) -> list[Block]:
+    return [block for block in blocks((ROOT / "README.md").read_text(encoding="utf-8")) if block.language == language]
+
+
+def commands(first_word: str) -> list[str]:
+    lines = [line.partition("#")[0].strip() for block in readme("bash") for line in block.text.splitlines()]
+    return [line for line in lines if line.split(" ", 1)[0] == first_word]
+
+
+def not_run(page: str) -> list[str]:
+    """What no test here would run: blocks in another language, and commands of another program."""
+    found = []
+    for block in blocks(page):
+        lines = [line for line in block.text.splitlines() if line.strip() and not line.startswith("#")]
+        is_run = block.language == "python" or (
+            block.language == "bash" and all(line.split(" ", 1)[0] in ("make", "remote-fetch") for line in lines)
+        )
+        if not is_run and block.language not in OUTPUT:
+            found.append(str(block))
+    return found
+
+
+@pytest.fixture(scope="module")
+def tier(rig_39: Rig) -> Path:
+    """The directory of a tier with the topic that the README reads, of now, in the tier only."""
+    topics.create_topic(rig_39, TOPIC, PARTITIONS)
+    producer = Producer({"bootstrap.servers": rig_39.bootstrap, **topics.QUIET})
+    for number in range(RECORDS):
+        producer.produce(TOPIC, f"order {number}", f"user {number % 7}", number % PARTITIONS)
+    assert producer.flush(60) == 0
+    topics.wait_tiered(rig_39, TOPIC, range(PARTITIONS))
+    return rig_39.remote
+
+
+def run(command: list[str], folder: Path) -> str:
+    """What a command prints; it must end well and say nothing on stderr that looks like a failure."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        cwd=folder,
+        env=environment,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command[-1]}: {done.stderr}"
+    return done.stdout
+
+
+def test_no_block_is_left_out() -> None:
+    assert not_run((ROOT / "README.md").read_text(encoding="utf-8")) == []
+
+
+def test_a_block_that_would_be_left_out_is_named() -> None:
+    page = "```\nls\n```\n\n```text\n5 records\n```\n\n```bash\nmake demo\npip install x\n```\n```python\n1\n```\n"
+    assert not_run(page) == [
+        "the block ``` that begins with 'ls'",
+        "the block ```bash that begins with 'make demo'",
+    ]
+
+
+@pytest.mark.parametrize("block", readme("python"), ids=str)
+def test_python(block: Block, tier: Path, tmp_path: Path) -> None:
+    assert TIER in block.text
+    script = block.text.replace(TIER, str(tier)) + "\nprint(frame.height, frame.width)\n"
+    assert run([sys.executable, "-W", "error", "-c", script], tmp_path) == f"{RECORDS} 8\n"
+
+
+@pytest.mark.parametrize("command", commands("remote-fetch"))
+def test_a_command(command: str, tier: Path, tmp_path: Path) -> None:
+    assert TIER in command
+    printed = run(["bash", "-euc", command.replace(TIER, str(tier))], tmp_path)
+    if " cat " in command:
+        records = [json.loads(line) for line in printed.splitlines()]
+        assert [record["offset"] for record in records] == list(
+            range(RECORDS // PARTITIONS - 10, RECORDS // PARTITIONS)
+        )
+    else:
+        assert "segments" in printed
+        assert TOPIC in printed
+
+
+def make(target: str, *options: str) -> list[str]:
+    """`make` in the environment that runs this test; nothing is installed."""
+    installed = [f"--old-file=.venv/{name}.stamp" for name in ("made", "demo", "dev")]
+    return ["make", "--no-print-directory", *installed, *options, f"BIN={Path(sys.executable).parent}", target]
+
+
+@pytest.mark.parametrize("command", commands("make"))
+def test_make(command: str) -> None:
+    target = command.removeprefix("make ")
+    if target == "test":  # this test is a part of it: it would not come to an end
+        assert "pytest" in run(make(target, "--dry-run"), ROOT)
+    else:
+        assert "records" in run(make(target), ROOT)
+
+
+def test_there_is_something_to_run() -> None:
+    assert len(readme("python")) == 1
+    assert [command.split()[1] for command in commands("remote-fetch")] == ["ls", "plan", "cat"]
+    assert commands("make") == ["make demo", "make test"]
