@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from remote_fetch.arrow import read_arrow as read_arrow
+    from remote_fetch.consumer.consumer import RemoteConsumer as RemoteConsumer
+    from remote_fetch.consumer.deserializing import RemoteDeserializingConsumer as RemoteDeserializingConsumer
     from remote_fetch.errors import ConfigError as ConfigError
     from remote_fetch.errors import CorruptSegment as CorruptSegment
     from remote_fetch.errors import OffsetOutOfRange as OffsetOutOfRange
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 _HOME = {
     "read_arrow": "arrow",
+    "RemoteConsumer": "consumer.consumer",
+    "RemoteDeserializingConsumer": "consumer.deserializing",
     "Counters": "observe",
     "Report": "observe",
     "ConfigError": "errors",

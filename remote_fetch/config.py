@@ -150,7 +150,7 @@ KEYS: Mapping[str, Key] = MappingProxyType(
                 _Type.INTEGER,
                 100,
                 "First pause before a failed GET is tried again, in milliseconds; it doubles, with jitter, inside the "
-                "read timeout.",
+                "read timeout. A RemoteConsumer leaves a storage that failed alone for ten times as long at first.",
                 minimum=1,
                 maximum=_MAX_MS,
             ),

@@ -1,0 +1,260 @@
+"""RemoteConsumer: change one class name, and what lies in the tier is read from the store.
+
+Rules of the file: a method does what the parent's does, in the parent's words, and no more is said here than how the
+remote half takes part in it; switched off, every method is the parent's. Group membership, rebalances, commits and live
+data stay librdkafka's. As with the parent, one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, cast
+
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.cimpl import Consumer as _Consumer
+
+from remote_fetch.consumer.inner import Inner
+from remote_fetch.consumer.metrics import Metrics, into_statistics
+from remote_fetch.consumer.remote import Remote
+from remote_fetch.consumer.settings import ConsumerSettings
+from remote_fetch.consumer.states import Mode
+from remote_fetch.observe import Observer, ignore
+
+__all__ = ["RemoteConsumer"]
+
+_MAX_CONSUME = 1_000_000
+_STORED = -1000
+_NOT_GIVEN: Any = object()
+
+
+class RemoteConsumer(_Consumer):
+    """`confluent_kafka.Consumer` with one more way to the records: out of the object store, past the broker (KIP-1254).
+
+    Takes the configuration of the parent and the keys of remote-fetch (docs/reference/configuration.md). With
+    `fetch.remote.enabled=false`, the default, it is the parent in every way. With `true`, partitions whose position
+    lies in the tier are read from the store and handed over to librdkafka exactly where the tier, or what is decided
+    there, ends; when the store fails, librdkafka reads on at once, and the store is tried again later.
+
+    Messages are `confluent_kafka.Message`s, equal to the broker's field for field. `observer` hears of every GET, retry
+    and fallback, from several threads.
+
+    Raises ConfigError for a key of remote-fetch that is wrong, KafkaException and ValueError as the parent does.
+    """
+
+    _remote: Remote | None = None
+
+    def __init__(self, *args: Any, observer: Observer = ignore, **kwargs: Any) -> None:
+        given = args or ({},) if kwargs else args
+        if len(given) != 1 or not isinstance(given[0], dict):
+            super().__init__(*args, **kwargs) if kwargs else super().__init__(*args)  # raises in its own words
+            return
+        settings = ConsumerSettings.of({**given[0], **kwargs})
+        metrics = Metrics()
+        super().__init__(_counted(settings.librdkafka, metrics) if settings.is_enabled else dict(settings.librdkafka))
+        if settings.is_enabled:
+            self._settings = settings
+            try:
+                self._remote = Remote(cast("Inner", super()), settings, metrics, observer)
+            except BaseException:
+                super().close()
+                raise
+
+    # ------------------------------------------------------------------------------------------------- records
+
+    def poll(self, timeout: float = -1) -> Message | None:
+        """As the parent's. Seconds; -1: for ever."""
+        remote = self._remote
+        return super().poll(timeout) if remote is None else remote.merge.poll(timeout)
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        """As the parent's: waits the whole timeout (seconds; -1: for ever) unless it gets as many as it may."""
+        remote = self._remote
+        if remote is None or not isinstance(num_messages, int) or not 0 < num_messages <= _MAX_CONSUME:
+            return super().consume(num_messages, timeout)
+        return remote.merge.consume(num_messages, timeout)
+
+    # ------------------------------------------------------------------------------------------- what is assigned
+
+    def subscribe(
+        self,
+        topics: list[str],
+        on_assign: Callable[..., Any] | None = _NOT_GIVEN,
+        on_revoke: Callable[..., Any] | None = _NOT_GIVEN,
+        on_lost: Callable[..., Any] | None = _NOT_GIVEN,
+    ) -> None:
+        """As the parent's; its callbacks get this consumer. Like the parent, it refuses None for a callback."""
+        named = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
+        given = {name: callback for name, callback in named.items() if callback is not _NOT_GIVEN}
+        remote = self._remote
+        if remote is None or not all(map(callable, given.values())):
+            super().subscribe(topics, **given)
+            return
+        revoked = given.get("on_revoke")
+        super().subscribe(
+            topics,
+            on_assign=partial(_call, remote.on_assign, given.get("on_assign")),
+            on_revoke=partial(_call, remote.on_revoke, revoked),
+            on_lost=partial(_call, remote.on_revoke, given.get("on_lost", revoked)),
+        )
+
+    def unsubscribe(self) -> None:
+        """As the parent's."""
+        if self._remote is not None:
+            self._remote.settle()
+        super().unsubscribe()
+
+    def assign(self, partitions: list[TopicPartition], /) -> None:
+        """As the parent's."""
+        if self._remote is None or not _are_partitions(partitions):
+            super().assign(partitions)
+        else:
+            self._remote.assign(partitions, is_incremental=False)
+
+    def incremental_assign(self, partitions: list[TopicPartition], /) -> None:
+        """As the parent's."""
+        if self._remote is None or not _are_partitions(partitions):
+            super().incremental_assign(partitions)
+        else:
+            self._remote.assign(partitions, is_incremental=True)
+
+    def unassign(self) -> None:
+        """As the parent's."""
+        if self._remote is None:
+            super().unassign()
+            return
+        self._remote.settle()
+        self._remote.was_assigned = True
+        super().unassign()
+        self._remote.partitions.drop(None)
+
+    def incremental_unassign(self, partitions: list[TopicPartition], /) -> None:
+        """As the parent's."""
+        if self._remote is None:
+            super().incremental_unassign(partitions)
+            return
+        self._remote.settle()
+        self._remote.was_assigned = True
+        super().incremental_unassign(partitions)
+        self._remote.partitions.drop(partitions)
+
+    def assignment(self) -> list[TopicPartition]:
+        """As the parent's, with the offsets that were assigned."""
+        found = super().assignment()
+        if self._remote is not None:
+            for one, entry in zip(found, self._remote.partitions.like(found), strict=True):
+                one.offset = one.offset if entry is None else entry.assigned_offset
+        return found
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """As the parent's."""
+        remote = self._remote
+        if remote is None or not _are_partitions(partitions):
+            super().pause(partitions)
+            return
+        remote.merge.settle()
+        remote.partitions.pause(remote.partitions.of(partitions))
+        super().pause(remote.partitions.others(partitions))
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """As the parent's."""
+        remote = self._remote
+        if remote is None or not _are_partitions(partitions):
+            super().resume(partitions)
+            return
+        remote.partitions.resume(remote.partitions.of(partitions))
+        super().resume(remote.partitions.others(partitions))
+
+    # ------------------------------------------------------------------------------------------------- positions
+
+    def seek(self, partition: TopicPartition) -> None:
+        """As the parent's."""
+        remote = self._remote
+        if remote is not None and type(partition) is TopicPartition and partition.offset != _STORED:
+            for entry in remote.partitions.of([partition]):
+                remote.settle()
+                remote.partitions.seek(entry, partition.offset)
+                return
+        super().seek(partition)
+
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """As the parent's."""
+        found = super().position(partitions)
+        remote = self._remote
+        if remote is not None:
+            remote.merge.settle()
+            for one, entry in zip(found, remote.partitions.like(found), strict=True):
+                if entry is not None and (entry.state.mode is not Mode.BROKER or one.offset < 0):
+                    one.offset = entry.given_up_to
+                elif entry is not None and entry.held is not None:
+                    one.offset = min(one.offset, entry.held)
+        return found
+
+    def get_watermark_offsets(  # type: ignore[override]  # the stub leaves out the None of an unknown end
+        self, partition: TopicPartition, timeout: float = -1, cached: bool = False
+    ) -> tuple[int, int] | None:
+        """As the parent's; `cached` knows of what is read from the store too."""
+        found = super().get_watermark_offsets(partition, timeout=timeout, cached=cached)
+        if self._remote is not None and cached and (found is None or found[1] < 0):
+            for entry in self._remote.partitions.of([partition]):
+                return entry.log_start, entry.end_offset
+        return cast("tuple[int, int] | None", found)
+
+    def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
+        """As the parent's: an error unless `enable.auto.offset.store` is false."""
+        is_theirs = self._remote is not None and self._settings.stores_offsets
+        if is_theirs and (_is_record(message) if offsets is None else message is None and _are_partitions(offsets)):
+            # The parent would take it, for it was told that we store.
+            text = "StoreOffsets failed: Local: Invalid argument or configuration"
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, text))
+        super().store_offsets(message, offsets)
+
+    def commit(self, *args: Any, **kwargs: Any) -> Any:
+        """As the parent's."""
+        if self._remote is not None:
+            self._remote.settle()
+        return super().commit(*args, **kwargs)
+
+    def remote_metrics(self) -> dict[str, Any]:
+        """KIP-1254's metrics: see `remote_fetch.consumer.metrics.Metrics.snapshot`. Empty while switched off."""
+        return {} if self._remote is None else self._remote.metrics.snapshot()
+
+    # ----------------------------------------------------------------------------------------------------- the end
+
+    def close(self) -> None:
+        """As the parent's; the store's side ends within a second more."""
+        remote = self._remote
+        if remote is None:
+            super().close()
+            return
+        remote.settle()
+        remote.partitions.is_held = True  # what it throws away moves its positions as if it had been given
+        try:
+            super().close()  # calls back on_revoke, which still needs the remote half
+        finally:
+            self._remote = None
+            remote.close()
+
+    def __exit__(self, exc_type: Any, exc_value: Any, exc_traceback: Any) -> None:
+        self.close()
+
+
+def _counted(properties: Mapping[str, Any], metrics: Metrics) -> dict[str, Any]:
+    """The properties with a `stats_cb` that tells of the remote half too."""
+    tell = properties.get("stats_cb")
+    if not callable(tell):
+        return dict(properties)
+    return {**properties, "stats_cb": lambda statistics: tell(into_statistics(statistics, metrics.snapshot()))}
+
+
+def _call(handler: Callable[..., None], callback: Any, consumer: Any, partitions: list[TopicPartition]) -> None:
+    handler(consumer, partitions, callback)
+
+
+def _is_record(message: object) -> bool:
+    return type(message) is Message and message.error() is None
+
+
+def _are_partitions(partitions: object) -> bool:
+    """Whether the parent would take the argument; if not, it says so itself."""
+    return isinstance(partitions, list) and all(type(one) is TopicPartition for one in partitions)

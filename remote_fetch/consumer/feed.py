@@ -1,0 +1,334 @@
+"""One partition's way out of the store: a worker plans and decodes, the application's thread takes what is there.
+
+Rules of the file: a feed begins at one offset and goes on until it cannot, and then says where and why; everything
+decoded before stays to be taken. A worker is in a feed one at a time; only the fields named so are shared. No call here
+goes to the application's consumer.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice, takewhile
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError, KafkaException
+
+from remote_fetch.consumer.states import BEGINNING
+from remote_fetch.decode.messages import MESSAGE_COLUMNS
+from remote_fetch.errors import Cancelled, ErrorKind, OffsetOutOfRange, RemoteFetchError, SegmentNotFound, UnknownTopic
+from remote_fetch.formats.codecs import Codecs
+from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
+from remote_fetch.observe import Fallback, Notice
+from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, plan_offsets
+from remote_fetch.read.fallback import Circuit, is_storage_failure
+from remote_fetch.read.job import plan_stretch
+from remote_fetch.read.partition import OpenPartition, open_partition
+from remote_fetch.read.scan import Scan
+from remote_fetch.read.session import Session
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Ending", "Feed", "Source"]
+
+_SLICES_AHEAD = 16
+"""How many segments one plan covers: enough to read ahead over their borders, few enough to begin soon."""
+_SMALLEST_SHARE_BYTES = 64 << 10
+_LOCAL_START_S = 30.0
+"""How old the answer to "what is on your own disk" may be."""
+_UNKNOWN_ID = Uuid(bytes(16))
+"""Kafka's own way to write that a topic id is not known."""
+_TAIL = -2000
+"""librdkafka's logical offsets from here down count back from the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a feed gives nothing from `offset` on. `reason` is a Reason, an ErrorKind or an own word of this class.
+
+    `offset` is logical where it could not even be found out. `log` are the ends of the log as last heard.
+    """
+
+    offset: int
+    reason: str
+    is_failure: bool = False
+    is_storage: bool = False
+    log: LogBounds = field(default_factory=lambda: LogBounds(None))
+
+    OUT_OF_RANGE = ErrorKind.OFFSET_OUT_OF_RANGE.value
+    RECREATED = ErrorKind.RECREATED.value
+    UNAUTHORIZED = "unauthorized"
+
+
+class Source:
+    """What the feeds of one consumer share: the session, the topics found, the circuit, the budget. Thread-safe."""
+
+    def __init__(
+        self,
+        session: Session,
+        isolation: IsolationLevel,
+        max_bytes: int,
+        queued_bytes: int,
+        circuit: Circuit | None = None,
+    ) -> None:
+        self.session = session
+        self.isolation = isolation
+        self._max_bytes, self._queued_bytes = max_bytes, queued_bytes
+        self._readers = 1
+        self._lock = threading.Lock()
+        self._circuit = circuit or Circuit()
+        self._topics: dict[str, dict[int, TopicIdPartition]] = {}
+        self._local_starts: dict[TopicIdPartition, tuple[float, int | None]] = {}
+        self._asking = threading.Lock()
+
+    def share_among(self, readers: int) -> None:
+        """Divide the budget among as many feeds; those that run take note between two chunks."""
+        self._readers = max(readers, 1)
+
+    @property
+    def share_bytes(self) -> int:
+        """How many bytes one feed may have under way."""
+        return max(self._max_bytes // self._readers, _SMALLEST_SHARE_BYTES)
+
+    @property
+    def queued_bytes(self) -> int:
+        """How many decoded bytes one feed may have waiting; one chunk always may."""
+        return self._queued_bytes // self._readers
+
+    def partition(self, topic: str, number: int) -> TopicIdPartition:
+        """The partition with its topic id. Raises UnknownTopic and KafkaException."""
+        known = self._topics.get(topic, {}).get(number)
+        if known is None:
+            found = {one.partition: one for one in self.session.locator.partitions(topic)}
+            self._topics[topic] = found
+            known = found.get(number)
+        if known is None:
+            raise UnknownTopic(f"topic {topic!r} has no partition {number}", topic=topic)
+        return known
+
+    def known(self, topic: str, number: int) -> TopicIdPartition:
+        """The partition as far as it is known, without asking anybody."""
+        return self._topics.get(topic, {}).get(number) or TopicIdPartition(_UNKNOWN_ID, topic, number)
+
+    def forget(self, topic: str) -> None:
+        """Drop what is known of a topic: it is another one now."""
+        self._topics.pop(topic, None)
+
+    def local_start(self, partition: TopicIdPartition) -> int | None:
+        """From which offset on the broker is to be asked, as `Session.local_starts` has it.
+
+        All known partitions of the topic are asked for at once: each time is a new connection.
+        """
+        with self._asking:
+            known = self._local_starts.get(partition)
+            if known is None or time.monotonic() - known[0] > _LOCAL_START_S:
+                wanted = [
+                    partition,
+                    *(one for one in self._topics.get(partition.topic, {}).values() if one != partition),
+                ]
+                found = self.session.local_starts(wanted)
+                self._local_starts.update({one: (time.monotonic(), found.get(one)) for one in wanted})
+            return self._local_starts[partition][1]
+
+    def open_circuit(self) -> Circuit | None:
+        """The circuit, if the storage is to be left alone now."""
+        circuit = self._circuit
+        return circuit if circuit.is_open(_now_ms()) else None
+
+    def failed(self, reason: str) -> int:
+        """Note a failure of the storage; until when it is to be left alone, in milliseconds of the monotonic clock."""
+        with self._lock:
+            if not self._circuit.is_open(_now_ms()):
+                self._circuit = self._circuit.failed(reason, _now_ms())
+            return self._circuit.retry_at_ms
+
+    def worked(self) -> None:
+        """Note that the storage answers."""
+        with self._lock:
+            self._circuit = self._circuit.worked()
+
+
+class Feed:
+    """The records of one partition from `offset` on, as far as the store has them.
+
+    Shared between the threads: `chunks` (a worker appends, the application takes), `ending` (set last, once) and
+    `is_cancelled`.
+    """
+
+    def __init__(self, source: Source, topic: str, number: int, offset: int) -> None:
+        self.topic, self.number = topic, number
+        self.chunks: deque[pa.RecordBatch] = deque()
+        self.ending: Ending | None = None
+        self.is_cancelled = False
+        self.log = LogBounds(None)
+        self._source = source
+        self.began_s = time.monotonic()
+        self._offset = offset
+        self._rows: Iterator[pa.RecordBatch] | None = None
+        self._stop, self._stop_reason, self._share_bytes = -1, "", 0
+        self._codecs: Codecs | None = None
+
+    @property
+    def offset(self) -> int:
+        """The first offset it has not given yet; logical until it has found out."""
+        return self._offset
+
+    @property
+    def wants_work(self) -> bool:
+        """Whether a worker can do something for this feed."""
+        if self.is_cancelled or self.ending is not None:
+            return False
+        waiting = sum(chunk.nbytes for chunk in tuple(self.chunks))
+        return waiting == 0 or waiting < self._source.queued_bytes
+
+    def work(self) -> bool:
+        """Plan, or decode one chunk; whether the application has something new to see. Never raises."""
+        try:
+            return self._go_on()
+        except Cancelled:
+            return self._end(Ending(self._offset, ErrorKind.CANCELLED))
+        except OffsetOutOfRange:
+            return self._end(Ending(self._offset, Ending.OUT_OF_RANGE, log=self.log))
+        except UnknownTopic as error:
+            self._source.forget(self.topic)
+            self._say(error)
+            return self._end(Ending(self._offset, Ending.RECREATED, is_failure=True, log=self.log))
+        except KafkaException as error:
+            refused = error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+            self._say(error.args[0].str())
+            reason = Ending.UNAUTHORIZED if refused else ErrorKind.UNLOCATABLE.value
+            return self._end(Ending(self._offset, reason, is_failure=True, log=self.log))
+        except RemoteFetchError as error:
+            self._say(error)
+            # That no other object has it adds nothing.
+            kind = ErrorKind.NOT_FOUND if isinstance(error.__cause__, SegmentNotFound) else error.kind
+            return self._end(Ending(self._offset, kind, True, is_storage_failure(kind), self.log))
+        except Exception as error:  # a fetcher's own bug must not cost the application its records
+            self._say(f"{type(error).__name__}: {error}")
+            return self._end(Ending(self._offset, "error", is_failure=True, log=self.log))
+
+    def close(self) -> None:
+        """Let go of what is under way. Called by the worker that holds the feed, or when none does."""
+        self._drop_scan()
+        self._codecs = None
+
+    def _go_on(self) -> bool:
+        circuit = self._source.open_circuit()
+        if circuit is not None:
+            return self._end(Ending(self._offset, circuit.reason, True, True, self.log))
+        if self._rows is not None and self._share_bytes > 2 * self._source.share_bytes:
+            self._drop_scan()  # more partitions have come: less may be under way for this one
+        if self._rows is None and not self._plan():
+            return True
+        assert self._rows is not None
+        chunk = next(self._rows, None)
+        self._source.worked()
+        if chunk is None:
+            self._drop_scan()
+            self._offset = self._stop
+            return False
+        self._offset = chunk.column("offset")[-1].as_py() + 1
+        self.chunks.append(chunk)
+        return True
+
+    def _plan(self) -> bool:
+        """Open the partition from here on; False if the store has nothing of it, which then is the ending."""
+        source, session = self._source, self._source.session
+        partition = source.partition(self.topic, self.number)
+        self._hear_of(partition)
+        first = self._offset
+        timeline = session.locator.refresh(partition)
+        if first > max((segment.end_offset for segment in timeline.segments), default=-1):
+            return not self._end(self._nothing_tiered(first))
+        opened = open_partition(session, partition, source.isolation, self.log)
+        opened = replace(opened, local_start=source.local_start(partition))
+        stop = min(opened.stop_offset, opened.stop_offset if self.log.end_offset is None else self.log.end_offset)
+        slices = _leading_slices(plan_offsets(partition, opened, first, stop))
+        if slices:
+            plan = plan_stretch(session, opened, first, slices[-1].last_offset + 1)
+            slices = _leading_slices(plan.steps)
+            following = plan.steps[len(slices) :]
+        if not slices:
+            return not self._end(Ending(first, self._why_not(opened, first, stop), log=self.log))
+        self._stop = slices[-1].last_offset + 1
+        self._codecs = self._codecs or Codecs(max_bytes=session.config.number("fetch.remote.max.decompressed.bytes"))
+        self._share_bytes = source.share_bytes
+        scan = Scan(
+            session,
+            [replace(plan, steps=slices)],
+            MESSAGE_COLUMNS,
+            codecs=self._codecs,
+            max_bytes=max(self._share_bytes // 2, _SMALLEST_SHARE_BYTES // 2),
+        )
+        self._stop_reason = following[0].reason if following and isinstance(following[0], BrokerRange) else ""
+        self._rows = scan.batches()
+        return True
+
+    def _hear_of(self, partition: TopicIdPartition) -> None:
+        """Permission, topic id and the ends of the log, and with them the offset itself where it was logical."""
+        session = self._source.session
+        if session.guard is None or session.cluster is None:
+            return
+        session.guard.authorise(partition)
+        self.log = session.cluster.log_bounds(partition, self._source.isolation)
+        low, high = self.log.log_start_offset or 0, self.log.end_offset or 0
+        if self._offset == BEGINNING:
+            self._offset = low
+        elif self._offset <= _TAIL:
+            self._offset = max(high + self._offset - _TAIL, low)
+        if not low <= self._offset:
+            raise OffsetOutOfRange(f"the log starts at {low}", topic=self.topic, partition=self.number)
+
+    def _nothing_tiered(self, first: int) -> Ending:
+        """Nothing was found in the tier from `first` on: because nothing is there, as far as one may look."""
+        unlocated = self._source.session.unlocated
+        if unlocated is None:
+            return Ending(first, Reason.NOT_TIERED, log=self.log)
+        return Ending(first, unlocated, is_failure=True, log=self.log)
+
+    def _why_not(self, opened: OpenPartition, first: int, stop: int) -> str:
+        steps = plan_offsets(opened.partition, opened, first, max(stop, first + 1), stable_stop=opened.stable_stop)
+        return next((str(step.reason) for step in steps if isinstance(step, BrokerRange)), Reason.UNSTABLE.value)
+
+    def _end(self, ending: Ending) -> bool:
+        self._drop_scan()
+        if ending.is_storage:
+            self._source.failed(ending.reason)
+        if ending.is_failure:
+            self._count(ending)
+        self.ending = ending
+        return True
+
+    def late(self) -> Ending:
+        """Count that the application waits no longer for this feed's first record; it gets an ending to go on with."""
+        ending = Ending(self._offset, ErrorKind.READ_TIMEOUT, is_failure=True, log=self.log)
+        self._count(ending)
+        return ending
+
+    def _count(self, ending: Ending) -> None:
+        known = self._source.known(self.topic, self.number)
+        first = max(ending.offset, self.log.log_start_offset or 0)
+        last = max((self.log.end_offset or 0) - 1, first)
+        self._source.session.observe(Fallback(known, first, last, ending.reason))
+
+    def _drop_scan(self) -> None:
+        rows, self._rows = self._rows, None
+        if rows is not None:
+            rows.close()  # type: ignore[attr-defined]
+
+    def _say(self, what: object) -> None:
+        text = f"{self.topic}-{self.number}: {what}; reading on through the broker"
+        self._source.session.observe(Notice(text, is_warning=True))
+
+
+def _leading_slices(steps: tuple[PlanStep, ...]) -> tuple[SegmentSlice, ...]:
+    pieces = takewhile(lambda step: isinstance(step, SegmentSlice), steps)
+    return tuple(piece for piece in islice(pieces, _SLICES_AHEAD) if isinstance(piece, SegmentSlice))
+
+
+def _now_ms() -> int:
+    return int(time.monotonic() * 1000)

@@ -1,0 +1,143 @@
+"""What a consumer's remote half counts, under KIP-1254's names, in the manner of Kafka's own client metrics.
+
+Rules of the file: events in, numbers out; totals since the start, rates, averages and maxima over the last half minute.
+Counting never fails or blocks, and may be done from several threads.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from remote_fetch.observe import Event, Fallback, RangeFetched, RangeReread, RangeRetried
+
+__all__ = ["Metrics", "into_statistics"]
+
+_WINDOW_S = 30
+_ALL = ""
+
+
+@dataclass(slots=True)
+class _Second:
+    """What happened in one second."""
+
+    requests: int = 0
+    size_bytes: int = 0
+    latency_s: float = 0.0
+    latency_max_s: float = 0.0
+    errors: int = 0
+    fallbacks: int = 0
+
+
+@dataclass(slots=True)
+class _Scope:
+    """The counts of one partition, or of all."""
+
+    totals: _Second = field(default_factory=_Second)
+    seconds: dict[int, _Second] = field(default_factory=dict)
+    errors: Counter[str] = field(default_factory=Counter)
+    fallbacks: Counter[str] = field(default_factory=Counter)
+
+    def places(self, now_s: float) -> tuple[_Second, _Second]:
+        """Where an event of this moment is to be added."""
+        second = int(now_s)
+        if second not in self.seconds:
+            self.forget(second)
+            self.seconds[second] = _Second()
+        return self.totals, self.seconds[second]
+
+    def forget(self, second: int) -> None:
+        """Drop what is older than the window."""
+        for old in [one for one in self.seconds if one <= second - _WINDOW_S]:
+            del self.seconds[old]
+
+
+class Metrics:
+    """An observer that keeps KIP-1254's metrics. `clock` gives seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began_s = clock()
+        self._lock = threading.Lock()
+        self._scopes: dict[str, _Scope] = {_ALL: _Scope()}
+        self._broker_records = 0
+        self._broker_bytes = 0
+
+    def __call__(self, event: Event) -> None:
+        """Count one event."""
+        if not isinstance(event, (RangeFetched, RangeRetried, RangeReread, Fallback)):
+            return
+        name = f"{event.partition.topic}-{event.partition.partition}"
+        with self._lock:
+            for scope in (self._scopes[_ALL], self._scopes.setdefault(name, _Scope())):
+                for place in scope.places(self._clock()):
+                    _add(place, event)
+                if isinstance(event, Fallback):
+                    scope.fallbacks[event.reason] += 1
+                if not isinstance(event, RangeFetched):
+                    scope.errors[event.reason] += 1
+
+    def broker_gave(self, records: int, size_bytes: int) -> None:
+        """Records came through librdkafka: `size_bytes` of their values."""
+        self._broker_records += records
+        self._broker_bytes += size_bytes
+
+    def snapshot(self) -> dict[str, Any]:
+        """All metrics now: those of the consumer, and under `partitions` those of each partition.
+
+        Keys are KIP-1254's: `remote-fetch-{requests,bytes,errors,fallbacks}-{rate,total}` (per second, and since the
+        start), `remote-fetch-latency-{avg,max}` (milliseconds a GET); errors and fallbacks also by their reason.
+        `broker-records-total` and `broker-bytes-total` (bytes of values) stand beside them.
+        """
+        with self._lock:
+            now_s = self._clock()
+            span_s = min(max(now_s - self._began_s, 1.0), float(_WINDOW_S))
+            scopes = {name: _numbers(scope, int(now_s), span_s) for name, scope in self._scopes.items()}
+        return {
+            **scopes.pop(_ALL),
+            "broker-records-total": self._broker_records,
+            "broker-bytes-total": self._broker_bytes,
+            "partitions": scopes,
+        }
+
+
+def _add(place: _Second, event: RangeFetched | RangeRetried | RangeReread | Fallback) -> None:
+    if isinstance(event, RangeFetched):
+        place.requests += 1
+        place.size_bytes += event.size_bytes
+        place.latency_s += event.duration_s
+        place.latency_max_s = max(place.latency_max_s, event.duration_s)
+        return
+    place.errors += 1
+    place.fallbacks += isinstance(event, Fallback)
+
+
+def _numbers(scope: _Scope, second: int, span_s: float) -> dict[str, Any]:
+    scope.forget(second)
+    recent, totals = list(scope.seconds.values()), scope.totals
+    requests = sum(one.requests for one in recent)
+    numbers: dict[str, Any] = {}
+    for name, total, lately in (
+        ("requests", totals.requests, requests),
+        ("bytes", totals.size_bytes, sum(one.size_bytes for one in recent)),
+        ("errors", totals.errors, sum(one.errors for one in recent)),
+        ("fallbacks", totals.fallbacks, sum(one.fallbacks for one in recent)),
+    ):
+        numbers[f"remote-fetch-{name}-total"] = total
+        numbers[f"remote-fetch-{name}-rate"] = lately / span_s
+    latency_s = sum(one.latency_s for one in recent)
+    numbers["remote-fetch-latency-avg"] = 1000 * latency_s / requests if requests else 0.0
+    numbers["remote-fetch-latency-max"] = 1000 * max((one.latency_max_s for one in recent), default=0.0)
+    numbers["remote-fetch-errors-by-reason"] = dict(scope.errors)
+    numbers["remote-fetch-fallbacks-by-reason"] = dict(scope.fallbacks)
+    return numbers
+
+
+def into_statistics(statistics: str, remote: Mapping[str, Any]) -> str:
+    """librdkafka's statistics with ours under `remote`, as JSON."""
+    return json.dumps({**json.loads(statistics), "remote": remote})

@@ -1,0 +1,363 @@
+"""The assigned partitions: carries out what their states decide, and keeps what is committed in step with it.
+
+Rules of the file: only the application's thread comes here, and only here librdkafka is told to fetch or not to.
+Records of the store are delivered before a hand-over, which says `resume`, then `seek` without a leader epoch: the
+other order costs a second, and an epoch can hang. No offset outside the log is handed over but to raise librdkafka's
+own error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from remote_fetch.consumer.entries import UNKNOWN, Entry
+from remote_fetch.consumer.feed import Ending, Feed, Source
+from remote_fetch.consumer.inner import Inner
+from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
+from remote_fetch.consumer.states import (
+    BEGINNING,
+    END,
+    Action,
+    HandOver,
+    Mode,
+    PartitionState,
+    Quiet,
+    StartFeed,
+    Step,
+    StopFeed,
+    Wake,
+)
+from remote_fetch.consumer.workers import Workers
+from remote_fetch.errors import ErrorKind
+from remote_fetch.observe import Notice
+from remote_fetch.plan.ranges import Reason
+
+__all__ = ["Partitions", "may_be_tiered"]
+
+_LOOK_AGAIN_MS = {Reason.HOLE.value: 1_000, Reason.UNSTABLE.value: 5_000}
+_LOOK_AGAIN_OTHERWISE_MS = 30_000
+"""When a partition of librdkafka's is looked at again: it may have fallen behind, into the tier."""
+_LONGEST_PAUSE_MS = 60_000
+"""How long a partition whose segments failed is left to librdkafka; doubled at each failure."""
+_POKE_S = 1.0
+
+
+class Partitions:
+    """The assigned partitions of one consumer, `inner` being its librdkafka half."""
+
+    def __init__(self, inner: Inner, settings: ConsumerSettings, source: Source, workers: Workers) -> None:
+        self._inner = inner
+        self._settings = settings
+        self._source = source
+        self._workers = workers
+        self.entries: dict[tuple[str, int], Entry] = {}
+        self._paused: set[tuple[str, int]] = set()
+        """What the application has paused; with librdkafka that outlasts an assignment."""
+        self.is_held = False
+        """Whether librdkafka's positions may run ahead of what is given: inside its `consume` and its `close`."""
+
+    def like(self, partitions: Iterable[TopicPartition]) -> list[Entry | None]:
+        """The entry of each partition, None for one that is not assigned through us."""
+        return [self.entries.get((one.topic, one.partition)) for one in partitions]
+
+    def of(self, partitions: Iterable[TopicPartition]) -> list[Entry]:
+        """Those of the partitions that are assigned through us."""
+        return [entry for entry in self.like(partitions) if entry is not None]
+
+    def others(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Those that are not."""
+        return [one for one in partitions if (one.topic, one.partition) not in self.entries]
+
+    # ------------------------------------------------------------------------------------------------- what is due
+
+    def tidy(self, now_s: float) -> None:
+        """Do everything that is due."""
+        for entry in self.entries.values():
+            if entry.feed is not None:
+                self._look_at_feed(entry, entry.feed)
+            elif entry.state.mode is Mode.BROKER:
+                self._look_at_broker(entry, now_s)
+
+    def _look_at_feed(self, entry: Entry, feed: Feed) -> None:
+        entry.log_start, entry.end_offset = _known(feed.log.log_start_offset), _known(feed.log.end_offset)
+        is_late = time.monotonic() - feed.began_s > self._settings.patience_ms / 1000
+        if feed.chunks and entry.state.is_probing:
+            self._take_over(entry)
+        elif feed.chunks and entry.state.mode is Mode.LOCATING:
+            entry.failures = 0
+            self._apply(entry, entry.state.found())
+        elif is_late and entry.state.mode is Mode.LOCATING and feed.ending is None:
+            ending = feed.late()
+            self._apply(entry, entry.state.at_broker(ending.offset, ending.reason, self._retry_at_ms(entry, ending)))
+            return
+        if feed.ending is not None and not entry.has_records:
+            self._feed_ended(entry, feed.ending)
+
+    def _feed_ended(self, entry: Entry, ending: Ending) -> None:
+        retry_at_ms = self._retry_at_ms(entry, ending)
+        if entry.state.is_probing:
+            self._apply(entry, entry.state.probe_failed(ending.reason, retry_at_ms))
+        elif ending.reason == Ending.OUT_OF_RANGE:
+            self.reset(entry, ending.offset)
+        else:
+            offset = max(ending.offset, entry.skip_before) if ending.offset >= 0 else ending.offset
+            if offset > entry.position >= 0:
+                entry.position = offset  # past markers and aborted records
+            self._apply(entry, entry.state.at_broker(offset, ending.reason, retry_at_ms))
+
+    def _retry_at_ms(self, entry: Entry, ending: Ending) -> int | None:
+        if ending.reason == ErrorKind.NOT_CONFIGURED:
+            return None  # and never will be
+        circuit = self._source.open_circuit()
+        if ending.is_storage and circuit is not None:
+            return circuit.retry_at_ms
+        if ending.is_failure:
+            pause_ms = min(self._settings.retry_pause_ms << min(entry.failures, 16), _LONGEST_PAUSE_MS)
+            entry.failures += 1
+            return _now_ms() + pause_ms
+        return _now_ms() + _LOOK_AGAIN_MS.get(ending.reason, _LOOK_AGAIN_OTHERWISE_MS)
+
+    def _look_at_broker(self, entry: Entry, now_s: float) -> None:
+        if entry.handed_over_at_s is not None and now_s - entry.handed_over_at_s > self._settings.watchdog_ms / 1000:
+            self._watch(entry)
+        if entry.state.is_due(int(now_s * 1000)):
+            position = self._inner_position(entry)
+            offset = position if position >= 0 else entry.state.offset
+            known = self._inner.get_watermark_offsets(entry.at(), cached=True)
+            if offset < 0 or (known is not None and offset >= known[1] >= 0):
+                self._apply(entry, entry.state.later(_now_ms() + _LOOK_AGAIN_OTHERWISE_MS))  # it is at its tail
+            else:
+                self._apply(entry, entry.state.probe(offset))
+
+    def _watch(self, entry: Entry) -> None:
+        """A hand-over that has brought nothing is made once more, and again as long as the log is known to go on."""
+        offset, is_second = entry.state.offset, entry.was_watched
+        entry.handed_over_at_s = None
+        is_silent = offset >= 0 and not entry.state.is_paused and self._inner_position(entry) < 0
+        if is_silent and (offset < entry.end_offset or not is_second):
+            self._hand_over(entry, offset)
+            entry.was_watched = True
+
+    def _take_over(self, entry: Entry) -> None:
+        """The store can go on where librdkafka is now."""
+        self._inner.pause([entry.at()])
+        position = self._inner_position(entry)
+        if position >= 0:
+            entry.position = position
+        entry.skip_before = position if position >= 0 else entry.state.offset
+        entry.failures = 0
+        self._apply(entry, entry.state.taken_over(entry.skip_before))
+        self._say(entry, f"is read from the store again, from offset {entry.skip_before} on")
+
+    # --------------------------------------------------------------------------------------- what decisions lead to
+
+    def reset(self, entry: Entry, offset: int) -> None:
+        """Apply the application's auto.offset.reset: `offset` is not in the log."""
+        policy = self._settings.reset
+        entry.position = entry.stored = UNKNOWN
+        if policy is ResetPolicy.ERROR:
+            # librdkafka, which resets nothing here, raises its own error for it.
+            self._apply(entry, entry.state.at_broker(offset, Ending.OUT_OF_RANGE, None))
+            return
+        self._say(entry, f"offset {offset} is out of range: reset to {policy}")
+        if policy is ResetPolicy.EARLIEST:
+            self._apply(entry, entry.state.sought(BEGINNING))
+        else:
+            self._apply(entry, entry.state.at_broker(END, Ending.OUT_OF_RANGE, None))
+
+    def _apply(self, entry: Entry, step: Step) -> None:
+        was = entry.state.mode
+        entry.state, actions = step
+        for action in actions:
+            self._do(entry, action)
+        if entry.state.mode is Mode.BROKER and was is not Mode.BROKER:
+            self._say(entry, f"is read from the broker from offset {entry.state.offset} on ({entry.state.reason})")
+
+    def _do(self, entry: Entry, action: Action) -> None:
+        match action:
+            case Quiet():
+                self._inner.pause([entry.at()])
+            case Wake():
+                self._inner.resume([entry.at()])
+            case HandOver(offset):
+                entry.was_watched = False
+                self._hand_over(entry, offset)
+            case StopFeed():
+                self._stop_feed(entry)
+            case StartFeed(offset):
+                entry.drop_records()
+                entry.feed = Feed(self._source, entry.topic, entry.number, offset)
+                self._workers.add(entry.feed)
+
+    def _hand_over(self, entry: Entry, offset: int) -> None:
+        self._inner.resume([entry.at()])
+        try:
+            self._inner.seek(entry.at(offset))
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._STATE:
+                raise
+            self._assign_again(entry, offset)
+        entry.handed_over_at_s = time.monotonic()
+        if offset <= 0:
+            # For these librdkafka does not wake its broker's thread by itself, and sleeps up to a second. The question
+            # is asked for that effect alone; whether anything is wrong the fetch will tell.
+            with contextlib.suppress(KafkaException):
+                self._inner.get_watermark_offsets(entry.at(), timeout=_POKE_S)
+
+    def _assign_again(self, entry: Entry, offset: int) -> None:
+        """librdkafka stops a partition whose offset is out of range, and seeks it no more; assigned anew it goes on.
+
+        Where it does not let one partition be assigned, all are, those of its own where they are.
+        """
+        again = [entry]
+        if self._settings.is_cooperative:
+            self._inner.incremental_unassign([entry.at()])
+            self._inner.incremental_assign([entry.at(offset)])
+        else:
+            again = list(self.entries.values())
+            self._inner.assign([one.at(offset if one is entry else self._where(one)) for one in again])
+        for one in again:
+            one.stored = UNKNOWN  # an assignment forgets it
+
+    def _where(self, entry: Entry) -> int:
+        """From where on librdkafka would fetch a partition, if it did."""
+        if entry.state.mode is not Mode.BROKER:
+            return entry.end_offset if entry.end_offset >= 0 else END
+        position = self._inner_position(entry)
+        return position if position >= 0 else entry.state.offset
+
+    def _stop_feed(self, entry: Entry) -> None:
+        entry.drop_records()
+        feed, entry.feed = entry.feed, None
+        if feed is not None:
+            self._workers.drop(feed)
+
+    def _say(self, entry: Entry, text: str) -> None:
+        self._source.session.observe(Notice(f"{entry.topic}-{entry.number} {text}"))
+
+    # ------------------------------------------------------------------------------------- what the application does
+
+    @staticmethod
+    def instead(
+        partitions: Sequence[TopicPartition], starts: Sequence[int], ends: Mapping[tuple[str, int], int]
+    ) -> list[TopicPartition]:
+        """What librdkafka is to be assigned in the stead of partitions that begin at `starts`.
+
+        What may be read from the store is assigned at the end of its log, where assigning makes no broker read
+        anything, until `begin` has paused it. By its number: a logical offset that is still being asked for when the
+        partition is handed over may be answered afterwards, and what lies before it is then skipped. Where `ends` does
+        not know it, a broker may read a little in vain.
+        """
+        return [
+            TopicPartition(one.topic, one.partition, _idle(start, ends.get((one.topic, one.partition))))
+            for one, start in zip(partitions, starts, strict=True)
+        ]
+
+    def begin(self, partitions: Sequence[TopicPartition], starts: Sequence[int], *, replaces: bool) -> None:
+        """librdkafka has the partitions assigned: let it fetch or not. Its pauses outlast an assignment."""
+        self.drop(None if replaces else partitions)
+        entries = [Entry(one.topic, one.partition, one.offset) for one in partitions]
+        for entry, start in zip(entries, starts, strict=True):
+            self.entries[entry.key] = entry
+            is_paused = entry.key in self._paused
+            entry.state = PartitionState(Mode.LOCATING, start, is_paused)
+            if not may_be_tiered(start):
+                retry_at_ms = _now_ms() + _LOOK_AGAIN_OTHERWISE_MS
+                entry.state = PartitionState(Mode.BROKER, start, is_paused, retry_at_ms=retry_at_ms)
+        quiet = [entry for entry in entries if entry.state.mode is not Mode.BROKER or entry.state.is_paused]
+        self._source.share_among(len(self.entries))
+        self._inner.pause([entry.at() for entry in quiet])
+        self._inner.resume([entry.at() for entry in entries if entry not in quiet])
+        circuit = self._source.open_circuit()
+        for entry in entries:
+            offset = entry.state.offset
+            if entry.state.mode is Mode.BROKER:
+                continue
+            if circuit is None:
+                self._apply(entry, PartitionState.start(offset, is_paused=entry.state.is_paused))
+            else:
+                self._apply(entry, entry.state.at_broker(offset, circuit.reason, circuit.retry_at_ms))
+
+    def drop(self, partitions: Iterable[TopicPartition] | None) -> None:
+        """Partitions are no longer assigned; None: none is."""
+        for entry in list(self.entries.values()) if partitions is None else self.of(partitions):
+            self._stop_feed(entry)
+            entry.held = None
+            del self.entries[entry.key]
+        self._source.share_among(len(self.entries))
+
+    def seek(self, entry: Entry, offset: int) -> None:
+        """Go on elsewhere."""
+        entry.position, entry.stored, entry.held = UNKNOWN, UNKNOWN, None
+        if may_be_tiered(offset):
+            self._apply(entry, entry.state.sought(offset))
+        else:
+            self._apply(entry, entry.state.at_broker(offset, "sought", _now_ms() + _LOOK_AGAIN_OTHERWISE_MS))
+
+    def pause(self, entries: Iterable[Entry]) -> None:
+        """The application pauses partitions; what has been read from the store is kept."""
+        for entry in entries:
+            self._paused.add(entry.key)
+            self._apply(entry, entry.state.paused())
+
+    def resume(self, entries: Iterable[Entry]) -> None:
+        """The application resumes partitions."""
+        for entry in entries:
+            self._paused.discard(entry.key)
+            self._apply(entry, entry.state.resumed())
+
+    # --------------------------------------------------------------------------------------------------- positions
+
+    def positions(self) -> None:
+        """Bring the positions of what librdkafka reads up to date: past markers too, as it counts them itself."""
+        theirs = [entry for entry in self.entries.values() if entry.state.mode is Mode.BROKER]
+        if not theirs or self.is_held:
+            return
+        found = self._inner.position([entry.at() for entry in theirs])
+        for entry, one in zip(theirs, found, strict=True):
+            if one.offset >= 0 and one.error is None:
+                entry.position, entry.leader_epoch = one.offset, one.leader_epoch
+
+    def store(self) -> None:
+        """Store the positions for commits, as `enable.auto.offset.store` would."""
+        if not self._settings.stores_offsets:
+            return
+        self.positions()
+        news = [entry for entry in self.entries.values() if entry.given_up_to > entry.stored]
+        if not news:
+            return
+        # What is no longer assigned by now has nothing to store.
+        with contextlib.suppress(KafkaException):
+            self._inner.store_offsets(offsets=[entry.to_store() for entry in news])
+        for entry in news:
+            entry.stored = entry.given_up_to
+
+    def _inner_position(self, entry: Entry) -> int:
+        (found,) = self._inner.position([entry.at()])
+        return int(found.offset)
+
+
+def _idle(start: int, end: int | None) -> int:
+    """Where librdkafka has a partition that begins at `start` while somebody else reads it."""
+    if not may_be_tiered(start):
+        return start
+    if end is not None:
+        return end
+    return start if start >= 0 else END
+
+
+def may_be_tiered(offset: int) -> bool:
+    """Whether the store may have an offset, given or logical: anything but the end and "whatever was committed"."""
+    return offset >= 0 or offset == BEGINNING or offset <= -2000
+
+
+def _known(offset: int | None) -> int:
+    return UNKNOWN if offset is None else offset
+
+
+def _now_ms() -> int:
+    return int(time.monotonic() * 1000)

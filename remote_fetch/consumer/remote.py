@@ -1,0 +1,139 @@
+"""What stands behind a RemoteConsumer that is switched on: the session with the store, the feeds, the merge.
+
+Rules of the file: opened after the parent's constructor has succeeded, closed after the parent's `close`, within a
+bounded time; holds the parent's methods, and so is collected together with the consumer.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaException, TopicPartition
+
+from remote_fetch.consumer.entries import UNKNOWN
+from remote_fetch.consumer.feed import Source
+from remote_fetch.consumer.inner import Inner
+from remote_fetch.consumer.merge import Merge
+from remote_fetch.consumer.metrics import Metrics
+from remote_fetch.consumer.partitions import Partitions, may_be_tiered
+from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
+from remote_fetch.consumer.states import BEGINNING, END
+from remote_fetch.consumer.workers import Workers
+from remote_fetch.observe import Event, Observer
+from remote_fetch.read.fallback import Circuit
+from remote_fetch.read.session import Session
+
+__all__ = ["Remote"]
+
+_STORED = -1000
+_COMMITTED_S = 5.0
+"""Longest wait for the committed offsets of an assignment, and for the ends of its logs."""
+_CLOSE_S = 1.0
+
+Callback = Callable[[Any, list[TopicPartition]], Any]
+
+
+class Remote:
+    """The parts of one consumer, `inner` being its librdkafka half. Raises what `Session.open` raises."""
+
+    def __init__(self, inner: Inner, settings: ConsumerSettings, metrics: Metrics, observer: Observer) -> None:
+        def observe(event: Event) -> None:
+            metrics(event)
+            observer(event)
+
+        self._inner = inner
+        self._settings = settings
+        self.metrics = metrics
+        self.session = Session.open(settings.remote, observe, shared=True)
+        max_bytes = self.session.config.number("fetch.remote.max.bytes")
+        circuit = Circuit(first_pause_ms=settings.retry_pause_ms)
+        source = Source(self.session, settings.isolation, max_bytes, settings.queued_bytes, circuit)
+        self._workers = Workers()
+        self._end_threads = weakref.finalize(self, self._workers.close, 0.0)
+        self.partitions = Partitions(inner, settings, source, self._workers)
+        self.merge = Merge(inner, self.partitions, self._workers, settings.reset, metrics.broker_gave)
+        self.was_assigned = False
+        """Whether the application has assigned, or unassigned, by itself since the callback of a rebalance began."""
+
+    def settle(self) -> None:
+        """Bring positions up to date, and what is stored of them for commits."""
+        self.merge.settle()
+        self.partitions.store()
+
+    def assign(self, partitions: list[TopicPartition], *, is_incremental: bool) -> None:
+        """As `Consumer.assign` and `Consumer.incremental_assign`."""
+        self.was_assigned = True
+        self.settle()
+        starts = self._resolve(partitions)
+        theirs = self.partitions.instead(partitions, starts, self._ends(partitions, starts))
+        if is_incremental:
+            self._inner.incremental_assign(theirs)
+        else:
+            self._inner.assign(theirs)
+        self.partitions.begin(partitions, starts, replaces=not is_incremental)
+
+    def unassigned(self, partitions: Sequence[TopicPartition] | None) -> None:
+        """Partitions are being taken away; None: all."""
+        self.settle()
+        self.partitions.drop(partitions)
+
+    def _resolve(self, partitions: Sequence[TopicPartition]) -> list[int]:
+        """Where to begin: what was given, else what was committed, else what `auto.offset.reset` says."""
+        unknown = [one for one in partitions if one.offset in (UNKNOWN, _STORED)]
+        committed: dict[tuple[str, int], int] = {}
+        if unknown:
+            try:
+                found = self._inner.committed(unknown, timeout=_COMMITTED_S)
+            except KafkaException:
+                found = []  # librdkafka will ask again, and tell
+            for one in found:
+                if one.error is None:
+                    committed[one.topic, one.partition] = one.offset if one.offset >= 0 else self._reset_offset()
+        return [committed.get((one.topic, one.partition), one.offset) if one in unknown else one.offset
+                for one in partitions]  # fmt: skip
+
+    def _ends(self, partitions: Sequence[TopicPartition], starts: Sequence[int]) -> dict[tuple[str, int], int]:
+        """Where the logs of those end now that may be read from the store, as far as the brokers say."""
+        pairs = zip(partitions, starts, strict=True)
+        asked = [TopicPartition(one.topic, one.partition, END) for one, start in pairs if may_be_tiered(start)]
+        try:
+            found = self._inner.offsets_for_times(asked, timeout=_COMMITTED_S) if asked else []
+        except KafkaException:
+            return {}
+        return {(one.topic, one.partition): one.offset for one in found if one.error is None and one.offset >= 0}
+
+    def _reset_offset(self) -> int:
+        if self._settings.reset is ResetPolicy.ERROR:
+            return UNKNOWN
+        return BEGINNING if self._settings.reset is ResetPolicy.EARLIEST else END
+
+    def on_assign(self, consumer: Any, partitions: list[TopicPartition], callback: Callback | None) -> None:
+        """A rebalance gives partitions."""
+        given = [TopicPartition(one.topic, one.partition, one.offset) for one in partitions]
+        self.was_assigned = False
+        try:
+            if callback is not None:
+                callback(consumer, partitions)
+        finally:  # as in the parent, what the callback has not assigned is assigned also where it failed
+            if not self.was_assigned:
+                self.assign(given, is_incremental=self._settings.is_cooperative)
+
+    def on_revoke(self, consumer: Any, partitions: list[TopicPartition], callback: Callback | None) -> None:
+        """A rebalance takes partitions, or they are lost."""
+        gone = list(partitions)
+        self.settle()
+        try:
+            if callback is not None:
+                callback(consumer, partitions)
+        finally:
+            self.unassigned(gone)
+
+    def close(self) -> None:
+        """End the feeds and the session."""
+        self.partitions.drop(None)
+        self.session.reader.close()
+        self._end_threads.detach()
+        self._workers.close(_CLOSE_S)
+        self.session.close()

@@ -1,0 +1,69 @@
+"""KIP-1254's metrics out of events."""
+
+from __future__ import annotations
+
+import json
+
+from remote_fetch.consumer.metrics import Metrics, into_statistics
+from remote_fetch.model import TopicIdPartition, Uuid
+from remote_fetch.observe import Fallback, Notice, RangeFetched, RangeRetried
+
+ORDERS = TopicIdPartition(Uuid(bytes(16)), "orders", 0)
+OTHER = TopicIdPartition(Uuid(bytes(16)), "orders", 1)
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_totals_rates_and_latencies() -> None:
+    clock = Clock()
+    metrics = Metrics(clock)
+    metrics(RangeFetched(ORDERS, 1_000, 0.010))
+    metrics(RangeFetched(OTHER, 500, 0.030))
+    clock.now_s += 10
+    metrics(RangeRetried(ORDERS, "throttled"))
+    metrics(Fallback(ORDERS, 5, 9, "corrupt"))
+    metrics(Notice("nothing that is counted"))
+    found = metrics.snapshot()
+    assert found["remote-fetch-requests-total"] == 2
+    assert found["remote-fetch-requests-rate"] == 2 / 10
+    assert found["remote-fetch-bytes-total"] == 1_500
+    assert found["remote-fetch-bytes-rate"] == 150
+    assert round(found["remote-fetch-latency-avg"], 6) == 20
+    assert round(found["remote-fetch-latency-max"], 6) == 30
+    assert found["remote-fetch-errors-total"] == 2
+    assert found["remote-fetch-errors-by-reason"] == {"throttled": 1, "corrupt": 1}
+    assert found["remote-fetch-fallbacks-total"] == 1
+    assert found["remote-fetch-fallbacks-by-reason"] == {"corrupt": 1}
+    assert found["partitions"]["orders-1"]["remote-fetch-bytes-total"] == 500
+    assert found["partitions"]["orders-1"]["remote-fetch-fallbacks-by-reason"] == {}
+
+
+def test_what_is_older_than_half_a_minute_counts_in_totals_only() -> None:
+    clock = Clock()
+    metrics = Metrics(clock)
+    metrics(RangeFetched(ORDERS, 3_000, 0.010))
+    clock.now_s += 31
+    found = metrics.snapshot()
+    assert (found["remote-fetch-bytes-total"], found["remote-fetch-bytes-rate"]) == (3_000, 0)
+    assert (found["remote-fetch-latency-avg"], found["remote-fetch-latency-max"]) == (0, 0)
+    metrics(RangeFetched(ORDERS, 3_000, 0.010))
+    assert metrics.snapshot()["remote-fetch-bytes-rate"] == 100
+
+
+def test_what_librdkafka_gave_stands_beside() -> None:
+    metrics = Metrics()
+    metrics.broker_gave(3, 300)
+    metrics.broker_gave(1, 10)
+    found = metrics.snapshot()
+    assert (found["broker-records-total"], found["broker-bytes-total"]) == (4, 310)
+
+
+def test_statistics_keep_what_they_had() -> None:
+    merged = json.loads(into_statistics('{"name": "rdkafka", "ts": 5}', Metrics().snapshot()))
+    assert (merged["name"], merged["ts"]) == ("rdkafka", 5)
+    assert merged["remote"]["remote-fetch-requests-total"] == 0

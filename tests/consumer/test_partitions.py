@@ -1,0 +1,277 @@
+"""What librdkafka is told, and what is stored for commits, as partitions change hands."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from remote_fetch.consumer.feed import Ending
+from remote_fetch.consumer.partitions import Partitions
+from remote_fetch.consumer.settings import ResetPolicy
+from remote_fetch.consumer.states import BEGINNING, END
+from remote_fetch.observe import Fallback
+from tests.consumer.fakes import Bench, live
+
+
+def test_what_may_be_tiered_is_assigned_at_the_end() -> None:
+    given = [TopicPartition("t", number) for number in range(5)]
+    starts = [7, BEGINNING, END, -1001, -2005]
+    ends = {("t", number): 90 + number for number in range(5)}
+    assert [one.offset for one in Partitions.instead(given, starts, ends)] == [90, 91, END, -1001, 94]
+    unknown = Partitions.instead(given, starts, {})
+    assert [one.offset for one in unknown] == [7, END, END, -1001, END], "no logical offset where there is another"
+
+
+def test_an_assignment_is_quiet_until_the_store_has_been_looked_into() -> None:
+    bench = Bench()
+    bench.assign({0: 7, 1: END})
+    assert ("pause", 0) in bench.inner.calls
+    assert ("resume", 1) in bench.inner.calls
+    assert (bench.mode(0), bench.mode(1)) == ("locating", "broker")
+    assert [feed.offset for feed in bench.workers.feeds] == [7]
+
+
+def test_the_hand_over_resumes_before_it_seeks_and_comes_after_the_last_record() -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.give(0, [5, 6])
+    bench.end(0, 9)
+    bench.inner.taken()
+    assert [message.offset() for message in bench.merge.consume(1, 0)] == [5]
+    assert bench.inner.taken() == []
+    assert bench.mode(0) == "remote"
+    assert [message.offset() for message in bench.merge.consume(5, 0)] == [6]
+    bench.partitions.tidy(time.monotonic())
+    assert bench.inner.taken() == [("resume", 0), ("seek", 0, 9)]
+    assert bench.partitions.entries["t", 0].position == 9, "past the markers at the end of the tier"
+
+
+def test_offset_0_is_handed_over_with_a_poke() -> None:
+    bench = Bench()
+    bench.assign({0: 0})
+    bench.end(0, 0)
+    bench.inner.taken()
+    bench.partitions.tidy(time.monotonic())
+    assert bench.inner.taken() == [("resume", 0), ("seek", 0, 0), ("watermarks", 0)]
+
+
+def test_a_hand_over_that_brings_nothing_is_made_again() -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.end(0, 5)
+    now_s = time.monotonic()
+    bench.partitions.tidy(now_s)
+    bench.inner.taken()
+    bench.partitions.tidy(now_s + 1.4)
+    assert bench.inner.taken() == []
+    bench.partitions.tidy(now_s + 1.6)
+    assert bench.inner.taken() == [("resume", 0), ("seek", 0, 5)]
+    bench.inner.positions[0] = 6
+    bench.partitions.tidy(now_s + 5)
+    assert bench.inner.taken() == []
+
+
+def test_the_end_is_never_sought_twice() -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.partitions.seek(bench.partitions.entries["t", 0], END)
+    assert ("seek", 0, END) in bench.inner.taken()
+    bench.partitions.tidy(time.monotonic() + 5)
+    assert bench.inner.taken() == []
+
+
+def test_a_store_that_is_late_leaves_the_partition_to_the_broker() -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.inner.taken()
+    bench.feed(0).began_s -= 61
+    bench.partitions.tidy(time.monotonic())
+    assert bench.inner.taken() == [("resume", 0), ("seek", 0, 5)]
+    assert bench.partitions.entries["t", 0].state.reason == "read-timeout"
+
+
+def test_pauses_outlast_assignments_and_a_hand_over_waits_for_the_resumption() -> None:
+    bench = Bench()
+    bench.assign({0: 5, 1: END})
+    bench.partitions.pause(bench.partitions.entries.values())
+    bench.inner.taken()
+    bench.assign({0: 5, 1: END})
+    assert ("resume", 1) not in bench.inner.taken()
+    bench.end(0, 5)
+    bench.partitions.tidy(time.monotonic())
+    assert ("seek", 0, 5) not in bench.inner.taken()
+    bench.partitions.resume(bench.partitions.entries.values())
+    assert bench.inner.taken() == [("resume", 0), ("seek", 0, 5), ("resume", 1)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        (ResetPolicy.EARLIEST, [("pause", 0)]),
+        (ResetPolicy.LATEST, [("resume", 0), ("seek", 0, END), ("watermarks", 0)]),
+        (ResetPolicy.ERROR, [("resume", 0), ("seek", 0, 5)]),
+    ],
+)
+def test_the_applications_policy_resets_an_offset_out_of_range(
+    policy: ResetPolicy, told: list[tuple[object, ...]]
+) -> None:
+    bench = Bench(policy)
+    bench.assign({0: 5})
+    bench.inner.taken()
+    bench.end(0, 5, Ending.OUT_OF_RANGE)
+    bench.partitions.tidy(time.monotonic())
+    assert bench.inner.taken() == told
+    if policy is ResetPolicy.EARLIEST:
+        assert bench.feed(0).offset == BEGINNING
+
+
+def test_a_failure_is_looked_at_again_and_taken_over_where_librdkafka_is_by_then() -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.end(0, 5, "corrupt", is_failure=True)
+    bench.partitions.tidy(time.monotonic())
+    bench.inner.positions[0] = 20
+    bench.partitions.tidy(time.monotonic())
+    assert len(bench.workers.feeds) == 1, "too soon"
+    bench.partitions.tidy(time.monotonic() + 1.1)
+    assert bench.feed(0).offset == 20
+    bench.inner.positions[0] = 23
+    bench.give(0, range(20, 30))
+    bench.inner.taken()
+    assert [message.offset() for message in bench.merge.consume(100, 0)] == list(range(23, 30))
+    assert bench.inner.taken() == [("pause", 0)]
+    bench.end(0, 25)
+    bench.partitions.tidy(time.monotonic())
+    assert bench.inner.taken()[-1] == ("seek", 0, 25)
+
+
+def test_a_probe_that_fails_leaves_librdkafka_alone_for_longer() -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.end(0, 5, "corrupt", is_failure=True)
+    bench.partitions.tidy(time.monotonic())
+    bench.partitions.tidy(time.monotonic() + 3)
+    bench.end(0, 5, "corrupt", is_failure=True)
+    bench.inner.taken()
+    now_s = time.monotonic()
+    bench.partitions.tidy(now_s)
+    assert bench.inner.taken() == []
+    bench.partitions.tidy(now_s + 1.9)
+    assert len(bench.workers.feeds) == 2
+    bench.partitions.tidy(time.monotonic() + 2.1)
+    assert len(bench.workers.feeds) == 3
+
+
+def test_an_open_circuit_leaves_new_partitions_to_the_broker() -> None:
+    bench = Bench()
+    bench.source.failed("throttled")
+    bench.assign({0: 5})
+    assert bench.workers.feeds == []
+    assert bench.partitions.entries["t", 0].state.reason == "throttled"
+
+
+def test_a_partition_at_its_tail_is_not_looked_up() -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.end(0, 5)
+    bench.partitions.tidy(time.monotonic())
+    bench.inner.positions[0] = bench.inner.high_watermark = 50
+    bench.partitions.tidy(time.monotonic() + 31)
+    assert len(bench.workers.feeds) == 1
+    bench.inner.high_watermark = 51
+    bench.partitions.tidy(time.monotonic() + 62)
+    assert len(bench.workers.feeds) == 2
+
+
+def test_what_is_stored_never_goes_back_but_after_a_seek() -> None:
+    bench = Bench()
+    bench.assign({0: 5, 1: END})
+    entry = bench.partitions.entries["t", 0]
+    bench.give(0, [5, 6])
+    bench.merge.consume(2, 0)
+    bench.inner.positions[1] = 40
+    bench.partitions.store()
+    assert bench.inner.stored == {0: 7, 1: 40}
+    bench.inner.positions[1] = 39
+    bench.partitions.store()
+    assert bench.inner.stored == {0: 7, 1: 40}
+    bench.partitions.seek(entry, 2)
+    bench.give(0, [2])
+    bench.merge.consume(1, 0)
+    bench.partitions.store()
+    assert bench.inner.stored[0] == 3
+
+
+def test_nothing_is_stored_for_an_application_that_stores_by_itself() -> None:
+    bench = Bench(stores_offsets=False)
+    bench.assign({0: 5})
+    bench.give(0, [5])
+    bench.merge.consume(1, 0)
+    bench.partitions.store()
+    assert bench.inner.stored == {}
+
+
+def test_offsets_of_partitions_that_are_gone_are_not_missed() -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.give(0, [5])
+    bench.merge.consume(1, 0)
+    bench.inner.store_error = KafkaException(KafkaError(KafkaError._STATE))
+    bench.partitions.store()
+
+
+def test_dropping_partitions_drops_their_feeds() -> None:
+    bench = Bench()
+    bench.assign({0: 5, 1: 5})
+    bench.give(0, [5])
+    feeds = list(bench.workers.feeds)
+    bench.partitions.drop([TopicPartition("t", 0), TopicPartition("t", 9)])
+    assert list(bench.partitions.entries) == [("t", 1)]
+    assert bench.workers.dropped == feeds[:1]
+    bench.inner.live.append(live(1, 3))
+    assert [message.value() for message in bench.merge.consume(5, 0)] == [b"live3"]
+    bench.partitions.drop(None)
+    assert bench.workers.dropped == feeds
+
+
+@pytest.mark.parametrize(
+    ("is_cooperative", "told"),
+    [
+        (True, [("incremental_unassign", [0]), ("incremental_assign", [(0, 5)])]),
+        (False, [("assign", [(0, 5), (1, 33), (2, END)])]),
+    ],
+)
+def test_what_librdkafka_has_stopped_is_assigned_anew(is_cooperative: bool, told: list[tuple[object, ...]]) -> None:
+    """Elsewhere it goes on: where librdkafka reads, at its position; what the store reads is left alone."""
+    bench = Bench(is_cooperative=is_cooperative)
+    bench.assign({0: 5, 1: END, 2: 0})
+    bench.inner.positions[1] = 33
+    bench.partitions.store()
+    bench.inner.stopped.add(0)
+    bench.inner.taken()
+    bench.end(0, 5)
+    bench.partitions.tidy(time.monotonic())
+    assert bench.inner.taken() == [("resume", 0), *told]
+    bench.inner.stored.clear()
+    bench.partitions.store()
+    assert bench.inner.stored == ({} if is_cooperative else {1: 33}), "an assignment forgets what was stored"
+
+
+def test_a_store_that_gives_nothing_in_time_is_counted() -> None:
+    bench = Bench(patience_ms=0)
+    bench.assign({0: 5})
+    bench.partitions.tidy(time.monotonic())
+    (event,) = [one for one in bench.events if isinstance(one, Fallback)]
+    assert (event.partition.topic, event.partition.partition, event.reason) == ("t", 0, "read-timeout")
+    assert bench.mode(0) == "broker"
+
+
+def test_without_a_storage_nothing_is_looked_up_again() -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.end(0, 5, "not-configured", is_failure=True)
+    bench.partitions.tidy(time.monotonic())
+    bench.partitions.tidy(time.monotonic() + 1_000)
+    assert len(bench.workers.feeds) == 1

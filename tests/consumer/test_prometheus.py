@@ -1,0 +1,86 @@
+"""A consumer's metrics as prometheus-client reads them: names, labels, units, and the text it serves."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from remote_fetch.consumer.metrics import Metrics
+from remote_fetch.consumer.prometheus import PrometheusCollector
+from remote_fetch.errors import MissingExtra
+from remote_fetch.model import TopicIdPartition, Uuid
+from remote_fetch.observe import Fallback, RangeFetched, RangeRetried
+
+FIRST = TopicIdPartition(Uuid(bytes(16)), "or-ders", 0)
+SECOND = TopicIdPartition(Uuid(bytes(16)), "or-ders", 12)
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    metrics = Metrics()
+    metrics(RangeFetched(FIRST, 1_000, 0.25))
+    metrics(RangeFetched(SECOND, 500, 0.5))
+    metrics(RangeFetched(SECOND, 500, 1.5))
+    metrics(RangeRetried(SECOND, "throttled"))
+    metrics(Fallback(SECOND, 5, 9, "auth"))
+    metrics.broker_gave(2, 70)
+    return metrics
+
+
+@pytest.fixture
+def registry(metrics: Metrics) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(PrometheusCollector(metrics.snapshot))
+    return registry
+
+
+@pytest.mark.parametrize(
+    ("name", "partition", "reason", "value"),
+    [
+        ("requests_total", "0", None, 1),
+        ("requests_total", "12", None, 2),
+        ("bytes_total", "12", None, 1_000),
+        ("errors_total", "12", "throttled", 1),
+        ("errors_total", "12", "auth", 1),
+        ("fallbacks_total", "12", "auth", 1),
+        ("fallbacks_total", "12", "throttled", None),
+        ("fallbacks_total", "0", "auth", None),
+        ("latency_seconds_avg", "0", None, 0.25),
+        ("latency_seconds_avg", "12", None, 1.0),
+        ("latency_seconds_max", "12", None, 1.5),
+    ],
+)
+def test_a_metric_of_a_partition(
+    registry: CollectorRegistry, name: str, partition: str, reason: str | None, value: float | None
+) -> None:
+    labels = {"topic": "or-ders", "partition": partition} | ({} if reason is None else {"reason": reason})
+    assert registry.get_sample_value(f"kafka_remote_fetch_{name}", labels) == value
+
+
+def test_what_came_through_the_broker_has_no_labels(registry: CollectorRegistry) -> None:
+    assert registry.get_sample_value("kafka_remote_fetch_broker_bytes_total") == 70
+
+
+def test_it_is_asked_anew_each_time(registry: CollectorRegistry, metrics: Metrics) -> None:
+    labels = {"topic": "or-ders", "partition": "0"}
+    metrics(RangeFetched(FIRST, 24, 0.25))
+    assert registry.get_sample_value("kafka_remote_fetch_bytes_total", labels) == 1_024
+    assert b'kafka_remote_fetch_bytes_total{partition="0",topic="or-ders"} 1024.0' in generate_latest(registry)
+
+
+@pytest.mark.parametrize("snapshot", [{}, Metrics().snapshot()], ids=["switched off", "nothing read yet"])
+def test_a_consumer_that_has_read_nothing(snapshot: dict[str, object]) -> None:
+    registry = CollectorRegistry()
+    registry.register(PrometheusCollector(lambda: snapshot))
+    served = [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
+    assert served == ["kafka_remote_fetch_broker_bytes_total 0.0"]
+
+
+def test_without_prometheus_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(MissingExtra) as raised:
+        PrometheusCollector(dict)
+    assert raised.value.extra == "metrics"
+    assert 'pip install "remote-fetch[metrics]"' in str(raised.value)

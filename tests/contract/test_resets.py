@@ -1,0 +1,100 @@
+"""`auto.offset.reset`: where nothing is committed, and where what is wanted is not in the log."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
+
+from tests.contract.kinds import Consumers
+from tests.contract.material import Material, is_end, offsets_of, poll_through, read
+
+BELOW, ABOVE = 10, 500
+"""Before the start of the log of `trimmed`, and past its end."""
+
+OFFSETS = {"missing": None, "below": BELOW, "above": ABOVE}
+
+
+@pytest.fixture(params=OFFSETS)
+def offset(request: pytest.FixtureRequest) -> int | None:
+    """An offset that is not in the log, None for one that was never committed."""
+    return OFFSETS[request.param]
+
+
+def begin(consumers: Consumers, material: Material, offset: int | None, policy: str, how: str) -> tuple[object, ...]:
+    """A consumer whose offset has to be reset, and its first message."""
+    wanted = TopicPartition(material.trimmed, 0, OFFSET_INVALID if offset is None else offset)
+    consumer = consumers(auto_offset_reset=policy, enable_partition_eof=True)
+    if how == "assign":
+        consumer.assign([wanted])
+    else:
+        if offset is not None:
+            consumers.plain().commit(offsets=[wanted], asynchronous=False)
+        consumer.subscribe([material.trimmed])
+    return consumer, poll_through(consumer, lambda message: True)[0]
+
+
+@pytest.mark.parametrize("how", ["assign", "subscribe"])
+@pytest.mark.parametrize("policy", ["earliest", "smallest", "beginning"])
+def test_to_the_earliest(consumers: Consumers, material: Material, offset: int | None, policy: str, how: str) -> None:
+    consumer, first = begin(consumers, material, offset, policy, how)
+    rest = read(consumer, material.end - material.log_start - 1)  # type: ignore[arg-type]
+    assert offsets_of([first, *rest]) == [(0, number) for number in range(material.log_start, material.end)]  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("how", ["assign", "subscribe"])
+@pytest.mark.parametrize("policy", ["latest", "largest", "end"])
+def test_to_the_latest(consumers: Consumers, material: Material, offset: int | None, policy: str, how: str) -> None:
+    _, first = begin(consumers, material, offset, policy, how)
+    assert is_end(first)  # type: ignore[arg-type]
+    assert first.offset() == material.end  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("how", ["assign", "subscribe"])
+def test_an_error(consumers: Consumers, material: Material, offset: int | None, how: str) -> None:
+    consumer, first = begin(consumers, material, offset, "error", how)
+    error = first.error()  # type: ignore[attr-defined]
+    assert error.code() == KafkaError._AUTO_OFFSET_RESET
+    assert (first.topic(), first.partition(), first.offset()) == (material.trimmed, 0, offset)  # type: ignore[attr-defined]
+    assert consumer.poll(0.3) is None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("target", [BELOW, ABOVE])
+@pytest.mark.parametrize("start", [70, 110])
+@pytest.mark.parametrize("policy", ["earliest", "latest", "error"])
+def test_a_seek_out_of_the_log(consumers: Consumers, material: Material, start: int, target: int, policy: str) -> None:
+    consumer = consumers(auto_offset_reset=policy, enable_partition_eof=True)
+    consumer.assign([TopicPartition(material.trimmed, 0, start)])
+    read(consumer, 4)
+    consumer.seek(TopicPartition(material.trimmed, 0, target))
+    (message,) = poll_through(consumer, lambda message: True)
+    error = message.error()
+    if policy == "earliest":
+        assert (error, message.offset()) == (None, material.log_start)
+    elif policy == "latest":
+        assert is_end(message)
+    else:
+        assert error is not None
+        assert (error.code(), message.offset()) == (KafkaError._AUTO_OFFSET_RESET, target)
+
+
+def test_the_policy_of_old(consumers: Consumers, material: Material) -> None:
+    """The topic's defaults win over the rest."""
+    config = {
+        **consumers.config(),
+        "default.topic.config": {"auto.offset.reset": "latest"},
+        "enable.partition.eof": True,
+    }
+    consumer = consumers.keep(consumers.kind.consumer(config))
+    consumer.assign([TopicPartition(material.trimmed, 0, BELOW)])
+    (end,) = poll_through(consumer, lambda message: True)
+    assert is_end(end)
+
+
+def test_what_was_reset_is_committed(consumers: Consumers, material: Material) -> None:
+    partition = TopicPartition(material.trimmed, 0)
+    consumer = consumers()
+    consumer.assign([TopicPartition(material.trimmed, 0, BELOW)])
+    read(consumer, 5)
+    consumer.commit(asynchronous=False)
+    (found,) = consumers.plain().committed([partition], 30)
+    assert found.offset == material.log_start + 5

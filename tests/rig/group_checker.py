@@ -1,0 +1,227 @@
+"""What may be said of a consumer group afterwards: its members' events in, what they did wrong out.
+
+Rules of the file: pure; it knows no consumer, so that one of any kind is judged alike. Events of several threads and
+processes are put in order by when they happened, on a clock that all of them share. What was visible is not guessed
+from the events: somebody else has read the log.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from tests.rig.workload_oracle import Place
+
+__all__ = ["Assigned", "Committed", "Delivered", "Event", "Paused", "Resumed", "Revoked", "Sought", "Told", "breaches"]
+
+
+class Assigned(NamedTuple):
+    """A member has got a partition, of which `offset` is committed; where nothing is, the reset policy's offset."""
+
+    at_ns: int
+    member: str
+    place: Place
+    offset: int
+
+
+class Revoked(NamedTuple):
+    """A member has a partition no longer: it was taken away or lost, or the member is gone."""
+
+    at_ns: int
+    member: str
+    place: Place
+
+
+class Delivered(NamedTuple):
+    """A member was given a record."""
+
+    at_ns: int
+    member: str
+    place: Place
+    offset: int
+
+
+class Sought(NamedTuple):
+    """A member has sought an offset."""
+
+    at_ns: int
+    member: str
+    place: Place
+    offset: int
+
+
+class Paused(NamedTuple):
+    """A member has paused a partition; with librdkafka that outlasts assignments."""
+
+    at_ns: int
+    member: str
+    place: Place
+
+
+class Resumed(NamedTuple):
+    """A member is about to resume a partition."""
+
+    at_ns: int
+    member: str
+    place: Place
+
+
+class Committed(NamedTuple):
+    """A member's own commit has succeeded: the broker has `offset`."""
+
+    at_ns: int
+    member: str
+    place: Place
+    offset: int
+
+
+class Told(NamedTuple):
+    """A bystander, who asked at `asked_ns`, was told that `offset` is committed."""
+
+    at_ns: int
+    place: Place
+    offset: int
+    asked_ns: int
+
+
+Event: TypeAlias = Assigned | Revoked | Delivered | Sought | Paused | Resumed | Committed | Told
+
+
+def breaches(events: Iterable[Event], visible: Mapping[Place, Sequence[int]]) -> list[str]:
+    """What is wrong, in words; nothing, if all is well. `visible` are each partition's offsets in ascending order.
+
+    * Every visible record is delivered, but those that a member has sought past.
+    * From where a partition was assigned or sought on, each record delivered is the next visible one: none is skipped,
+      and none repeats below the committed offset.
+    * A committed offset never decreases but after a seek, and then not below what was sought; when a partition is
+      assigned, what is committed has been delivered.
+    * Nothing is delivered of a partition that the member does not have or has paused.
+    """
+    check = _Check({place: _Log(offsets) for place, offsets in visible.items()})
+    for event in sorted(events, key=lambda event: event.at_ns):
+        check.take(event)
+    for place, log in check.logs.items():
+        missing = log.missing_before(None)
+        if missing:
+            check.found.append(f"{place}: {len(missing)} records were never delivered: {missing[:10]}")
+    return check.found
+
+
+@dataclass(slots=True)
+class _Log:
+    """One partition: what is visible of it, what was delivered, what was committed.
+
+    `committed` is the offset last known; it may go back to `sought`, the lowest offset sought since, if any.
+    `changed_ns` is when either was last changed by something else than a bystander's word.
+    """
+
+    visible: Sequence[int]
+    seen: set[int] = field(default_factory=set)
+    solid: int = 0
+    committed: int = 0
+    sought: int | None = None
+    changed_ns: int = 0
+
+    @property
+    def lowest(self) -> int:
+        """The lowest offset that may be committed now."""
+        return self.committed if self.sought is None else min(self.committed, self.sought)
+
+    def next_visible(self, offset: int) -> int | None:
+        """The first visible offset that is not below this one."""
+        at = bisect_left(self.visible, offset)
+        return self.visible[at] if at < len(self.visible) else None
+
+    def between(self, first: int, stop: int | None) -> Sequence[int]:
+        """The visible offsets of [first, stop)."""
+        end = len(self.visible) if stop is None else bisect_left(self.visible, stop)
+        return self.visible[bisect_left(self.visible, first) : end]
+
+    def missing_before(self, stop: int | None) -> list[int]:
+        """The visible offsets below `stop` that nobody was given."""
+        while self.solid < len(self.visible) and self.visible[self.solid] in self.seen:
+            self.solid += 1
+        end = len(self.visible) if stop is None else bisect_left(self.visible, stop)
+        return [offset for offset in self.visible[self.solid : end] if offset not in self.seen]
+
+    def settle(self, offset: int, at_ns: int) -> None:
+        """The committed offset is known for sure."""
+        self.committed, self.sought, self.changed_ns = offset, None, at_ns
+
+
+class _Check:
+    """Goes through the events. `_next` is what each member, of each partition that it has, must be given next."""
+
+    def __init__(self, logs: dict[Place, _Log]) -> None:
+        self.logs = logs
+        self.found: list[str] = []
+        self._next: dict[tuple[str, Place], int] = {}
+        self._paused: defaultdict[str, set[Place]] = defaultdict(set)
+
+    def take(self, event: Event) -> None:
+        match event:
+            case Delivered():
+                self._delivered(event)
+            case Assigned(at_ns, member, place, offset):
+                self._commit_is(event, at_ns)
+                missing = self.logs[place].missing_before(offset)
+                if missing:
+                    self._wrong(event, f"{len(missing)} committed records were not delivered: {missing[:10]}")
+                self._next[member, place] = offset
+            case Revoked(_, member, place):
+                self._next.pop((member, place), None)
+            case Sought():
+                self._sought(event)
+            case Paused(_, member, place):
+                self._paused[member].add(place)
+            case Resumed(_, member, place):
+                self._paused[member].discard(place)
+            case Committed(at_ns):
+                self._commit_is(event, at_ns)
+            case Told():
+                self._told(event)
+
+    def _delivered(self, event: Delivered) -> None:
+        log, reading = self.logs[event.place], (event.member, event.place)
+        if event.place in self._paused[event.member]:
+            self._wrong(event, "it is paused")
+        if reading not in self._next:
+            self._wrong(event, "the member does not have the partition")
+            return
+        expected = self._next[reading]
+        if event.offset < expected:
+            self._wrong(event, f"{expected} or more had to come")
+        elif log.next_visible(event.offset) != event.offset:
+            self._wrong(event, "it is not visible")
+        elif log.next_visible(expected) != event.offset:
+            self._wrong(event, f"{log.next_visible(expected)} was skipped")
+        log.seen.add(event.offset)
+        self._next[reading] = event.offset + 1
+
+    def _sought(self, event: Sought) -> None:
+        log, reading = self.logs[event.place], (event.member, event.place)
+        if event.offset > self._next.get(reading, event.offset):
+            log.seen.update(log.between(self._next[reading], event.offset))
+        self._next[reading] = event.offset
+        log.sought = event.offset if log.sought is None else min(log.sought, event.offset)
+        log.changed_ns = event.at_ns
+
+    def _commit_is(self, event: Assigned | Committed, at_ns: int) -> None:
+        log = self.logs[event.place]
+        if event.offset < log.lowest:
+            self._wrong(event, f"the committed offset went back from {log.committed} (sought: {log.sought})")
+        log.settle(event.offset, at_ns)
+
+    def _told(self, event: Told) -> None:
+        log = self.logs[event.place]
+        if log.changed_ns >= event.asked_ns:
+            return  # what was told may be what was true before
+        if event.offset < log.lowest:
+            self._wrong(event, f"the committed offset went back from {log.committed} (sought: {log.sought})")
+        log.committed = max(log.committed, event.offset)
+
+    def _wrong(self, event: Event, what: str) -> None:
+        self.found.append(f"{event}: {what}")

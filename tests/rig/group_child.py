@@ -1,0 +1,81 @@
+"""A member of a group as a process of its own, that kills itself in the midst of its work.
+
+    python -m tests.rig.group_child SETTING STYLE RECORDS
+
+Rules of the file: it dies by SIGKILL of its own hand, with its consumer's threads at work, after it has told of every
+record that it was given: so it is known for sure what it was given, however busy the machine is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from tests.rig import group_checker
+from tests.rig.group_checker import Event
+from tests.rig.group_members import Member, Setting, Style
+
+__all__ = ["run_child"]
+
+_TIMEOUT_S = 120
+
+
+def run_child(name: str, setting: Setting, style: Style, records: int) -> list[Event]:
+    """What a member did that died once it had been given so many records. Raises RuntimeError where it did not."""
+    arguments = [name, json.dumps(asdict(setting)), json.dumps(asdict(style)), str(records)]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.rig.group_child", *arguments],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != -signal.SIGKILL:
+        raise RuntimeError(f"the member ended with {done.returncode}:\n{done.stdout[-500:]}{done.stderr}")
+    return [_event(json.loads(line)) for line in done.stdout.splitlines()]
+
+
+def _event(said: list[object]) -> Event:
+    name, *values = (tuple(one) if isinstance(one, list) else one for one in said)
+    event: Event = getattr(group_checker, str(name))(*values)
+    return event
+
+
+class _Told(list[Event]):
+    """Tells of each event at once, and ends the process after the last record of so many."""
+
+    def __init__(self, records: int) -> None:
+        super().__init__()
+        self._left = records
+
+    def append(self, event: Event) -> None:
+        """Tell of an event."""
+        os.write(1, json.dumps([type(event).__name__, *event]).encode() + b"\n")
+        self._left -= isinstance(event, group_checker.Delivered)
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _main() -> None:
+    name, setting, style, records = sys.argv[1:]
+    given = json.loads(setting)
+    member = Member(
+        name,
+        Setting(**{**given, "topics": tuple(given["topics"])}),
+        Style(**json.loads(style)),
+        _Told(int(records)),
+        lambda _text: None,
+    )
+    member.start()
+    member.join(_TIMEOUT_S)
+    member.check()
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,275 @@
+"""A member of a consumer group in a thread of its own, of any kind, that writes down all that it is given and does.
+
+Rules of the file: only the member's thread touches its consumer, others send it orders; it knows no difference between
+the kinds but their constructor's; what it could not foresee ends it, and is raised to who waits for it.
+"""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from remote_fetch import RemoteConsumer
+from remote_fetch.observe import Notice
+from tests.rig.group_checker import Assigned, Committed, Delivered, Event, Paused, Resumed, Revoked, Sought
+from tests.rig.topics import QUIET
+from tests.rig.workload_oracle import Place
+
+__all__ = ["KINDS", "PROTOCOLS", "Member", "Setting", "Style"]
+
+KINDS = ("on", "off", "plain")
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "eager": {"partition.assignment.strategy": "range", "heartbeat.interval.ms": 200, "session.timeout.ms": 6000},
+    "cooperative": {
+        "partition.assignment.strategy": "cooperative-sticky",
+        "heartbeat.interval.ms": 200,
+        "session.timeout.ms": 6000,
+    },
+    "consumer": {"group.protocol": "consumer"},
+}
+"""How a group may be kept together, as librdkafka is told; the last is KIP-848's."""
+
+_TIMEOUT_S = 60
+_SHORT_S = 0.05
+_COMMIT_EVERY = 40
+_NOTHING_TO_DO = (KafkaError._NO_OFFSET, KafkaError._STATE)
+_REBALANCE = (
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.STALE_MEMBER_EPOCH,
+    KafkaError._WAIT_COORD,
+)
+"""What a commit may be answered while a group is being put together anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What the members of a group have in common. `tier` is where the broker tiers to."""
+
+    bootstrap: str
+    tier: str
+    group: str
+    protocol: str
+    isolation: str
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a member reads: its class, who commits, by which method it gets records, whether its callback assigns."""
+
+    kind: str
+    commits_itself: bool
+    consumes: bool
+    assigns: bool
+    when: str = "not-local"
+
+    @classmethod
+    def draw(cls, dice: random.Random, kinds: Sequence[str]) -> Style:
+        """Any style of one of these kinds."""
+        commits_itself, consumes, assigns = (dice.random() < 0.5 for _ in range(3))
+        return cls(dice.choice(kinds), commits_itself, consumes, assigns, dice.choice(("not-local", "always")))
+
+    def consumer(self, setting: Setting, say: Callable[[str], None], **more: Any) -> Consumer:
+        """A consumer of this style. `say` is told what it notices."""
+
+        def observe(event: object) -> None:
+            if isinstance(event, Notice):
+                say(event.text)
+
+        config = {
+            "bootstrap.servers": setting.bootstrap,
+            "group.id": setting.group,
+            "isolation.level": setting.isolation,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": not self.commits_itself,
+            "auto.commit.interval.ms": 100,
+            "fetch.wait.max.ms": 100,
+            **PROTOCOLS[setting.protocol],
+            **QUIET,
+            **more,
+        }
+        if self.kind == "plain":
+            return Consumer(config)
+        remote = {"remote.storage.url": setting.tier, "fetch.remote.when": self.when}
+        return RemoteConsumer({**config, **remote, "fetch.remote.enabled": self.kind == "on"}, observer=observe)
+
+
+class Member(threading.Thread):
+    """One member. What happens to it goes into `events`, what it notices to `say`."""
+
+    def __init__(
+        self, name: str, setting: Setting, style: Style, events: list[Event], say: Callable[[str], None], **more: Any
+    ) -> None:
+        super().__init__(name=name, daemon=True)
+        self.style = style
+        self.error: BaseException | None = None
+        self.delivered = 0
+        self.from_broker = 0
+        self._setting = setting
+        self._events = events
+        self._orders: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._held: set[Place] = set()
+        self._paused: set[Place] = set()
+        self._last: Message | None = None
+        self._uncommitted = 0
+        self._ends = False
+        self._consumer = style.consumer(setting, lambda text: say(f"  {name}: {text}"), **more)
+
+    # ------------------------------------------------------------------------------------------ for other threads
+
+    def order(self, method: Callable[..., object], *arguments: Any) -> None:
+        """Let the member do this between two calls for records."""
+        self._orders.put(lambda: method(*arguments))
+
+    def end(self) -> None:
+        """Close the consumer, and wait for it. Raises what the member raised."""
+        self.order(self._end)
+        self.join(_TIMEOUT_S)
+        self.check()
+        if self.is_alive():
+            raise TimeoutError(f"{self.name} does not end")
+
+    def check(self) -> None:
+        """Raise what the member raised."""
+        if self.error is not None:
+            raise AssertionError(f"{self.name}, {self.style}") from self.error
+
+    # ------------------------------------------------------------------------------------------------- its thread
+
+    def run(self) -> None:
+        """Read until told to end."""
+        try:
+            try:
+                self.subscribe(self._setting.topics)
+                while not self._ends:
+                    with suppress(queue.Empty):
+                        self._orders.get_nowait()()
+                    self._read()
+            finally:
+                if isinstance(self._consumer, RemoteConsumer):
+                    self.from_broker = self._consumer.remote_metrics().get("broker-records-total", self.delivered)
+                if self.style.kind != "on":
+                    # confluent_kafka 2.16 commits some of what it has fetched and its `close` throws away.
+                    self._consumer.pause(self._consumer.assignment())
+                self._consumer.close()
+                self._on_lost(self._consumer, [TopicPartition(*place) for place in self._held])
+        except BaseException as error:  # raised to who asks
+            self.error = error
+
+    def _read(self) -> None:
+        if self.style.consumes:
+            messages = self._consumer.consume(50, _SHORT_S)
+        else:
+            message = self._consumer.poll(_SHORT_S)
+            messages = [] if message is None else [message]
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                raise KafkaException(error)
+            place, offset = (str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0)
+            self._say(Delivered(time.monotonic_ns(), self.name, place, offset))
+            self._last = message
+        self.delivered += len(messages)
+        self._uncommitted += len(messages)
+        if self.style.commits_itself and self._uncommitted >= _COMMIT_EVERY:
+            self.commit()
+
+    def _say(self, event: Event) -> None:
+        self._events.append(event)
+
+    def _end(self) -> None:
+        self._ends = True
+
+    # ------------------------------------------------------------------------------------------------ its orders
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Subscribe to these topics."""
+        self._consumer.subscribe(
+            list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+
+    def resubscribe(self) -> None:
+        """Leave the group, and come back."""
+        self._consumer.unsubscribe()
+        self.subscribe(self._setting.topics)
+
+    def seek(self, dice: random.Random) -> None:
+        """Seek any readable offset of a partition."""
+        place = self._any(dice)
+        if place is None:
+            return
+        low, high = self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=_TIMEOUT_S)
+        (position,) = self._consumer.position([TopicPartition(*place)])
+        forwards = dice.random() < 0.15
+        stop = position.offset if position.offset >= low and not forwards else high
+        offset = low + int(dice.random() * (stop - low))
+        with suppress(KafkaException):  # it may be too early to seek
+            self._consumer.seek(TopicPartition(*place, offset))
+            self._say(Sought(time.monotonic_ns(), self.name, place, offset))
+
+    def pause(self, dice: random.Random) -> None:
+        """Pause a partition."""
+        place = self._any(dice)
+        if place is not None:
+            self._consumer.pause([TopicPartition(*place)])
+            self._paused.add(place)
+            self._say(Paused(time.monotonic_ns(), self.name, place))
+
+    def resume(self) -> None:
+        """Resume what is paused, as far as it is assigned."""
+        places = self._paused & self._held
+        self._paused -= places
+        for place in places:
+            self._say(Resumed(time.monotonic_ns(), self.name, place))
+        self._consumer.resume([TopicPartition(*place) for place in places])
+
+    def commit(self, dice: random.Random | None = None) -> None:
+        """Commit what was stored, or the last record, and wait for it."""
+        self._uncommitted = 0
+        last = self._last
+        is_held = last is not None and (last.topic(), last.partition()) in self._held
+        by_message = is_held and dice is not None and dice.random() < 0.3
+        try:
+            found = self._consumer.commit(**({"message": last} if by_message else {}), asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() not in (*_NOTHING_TO_DO, *_REBALANCE):
+                raise
+            return
+        for one in found:
+            if one.error is None and one.offset >= 0:
+                self._say(Committed(time.monotonic_ns(), self.name, (one.topic, one.partition), one.offset))
+
+    def _any(self, dice: random.Random) -> Place | None:
+        return dice.choice(sorted(self._held)) if self._held else None
+
+    # -------------------------------------------------------------------------------------------------- callbacks
+
+    def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
+        assert consumer is self._consumer
+        for one in consumer.committed(partitions, timeout=_TIMEOUT_S) if partitions else ():
+            place = (one.topic, one.partition)
+            self._held.add(place)
+            self._say(Assigned(time.monotonic_ns(), self.name, place, max(one.offset, 0)))
+        if self.style.assigns:
+            assign = consumer.assign if self._setting.protocol == "eager" else consumer.incremental_assign
+            assign(partitions)
+
+    def _on_revoke(self, consumer: Any, partitions: list[TopicPartition]) -> None:
+        if self.style.commits_itself:
+            self.commit()
+        self._on_lost(consumer, partitions)
+
+    def _on_lost(self, consumer: Any, partitions: list[TopicPartition]) -> None:
+        for one in partitions:
+            self._held.discard((one.topic, one.partition))
+            self._say(Revoked(time.monotonic_ns(), self.name, (one.topic, one.partition)))

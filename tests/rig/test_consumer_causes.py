@@ -1,0 +1,230 @@
+"""Why a RemoteConsumer cannot read the store, by real causes: what is configured, allowed, deleted, made anew, damaged.
+
+Rules of the file: as in test_consumer_faults, but nothing is injected where the thing itself can be brought about; the
+damage is done to a copy of the tier, so that the broker stays able to answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from remote_fetch import RemoteConsumer
+from remote_fetch.errors import SegmentNotFound
+from remote_fetch.model import Buffer
+from remote_fetch.testing.faults import FetchCall
+from tests.rig import topics
+from tests.rig.acls import allow, revoke_all
+from tests.rig.consumer_faults import Delivered, Meddle, broken_store
+from tests.rig.faults import tier_folder
+from tests.rig.rig import Rig, single
+from tests.rig.test_read import ISOLATIONS, config_of
+
+NewTopic = Callable[[str], str]
+
+RECORDS, TAIL, MIDDLE, MOVED_TO = 120, 12, 60, 110
+RETRY = {"fetch.remote.retry.backoff.ms": 20}
+_DEADLINE_S = 120
+
+
+def history(rig: Rig, topic: str, *, tail: int = TAIL) -> int:
+    """Records that are in the tier and only there, and some behind them that stay local; returns the end offset."""
+    topics.create_topic(rig, topic)
+    topics.produce(rig, topic, RECORDS, sizes=(300, 700))
+    topics.wait_tiered(rig, topic)
+    topics.set_config(rig, topic, local_retention_ms=-2)
+    topics.produce(rig, topic, tail, seed=77, sizes=(300, 400))
+    return RECORDS + tail
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_no_storage_is_configured(
+    rig: Rig, new_topic: NewTopic, isolation: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = new_topic("not-configured")
+    end = history(rig, topic)
+    config = {"bootstrap.servers": rig.bootstrap, "isolation.level": isolation}
+    with caplog.at_level(logging.WARNING, "remote_fetch"), Delivered.by(config, topic, 0) as delivered:
+        delivered.to_the_end(end)
+        assert delivered.records == topics.broker_records(rig, topic, 0, isolation)
+        assert all(delivered.through_broker)
+        assert delivered.consumer.remote_metrics()["remote-fetch-fallbacks-by-reason"] == {"not-configured": 1}
+    assert len([one for one in caplog.messages if "no remote storage is configured" in one]) == 1
+
+
+def test_a_topic_that_is_not_tiered_is_no_fallback(rig: Rig, new_topic: NewTopic) -> None:
+    topic = new_topic("plain")
+    topics.create_topic(rig, topic, remote_storage_enable="false", local_retention_ms="-2")
+    topics.produce(rig, topic, 40)
+    with Delivered.by(config_of(rig), topic, 0) as delivered:
+        delivered.to_the_end(40)
+        assert delivered.records == topics.broker_records(rig, topic, 0, "read_committed")
+        assert (all(delivered.through_broker), delivered.reasons) == (True, set())
+
+
+@pytest.fixture(scope="module")
+def guarded(needs_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """A broker with access control and a topic in its tier."""
+    with single(tmp_path_factory.mktemp("guarded"), access_control=True) as running:
+        history(running, "guarded")
+        yield running
+
+
+@pytest.fixture
+def reader(guarded: Rig) -> Iterator[dict[str, Any]]:
+    """The configuration of a principal that may see the topic and do nothing with it yet."""
+    allow(guarded, "reader", "DESCRIBE", "guarded")
+    yield config_of(guarded) | guarded.sasl_client("reader") | RETRY
+    revoke_all(guarded, "reader")
+
+
+def test_metadata_that_cannot_be_read(guarded: Rig, reader: dict[str, Any]) -> None:
+    allow(guarded, "reader", "READ", "guarded")
+    refused = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})  # nobody needs the group, and librdkafka tells
+    with Delivered.by(reader, "guarded", 0, tolerated=refused) as delivered:
+        delivered.to_the_end(RECORDS + TAIL)
+        assert delivered.records == topics.broker_records(guarded, "guarded", 0, "read_committed")
+        assert all(delivered.through_broker)
+        assert delivered.reasons == {"unlocatable"}
+        assert delivered.consumer.remote_metrics()["remote-fetch-requests-total"] == 0
+
+
+def first_error(consumer: Consumer) -> int:
+    """The first thing that a consumer of partition 0 says of the topic; it must not be a record."""
+    consumer.assign([TopicPartition("guarded", 0, 0)])
+    deadline = time.monotonic() + _DEADLINE_S
+    while time.monotonic() < deadline:
+        message = consumer.poll(1.0)
+        if message is not None:
+            error = message.error()
+            assert error is not None, "a record"
+            if error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+                return error.code()
+    raise TimeoutError("no error")
+
+
+def test_who_may_not_read_the_topic_gets_the_brokers_error(guarded: Rig, reader: dict[str, Any]) -> None:
+    """And nothing of it, though the store would give it."""
+    allow(guarded, "reader", "READ", "__remote_log_metadata")
+    theirs = {name: value for name, value in reader.items() if not name.startswith(("remote.", "fetch.remote."))}
+    plain = Consumer({**theirs, "group.id": "refused"})
+    expected = first_error(plain)
+    plain.close()
+    with RemoteConsumer({**reader, "group.id": "refused", "fetch.remote.enabled": True}) as consumer:
+        assert first_error(consumer) == expected == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        metrics = consumer.remote_metrics()
+    assert set(metrics["remote-fetch-fallbacks-by-reason"]) == {"unauthorized"}
+    assert (metrics["remote-fetch-requests-total"], metrics["broker-records-total"]) == (0, 0)
+
+
+def once(happening: Callable[[], object], raised: type[Exception] | None = None) -> Meddle:
+    """When a segment of the second half is read, the world is changed first; then the store answers, or fails."""
+    done: list[bool] = []
+
+    def meddle(call: FetchCall, data: Buffer | None) -> Buffer | None:
+        if call.index_type is None and call.metadata.start_offset >= MIDDLE // 2:
+            if not done:
+                done.append(True)
+                happening()
+            if raised is not None:
+                raise raised("injected")
+        return data
+
+    return meddle
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_a_topic_made_anew_in_the_middle(rig: Rig, new_topic: NewTopic, isolation: str) -> None:
+    """None of the old topic's records comes after one of the new topic's; these come all."""
+    topic = new_topic("anew")
+    history(rig, topic)
+    expected = topics.broker_records(rig, topic, 0, isolation)
+
+    def make_anew() -> None:
+        topics.delete_topic(rig, topic)
+        topics.create_topic(rig, topic, remote_storage_enable="false", local_retention_ms="-2")
+        topics.produce(rig, topic, 20, seed=9)
+
+    config = {**config_of(rig), **RETRY, "isolation.level": isolation, "auto.offset.reset": "earliest"}
+    gone = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
+    patient = {"fetch.remote.read.timeout.ms": 200_000}
+    with (
+        broken_store(once(make_anew)) as (store, _),
+        Delivered.by({**config, **store, **patient}, topic, 0, tolerated=gone) as delivered,
+    ):
+        delivered.to_the_end(20)
+        anew = topics.broker_records(rig, topic, 0, isolation)
+        old = delivered.records[: -len(anew)]
+        assert delivered.records[-len(anew) :] == anew
+        assert old == expected[: len(old)]
+
+
+@pytest.mark.parametrize("when", ["before the hand-over", "while the broker serves"])
+@pytest.mark.parametrize("policy", ["earliest", "error"])
+def test_retention_during_a_fallback(rig: Rig, new_topic: NewTopic, policy: str, when: str) -> None:
+    """What the log start has passed is skipped, or is an error, as the application wants it; nothing else is."""
+    topic = new_topic("retention")
+    end = history(rig, topic)
+    expected = topics.broker_records(rig, topic, 0, "read_committed")
+
+    def move() -> None:
+        topics.delete_records(rig, topic, 0, MOVED_TO)
+
+    is_before = when == "before the hand-over"
+    config = {**config_of(rig), **RETRY, "auto.offset.reset": policy, "fetch.remote.read.timeout.ms": 200_000}
+    with (
+        broken_store(once(move if is_before else lambda: None, SegmentNotFound)) as (store, switch),
+        Delivered.by({**config, **store}, topic, 0) as delivered,
+    ):
+        if not is_before:
+            delivered.until(lambda: any(delivered.through_broker))
+            assert delivered.records[-1].offset < MOVED_TO
+            move()
+            switch.is_on = False
+        if policy == "error":
+            with pytest.raises(KafkaException) as raised:
+                delivered.to_the_end(end)
+            assert raised.value.args[0].code() == KafkaError._AUTO_OFFSET_RESET
+        else:
+            delivered.to_the_end(end)
+        assert "not-found" in delivered.reasons
+        before = [one for one in delivered.records if one.offset < MOVED_TO]
+        assert before == expected[: len(before)]
+        after = expected[MOVED_TO:] if policy == "earliest" else []
+        assert delivered.records[len(before) :] == after
+
+
+def cut(path: Path) -> None:
+    with open(path, "r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+
+
+@pytest.mark.parametrize(("damage", "reason"), [(Path.unlink, "not-found"), (cut, "corrupt")], ids=["gone", "cut"])
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_an_object_is_damaged_and_put_back(
+    rig: Rig, new_topic: NewTopic, tmp_path: Path, isolation: str, damage: Callable[[Path], None], reason: str
+) -> None:
+    topic = new_topic("damaged")
+    end = history(rig, topic)
+    copy = tmp_path / "copy"
+    tier = tier_folder(rig, topic, 0)
+    shutil.copytree(tier, copy / tier.relative_to(rig.remote))
+    log = sorted((copy / tier.relative_to(rig.remote)).glob("*.log"))[2]
+    whole = log.read_bytes()
+    damage(log)
+    config = {**config_of(rig), **RETRY, "remote.storage.url": str(copy), "isolation.level": isolation}
+    with Delivered.by({**config, "fetch.remote.read.timeout.ms": 60_000}, topic, 0) as delivered:
+        delivered.until(lambda: any(delivered.through_broker))
+        assert delivered.reasons == {reason}
+        assert delivered.records[-1].offset < MIDDLE
+        log.write_bytes(whole)
+        delivered.to_the_end(end)
+        assert delivered.records == topics.broker_records(rig, topic, 0, isolation)
+        assert not all(delivered.through_broker[delivered.through_broker.index(True) :])

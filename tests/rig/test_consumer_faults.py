@@ -1,0 +1,212 @@
+"""When the remote way fails under a RemoteConsumer: each cause, at the start, in a segment and where the tier ends.
+
+Rules of the file: whatever fails, the application gets what a consumer of the broker gets; the broker serves meanwhile,
+the reason is counted, and when the cause is gone the store is read again. Every reason that there is stands in a row or
+is named as none, with the place where it is proved.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from remote_fetch.errors import (
+    ErrorKind,
+    RemoteFetchError,
+    SegmentNotFound,
+    StorageDenied,
+    StorageThrottled,
+    StorageTimeout,
+    StorageUnavailable,
+    UnsupportedFormat,
+)
+from remote_fetch.model import Buffer, IndexType
+from remote_fetch.testing.faults import FetchCall
+from tests.rig import topics
+from tests.rig.consumer_faults import Delivered, Meddle, Place, Spot, broken_store, spot_of
+from tests.rig.rig import Rig
+from tests.rig.test_read import ISOLATIONS, config_of, mixed_topic
+from tests.rig.topics import OracleRecord
+
+TIMEOUT_MS = 700
+RETRY = {"fetch.remote.retry.backoff.ms": 20}
+"""A storage that failed is left alone for a fifth of a second at first."""
+IMPATIENT = {"fetch.remote.read.timeout.ms": TIMEOUT_MS}
+PATIENT = {"fetch.remote.read.timeout.ms": 60_000}
+"""For errors that come at once: nothing is late, on however slow a machine."""
+PASSING = (ErrorKind.THROTTLED, ErrorKind.UNAVAILABLE)
+"""What is tried again until the deadline; a range that waits for a thread meanwhile is late itself."""
+EPOCH_BYTE, MAGIC_BYTE, RECORDS_BYTE = 12, 16, 70
+TAIL = 12
+
+Fault = Callable[[Spot], Meddle]
+
+
+def strikes(answer: Callable[[bytes, int], bytes], at_byte: int = 0) -> Fault:
+    """A GET of the batch's byte `at_byte` is answered otherwise; `answer` also gets where in the bytes that one is."""
+
+    def fault(spot: Spot) -> Meddle:
+        position = spot.position + at_byte
+
+        def meddle(call: FetchCall, data: Buffer | None) -> Buffer | None:
+            is_meant = call.index_type is None and call.metadata.start_offset == spot.segment_start
+            if data is None or not is_meant or not 0 <= position - call.start_position < len(data):
+                return data
+            return answer(bytes(data), position - call.start_position)
+
+        return meddle
+
+    return fault
+
+
+def raises(error: type[RemoteFetchError], kind: ErrorKind | None = None) -> Fault:
+    def answer(data: bytes, at: int) -> bytes:
+        raised = error("injected")
+        if kind is not None:
+            vars(raised)["kind"] = kind
+        raise raised
+
+    return strikes(answer)
+
+
+def stalls(data: bytes, at: int) -> bytes:
+    time.sleep(3 * TIMEOUT_MS / 1000)
+    return data
+
+
+def differs(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes((data[at] ^ 0x55,)) + data[at + 1 :]
+
+
+def index_becomes(index_type: IndexType, content: bytes | None) -> Fault:
+    return lambda spot: lambda call, data: content if call.index_type is index_type else data
+
+
+def fails(data: bytes, at: int) -> bytes:
+    raise ZeroDivisionError
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One cause, the reason it is counted under (None: it is no reason to fall back), and what goes with it.
+
+    `begins_there`: what goes wrong is met where a reading begins, so it begins at the place; else at the start.
+    """
+
+    name: str
+    reason: str | None
+    fault: Fault
+    config: Mapping[str, Any] = field(default_factory=dict)
+    begins_there: bool = False
+    isolations: tuple[str, ...] = ISOLATIONS
+
+
+COMMITTED = ("read_committed",)
+INDEXES: tuple[tuple[str, ErrorKind | None, Fault, tuple[str, ...]], ...] = (
+    ("corrupt transaction index", ErrorKind.CORRUPT, index_becomes(IndexType.TRANSACTION, bytes(33)), COMMITTED),
+    ("corrupt producer snapshot", ErrorKind.CORRUPT,
+     index_becomes(IndexType.PRODUCER_SNAPSHOT, b"\x00\x01" + b"\xff" * 32), COMMITTED),
+    ("no producer snapshot", ErrorKind.UNLOCATABLE, index_becomes(IndexType.PRODUCER_SNAPSHOT, None), COMMITTED),
+    ("no offset index", None, index_becomes(IndexType.OFFSET, None), ISOLATIONS),
+    ("corrupt offset index", None, index_becomes(IndexType.OFFSET, b"\xff" * 16), ISOLATIONS),
+)  # fmt: skip
+ROWS = (
+    Row("read timeout", ErrorKind.READ_TIMEOUT, strikes(stalls), IMPATIENT),
+    Row("connect timeout", ErrorKind.CONNECT_TIMEOUT, raises(StorageTimeout, ErrorKind.CONNECT_TIMEOUT)),
+    Row("401, 403 or an expired URL", ErrorKind.AUTH, raises(StorageDenied)),
+    Row("object gone", ErrorKind.NOT_FOUND, raises(SegmentNotFound)),
+    Row("format of the store", ErrorKind.FORMAT, raises(UnsupportedFormat)),
+    Row("format of a batch", ErrorKind.FORMAT, strikes(differs, MAGIC_BYTE)),
+    Row("corrupt bytes", ErrorKind.CORRUPT, strikes(differs, RECORDS_BYTE)),
+    Row("cut object", ErrorKind.CORRUPT, strikes(lambda data, at: data[:at], RECORDS_BYTE)),
+    Row("epoch mismatch", ErrorKind.TRUNCATED, strikes(differs, EPOCH_BYTE)),
+    Row("throttled", ErrorKind.THROTTLED, raises(StorageThrottled), IMPATIENT),
+    Row("unavailable", ErrorKind.UNAVAILABLE, raises(StorageUnavailable), IMPATIENT),
+    Row("a bug in the fetcher", "error", strikes(fails)),
+    *(
+        Row(name, reason, fault, begins_there=True, isolations=isolations)
+        for name, reason, fault, isolations in INDEXES
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """A topic with every codec, with transactions that end each way, all in the tier but for a tail of the broker's."""
+
+    topic: str
+    end: topics.Offsets
+    spots: Mapping[Place, Spot]
+    records: Mapping[str, list[OracleRecord]]
+
+    @classmethod
+    def make(cls, rig: Rig, topic: str) -> Material:
+        mixed_topic(rig, topic)
+        topics.wait_tiered(rig, topic)
+        topics.set_config(rig, topic, local_retention_ms=-2)
+        topics.produce(rig, topic, TAIL, seed=77, sizes=(300, 400))
+        return cls(
+            topic,
+            topics.offsets(rig, topic, 0),
+            {place: spot_of(rig, topic, place) for place in Place},
+            {isolation: topics.broker_records(rig, topic, 0, isolation) for isolation in ISOLATIONS},
+        )
+
+
+@pytest.fixture(scope="module")
+def material() -> Callable[[Rig], Material]:
+    """The one topic of this module on a rig."""
+    made: dict[str, Material] = {}
+
+    def material_of(rig: Rig) -> Material:
+        if rig.version not in made:
+            made[rig.version] = Material.make(rig, "consumer-faults")
+        return made[rig.version]
+
+    return material_of
+
+
+def cells() -> list[Any]:
+    """Every row at every place; both isolation levels in the midst of a segment, the other places share them out."""
+    shown = {Place.START: ISOLATIONS[:1], Place.MIDDLE: ISOLATIONS, Place.HAND_OVER: ISOLATIONS[1:]}
+    return [
+        pytest.param(row, place, level, id=f"{row.name}, {place}, {level}")
+        for row in ROWS
+        for place in Place
+        for level in row.isolations
+        if level in shown[place] or len(row.isolations) == 1
+    ]
+
+
+@pytest.mark.parametrize(("row", "place", "isolation"), cells())
+def test_the_stream_is_the_brokers_and_the_store_is_come_back_to(
+    rig_43: Rig, material: Callable[[Rig], Material], row: Row, place: Place, isolation: str
+) -> None:
+    found = material(rig_43)
+    topic, end, spot = found.topic, found.end, found.spots[place]
+    start = spot.base_offset if row.begins_there else 0
+    expected = [one for one in found.records[isolation] if one.offset >= start]
+    with broken_store(row.fault(spot)) as (config, switch):
+        configuration = {**config_of(rig_43), **RETRY, **PATIENT, **row.config, **config, "isolation.level": isolation}
+        with Delivered.by(configuration, topic, start) as delivered:
+            delivered.until(lambda: any(delivered.through_broker))
+            reasons = delivered.reasons - ({ErrorKind.READ_TIMEOUT} if row.reason in PASSING else set())
+            first = delivered.records[delivered.through_broker.index(True)].offset
+            switch.is_on = False
+            delivered.to_the_end(end.latest)
+            assert delivered.records == expected
+            assert reasons == (set() if row.reason is None else {row.reason})
+            if row.reason is None:
+                assert first >= end.earliest_local
+                return
+            assert first < end.earliest_local or place is Place.HAND_OVER
+            if all(delivered.through_broker[delivered.through_broker.index(True) :]):
+                # What was left was too little: it is come back to from the start.
+                delivered.seek(topic, 0)
+                delivered.to_the_end(end.latest)
+                assert delivered.records == found.records[isolation]
+                assert not all(delivered.through_broker)

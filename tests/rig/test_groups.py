@@ -1,0 +1,162 @@
+"""Consumer groups in which everything happens: nobody is given less or more than the members of a plain group are."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from tests.rig.group_checker import Assigned, Delivered, Event, Revoked, breaches
+from tests.rig.group_child import run_child
+from tests.rig.group_members import KINDS, Member, Setting, Style
+from tests.rig.group_run import GroupRun, history, visible
+from tests.rig.rig import Rig
+from tests.rig.workload_oracle import Place
+
+ISOLATIONS = ("read_committed", "read_uncommitted")
+WAYS = [
+    ("rig_39", "eager"),
+    ("rig_39", "cooperative"),
+    ("rig_43", "eager"),
+    ("rig_43", "cooperative"),
+    ("rig_43", "consumer"),
+]
+SHARES = 32
+"""Each group has that part of `--workload-seconds`, but never fewer events than these:"""
+_FEWEST = 30
+_SHOWN = 60
+_TIMEOUT_S = 120
+
+Settings = Callable[[str, str, str], tuple[Rig, Setting]]
+
+
+@pytest.fixture(scope="module")
+def settings(request: pytest.FixtureRequest, new_topic: Callable[[str], str]) -> Settings:
+    """Makes the setting of a new group over the topics that all groups of a broker read."""
+    topics: dict[str, tuple[str, ...]] = {}
+
+    def setting(fixture: str, protocol: str, isolation: str) -> tuple[Rig, Setting]:
+        rig: Rig = request.getfixturevalue(fixture)
+        if fixture not in topics:
+            topics[fixture] = new_topic("groups-a"), new_topic("groups-b")
+            history(rig, topics[fixture])
+        group = new_topic(f"group-{protocol}-{isolation}")
+        return rig, Setting(rig.bootstrap, str(rig.remote), group, protocol, isolation, topics[fixture])
+
+    return setting
+
+
+def run_group(found: tuple[Rig, Setting], kinds: tuple[str, ...], config: pytest.Config, test: str) -> None:
+    rig, setting = found
+    given = config.getoption("workload_seed")
+    seed = random.SystemRandom().randrange(10**9) if given is None else given
+    run = GroupRun(rig, setting, kinds, seed)
+    try:
+        wrong = run.run(_FEWEST, time.monotonic() + config.getoption("workload_seconds") / SHARES)
+        assert not wrong, "\n".join(wrong[:20])
+    except BaseException as error:
+        did = "\n".join(run.log[-_SHOWN:])
+        error.add_note(
+            f"Kafka {rig.version}, {setting.protocol}, {setting.isolation}, seed {seed}; what happened:\n{did}\n"
+            f"The same again: pytest tests/rig/test_groups.py -k '{test}' --workload-seed {seed}"
+        )
+        raise
+    print(f"\nKafka {rig.version}, {setting.protocol}, {setting.isolation}, seed {seed}:", dict(run.counts))
+    if "on" in kinds:
+        assert run.counts["records from the store"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize(("fixture", "protocol"), WAYS)
+def test_a_group(
+    fixture: str, protocol: str, isolation: str, settings: Settings, request: pytest.FixtureRequest
+) -> None:
+    run_group(settings(fixture, protocol, isolation), ("on",), request.config, request.node.name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kinds", [("plain",), KINDS], ids=["plain", "mixed"])
+@pytest.mark.parametrize(
+    ("protocol", "isolation"), [("eager", ISOLATIONS[0]), ("cooperative", ISOLATIONS[1]), ("consumer", ISOLATIONS[0])]
+)
+def test_the_same_of_other_members(
+    protocol: str, isolation: str, kinds: tuple[str, ...], settings: Settings, request: pytest.FixtureRequest
+) -> None:
+    run_group(settings("rig_43", protocol, isolation), kinds, request.config, request.node.name)
+
+
+AFTER = (70, 250, 500)
+"""So many records are read before the change: within the first segments, past the first partitions, far on."""
+
+
+def read_on(setting: Setting, style: Style, name: str, is_done: Callable[[list[Event]], bool]) -> list[Event]:
+    """What a member did until it was done, and then ended."""
+    events: list[Event] = []
+    notices: list[str] = []
+    member = Member(name, setting, style, events, notices.append)
+    member.start()
+    deadline_s = time.monotonic() + _TIMEOUT_S
+    while not is_done(events.copy()) and time.monotonic() < deadline_s:
+        member.check()
+        time.sleep(0.02)
+    member.end()
+    assert is_done(events), "\n".join(notices)
+    return events
+
+
+def delivered(events: list[Event]) -> list[tuple[Place, int]]:
+    """What was given, in order."""
+    return [(event.place, event.offset) for event in events if isinstance(event, Delivered)]
+
+
+def is_enough(records: int, events: list[Event]) -> bool:
+    return len(delivered(events)) >= records
+
+
+def is_complete(seen: dict[Place, list[int]], *parts: list[Event]) -> bool:
+    """Whether all that is visible has been given."""
+    given = {one for events in parts for one in delivered(events)}
+    return all((place, offset) in given for place, offsets in seen.items() for offset in offsets)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fixture", "protocol", "commits_itself"),
+    [("rig_39", "eager", False), ("rig_43", "cooperative", True), ("rig_43", "consumer", False)],
+)
+def test_switched_on_and_off_and_on_again(
+    fixture: str, protocol: str, commits_itself: bool, settings: Settings
+) -> None:
+    """KIP-1254, Downgrade: each goes on at exactly the offsets that the one before has committed."""
+    rig, setting = settings(fixture, protocol, ISOLATIONS[commits_itself])
+    seen = visible(rig, setting.topics, setting.isolation)
+    events: list[Event] = []
+    for number, records in enumerate(AFTER):
+        style = Style("off" if number % 2 else "on", commits_itself, consumes=False, assigns=False, when="always")
+        events += read_on(setting, style, f"m{number}", partial(is_enough, records))
+    rest = Style("off", commits_itself, consumes=False, assigns=False)
+    events += read_on(setting, rest, "last", partial(is_complete, seen, events))
+    assert not breaches(events, seen)
+    assert max(Counter(delivered(events)).values()) == 1, "each had committed what it was given"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("protocol", "commits_itself"), [("eager", True), ("cooperative", False), ("consumer", False), ("consumer", True)]
+)
+def test_killed_and_restarted(protocol: str, commits_itself: bool, settings: Settings) -> None:
+    """SIGKILL in the midst of it: the next begins at the committed offsets, and nothing is lost."""
+    rig, setting = settings("rig_43", protocol, ISOLATIONS[commits_itself])
+    seen = visible(rig, setting.topics, setting.isolation)
+    style = Style("on", commits_itself, consumes=not commits_itself, assigns=False, when="always")
+    events = run_child("killed", setting, style, AFTER[-1])
+    events += [Revoked(time.monotonic_ns(), "killed", place) for place in seen]
+    events += read_on(setting, style, "next", partial(is_complete, seen, events))
+    assert not breaches(events, seen)
+    begun = [event for event in events if isinstance(event, Assigned) and event.member == "next"]
+    assert any(event.offset for event in begun), "the one that was killed had committed"

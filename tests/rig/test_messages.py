@@ -1,0 +1,133 @@
+"""The broker is the oracle: messages made of record batches are those that a consumer gets, accessor for accessor."""
+
+from __future__ import annotations
+
+import pickle
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Message, TopicPartition
+
+import remote_fetch
+from remote_fetch.decode.messages import MESSAGE_COLUMNS, MessageCursor
+from tests.rig import topics
+from tests.rig.rig import Rig
+
+TIMEOUT_S = 60
+NOT_UTF8 = b"\xff\xfe"
+MANY_HEADERS = 100_000
+"""As many as librdkafka takes."""
+
+
+class Raw(str):
+    """A header key that a producer encodes into bytes which are no UTF-8."""
+
+    __slots__ = ()
+
+    def encode(self, *_arguments: Any) -> bytes:
+        return NOT_UTF8
+
+
+def produce_odd_headers(rig: Rig, topic: str, headers: list[list[tuple[str, bytes]]]) -> None:
+    """Header keys that librdkafka would not send as they are."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from kafka import KafkaProducer
+    producer = KafkaProducer(bootstrap_servers=rig.bootstrap.split(","), max_request_size=4 << 20)
+    try:
+        for each in headers:
+            producer.send(topic, b"odd", headers=each, partition=0).get(TIMEOUT_S)
+    finally:
+        producer.close(TIMEOUT_S)
+
+
+def from_broker(rig: Rig, topic: str, count: int) -> list[Message]:
+    """The first messages, by a plain consumer."""
+    consumer = Consumer({"bootstrap.servers": rig.bootstrap, "group.id": "messages", "enable.auto.commit": False})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        messages: list[Message] = []
+        deadline = time.monotonic() + TIMEOUT_S
+        while len(messages) < count and time.monotonic() < deadline:
+            messages += consumer.consume(count - len(messages), timeout=1)
+        return messages
+    finally:
+        consumer.close()
+
+
+def from_store(rig: Rig, topic: str) -> tuple[list[Message], int]:
+    """All messages out of the bucket, and how many of them a broker had to give."""
+    counters = remote_fetch.Counters()
+    config: Mapping[str, Any] = {
+        "bootstrap.servers": rig.bootstrap,
+        "remote.storage.url": str(rig.remote),
+        "log_level": 0,
+    }
+    reader = remote_fetch.read_arrow(topic, columns=MESSAGE_COLUMNS, config=config, observer=counters)
+    messages: list[Message] = []
+    for batch in reader:
+        cursor = MessageCursor(batch, topic, 0, Message)
+        while len(cursor):
+            messages += cursor.take(7)
+    return messages, counters.report().broker_records
+
+
+def fields(message: Message) -> tuple[Any, ...]:
+    """All that a message says."""
+    return (
+        type(message),
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.key(),
+        message.value(),
+        message.headers(),
+        message.error(),
+        message.timestamp(),
+        message.latency(),
+        message.leader_epoch(),
+        message.delivery_count(),
+        len(message),
+    )
+
+
+@pytest.mark.parametrize("timestamps", ["CreateTime", "LogAppendTime"])
+def test_messages_of_every_kind(rig_43: Rig, new_topic: Callable[[str], str], timestamps: str) -> None:
+    topic = new_topic("messages")
+    topics.create_topic(rig_43, topic, message_timestamp_type=timestamps)
+    topics.produce(rig_43, topic, 150)
+    topics.produce(rig_43, topic, 20, seed=1, compression_type="zstd")
+    produce_odd_headers(rig_43, topic, [[("cut\0here", b"x"), ("", b""), ("\0", b"y")]])
+    topics.produce(rig_43, topic, 20, seed=2)
+    topics.wait_tiered(rig_43, topic)
+    theirs = from_broker(rig_43, topic, 191)
+    ours, broker_records = from_store(rig_43, topic)
+    assert [fields(one) for one in ours] == [fields(one) for one in theirs]
+    assert len(ours) == 191
+    assert broker_records == 0
+    # Only now: a message of the client's has its headers from the moment on when somebody asks for them.
+    assert ours == theirs
+    assert [one.__reduce__() for one in ours] == [one.__reduce__() for one in theirs]
+    assert [fields(one) for one in pickle.loads(pickle.dumps(ours))] == [fields(one) for one in theirs]
+    assert {one.timestamp()[0] for one in ours} == {1 if timestamps == "CreateTime" else 2}
+    assert [one.headers() for one in ours if one.value() == b"odd"] == [[("cut", b"x"), ("", b""), ("", b"y")]]
+    assert {one.headers() is None for one in ours} == {one.key() is None for one in ours} == {True, False}
+
+
+def test_headers_that_librdkafka_does_not_give(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
+    """One too many, and they are gone; a key that is no UTF-8 is an error there, and readable here."""
+    topic = new_topic("messages")
+    topics.create_topic(rig_43, topic, segment_bytes=1 << 21, max_message_bytes=4 << 20)
+    headers = [("h", b"")] * MANY_HEADERS
+    produce_odd_headers(rig_43, topic, [headers, [*headers, ("h", b"")], [(Raw("?"), b"x")]])
+    topics.wait_tiered(rig_43, topic)
+    theirs = from_broker(rig_43, topic, 3)
+    ours, _ = from_store(rig_43, topic)
+    assert [fields(one) for one in ours[:2]] == [fields(one) for one in theirs[:2]]
+    assert [len(one.headers() or ()) for one in ours[:2]] == [MANY_HEADERS, 0]
+    with pytest.raises((SystemError, UnicodeDecodeError)):
+        theirs[2].headers()
+    assert ours[2].headers() == [("\N{REPLACEMENT CHARACTER}" * 2, b"x")]
