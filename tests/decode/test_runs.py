@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from array import array
 from collections.abc import Callable, Sequence
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 from crc32c import crc32c
 
+import remote_fetch.decode
+from remote_fetch.decode import _shadow
 from remote_fetch.decode.batch_table import FIELDS, Field, new_table
 from remote_fetch.testing.records import Record, encode_batch, encode_legacy, encode_marker, rewrite_crc
 
@@ -179,3 +185,15 @@ def test_what_the_checksum_raises_comes_out(run_kernel: ModuleType) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         Walk(run_kernel, [batch(0), LAST], checksum=interrupted)
+
+
+def test_the_source_runs_where_cython_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cython", None)
+    path = Path(remote_fetch.decode.__path__[0]) / "runs.py"
+    loader = SourceFileLoader("remote_fetch.decode.runs_without_cython", str(path))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec is not None
+    kernel = importlib.util.module_from_spec(spec)
+    loader.exec_module(kernel)
+    assert kernel.cython is _shadow
+    assert Walk(kernel, [batch(0), LAST]).bases == [0]
