@@ -1,7 +1,8 @@
 """README.md, run as it stands: its commands and its Python, in an empty folder, on a topic of a real broker.
 
 Rules of the file: every block is run, or is marked as output (`text`); any other is an error that names it. What is
-replaced is said here: the directory of the tier, and the environment that `make` would install.
+replaced is said here: the directory of the tier, the address of the broker, and the environment that `make` would
+install.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tests.rig.rig import Rig
 
 ROOT = Path(__file__).parents[2]
 TIER = "/mnt/kafka-tier"
+BROKER = "broker:9092"
 TOPIC = "orders"
 PARTITIONS = 2
 RECORDS = 60
@@ -107,11 +109,20 @@ def test_a_block_that_would_be_left_out_is_named() -> None:
     ]
 
 
-@pytest.mark.parametrize("block", readme("python"), ids=str)
-def test_python(block: Block, tier: Path, tmp_path: Path) -> None:
-    assert TIER in block.text
+def test_python_into_a_frame(tier: Path, tmp_path: Path) -> None:
+    block, _ = readme("python")
     script = block.text.replace(TIER, str(tier)) + "\nprint(frame.height, frame.width)\n"
+    assert TIER in block.text
     assert run([sys.executable, "-W", "error", "-c", script], tmp_path) == f"{RECORDS} 8\n"
+
+
+def test_python_in_a_service(rig_39: Rig, tier: Path, tmp_path: Path) -> None:
+    _, block = readme("python")
+    script = block.text.replace(TIER, str(tier)).replace(BROKER, rig_39.bootstrap)
+    assert TIER in block.text
+    assert BROKER in block.text
+    printed = run([sys.executable, "-W", "error", "-c", script], tmp_path).splitlines()
+    assert sorted(line.split(" ", 1)[1] for line in printed) == sorted(f"{b'order %d' % n}" for n in range(RECORDS))
 
 
 @pytest.mark.parametrize("command", commands("remote-fetch"))
@@ -144,6 +155,6 @@ def test_make(command: str) -> None:
 
 
 def test_there_is_something_to_run() -> None:
-    assert len(readme("python")) == 1
+    assert len(readme("python")) == 2
     assert [command.split()[1] for command in commands("remote-fetch")] == ["ls", "plan", "cat"]
     assert commands("make") == ["make demo", "make test"]

@@ -6,11 +6,12 @@ from what was true before.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tests.rig.rig import Rig
 from tests.rig.topics import QUIET, broker_records
@@ -89,8 +90,17 @@ def offset_for_time(rig: Rig, place: Place, log: LogEnds, timestamp_ms: int, iso
 
 
 def _list_offsets(rig: Rig, place: Place, timestamp_ms: int, isolation: str) -> int | None:
+    deadline_s = time.monotonic() + _TIMEOUT_S
     with _consumer(rig, isolation) as consumer:
-        (found,) = consumer.offsets_for_times([TopicPartition(*place, timestamp_ms)], timeout=_TIMEOUT_S)
-        if found.error is not None:
-            raise KafkaException(found.error)
-        return None if found.offset < 0 else int(found.offset)
+        while True:
+            try:
+                (found,) = consumer.offsets_for_times([TopicPartition(*place, timestamp_ms)], timeout=_TIMEOUT_S)
+                if found.error is not None:
+                    raise KafkaException(found.error)
+                return None if found.offset < 0 else int(found.offset)
+            except KafkaException as error:
+                # The leader of a partition just made has not read the tier's metadata yet, and cannot tell.
+                is_new = error.args[0].code() == KafkaError.REPLICA_NOT_AVAILABLE
+                if not is_new or time.monotonic() > deadline_s:
+                    raise
+            time.sleep(0.1)
