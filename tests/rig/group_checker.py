@@ -70,12 +70,13 @@ class Resumed(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """A member's own commit has succeeded: the broker has `offset`."""
+    """A member's own commit has succeeded: the broker has `offset`. `of_message`: it named its last record."""
 
     at_ns: int
     member: str
     place: Place
     offset: int
+    of_message: bool = False
 
 
 class Told(NamedTuple):
@@ -96,8 +97,9 @@ def breaches(events: Iterable[Event], visible: Mapping[Place, Sequence[int]]) ->
     * Every visible record is delivered, but those that a member has sought past.
     * From where a partition was assigned or sought on, each record delivered is the next visible one: none is skipped,
       and none repeats below the committed offset.
-    * A committed offset never decreases but after a seek, and then not below what was sought; when a partition is
-      assigned, what is committed has been delivered.
+    * A committed offset never decreases but after a seek, and then not below what was sought, and but by the commit of
+      a record after which nothing visible was committed; when a partition is assigned, what is committed has been
+      delivered.
     * Nothing is delivered of a partition that the member does not have or has paused.
     """
     check = _Check({place: _Log(offsets) for place, offsets in visible.items()})
@@ -211,7 +213,8 @@ class _Check:
 
     def _commit_is(self, event: Assigned | Committed, at_ns: int) -> None:
         log = self.logs[event.place]
-        if event.offset < log.lowest:
+        of_message = isinstance(event, Committed) and event.of_message
+        if event.offset < log.lowest and not (of_message and not log.between(event.offset, log.lowest)):
             self._wrong(event, f"the committed offset went back from {log.committed} (sought: {log.sought})")
         log.settle(event.offset, at_ns)
 

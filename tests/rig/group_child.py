@@ -3,7 +3,8 @@
     python -m tests.rig.group_child SETTING STYLE RECORDS
 
 Rules of the file: it dies by SIGKILL of its own hand, with its consumer's threads at work, after it has told of every
-record that it was given: so it is known for sure what it was given, however busy the machine is.
+record that it was given: so it is known for sure what it was given, however busy the machine is. Something was
+committed by then.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+
+from confluent_kafka import KafkaError, TopicPartition
 
 from tests.rig import group_checker
 from tests.rig.group_checker import Event
@@ -48,30 +51,36 @@ def _event(said: list[object]) -> Event:
 
 
 class _Told(list[Event]):
-    """Tells of each event at once, and ends the process after the last record of so many."""
+    """Tells of each event at once, and ends the process once there were so many records and a commit."""
 
     def __init__(self, records: int) -> None:
         super().__init__()
         self._left = records
+        self._has_committed = False
 
     def append(self, event: Event) -> None:
         """Tell of an event."""
         os.write(1, json.dumps([type(event).__name__, *event]).encode() + b"\n")
         self._left -= isinstance(event, group_checker.Delivered)
-        if self._left == 0:
+        self._has_committed |= isinstance(event, group_checker.Committed)
+        self._end_in_time()
+
+    def on_commit(self, error: KafkaError | None, _partitions: list[TopicPartition]) -> None:
+        """As the consumer's `on_commit`."""
+        self._has_committed |= error is None
+        self._end_in_time()
+
+    def _end_in_time(self) -> None:
+        if self._left <= 0 and self._has_committed:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _main() -> None:
     name, setting, style, records = sys.argv[1:]
     given = json.loads(setting)
-    member = Member(
-        name,
-        Setting(**{**given, "topics": tuple(given["topics"])}),
-        Style(**json.loads(style)),
-        _Told(int(records)),
-        lambda _text: None,
-    )
+    setting_given = Setting(**{**given, "topics": tuple(given["topics"])})
+    told = _Told(int(records))
+    member = Member(name, setting_given, Style(**json.loads(style)), told, lambda _text: None, on_commit=told.on_commit)
     member.start()
     member.join(_TIMEOUT_S)
     member.check()

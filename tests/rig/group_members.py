@@ -215,6 +215,7 @@ class Member(threading.Thread):
         offset = low + int(dice.random() * (stop - low))
         with suppress(KafkaException):  # it may be too early to seek
             self._consumer.seek(TopicPartition(*place, offset))
+            self._last = None
             self._say(Sought(time.monotonic_ns(), self.name, place, offset))
 
     def pause(self, dice: random.Random) -> None:
@@ -247,7 +248,8 @@ class Member(threading.Thread):
             return
         for one in found:
             if one.error is None and one.offset >= 0:
-                self._say(Committed(time.monotonic_ns(), self.name, (one.topic, one.partition), one.offset))
+                place = (one.topic, one.partition)
+                self._say(Committed(time.monotonic_ns(), self.name, place, one.offset, by_message))
 
     def _any(self, dice: random.Random) -> Place | None:
         return dice.choice(sorted(self._held)) if self._held else None
@@ -270,6 +272,7 @@ class Member(threading.Thread):
         self._on_lost(consumer, partitions)
 
     def _on_lost(self, consumer: Any, partitions: list[TopicPartition]) -> None:
+        self._last = None
         for one in partitions:
             self._held.discard((one.topic, one.partition))
             self._say(Revoked(time.monotonic_ns(), self.name, (one.topic, one.partition)))

@@ -41,6 +41,10 @@ def _made(event: type, offset: int | None, member: str, at_ns: int) -> Event:
     return made
 
 
+def of_message(offset: int) -> Happening:
+    return lambda at_ns: Committed(at_ns, "a", P, offset, of_message=True)
+
+
 def given(*offsets: int, member: str = "a") -> list[Happening]:
     return [of(Delivered, offset, member) for offset in offsets]
 
@@ -65,6 +69,7 @@ ALL = [of(Assigned, 0), *given(*VISIBLE)]
         [*ALL, of(Committed, 7), told(7), of(Sought, 2), told(3), told(5)],
         [*ALL, of(Committed, 7), of(Sought, 2), of(Committed, 2), of(Revoked), of(Assigned, 2, "b")],
         [*ALL, told(5), of(Committed, 7), told(5, asked_before=2)],
+        [*ALL, of(Committed, 9), of_message(7), told(7)],
         [of(Assigned, 0, "lost"), *ALL, *given(0, 1, member="lost")],
     ],
 )
@@ -88,6 +93,7 @@ def test_what_a_group_may_do(happenings: list[Happening]) -> None:
         ([*ALL, *given(6, member="b")], "the member does not have the partition"),
         ([*ALL, of(Committed, 7), of(Committed, 6)], "went back from 7"),
         ([*ALL, told(7), told(6)], "went back from 7"),
+        ([*ALL, of(Committed, 7), of_message(6)], "went back from 7"),
         ([*ALL, told(7), of(Revoked), of(Assigned, 6, "b"), *given(6, member="b")], "went back from 7"),
         ([*ALL, told(7), of(Sought, 2), told(1)], "went back from 7 (sought: 2)"),
         ([*ALL, of(Sought, 2), of(Committed, 7), told(5)], "went back from 7"),
