@@ -122,7 +122,7 @@ def test_python_in_a_service(rig_39: Rig, tier: Path, tmp_path: Path) -> None:
     assert TIER in block.text
     assert BROKER in block.text
     printed = run([sys.executable, "-W", "error", "-c", script], tmp_path).splitlines()
-    assert sorted(line.split(" ", 1)[1] for line in printed) == sorted(f"{b'order %d' % n}" for n in range(RECORDS))
+    assert sorted(line.split(" ", 1)[1] for line in printed) == sorted(str(b"order %d" % n) for n in range(RECORDS))
 
 
 @pytest.mark.parametrize("command", commands("remote-fetch"))
