@@ -228,6 +228,7 @@ class RemoteConsumer(_Consumer):
             super().close()
             return
         remote.settle()
+        remote.is_closing = True
         remote.partitions.is_held = True  # what it throws away moves its positions as if it had been given
         try:
             super().close()  # calls back on_revoke, which still needs the remote half

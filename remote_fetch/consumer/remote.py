@@ -54,6 +54,7 @@ class Remote:
         self._end_threads = weakref.finalize(self, self._workers.close, 0.0)
         self.partitions = Partitions(inner, settings, source, self._workers)
         self.merge = Merge(inner, self.partitions, self._workers, settings.reset, metrics.broker_gave)
+        self.is_closing = False
         self.was_assigned = False
         """Whether the application has assigned, or unassigned, by itself since the callback of a rebalance began."""
 
@@ -65,6 +66,9 @@ class Remote:
     def assign(self, partitions: list[TopicPartition], *, is_incremental: bool) -> None:
         """As `Consumer.assign` and `Consumer.incremental_assign`."""
         self.was_assigned = True
+        if self.is_closing:  # nothing will be read, and questions to the group may find no answer any more
+            (self._inner.incremental_assign if is_incremental else self._inner.assign)(partitions)
+            return
         self.settle()
         starts = self._resolve(partitions)
         theirs = self.partitions.instead(partitions, starts, self._ends(partitions, starts))

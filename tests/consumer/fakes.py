@@ -82,6 +82,9 @@ class FakeInner:
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         raise NotImplementedError
 
+    def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
+        raise NotImplementedError
+
     def store_offsets(self, *, offsets: Sequence[TopicPartition]) -> None:
         if self.store_error is not None:
             raise self.store_error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from contextlib import suppress
+from itertools import count
 from struct import pack
 from typing import NamedTuple
 
@@ -307,6 +308,7 @@ def refused(data: bytes, says: str, *, codecs: Codecs | None = None) -> FallsBac
         (wrapper(1, pack(">qi", 0, -1) + bytes(50), offset=7), "is cut, or breaks its sizes, at byte 0"),
         (wrapper(1, pack(">qiIbb", 0, 6, 0, 1, 0), offset=7), "too short for magic 1"),
     ],
+    ids=count(),  # gzip writes the time, and processes side by side must know a test by one name
 )
 def test_what_breaks_the_format(data: bytes, says: str) -> None:
     assert isinstance(refused(data, says), CorruptSegment)

@@ -181,8 +181,8 @@ class _Check:
                 self._paused[member].add(place)
             case Resumed(_, member, place):
                 self._paused[member].discard(place)
-            case Committed(at_ns):
-                self._commit_is(event, at_ns)
+            case Committed():
+                self._committed(event)
             case Told():
                 self._told(event)
 
@@ -210,6 +210,13 @@ class _Check:
         self._next[reading] = event.offset
         log.sought = event.offset if log.sought is None else min(log.sought, event.offset)
         log.changed_ns = event.at_ns
+
+    def _committed(self, event: Committed) -> None:
+        log = self.logs[event.place]
+        sought = log.sought
+        self._commit_is(event, event.at_ns)
+        if event.offset > self._next.get((event.member, event.place), event.offset):
+            log.sought = sought  # it was stored before the member sought; what is stored from now on may lie before it
 
     def _commit_is(self, event: Assigned | Committed, at_ns: int) -> None:
         log = self.logs[event.place]

@@ -70,6 +70,7 @@ ALL = [of(Assigned, 0), *given(*VISIBLE)]
         [*ALL, of(Committed, 7), of(Sought, 2), of(Committed, 2), of(Revoked), of(Assigned, 2, "b")],
         [*ALL, told(5), of(Committed, 7), told(5, asked_before=2)],
         [*ALL, of(Committed, 9), of_message(7), told(7)],
+        [*ALL, of(Sought, 1), of(Committed, 7), told(7), *given(1, 2), told(3)],
         [of(Assigned, 0, "lost"), *ALL, *given(0, 1, member="lost")],
     ],
 )
@@ -96,7 +97,8 @@ def test_what_a_group_may_do(happenings: list[Happening]) -> None:
         ([*ALL, of(Committed, 7), of_message(6)], "went back from 7"),
         ([*ALL, told(7), of(Revoked), of(Assigned, 6, "b"), *given(6, member="b")], "went back from 7"),
         ([*ALL, told(7), of(Sought, 2), told(1)], "went back from 7 (sought: 2)"),
-        ([*ALL, of(Sought, 2), of(Committed, 7), told(5)], "went back from 7"),
+        ([*ALL, of(Sought, 2), of(Committed, 7), told(1)], "went back from 7"),
+        ([*ALL, of(Sought, 2), *given(2), of(Committed, 3), told(2)], "went back from 3"),
         ([*given(), of(Assigned, 5), *given(5, 6)], "3 committed records were not delivered: [0, 1, 2]"),
         (
             [of(Assigned, 0), *given(0, 1), of(Revoked), of(Assigned, 5, "b"), *given(5, 6), *ALL],
