@@ -122,7 +122,7 @@ class Member(threading.Thread):
         self._paused: set[Place] = set()
         self._last: Message | None = None
         self._uncommitted = 0
-        self._ends = False
+        self._ends = self._is_closing = False
         self._consumer = style.consumer(setting, lambda text: say(f"  {name}: {text}"), **more)
 
     # ------------------------------------------------------------------------------------------ for other threads
@@ -161,7 +161,7 @@ class Member(threading.Thread):
                 if self.style.kind != "on":
                     # confluent_kafka 2.16 commits some of what it has fetched and its `close` throws away.
                     self._consumer.pause(self._consumer.assignment())
-                self._ends = True
+                self._is_closing = True
                 self._consumer.close()
                 self._on_lost(self._consumer, [TopicPartition(*place) for place in self._held])
         except BaseException as error:  # raised to who asks
@@ -259,7 +259,7 @@ class Member(threading.Thread):
 
     def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
         assert consumer is self._consumer
-        if self._ends:  # it is closing: it will be given nothing, and the group may answer no more
+        if self._is_closing:  # it will be given nothing, and the group may answer no more
             return
         for one in consumer.committed(partitions, timeout=_TIMEOUT_S) if partitions else ():
             place = (one.topic, one.partition)
