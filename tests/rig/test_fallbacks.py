@@ -207,7 +207,11 @@ def test_the_stream_is_the_brokers_and_the_reason_is_counted(
     reasons = set(report.fallbacks) - ({ErrorKind.READ_TIMEOUT} if row.reason in PASSING else set())
     assert reasons == (set() if row.reason is None else {row.reason})
     assert set(report.scans) == row.scans
-    assert bool(report.broker_records) == (row.reason is not None)
+    given_up = [event for event in events if isinstance(event, Fallback)]
+    assert bool(given_up) == (row.reason is not None)
+    # Of a cut object nothing but a marker may be left.
+    is_seen = any(one.first_offset <= record.offset <= one.last_offset for one in given_up for record in expected)
+    assert bool(report.broker_records) == is_seen
     assert_said_once(events)
     if row.reason in PASSING:
         assert set(report.retries) == {row.reason}
