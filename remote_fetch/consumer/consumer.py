@@ -18,13 +18,12 @@ from remote_fetch.consumer.inner import Inner
 from remote_fetch.consumer.metrics import Metrics, into_statistics
 from remote_fetch.consumer.remote import Remote
 from remote_fetch.consumer.settings import ConsumerSettings
-from remote_fetch.consumer.states import Mode
+from remote_fetch.consumer.states import STORED, Mode
 from remote_fetch.observe import Observer, ignore
 
 __all__ = ["RemoteConsumer"]
 
 _MAX_CONSUME = 1_000_000
-_STORED = -1000
 _NOT_GIVEN: Any = object()
 
 
@@ -170,7 +169,7 @@ class RemoteConsumer(_Consumer):
     def seek(self, partition: TopicPartition) -> None:
         """As the parent's."""
         remote = self._remote
-        if remote is not None and type(partition) is TopicPartition and partition.offset != _STORED:
+        if remote is not None and type(partition) is TopicPartition and partition.offset != STORED:
             for entry in remote.partitions.of([partition]):
                 remote.settle()
                 remote.partitions.seek(entry, partition.offset)

@@ -11,6 +11,7 @@ from confluent_kafka import Message, TopicPartition
 from remote_fetch.consumer.feed import Feed
 from remote_fetch.consumer.states import Mode, PartitionState
 from remote_fetch.decode.messages import MessageCursor
+from remote_fetch.read.fallback import Circuit
 
 __all__ = ["UNKNOWN", "Entry"]
 
@@ -24,10 +25,11 @@ class Entry:
     `position` is what was delivered up to, UNKNOWN before the first record; `stored` is what was stored of it for
     commits. `assigned_offset` is what the application assigned it with. `handed_over_at_s` is when librdkafka was told
     to go on, None once it has; `was_watched`: twice. Records of the store before `skip_before` were librdkafka's.
-    `held` is the first offset that a running `consume` has taken and not given yet, None where there is none.
+    `held` is the first offset that a running `consume` has taken and not given yet, None where there is none. `circuit`
+    tells how long the partition is left to librdkafka after its segments failed.
     """
 
-    def __init__(self, topic: str, number: int, assigned_offset: int) -> None:
+    def __init__(self, topic: str, number: int, assigned_offset: int, circuit: Circuit) -> None:
         self.topic, self.number = topic, number
         self.assigned_offset = assigned_offset
         self.state = PartitionState(Mode.LOCATING, assigned_offset)
@@ -38,7 +40,7 @@ class Entry:
         self.handed_over_at_s: float | None = None
         self.was_watched = False
         self.end_offset = UNKNOWN
-        self.failures = 0
+        self.circuit = circuit
         self.skip_before = 0
         self.held: int | None = None
         self.log_start = UNKNOWN

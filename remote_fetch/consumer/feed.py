@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.consumer.states import BEGINNING
+from remote_fetch.consumer.states import BEGINNING, TAIL
 from remote_fetch.decode.messages import MESSAGE_COLUMNS
 from remote_fetch.errors import Cancelled, ErrorKind, OffsetOutOfRange, RemoteFetchError, SegmentNotFound, UnknownTopic
+from remote_fetch.fetch.deadlines import now_ms
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Fallback, Notice
@@ -42,8 +43,6 @@ _LOCAL_START_S = 30.0
 """How old the answer to "what is on your own disk" may be."""
 _UNKNOWN_ID = Uuid(bytes(16))
 """Kafka's own way to write that a topic id is not known."""
-_TAIL = -2000
-"""librdkafka's logical offsets from here down count back from the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +136,13 @@ class Source:
     def open_circuit(self) -> Circuit | None:
         """The circuit, if the storage is to be left alone now."""
         circuit = self._circuit
-        return circuit if circuit.is_open(_now_ms()) else None
+        return circuit if circuit.is_open(now_ms()) else None
 
-    def failed(self, reason: str) -> int:
-        """Note a failure of the storage; until when it is to be left alone, in milliseconds of the monotonic clock."""
+    def failed(self, reason: str) -> None:
+        """Note a failure of the storage: it is to be left alone for a while."""
         with self._lock:
-            if not self._circuit.is_open(_now_ms()):
-                self._circuit = self._circuit.failed(reason, _now_ms())
-            return self._circuit.retry_at_ms
+            if not self._circuit.is_open(now_ms()):
+                self._circuit = self._circuit.failed(reason, now_ms())
 
     def worked(self) -> None:
         """Note that the storage answers."""
@@ -169,7 +167,7 @@ class Feed:
         self.began_s = time.monotonic()
         self._offset = offset
         self._rows: Iterator[pa.RecordBatch] | None = None
-        self._stop, self._stop_reason, self._share_bytes = -1, "", 0
+        self._stop, self._share_bytes = -1, 0
         self._codecs: Codecs | None = None
 
     @property
@@ -251,7 +249,6 @@ class Feed:
         if slices:
             plan = plan_stretch(session, opened, first, slices[-1].last_offset + 1)
             slices = _leading_slices(plan.steps)
-            following = plan.steps[len(slices) :]
         if not slices:
             return not self._end(Ending(first, self._why_not(opened, first, stop), log=self.log))
         self._stop = slices[-1].last_offset + 1
@@ -264,7 +261,6 @@ class Feed:
             codecs=self._codecs,
             max_bytes=max(self._share_bytes // 2, _SMALLEST_SHARE_BYTES // 2),
         )
-        self._stop_reason = following[0].reason if following and isinstance(following[0], BrokerRange) else ""
         self._rows = scan.batches()
         return True
 
@@ -278,8 +274,8 @@ class Feed:
         low, high = self.log.log_start_offset or 0, self.log.end_offset or 0
         if self._offset == BEGINNING:
             self._offset = low
-        elif self._offset <= _TAIL:
-            self._offset = max(high + self._offset - _TAIL, low)
+        elif self._offset <= TAIL:
+            self._offset = max(high + self._offset - TAIL, low)
         if not low <= self._offset:
             raise OffsetOutOfRange(f"the log starts at {low}", topic=self.topic, partition=self.number)
 
@@ -328,7 +324,3 @@ class Feed:
 def _leading_slices(steps: tuple[PlanStep, ...]) -> tuple[SegmentSlice, ...]:
     pieces = takewhile(lambda step: isinstance(step, SegmentSlice), steps)
     return tuple(piece for piece in islice(pieces, _SLICES_AHEAD) if isinstance(piece, SegmentSlice))
-
-
-def _now_ms() -> int:
-    return int(time.monotonic() * 1000)

@@ -83,8 +83,7 @@ class Merge:
             if message is not None:
                 if not self._is_reset(message):
                     self._live_came = True
-                    self._count_live([message])
-                    return message
+                    return self._counted(message)
             elif self._fill_block(_BLOCK_RECORDS):
                 return self._from_block(now_s + _TIDY_S)
             elif (left_s := deadline_s - time.monotonic()) <= 0:
@@ -156,6 +155,11 @@ class Merge:
         if error is not None:
             raise error
 
+    def _counted(self, message: Message) -> Message:
+        if message.error() is None:
+            self._count(1, len(message))
+        return message
+
     def _live(self, count: int, wait_s: float) -> list[Message]:
         if self._is_behind:
             self._partitions.positions()
@@ -165,16 +169,10 @@ class Merge:
         finally:
             self._partitions.is_held = False
         self._is_behind = bool(messages)
-        self._count_live(messages)
-        if any(map(Message.error, messages)):
-            return [message for message in messages if not self._is_reset(message)]
-        return messages
-
-    def _count_live(self, messages: list[Message]) -> None:
-        records = messages  # but for news, which are messages with an error
-        if any(map(Message.error, messages)):
-            records = [message for message in messages if message.error() is None]
+        has_news = any(map(Message.error, messages))  # which are messages with an error, and no records
+        records = [message for message in messages if message.error() is None] if has_news else messages
         self._count(len(records), sum(map(len, records)))
+        return [message for message in messages if not self._is_reset(message)] if has_news else messages
 
     def _take(self, count: int) -> list[Message]:
         if count < _MANY_RECORDS or not gc.isenabled():

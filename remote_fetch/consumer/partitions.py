@@ -21,6 +21,7 @@ from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
 from remote_fetch.consumer.states import (
     BEGINNING,
     END,
+    TAIL,
     Action,
     HandOver,
     Mode,
@@ -33,16 +34,16 @@ from remote_fetch.consumer.states import (
 )
 from remote_fetch.consumer.workers import Workers
 from remote_fetch.errors import ErrorKind
+from remote_fetch.fetch.deadlines import now_ms
 from remote_fetch.observe import Notice
 from remote_fetch.plan.ranges import Reason
+from remote_fetch.read.fallback import Circuit
 
 __all__ = ["Partitions", "may_be_tiered"]
 
 _LOOK_AGAIN_MS = {Reason.HOLE.value: 1_000, Reason.UNSTABLE.value: 5_000}
 _LOOK_AGAIN_OTHERWISE_MS = 30_000
 """When a partition of librdkafka's is looked at again: it may have fallen behind, into the tier."""
-_LONGEST_PAUSE_MS = 60_000
-"""How long a partition whose segments failed is left to librdkafka; doubled at each failure."""
 _POKE_S = 1.0
 
 
@@ -88,7 +89,7 @@ class Partitions:
         if feed.chunks and entry.state.is_probing:
             self._take_over(entry)
         elif feed.chunks and entry.state.mode is Mode.LOCATING:
-            entry.failures = 0
+            entry.circuit = entry.circuit.worked()
             self._apply(entry, entry.state.found())
         elif is_late and entry.state.mode is Mode.LOCATING and feed.ending is None:
             ending = feed.late()
@@ -116,10 +117,9 @@ class Partitions:
         if ending.is_storage and circuit is not None:
             return circuit.retry_at_ms
         if ending.is_failure:
-            pause_ms = min(self._settings.retry_pause_ms << min(entry.failures, 16), _LONGEST_PAUSE_MS)
-            entry.failures += 1
-            return _now_ms() + pause_ms
-        return _now_ms() + _LOOK_AGAIN_MS.get(ending.reason, _LOOK_AGAIN_OTHERWISE_MS)
+            entry.circuit = entry.circuit.failed(ending.reason, now_ms())
+            return entry.circuit.retry_at_ms
+        return now_ms() + _LOOK_AGAIN_MS.get(ending.reason, _LOOK_AGAIN_OTHERWISE_MS)
 
     def _look_at_broker(self, entry: Entry, now_s: float) -> None:
         if entry.handed_over_at_s is not None and now_s - entry.handed_over_at_s > self._settings.watchdog_ms / 1000:
@@ -129,7 +129,7 @@ class Partitions:
             offset = position if position >= 0 else entry.state.offset
             known = self._inner.get_watermark_offsets(entry.at(), cached=True)
             if offset < 0 or (known is not None and offset >= known[1] >= 0):
-                self._apply(entry, entry.state.later(_now_ms() + _LOOK_AGAIN_OTHERWISE_MS))  # it is at its tail
+                self._apply(entry, entry.state.later(now_ms() + _LOOK_AGAIN_OTHERWISE_MS))  # it is at its tail
             else:
                 self._apply(entry, entry.state.probe(offset))
 
@@ -149,7 +149,7 @@ class Partitions:
         if position >= 0:
             entry.position = position
         entry.skip_before = position if position >= 0 else entry.state.offset
-        entry.failures = 0
+        entry.circuit = entry.circuit.worked()
         self._apply(entry, entry.state.taken_over(entry.skip_before))
         self._say(entry, f"is read from the store again, from offset {entry.skip_before} on")
 
@@ -260,27 +260,28 @@ class Partitions:
     def begin(self, partitions: Sequence[TopicPartition], starts: Sequence[int], *, replaces: bool) -> None:
         """librdkafka has the partitions assigned: let it fetch or not. Its pauses outlast an assignment."""
         self.drop(None if replaces else partitions)
-        entries = [Entry(one.topic, one.partition, one.offset) for one in partitions]
+        circuit = Circuit(first_pause_ms=self._settings.retry_pause_ms)
+        entries = [Entry(one.topic, one.partition, one.offset, circuit) for one in partitions]
         for entry, start in zip(entries, starts, strict=True):
             self.entries[entry.key] = entry
             is_paused = entry.key in self._paused
             entry.state = PartitionState(Mode.LOCATING, start, is_paused)
             if not may_be_tiered(start):
-                retry_at_ms = _now_ms() + _LOOK_AGAIN_OTHERWISE_MS
+                retry_at_ms = now_ms() + _LOOK_AGAIN_OTHERWISE_MS
                 entry.state = PartitionState(Mode.BROKER, start, is_paused, retry_at_ms=retry_at_ms)
         quiet = [entry for entry in entries if entry.state.mode is not Mode.BROKER or entry.state.is_paused]
         self._source.share_among(len(self.entries))
         self._inner.pause([entry.at() for entry in quiet])
         self._inner.resume([entry.at() for entry in entries if entry not in quiet])
-        circuit = self._source.open_circuit()
+        open_circuit = self._source.open_circuit()
         for entry in entries:
             offset = entry.state.offset
             if entry.state.mode is Mode.BROKER:
                 continue
-            if circuit is None:
+            if open_circuit is None:
                 self._apply(entry, PartitionState.start(offset, is_paused=entry.state.is_paused))
             else:
-                self._apply(entry, entry.state.at_broker(offset, circuit.reason, circuit.retry_at_ms))
+                self._apply(entry, entry.state.at_broker(offset, open_circuit.reason, open_circuit.retry_at_ms))
 
     def drop(self, partitions: Iterable[TopicPartition] | None) -> None:
         """Partitions are no longer assigned; None: none is."""
@@ -296,7 +297,7 @@ class Partitions:
         if may_be_tiered(offset):
             self._apply(entry, entry.state.sought(offset))
         else:
-            self._apply(entry, entry.state.at_broker(offset, "sought", _now_ms() + _LOOK_AGAIN_OTHERWISE_MS))
+            self._apply(entry, entry.state.at_broker(offset, "sought", now_ms() + _LOOK_AGAIN_OTHERWISE_MS))
 
     def pause(self, entries: Iterable[Entry]) -> None:
         """The application pauses partitions; what has been read from the store is kept."""
@@ -352,12 +353,8 @@ def _idle(start: int, end: int | None) -> int:
 
 def may_be_tiered(offset: int) -> bool:
     """Whether the store may have an offset, given or logical: anything but the end and "whatever was committed"."""
-    return offset >= 0 or offset == BEGINNING or offset <= -2000
+    return offset >= 0 or offset == BEGINNING or offset <= TAIL
 
 
 def _known(offset: int | None) -> int:
     return UNKNOWN if offset is None else offset
-
-
-def _now_ms() -> int:
-    return int(time.monotonic() * 1000)

@@ -19,7 +19,7 @@ from remote_fetch.consumer.merge import Merge
 from remote_fetch.consumer.metrics import Metrics
 from remote_fetch.consumer.partitions import Partitions, may_be_tiered
 from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
-from remote_fetch.consumer.states import BEGINNING, END
+from remote_fetch.consumer.states import BEGINNING, END, STORED
 from remote_fetch.consumer.workers import Workers
 from remote_fetch.observe import Event, Observer
 from remote_fetch.read.fallback import Circuit
@@ -27,7 +27,6 @@ from remote_fetch.read.session import Session
 
 __all__ = ["Remote"]
 
-_STORED = -1000
 _COMMITTED_S = 5.0
 """Longest wait for the committed offsets of an assignment, and for the ends of its logs."""
 _CLOSE_S = 1.0
@@ -66,16 +65,13 @@ class Remote:
     def assign(self, partitions: list[TopicPartition], *, is_incremental: bool) -> None:
         """As `Consumer.assign` and `Consumer.incremental_assign`."""
         self.was_assigned = True
+        assign = self._inner.incremental_assign if is_incremental else self._inner.assign
         if self.is_closing:  # nothing will be read, and questions to the group may find no answer any more
-            (self._inner.incremental_assign if is_incremental else self._inner.assign)(partitions)
+            assign(partitions)
             return
         self.settle()
         starts = self._resolve(partitions)
-        theirs = self.partitions.instead(partitions, starts, self._ends(partitions, starts))
-        if is_incremental:
-            self._inner.incremental_assign(theirs)
-        else:
-            self._inner.assign(theirs)
+        assign(self.partitions.instead(partitions, starts, self._ends(partitions, starts)))
         self.partitions.begin(partitions, starts, replaces=not is_incremental)
 
     def unassigned(self, partitions: Sequence[TopicPartition] | None) -> None:
@@ -85,7 +81,7 @@ class Remote:
 
     def _resolve(self, partitions: Sequence[TopicPartition]) -> list[int]:
         """Where to begin: what was given, else what was committed, else what `auto.offset.reset` says."""
-        unknown = [one for one in partitions if one.offset in (UNKNOWN, _STORED)]
+        unknown = [one for one in partitions if one.offset in (UNKNOWN, STORED)]
         committed: dict[tuple[str, int], int] = {}
         if unknown:
             try:
@@ -95,8 +91,7 @@ class Remote:
             for one in found:
                 if one.error is None:
                     committed[one.topic, one.partition] = one.offset if one.offset >= 0 else self._reset_offset()
-        return [committed.get((one.topic, one.partition), one.offset) if one in unknown else one.offset
-                for one in partitions]  # fmt: skip
+        return [committed.get((one.topic, one.partition), one.offset) for one in partitions]
 
     def _ends(self, partitions: Sequence[TopicPartition], starts: Sequence[int]) -> dict[tuple[str, int], int]:
         """Where the logs of those end now that may be read from the store, as far as the brokers say."""

@@ -11,12 +11,29 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
-__all__ = ["BEGINNING", "END", "Action", "HandOver", "Mode", "PartitionState", "Quiet", "StartFeed", "StopFeed", "Wake"]
+__all__ = [
+    "BEGINNING",
+    "END",
+    "STORED",
+    "TAIL",
+    "Action",
+    "HandOver",
+    "Mode",
+    "PartitionState",
+    "Quiet",
+    "StartFeed",
+    "StopFeed",
+    "Wake",
+]
 
 END = -1
 """librdkafka's logical offset of the end."""
 BEGINNING = -2
 """librdkafka's logical offset of the log start."""
+STORED = -1000
+"""librdkafka's logical offset of what was committed."""
+TAIL = -2000
+"""librdkafka's logical offsets from here down count back from the end."""
 
 
 class Mode(StrEnum):
@@ -88,7 +105,8 @@ class PartitionState:
 
     def sought(self, offset: int) -> Step:
         """The application, or a reset in its name, wants to go on elsewhere."""
-        return replace(self.start(offset, is_paused=self.is_paused)[0]), (Quiet(), StopFeed(), StartFeed(offset))
+        state, _ = self.start(offset, is_paused=self.is_paused)
+        return state, (Quiet(), StopFeed(), StartFeed(offset))
 
     def at_broker(self, offset: int, reason: str, retry_at_ms: int | None) -> Step:
         """librdkafka goes on from `offset`; what the store had given before it has been delivered."""

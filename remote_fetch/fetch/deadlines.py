@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from remote_fetch.errors import RemoteFetchError
 
-__all__ = ["RetryPolicy"]
+__all__ = ["RetryPolicy", "now_ms"]
 
 T = TypeVar("T")
 
@@ -48,3 +48,8 @@ class RetryPolicy:
                 if closed.wait(jittered_s):
                     raise
                 pause_s *= 2
+
+
+def now_ms() -> int:
+    """The monotonic clock that deadlines and pauses are measured on, in milliseconds."""
+    return int(time.monotonic() * 1000)

@@ -9,7 +9,6 @@ still be read and where the log starts.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +23,7 @@ from remote_fetch.errors import (
     SegmentNotFound,
     UnsupportedFormat,
 )
+from remote_fetch.fetch.deadlines import now_ms
 from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata
@@ -130,7 +130,7 @@ class Scan:
         """All rows, in order of partition and offset. Raises the errors of reading, after what was read before."""
         while self._todo:
             head = self._todo[0]
-            if isinstance(head, _Work) and self._session.broker is not None and self._circuit.is_open(_now_ms()):
+            if isinstance(head, _Work) and self._session.broker is not None and self._circuit.is_open(now_ms()):
                 head = self._give_to_broker(head, self._circuit.reason)
             try:
                 if isinstance(head, _BrokerWork):
@@ -158,7 +158,7 @@ class Scan:
             if isinstance(work, _BrokerWork) or work.piece.is_part or not can_fall_back:
                 raise
             if is_storage_failure(error.kind):
-                self._circuit = self._circuit.failed(error.kind, _now_ms())
+                self._circuit = self._circuit.failed(error.kind, now_ms())
             is_gone = isinstance(error.__cause__, SegmentNotFound)  # that no other object has it adds nothing
             self._give_to_broker(work, SegmentNotFound.kind if is_gone else error.kind)
         if not self._todo or self._todo[0].partition is not work.partition:
@@ -348,10 +348,6 @@ def _work_for(step: PlanStep, partition: _Partition) -> _Work | _BrokerWork:
     if isinstance(step, BrokerRange):
         return _BrokerWork(step, partition)
     return _Work(step, partition, step.start_position)
-
-
-def _now_ms() -> int:
-    return int(time.monotonic() * 1000)
 
 
 def _requests(works: Sequence[_Work], range_bytes: int) -> Iterator[RangeRequest]:
