@@ -74,10 +74,10 @@ class Style:
     when: str = "not-local"
 
     @classmethod
-    def draw(cls, dice: random.Random, kinds: Sequence[str]) -> Style:
-        """Any style of one of these kinds."""
+    def draw(cls, dice: random.Random, kind: str) -> Style:
+        """Any style of a kind."""
         commits_itself, consumes, assigns = (dice.random() < 0.5 for _ in range(3))
-        return cls(dice.choice(kinds), commits_itself, consumes, assigns, dice.choice(("not-local", "always")))
+        return cls(kind, commits_itself, consumes, assigns, dice.choice(("not-local", "always")))
 
     def consumer(self, setting: Setting, say: Callable[[str], None], **more: Any) -> Consumer:
         """A consumer of this style. `say` is told what it notices."""

@@ -6,6 +6,7 @@ here: the events go to the checker, and what was visible is read by somebody els
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
@@ -153,8 +154,9 @@ class GroupRun:
         self.events: list[Event] = []
         self._rig = rig
         self._setting = setting
-        self._kinds = kinds
         self._dice = random.Random(f"{seed}/group")
+        # Dealt in turn, not drawn: each kind is there from the beginning, whatever the dice say.
+        self._kinds = itertools.cycle(self._dice.sample(kinds, len(kinds)))
         self._members: list[Member] = []
         self._born = 0
 
@@ -187,7 +189,7 @@ class GroupRun:
         if len(self._members) >= _MOST_MEMBERS:
             return
         self._born += 1
-        style = Style.draw(self._dice, self._kinds)
+        style = Style.draw(self._dice, next(self._kinds))
         member = Member(f"m{self._born}", self._setting, style, self.events, self._say)
         self._say(f"join {member.name} {style}")
         member.start()

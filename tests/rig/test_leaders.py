@@ -52,10 +52,18 @@ def three(cluster_of_three: Rig) -> Rig:
 
 
 def timeline_of(rig: Rig, topic: str) -> Timeline:
+    """What the metadata topic says, once it has a leader: until then a reader goes on without it."""
     config = Config.parse(config_of(rig))
-    with Session(config, load_fetcher(config)) as session:
-        (partition,) = session.locator.partitions(topic)
-        return session.locator.timeline(partition)
+    found: list[Timeline] = []
+
+    def is_told() -> bool:
+        with Session(config, load_fetcher(config)) as session:
+            (partition,) = session.locator.partitions(topic)
+            found.append(session.locator.timeline(partition))
+            return session.unlocated is None
+
+    rig.until("the metadata topic to be readable", is_told)
+    return found[-1]
 
 
 def overlaps(timeline: Timeline) -> list[tuple[RemoteLogSegmentMetadata, RemoteLogSegmentMetadata]]:
