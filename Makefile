@@ -18,8 +18,9 @@ ARGS ?=
 DECODING := $(wildcard tests/read tests/cli tests/golden tests/test_examples.py tests/test_arrow*.py tests/test_fuzz.py)
 
 # Whole test files side by side, for those with brokers mostly wait. Each of the processes has brokers of its own.
+# In the order that tests/conftest.py gives: xdist's own begins with the files of most tests, which are not the slow ones.
 JOBS ?= 2
-SIDE_BY_SIDE := -n $(JOBS) --dist loadfile
+SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -8,6 +8,7 @@ the shared brokers of tests/rig/brokers.py and no others.
 * `--workload-seconds` and `--workload-seed` are options of the random workload.
 * A failed test shows what its broker said.
 * The head of the session names the variant of the decoder that the tests use.
+* The files that take longest come first, so that no process is left alone with one of them at the end.
 """
 
 from __future__ import annotations
@@ -85,6 +86,13 @@ def pytest_configure(config: pytest.Config) -> None:
     """Start watching for skipped tests."""
     strict = os.environ.get("REMOTE_FETCH_STRICT", "") not in ("", "0")
     config.pluginmanager.register(SkippedTests(strict=strict), "skipped-tests")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The broker tests first, and of those the ones that last, whatever order the others have been given."""
+    long = ("test_workload.py", "test_groups.py")
+    items.sort(key=lambda item: (item.path.name not in long, item.path.parent.name != "rig"))
 
 
 def pytest_report_header() -> str:

@@ -9,14 +9,10 @@ bytes are in the page cache for everybody. `--write` puts the tables into docs/p
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
-import os
-import platform
 import random
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,11 +20,11 @@ from types import MappingProxyType
 
 from confluent_kafka import Producer
 
-from remote_fetch.decode.columns import is_compiled
 from remote_fetch.formats.batches import BatchFramer
+from tests.benchmarks.document import machine
+from tests.benchmarks.on_a_broker import add_options, run
 from tests.benchmarks.peers import READERS, Job, Round, segments
-from tests.rig.artifacts import jars, missing_tool
-from tests.rig.rig import VERSIONS, Rig, single
+from tests.rig.rig import Rig
 from tests.rig.topics import QUIET, create_topic, set_config, wait_tiered
 
 AIMS: Mapping[tuple[int, str], float] = MappingProxyType(
@@ -43,8 +39,6 @@ PARTITIONS = (1, 8)
 MIN_SIZE_MB = 12
 READER_TIMEOUT_S = 3600
 ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "docs" / "performance.md"
-START, END = "<!-- bench_broker: start -->", "<!-- bench_broker: end -->"
 RATIO_HEAD = (
     "| value bytes | codec | batches | partitions | read_arrow / best confluent | aim | / aiokafka | / kafka-python "
     "| / decoder alone | best confluent is | client CPU: best confluent / read_arrow |\n"
@@ -221,15 +215,9 @@ def details(shape: Shape, sizes_mb: Sequence[int], found: Mapping[int, Mapping[s
         yield f"| {shape} | {reader} | {' | '.join(cells)} |"
 
 
-def machine(version: str) -> str:
-    """What it was measured on."""
-    names = ("confluent-kafka", "aiokafka", "kafka-python", "pyarrow")
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
-    return (
-        f"{os.cpu_count()} cores for broker and client, load average {os.getloadavg()[1]:.1f} at the end, "
-        f"{platform.system()}, Python {platform.python_version()}, Kafka {version}, {versions}; "
-        f"decoder: {'compiled' if is_compiled() else 'interpreted'}."
-    )
+def measured_on(rig: Rig) -> str:
+    """The machine, the libraries that are compared, and the broker that has the same cores."""
+    return f"{machine('confluent-kafka', 'aiokafka', 'kafka-python', 'pyarrow')} Kafka {rig.version} on the same cores."
 
 
 def report(rig: Rig, wanted: Sequence[Shape], sizes_mb: Sequence[int], rounds: int) -> str:
@@ -246,15 +234,7 @@ def report(rig: Rig, wanted: Sequence[Shape], sizes_mb: Sequence[int], rounds: i
         f"| value bytes | codec | batches | partitions | reader | {sizes} | MB/s between the sizes | client CPU, s/GB "
         f"| broker CPU, s/GB |\n|{'---|' * (8 + len(sizes_mb))}"
     )
-    return "\n".join([machine(rig.version), "", RATIO_HEAD, *first, "", head, *second])
-
-
-def write(section: str) -> None:
-    """Put the section between the markers of the document."""
-    text = DOCUMENT.read_text(encoding="utf-8")
-    before, rest = text.split(START, 1)
-    _, after = rest.split(END, 1)
-    DOCUMENT.write_text(f"{before}{START}\n{section}\n{END}{after}", encoding="utf-8")
+    return "\n".join([measured_on(rig), "", RATIO_HEAD, *first, "", head, *second])
 
 
 def main() -> int:
@@ -264,28 +244,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1, help="rounds, the best of which counts (default: 1)")
     parser.add_argument("--values", type=int, nargs="+", choices=(100, 1000), default=[100, 1000], help="bytes a value")
     parser.add_argument("--codecs", nargs="+", choices=("none", "zstd"), default=["none", "zstd"])
-    parser.add_argument("--version", default=VERSIONS[0], help=f"the Kafka version (default: {VERSIONS[0]})")
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/performance.md")
+    add_options(parser)
     arguments = parser.parse_args()
     if min(arguments.sizes) < MIN_SIZE_MB:
         parser.error(f"--sizes: eight partitions with full batches of 1 MB need {MIN_SIZE_MB} MB")
-    reason = missing_tool() or (None if Path("/proc/self/stat").exists() else "the CPU of a broker is read from /proc")
-    if reason is not None:
-        print(f"bench_broker: not measured: {reason}", file=sys.stderr)
-        return 1 if arguments.write else 0
-    jars(arguments.version)
-    print(RATIO_HEAD, flush=True)
-    with (
-        tempfile.TemporaryDirectory(prefix="remote-fetch-bench-") as folder,
-        single(Path(folder), arguments.version, full_compiler=True) as rig,
-    ):
-        section = report(
-            rig, list(shapes(arguments.values, arguments.codecs)), sorted(arguments.sizes), arguments.rounds
-        )
-    print(f"\n{section}")
-    if arguments.write:
-        write(section)
-    return 0
+    wanted, sizes_mb = list(shapes(arguments.values, arguments.codecs)), sorted(arguments.sizes)
+    return run("bench_broker", arguments, RATIO_HEAD, lambda rig: report(rig, wanted, sizes_mb, arguments.rounds))
 
 
 if __name__ == "__main__":

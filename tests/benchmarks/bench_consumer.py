@@ -13,13 +13,10 @@ import json
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from tests.benchmarks.bench_broker import (
-    DOCUMENT,
     LARGE_BATCH_BYTES,
     MIN_SIZE_MB,
     PARTITIONS,
@@ -28,20 +25,19 @@ from tests.benchmarks.bench_broker import (
     Best,
     Shape,
     fill,
-    machine,
+    measured_on,
     run_reader,
 )
 from tests.benchmarks.consumers import HAND_OVER, READERS
+from tests.benchmarks.on_a_broker import add_options, run
 from tests.benchmarks.peers import Job
 from tests.rig import topics
-from tests.rig.artifacts import jars, missing_tool
-from tests.rig.rig import VERSIONS, Rig, single
+from tests.rig.rig import Rig
 
 OURS, OFF, SAME_AS_OFF = "RemoteConsumer", "off, tuned", "tuned"
 RIVALS = ("default", "tuned", "8 MiB")
 HAND_OVER_ROUNDS = 10
 LOCAL_RECORDS = 1_000
-START, END = "<!-- bench_consumer: start -->", "<!-- bench_consumer: end -->"
 RATIO_HEAD = (
     "| value bytes | codec | batches | partitions | by | / default | / best | client CPU: ours / best's | best is "
     "| off / same configuration | broker CPU: ours / best's |\n|---|---|---|---|---|---|---|---|---|---|---|"
@@ -135,7 +131,7 @@ def report(rig: Rig, shapes: Sequence[Shape], sizes_mb: Sequence[int], rounds: i
         f"| value bytes | codec | batches | partitions | consumer | {sizes} | thousand records/s "
         f"| client CPU, ns a record | broker CPU, ns a record |\n|{'---|' * (8 + len(sizes_mb))}"
     )
-    tables = [machine(rig.version), "", RATIO_HEAD, *first, "", head, *second]
+    tables = [measured_on(rig), "", RATIO_HEAD, *first, "", head, *second]
     if times_ms:
         tables += ["", f"{_hand_over_line(times_ms)}"]
     return "\n".join(tables)
@@ -148,14 +144,6 @@ def _hand_over_line(times_ms: Sequence[float]) -> str:
     )
 
 
-def write(section: str, start: str = START, end: str = END) -> None:
-    """Put the section between the markers of the document."""
-    text = DOCUMENT.read_text(encoding="utf-8")
-    before, rest = text.split(start, 1)
-    _, after = rest.split(end, 1)
-    DOCUMENT.write_text(f"{before}{start}\n{section}\n{end}{after}", encoding="utf-8")
-
-
 def main() -> int:
     """Run and print; see --help."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -164,32 +152,18 @@ def main() -> int:
     parser.add_argument("--values", type=int, nargs="+", choices=(100, 1000), default=[100, 1000], help="bytes a value")
     parser.add_argument("--codecs", nargs="+", choices=("none", "zstd"), default=["none", "zstd"])
     parser.add_argument("--partitions", type=int, nargs="+", choices=PARTITIONS, default=list(PARTITIONS))
-    parser.add_argument("--version", default=VERSIONS[0], help=f"the Kafka version (default: {VERSIONS[0]})")
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/performance.md")
+    add_options(parser)
     arguments = parser.parse_args()
     if min(arguments.sizes) < MIN_SIZE_MB:
         parser.error(f"--sizes: eight partitions with full batches of 1 MB need {MIN_SIZE_MB} MB")
-    reason = missing_tool() or (None if Path("/proc/self/stat").exists() else "the CPU of a broker is read from /proc")
-    if reason is not None:
-        print(f"bench_consumer: not measured: {reason}", file=sys.stderr)
-        return 1 if arguments.write else 0
-    jars(arguments.version)
     shapes = [
         Shape(value_bytes, codec, LARGE_BATCH_BYTES, partitions)
         for value_bytes in arguments.values
         for codec in arguments.codecs
         for partitions in arguments.partitions
     ]
-    print(RATIO_HEAD, flush=True)
-    with (
-        tempfile.TemporaryDirectory(prefix="remote-fetch-bench-") as folder,
-        single(Path(folder), arguments.version, full_compiler=True) as rig,
-    ):
-        section = report(rig, shapes, sorted(arguments.sizes), arguments.rounds)
-    print(f"\n{section}")
-    if arguments.write:
-        write(section)
-    return 0
+    sizes_mb = sorted(arguments.sizes)
+    return run("bench_consumer", arguments, RATIO_HEAD, lambda rig: report(rig, shapes, sizes_mb, arguments.rounds))
 
 
 if __name__ == "__main__":

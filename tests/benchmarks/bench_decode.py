@@ -19,9 +19,10 @@ import remote_fetch.decode
 from remote_fetch.decode.columns import ColumnBuilder
 from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, check_crc
 from tests.benchmarks import work
+from tests.benchmarks.document import DOCUMENT, machine, write
 from tools.svg_plot import Bars, render
 
-PLOT = work.DOCUMENT.parent / "plots" / "decode.svg"
+PLOT = DOCUMENT.parent / "plots" / "decode.svg"
 SERIES = ("copy", "bare", "ours", "aiokafka")
 KAFKA_PYTHON_MAX_MB = 64
 """It takes minutes for more, and its time a record is the same."""
@@ -134,7 +135,7 @@ def main() -> None:
     arguments = parser.parse_args()
     sizes_mb = arguments.sizes or ([16] if arguments.write else [1])
     rounds = arguments.rounds or (3 if arguments.write else 2)
-    lines, groups = [work.machine(), "", HEAD], []
+    lines, groups = [machine("pyarrow", "aiokafka", "kafka-python"), "", HEAD], []
     print(HEAD)
     for case in cases(sizes_mb):
         line, best = row_of(case, rounds)
@@ -146,7 +147,7 @@ def main() -> None:
     lines += [interpreted(value_bytes, rounds) for value_bytes in (100, 1000)]
     print("\n".join(lines[-2:]))
     if arguments.write:
-        work.write("bench_decode", "\n".join(lines))
+        write("bench_decode", "\n".join(lines))
         PLOT.parent.mkdir(exist_ok=True)
         title = f"From bytes to Arrow, values of 100 bytes, {sizes_mb[-1]} MB"
         PLOT.write_text(render(Bars(title, "ns a record", SERIES, groups)), encoding="utf-8")

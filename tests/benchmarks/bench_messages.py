@@ -9,15 +9,11 @@ messages are what it walks through. `--write` puts the table into docs/performan
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
-import os
-import platform
 import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,11 +21,11 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from confluent_kafka import Message
 
-from remote_fetch.decode import _messages
 from remote_fetch.decode.columns import ColumnBuilder
 from remote_fetch.decode.messages import MESSAGE_COLUMNS, MessageCursor
 from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, check_crc
 from remote_fetch.formats.codecs import Codecs
+from tests.benchmarks.document import machine, write
 
 VALUE_BYTES = (100, 1000)
 BATCH_BYTES = 16_384
@@ -39,8 +35,6 @@ RANGE_BYTES = 4 << 20
 LIST_MESSAGES = 1000
 EVERYTHING = 2**63 - 1
 HEADERS = [("trace", b"0123456789abcdef"), ("attempt", b"1")]
-DOCUMENT = Path(__file__).parents[2] / "docs" / "performance.md"
-START, END = "<!-- bench_messages: start -->", "<!-- bench_messages: end -->"
 
 HEAD = (
     "| value bytes | headers | data | from columns | million/s | plain loop | from bytes | aiokafka + Message "
@@ -227,41 +221,16 @@ def row_of(segment: Segment, rounds: int) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def machine() -> str:
-    """What it was measured on."""
-    model = platform.processor() or platform.machine()
-    cpu_info = Path("/proc/cpuinfo")
-    if cpu_info.exists():
-        lines = [line for line in cpu_info.read_text(encoding="utf-8").splitlines() if line.startswith("model name")]
-        model = lines[0].split(":", 1)[1].strip() if lines else model
-    names = ("confluent-kafka", "pyarrow", "aiokafka")
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
-    loop = "compiled" if _messages.COMPILED else "interpreted"
-    busy = f", load average {os.getloadavg()[1]:.1f}" if hasattr(os, "getloadavg") else ""
-    return (
-        f"{model}, {os.cpu_count()} cores{busy}, {platform.system()}, Python {platform.python_version()}, {versions}; "
-        f"inner loop: {loop}."
-    )
-
-
 def report(sizes_mb: list[int], rounds: int) -> str:
     """The whole section: machine and table."""
     check(make_segment(100, True, 1))
-    lines = [machine(), "", HEAD]
+    lines = [machine("confluent-kafka", "pyarrow", "aiokafka"), "", HEAD]
     for value_bytes in VALUE_BYTES:
         for has_headers in (False, True):
             for size_mb in sizes_mb:
                 lines.append(row_of(make_segment(value_bytes, has_headers, size_mb), rounds))
                 print(lines[-1], flush=True)
     return "\n".join(lines)
-
-
-def write(section: str) -> None:
-    """Put the section between the markers of the document."""
-    text = DOCUMENT.read_text(encoding="utf-8")
-    before, rest = text.split(START, 1)
-    _, after = rest.split(END, 1)
-    DOCUMENT.write_text(f"{before}{START}\n{section}\n{END}{after}", encoding="utf-8")
 
 
 def main() -> None:
@@ -276,7 +245,7 @@ def main() -> None:
     print()
     print(section)
     if arguments.write:
-        write(section)
+        write("bench_messages", section)
 
 
 if __name__ == "__main__":

@@ -30,14 +30,13 @@ from remote_fetch.model import (
     TopicIdPartition,
     Uuid,
 )
+from tests.benchmarks.document import write
 
 TOPICS = 10
 PARTITIONS = 8
 RECORDS_PER_SEGMENT = 1000
 PORTION = 20_000
 ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "docs" / "performance.md"
-START, END = "<!-- bench_metadata: start -->", "<!-- bench_metadata: end -->"
 HEAD = "| records | wanted | seconds | ns a record | segments | memory of the timelines |\n|---|---|---|---|---|---|"
 
 
@@ -157,16 +156,6 @@ def from_broker(records: int, rounds: int) -> str:
     return done.stdout.rstrip()
 
 
-def write(section: str) -> None:
-    """Put the section between the markers of the document, or at its end."""
-    text = DOCUMENT.read_text(encoding="utf-8")
-    if START not in text:
-        text = f"{text.rstrip()}\n\n## Replaying the metadata topic\n\n{START}\n{END}\n"
-    before, rest = text.split(START, 1)
-    _, after = rest.split(END, 1)
-    DOCUMENT.write_text(f"{before}{START}\n{section}\n{END}{after}", encoding="utf-8")
-
-
 def main() -> None:
     """Run and print; see --help."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -181,7 +170,7 @@ def main() -> None:
     if arguments.broker:
         section += "\n\n" + from_broker(max(arguments.sizes), arguments.rounds)
     if arguments.write:
-        write(section)
+        write("bench_metadata", section)
 
 
 if __name__ == "__main__":

@@ -14,19 +14,17 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from tests.benchmarks.bench_broker import LARGE_BATCH_BYTES, ROOT, Shape, fill, machine
-from tests.benchmarks.bench_consumer import write
+from tests.benchmarks.bench_broker import LARGE_BATCH_BYTES, ROOT, Shape, fill, measured_on
 from tests.benchmarks.neighbours import LIVE, READY, Task
+from tests.benchmarks.on_a_broker import add_options, run
 from tests.benchmarks.peers import broker_cpu_s
-from tests.rig.artifacts import jars, missing_tool
-from tests.rig.rig import VERSIONS, Rig, single
+from tests.rig.rig import Rig
 from tests.rig.topics import create_topic
 
 BACKFILLS: Mapping[str, str | None] = MappingProxyType(
@@ -41,7 +39,6 @@ BACKFILLS: Mapping[str, str | None] = MappingProxyType(
 PARTITIONS, VALUE_BYTES = 8, 1000
 BROKERS_PROCESSOR, CLIENTS_PROCESSOR = 0, 1
 TIMEOUT_S = 600
-START, END = "<!-- bench_neighbours: start -->", "<!-- bench_neighbours: end -->"
 HEAD = (
     "| backfill | p50, ms | p99, ms | longest, ms | backfill, MB/s | broker CPU, % of a processor |\n"
     "|---|---|---|---|---|---|"
@@ -131,7 +128,7 @@ def report(rig: Rig, size_mb: int, seconds: float, rounds: int) -> str:
         ]
         lines.append(f"| {' | '.join(cells)} |")
         print(lines[-1], flush=True)
-    return "\n".join([machine(rig.version), "", HEAD, *lines])
+    return "\n".join([measured_on(rig), "", HEAD, *lines])
 
 
 def main() -> int:
@@ -140,25 +137,13 @@ def main() -> int:
     parser.add_argument("--size", type=int, default=64, metavar="MB", help="MB of values to backfill (default: 64)")
     parser.add_argument("--seconds", type=float, default=6, help="how long each round takes (default: 6)")
     parser.add_argument("--rounds", type=int, default=1, help="rounds, the middle one counts (default: 1)")
-    parser.add_argument("--version", default=VERSIONS[0], help=f"the Kafka version (default: {VERSIONS[0]})")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/performance.md")
+    add_options(parser)
     arguments = parser.parse_args()
-    can_pin = hasattr(os, "sched_setaffinity") and (os.cpu_count() or 1) > CLIENTS_PROCESSOR
-    reason = missing_tool() or (None if can_pin else "it takes Linux and two processors")
-    if reason is not None:
-        print(f"bench_neighbours: not measured: {reason}", file=sys.stderr)
+    if not hasattr(os, "sched_setaffinity") or (os.cpu_count() or 1) <= CLIENTS_PROCESSOR:
+        print("bench_neighbours: not measured: it takes Linux and two processors", file=sys.stderr)
         return 1 if arguments.write else 0
-    jars(arguments.version)
-    print(HEAD, flush=True)
-    with (
-        tempfile.TemporaryDirectory(prefix="remote-fetch-bench-") as folder,
-        single(Path(folder), arguments.version, full_compiler=True) as rig,
-    ):
-        section = report(rig, arguments.size, arguments.seconds, arguments.rounds)
-    print(f"\n{section}")
-    if arguments.write:
-        write(section, START, END)
-    return 0
+    size_mb, seconds, rounds = arguments.size, arguments.seconds, arguments.rounds
+    return run("bench_neighbours", arguments, HEAD, lambda rig: report(rig, size_mb, seconds, rounds))
 
 
 if __name__ == "__main__":

@@ -26,9 +26,10 @@ from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import write_kafka_local
 from tests.benchmarks import work
+from tests.benchmarks.document import DOCUMENT, machine, write
 from tools.svg_plot import Bars, render
 
-PLOT = work.DOCUMENT.parent / "plots" / "small-batches.svg"
+PLOT = DOCUMENT.parent / "plots" / "small-batches.svg"
 SMALL = (1, 3, 10, 100)
 ABORTER, COMMITTER = 7, 8
 STEPS = (16 << 10, 64 << 10, 256 << 10, 1 << 20)
@@ -200,10 +201,10 @@ def main() -> None:
     size = arguments.size or (16 if arguments.write else 1)
     segments = arguments.segments or (5000 if arguments.write else 200)
     rounds = arguments.rounds or (3 if arguments.write else 2)
-    machine = [work.machine(), ""]
+    measured_on = [machine("pyarrow", "aiokafka", "kafka-python"), ""]
     small, groups = small_batches(size, rounds)
     sections = {
-        "small_batches": [*machine, *small],
+        "small_batches": [*measured_on, *small],
         "profile": profile(size),
         "aborted": aborted(size, rounds),
         "threads": two_threads(size, rounds),
@@ -211,7 +212,7 @@ def main() -> None:
     }
     if arguments.write:
         for mark, lines in sections.items():
-            work.write(mark, "\n".join(lines).rstrip())
+            write(mark, "\n".join(lines).rstrip())
         PLOT.parent.mkdir(exist_ok=True)
         series = ("bare", "ours", "aiokafka")
         title = "Small batches, values of 100 bytes"

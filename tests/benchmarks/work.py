@@ -8,14 +8,10 @@ what they leave out. What counts is the least thread CPU time of several rounds 
 from __future__ import annotations
 
 import gc
-import importlib.metadata
-import os
-import platform
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -31,7 +27,7 @@ from kafka.record import MemoryRecords as KafkaPythonRecords
 from remote_fetch.decode import _columns
 from remote_fetch.decode._chunk import Chunk
 from remote_fetch.decode.batch_table import row_of
-from remote_fetch.decode.columns import DEFAULT_COLUMNS, ColumnBuilder, is_compiled, schema_for
+from remote_fetch.decode.columns import DEFAULT_COLUMNS, ColumnBuilder, schema_for
 from remote_fetch.formats.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchFramer
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.locate.lineage import Lineage
@@ -51,15 +47,12 @@ __all__ = [
     "kafka_python",
     "kafka_python_reads",
     "loop",
-    "machine",
     "make_segment",
     "measure",
     "ours",
-    "write",
 ]
 
 CODECS: Mapping[str, int] = MappingProxyType({"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4})
-DOCUMENT = Path(__file__).parents[2] / "docs" / "performance.md"
 EVERYTHING = 2**63 - 1
 RANGE_BYTES = 8 << 20
 PEER_ROWS = 8192
@@ -327,30 +320,3 @@ def measure(contenders: Mapping[str, Callable[[], int]], records: int, rounds: i
                     raise ValueError(f"{name} read {rows} of {records} records")
     gc.enable()
     return best
-
-
-def machine() -> str:
-    """What it was measured on."""
-    model = platform.processor() or platform.machine()
-    cpu_info = Path("/proc/cpuinfo")
-    if cpu_info.exists():
-        lines = [line for line in cpu_info.read_text(encoding="utf-8").splitlines() if line.startswith("model name")]
-        model = lines[0].split(":", 1)[1].strip() if lines else model
-    versions = ", ".join(
-        f"{name} {importlib.metadata.version(name)}" for name in ("pyarrow", "aiokafka", "kafka-python")
-    )
-    decoder = "compiled" if is_compiled() else "interpreted"
-    busy = f", load average {os.getloadavg()[1]:.1f}" if hasattr(os, "getloadavg") else ""
-    return (
-        f"{model}, {os.cpu_count()} cores{busy}, {platform.system()}, Python {platform.python_version()}, {versions}; "
-        f"decoder: {decoder}."
-    )
-
-
-def write(mark: str, section: str) -> None:
-    """Put the section between the markers `mark: start` and `mark: end` of docs/performance.md."""
-    start, end = f"<!-- {mark}: start -->", f"<!-- {mark}: end -->"
-    text = DOCUMENT.read_text(encoding="utf-8")
-    before, rest = text.split(start, 1)
-    _, after = rest.split(end, 1)
-    DOCUMENT.write_text(f"{before}{start}\n{section}\n{end}{after}", encoding="utf-8")

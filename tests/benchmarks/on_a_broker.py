@@ -1,0 +1,40 @@
+"""A benchmark that needs a broker: start one, measure, print, and write the section where that is asked for."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.benchmarks.document import write
+from tests.rig.artifacts import jars, missing_tool
+from tests.rig.rig import VERSIONS, Rig, single
+
+__all__ = ["add_options", "run"]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What all of these take."""
+    parser.add_argument("--version", default=VERSIONS[0], help=f"the Kafka version (default: {VERSIONS[0]})")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/performance.md")
+
+
+def run(name: str, arguments: argparse.Namespace, head: str, report: Callable[[Rig], str]) -> int:
+    """Measure with a broker that is started for it, or say why that cannot be; the exit status."""
+    reason = missing_tool() or (None if Path("/proc/self/stat").exists() else "the CPU of a broker is read from /proc")
+    if reason is not None:
+        print(f"{name}: not measured: {reason}", file=sys.stderr)
+        return 1 if arguments.write else 0
+    jars(arguments.version)
+    print(head, flush=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="remote-fetch-bench-") as folder,
+        single(Path(folder), arguments.version, full_compiler=True) as rig,
+    ):
+        section = report(rig)
+    print(f"\n{section}")
+    if arguments.write:
+        write(name, section)
+    return 0
