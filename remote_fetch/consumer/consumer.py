@@ -214,6 +214,12 @@ class RemoteConsumer(_Consumer):
             self._remote.settle()
         return super().commit(*args, **kwargs)
 
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """As the parent's, for all connections to brokers."""
+        super().set_sasl_credentials(username, password)
+        if self._remote is not None:
+            self._remote.session.set_sasl_credentials(username, password)
+
     def remote_metrics(self) -> dict[str, Any]:
         """KIP-1254's metrics: see `remote_fetch.consumer.metrics.Metrics.snapshot`. Empty while switched off."""
         return {} if self._remote is None else self._remote.metrics.snapshot()

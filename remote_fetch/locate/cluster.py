@@ -54,11 +54,22 @@ class Cluster:
         self._properties = dict(properties)
         self._timeout_s = timeout_ms / 1000
         self._admin: AdminClient | None = None
-        self._consumers: dict[IsolationLevel, Consumer] = {}
-        self._prober: Consumer | None = None
-        self._catcher: Consumer | None = None
+        self._consumers: dict[tuple[IsolationLevel, str], Consumer] = {}
         self._making = threading.Lock()
         self._probing = threading.Lock()
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """The client configuration, with the credentials as they are now: secrets."""
+        return dict(self._properties)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """As `confluent_kafka.Consumer.set_sasl_credentials`: for connections that are made from now on."""
+        with self._making:
+            self._properties |= {"sasl.username": username, "sasl.password": password}
+            for client in (self._admin, *self._consumers.values()):
+                if client is not None:
+                    client.set_sasl_credentials(username, password)
 
     def describe(self, name: str) -> Topic:
         """A topic's id, partitions, and whether this principal may READ it.
@@ -153,10 +164,7 @@ class Cluster:
         """Let librdkafka compare an offset and its leader epoch with the log, as it does where a consumer begins."""
         deadline = time.monotonic() + self._timeout_s
         with self._probing:
-            if self._prober is None:
-                properties = consumer_properties(self._properties, IsolationLevel.READ_UNCOMMITTED)
-                self._prober = Consumer({**properties, **_PROBE})
-            prober = self._prober
+            prober = self._consumer(IsolationLevel.READ_UNCOMMITTED, "prober", _PROBE)
             prober.assign([TopicPartition(partition.topic, partition.partition, end_offset, leader_epoch=leader_epoch)])
             try:
                 while time.monotonic() < deadline:
@@ -183,26 +191,25 @@ class Cluster:
 
     def consumer(self, isolation: IsolationLevel) -> Consumer:
         """The consumer of an isolation level: it belongs to no group, commits nothing and resets nowhere."""
-        with self._making:
-            if isolation not in self._consumers:
-                self._consumers[isolation] = Consumer(consumer_properties(self._properties, isolation))
-            return self._consumers[isolation]
+        return self._consumer(isolation, "reader", {})
 
     def catcher(self) -> Consumer:
         """The consumer for what is not tiered and is read to its end again and again. Its user's own concern."""
+        return self._consumer(IsolationLevel.READ_UNCOMMITTED, "catcher", _NO_LONG_POLL)
+
+    def _consumer(self, isolation: IsolationLevel, purpose: str, more: Mapping[str, Any]) -> Consumer:
+        """The one consumer for a purpose, made when it is first asked for."""
         with self._making:
-            if self._catcher is None:
-                properties = consumer_properties(self._properties, IsolationLevel.READ_UNCOMMITTED)
-                self._catcher = Consumer({**properties, **_NO_LONG_POLL})
-            return self._catcher
+            if (isolation, purpose) not in self._consumers:
+                properties = consumer_properties(self._properties, isolation)
+                self._consumers[isolation, purpose] = Consumer({**properties, **more})
+            return self._consumers[isolation, purpose]
 
     def close(self) -> None:
         """Close the clients."""
-        consumers = [*self._consumers.values(), self._prober, self._catcher]
-        self._consumers, self._admin, self._prober, self._catcher = {}, None, None, None
-        for consumer in consumers:
-            if consumer is not None:
-                consumer.close()
+        consumers, self._consumers, self._admin = self._consumers, {}, None
+        for consumer in consumers.values():
+            consumer.close()
 
 
 def consumer_properties(properties: Mapping[str, Any], isolation: IsolationLevel) -> dict[str, Any]:

@@ -156,7 +156,7 @@ class Session:
                 self.observe(Notice(f"{text}; fetch.remote.when=not-local acts as always"))
 
         try:
-            channel = BrokerChannel(self.config.librdkafka, timeout_ms=_CHANNEL_TIMEOUT_MS, say=say)
+            channel = BrokerChannel(self.cluster.properties, timeout_ms=_CHANNEL_TIMEOUT_MS, say=say)
         except MissingExtra as error:
             say(error.message)
             return {}
@@ -169,6 +169,13 @@ class Session:
             for partition, bounds in found.items()
             if bounds.earliest_local_offset is not None
         }
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """New credentials for the clients of this session; not for a metadata cluster that has its own."""
+        if self.cluster is not None:
+            self.cluster.set_sasl_credentials(username, password)
+        if self._metadata_cluster is not None and "sasl.username" not in self.config.locator:
+            self._metadata_cluster.set_sasl_credentials(username, password)
 
     def observe(self, event: Event) -> None:
         """Hand an event to the counters, the log and the user's observer."""

@@ -41,7 +41,7 @@ class Answers:
 
 def cluster_with(answers: Any, timeout_ms: int = 5_000) -> Cluster:
     cluster = Cluster({}, timeout_ms=timeout_ms)
-    cluster._consumers[LEVEL] = answers
+    cluster._consumers[LEVEL, "reader"] = answers
     return cluster
 
 
@@ -219,7 +219,7 @@ def test_whether_a_log_still_is_what_it_was(
 ) -> None:
     log: Any = Log(epoch, probe)
     cluster = cluster_with(log, timeout_ms=100)
-    cluster._admin = cluster._prober = log
+    cluster._admin = cluster._consumers[LEVEL, "prober"] = log
     assert cluster.still_holds(PARTITION, 3, end_offset) is holds
     found = [(one.offset, one.leader_epoch) for one in log.assigned]
     assert found == ([(end_offset, 3)] if asked else [])
@@ -229,6 +229,28 @@ def test_whether_a_log_still_is_what_it_was(
 def test_a_refusal_to_confirm_is_raised() -> None:
     log: Any = Log(4, KafkaError.TOPIC_AUTHORIZATION_FAILED)
     cluster = cluster_with(log)
-    cluster._admin = cluster._prober = log
+    cluster._admin = cluster._consumers[LEVEL, "prober"] = log
     with pytest.raises(KafkaException):
         cluster.still_holds(PARTITION, 3, 50)
+
+
+class Client:
+    """A client that notes its credentials."""
+
+    credentials: tuple[str, str] | None = None
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        self.credentials = username, password
+
+    def close(self) -> None:
+        pass
+
+
+def test_new_credentials_reach_every_client_those_to_come_too() -> None:
+    consumer, admin = Client(), Client()
+    cluster = cluster_with(consumer)
+    cluster._admin = admin  # type: ignore[assignment]
+    cluster.set_sasl_credentials("user", "new")
+    assert consumer.credentials == admin.credentials == ("user", "new")
+    assert cluster.properties == {"sasl.username": "user", "sasl.password": "new"}
+    cluster.close()

@@ -124,6 +124,25 @@ def test_who_may_not_read_the_topic_gets_the_brokers_error(guarded: Rig, reader:
     assert (metrics["remote-fetch-requests-total"], metrics["broker-records-total"]) == (0, 0)
 
 
+def test_new_credentials_are_for_all_connections(guarded: Rig, reader: dict[str, Any]) -> None:
+    """A consumer that was made with a password which is no longer right, and was given the new one."""
+    allow(guarded, "reader", "READ", "guarded")
+    allow(guarded, "reader", "READ", "__remote_log_metadata")
+    old = {**reader, "sasl.password": "of yesterday", "group.id": "new-credentials", "fetch.remote.enabled": True}
+    with RemoteConsumer({**topics.QUIET, **old}) as consumer:
+        consumer.set_sasl_credentials("reader", reader["sasl.password"])
+        consumer.assign([TopicPartition("guarded", 0, 0)])
+        deadline, given = time.monotonic() + _DEADLINE_S, list[int]()
+        while len(given) < MIDDLE and time.monotonic() < deadline:
+            message = consumer.poll(1.0)
+            if message is not None and message.error() is None:
+                given.append(message.offset() or 0)
+        metrics = consumer.remote_metrics()
+    assert given == list(range(MIDDLE))
+    assert metrics["broker-records-total"] == 0
+    assert metrics["remote-fetch-requests-total"] > 0
+
+
 def once(happening: Callable[[], object], raised: type[Exception] | None = None) -> Meddle:
     """When a segment of the second half is read, the world is changed first; then the store answers, or fails."""
     done: list[bool] = []
