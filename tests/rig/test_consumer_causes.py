@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+import remote_fetch.consumer.consumer
 from remote_fetch import RemoteConsumer
+from remote_fetch.consumer.inner import Inner
+from remote_fetch.consumer.remote import Remote
 from remote_fetch.errors import SegmentNotFound
 from remote_fetch.model import Buffer
 from remote_fetch.testing.faults import FetchCall
@@ -141,6 +145,39 @@ def test_new_credentials_are_for_all_connections(guarded: Rig, reader: dict[str,
     assert given == list(range(MIDDLE))
     assert metrics["broker-records-total"] == 0
     assert metrics["remote-fetch-requests-total"] > 0
+
+
+def test_only_the_applications_thread_touches_librdkafkas_consumer(
+    rig: Rig, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the store, through a fallback, and through the broker to the end: whatever thread has read the segments."""
+    topic, callers = new_topic("one-thread"), set[int]()
+    end = history(rig, topic)
+
+    class Watched:
+        def __init__(self, inner: Inner) -> None:
+            self._inner = inner
+
+        def __getattr__(self, name: str) -> Any:
+            callers.add(threading.get_ident())
+            return getattr(self._inner, name)
+
+    monkeypatch.setattr(
+        remote_fetch.consumer.consumer, "Remote", lambda inner, *others: Remote(Watched(inner), *others)
+    )
+    readers = set[int]()
+
+    def note() -> None:
+        readers.add(threading.get_ident())
+
+    with (
+        broken_store(once(note, SegmentNotFound)) as (store, _),
+        Delivered.by(config_of(rig) | RETRY | store, topic, 0) as delivered,
+    ):
+        delivered.to_the_end(end)
+    assert set(delivered.through_broker) == {True, False}
+    assert callers == {threading.get_ident()}
+    assert readers.isdisjoint(callers)
 
 
 def once(happening: Callable[[], object], raised: type[Exception] | None = None) -> Meddle:
