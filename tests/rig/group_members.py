@@ -49,6 +49,14 @@ _REBALANCE = (
     KafkaError._WAIT_COORD,
 )
 """What a commit may be answered while a group is being put together anew."""
+_NOBODY_THERE = (
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
+"""What it may be answered while the broker is being restarted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +184,8 @@ class Member(threading.Thread):
         for message in messages:
             error = message.error()
             if error is not None:
+                if error.code() == KafkaError._MAX_POLL_EXCEEDED:
+                    continue
                 raise KafkaException(error)
             place, offset = (str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0)
             self._say(Delivered(time.monotonic_ns(), self.name, place, offset))
@@ -244,7 +254,7 @@ class Member(threading.Thread):
         try:
             found = self._consumer.commit(**({"message": last} if by_message else {}), asynchronous=False)
         except KafkaException as error:
-            if error.args[0].code() not in (*_NOTHING_TO_DO, *_REBALANCE):
+            if error.args[0].code() not in (*_NOTHING_TO_DO, *_REBALANCE, *_NOBODY_THERE):
                 raise
             return
         for one in found:

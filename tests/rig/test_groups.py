@@ -160,3 +160,60 @@ def test_killed_and_restarted(protocol: str, commits_itself: bool, settings: Set
     assert not breaches(events, seen)
     begun = [event for event in events if isinstance(event, Assigned) and event.member == "next"]
     assert any(event.offset for event in begun), "the one that was killed had committed"
+
+
+SILENT_S = 8
+LONGEST_SILENCE_MS = 6500
+"""Not less than the session's timeout, says librdkafka."""
+
+
+def run_two(
+    setting: Setting, kind: str, seen: dict[Place, list[int]], befall: Callable[[Member], None], **more: object
+) -> list[Event]:
+    """What two members did of which the first met with something when it had read a little; all is read at the end."""
+    events, notices = list[Event](), list[str]()
+    members = [
+        Member(name, setting, Style(kind, commits, consumes=commits, assigns=False), events, notices.append, **more)
+        for name, commits in (("first", False), ("second", True))
+    ]
+
+    def wait(is_done: Callable[[list[Event]], bool]) -> None:
+        deadline_s = time.monotonic() + _TIMEOUT_S
+        while not is_done(events.copy()):
+            assert time.monotonic() < deadline_s, "\n".join(notices)
+            for member in members:
+                member.check()
+            time.sleep(0.02)
+
+    for member in members:
+        member.start()
+    wait(partial(is_enough, AFTER[0]))
+    befall(members[0])
+    wait(partial(is_complete, seen))
+    for member in members:
+        member.end()
+    return events
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["on", "plain"])
+@pytest.mark.parametrize("protocol", ["eager", "consumer"])
+def test_a_member_is_silent_for_too_long(kind: str, protocol: str, settings: Settings) -> None:
+    """It loses its partitions (`max.poll.interval.ms`), hears of it late, and comes back."""
+    rig, setting = settings("rig_43", protocol, ISOLATIONS[0])
+    seen = visible(rig, setting.topics, setting.isolation)
+    more = {"max.poll.interval.ms": LONGEST_SILENCE_MS}
+    events = run_two(setting, kind, seen, lambda member: member.order(time.sleep, SILENT_S), **more)
+    assert not breaches(events, seen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["on", "plain"])
+def test_the_broker_restarts_under_a_group(kind: str, settings: Settings) -> None:
+    rig, setting = settings("rig_43", "cooperative", ISOLATIONS[0])
+    seen = visible(rig, setting.topics, setting.isolation)
+
+    def restart(_: Member) -> None:
+        rig.restart()
+
+    assert not breaches(run_two(setting, kind, seen, restart), seen)
