@@ -50,13 +50,14 @@ _REBALANCE = (
 )
 """What a commit may be answered while a group is being put together anew."""
 _NOBODY_THERE = (
+    KafkaError._DESTROY,
     KafkaError._TIMED_OUT,
     KafkaError._TRANSPORT,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
 )
-"""What it may be answered while the broker is being restarted."""
+"""What it may be answered while the broker is being restarted, or the consumer is closing."""
 
 
 @dataclass(frozen=True, slots=True)
