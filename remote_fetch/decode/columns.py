@@ -23,7 +23,7 @@ from remote_fetch.formats.batches import BatchHeader
 if TYPE_CHECKING:
     from remote_fetch.decode._columns import Columns
 
-__all__ = ["COLUMNS", "DEFAULT_COLUMNS", "ColumnBuilder", "is_compiled", "schema_for"]
+__all__ = ["COLUMNS", "DEFAULT_COLUMNS", "ColumnBuilder", "allocate", "is_compiled", "schema_for"]
 
 _TYPES: dict[str, pa.DataType] = {
     "key": pa.binary(),
@@ -75,6 +75,11 @@ def schema_for(columns: Sequence[str]) -> pa.Schema:
 def is_compiled() -> bool:
     """Whether the inner loop runs as compiled code; if not, it is some hundred times slower."""
     return _columns.COMPILED
+
+
+def allocate(size_bytes: int) -> memoryview:
+    """Memory of Arrow's pool, to be written: the pool keeps what is given back, and new memory costs page faults."""
+    return memoryview(pa.allocate_buffer(size_bytes)).cast("B")
 
 
 class ColumnBuilder:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from remote_fetch.decode.columns import ColumnBuilder
+from remote_fetch.decode.columns import ColumnBuilder, allocate
 from remote_fetch.errors import CorruptSegment, EpochMismatch, RemoteFetchError
 from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, BatchHeader, FramedBatch, check_crc
 from remote_fetch.formats.codecs import Codecs
@@ -87,7 +87,7 @@ class SliceReader:
         self.resume_position = position
         self._rows = rows
         self._codecs = codecs
-        self._framer = BatchFramer(position, max_batch_bytes=max_batch_bytes)
+        self._framer = BatchFramer(position, max_batch_bytes=max_batch_bytes, allocate=allocate)
         self._ahead = ahead
         self._coming: deque[_Coming | RemoteFetchError] = deque()
         self._held: _Coming | None = None
