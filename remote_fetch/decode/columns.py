@@ -124,6 +124,17 @@ class ColumnBuilder:
     def _empty_chunk(self) -> Chunk:
         return Chunk(self._kernel, self._wanted, self._max_rows, self._target_bytes)
 
+    def twin(self) -> ColumnBuilder:
+        """An empty one that makes the same columns in the same sizes."""
+        return ColumnBuilder(
+            self._topic,
+            self._partition,
+            self.schema.names,
+            target_bytes=self._target_bytes,
+            max_rows=self._max_rows,
+            kernel=self._kernel,
+        )
+
     @property
     def rows(self) -> int:
         """Rows taken and not yet handed out."""
@@ -236,12 +247,16 @@ class ColumnBuilder:
             released += self._close(chunk)
         return columns, done
 
+    def drain(self) -> list[pa.RecordBatch]:
+        """What is pending, if anything is. The buffers stay for what comes next."""
+        self._hold()
+        return self._release()
+
     def flush(self) -> pa.RecordBatch | None:
         """What is pending, or None if nothing is. The buffers are given back: perhaps nothing comes after it."""
-        self._hold()
+        drained = self.drain()
         self._chunk = self._empty_chunk()
-        released = self._release()
-        return released[0] if released else None
+        return drained[0] if drained else None
 
     def _fault(self, header: BatchHeader, columns: Columns) -> CorruptSegment:
         return CorruptSegment(

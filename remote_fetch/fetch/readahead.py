@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -23,7 +22,7 @@ from remote_fetch.fetch.spi import RemoteStorageFetcher
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import Observer, RangeFetched, RangeRetried
 
-__all__ = ["RangeReader", "RangeRequest"]
+__all__ = ["Awaited", "RangeReader", "RangeRequest"]
 
 T = TypeVar("T")
 
@@ -44,6 +43,23 @@ class RangeRequest:
     def size_bytes(self) -> int:
         """How many bytes are asked for."""
         return self.end_position - self.start_position
+
+
+class Awaited:
+    """The bytes of a range under way: call it to wait for them, as `RangeReader.read_ahead` says."""
+
+    def __init__(self, call: Call[memoryview], timeout_ms: int) -> None:
+        self._call = call
+        self._timeout_ms = timeout_ms
+
+    def __call__(self) -> memoryview:
+        """The bytes. Raises what the fetcher raised, StorageTimeout, or Cancelled."""
+        return self._call.wait(self._timeout_ms)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether calling it takes no time."""
+        return self._call.is_done
 
 
 class RangeReader:
@@ -70,11 +86,11 @@ class RangeReader:
 
     def read_ahead(
         self, requests: Iterable[RangeRequest], *, max_bytes: int | None = None
-    ) -> Generator[tuple[RangeRequest, Callable[[], memoryview]], None, None]:
-        """Every request, in order, with a function that waits for its bytes.
+    ) -> Generator[tuple[RangeRequest, Awaited], None, None]:
+        """Every request, in order, with what is called to wait for its bytes.
 
         Requests are drawn no sooner than there is room for their bytes in the budget, or in `max_bytes` of it, the
-        share of one reader where several read at once. The function raises what the fetcher raised, StorageTimeout, or
+        share of one reader where several read at once. That raises what the fetcher raised, StorageTimeout, or
         Cancelled after `close`; so errors come in order too. An abandoned generator cancels what it has not handed
         over.
         """
@@ -92,7 +108,7 @@ class RangeReader:
                 if not pending:
                     return
                 request, call = pending.popleft()
-                yield request, partial(call.wait, self._policy.timeout_ms)
+                yield request, Awaited(call, self._policy.timeout_ms)
                 del call
                 held_bytes -= request.size_bytes
         finally:

@@ -10,7 +10,7 @@ still be read and where the log starts.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from remote_fetch.errors import (
     UnsupportedFormat,
 )
 from remote_fetch.fetch.deadlines import now_ms
-from remote_fetch.fetch.readahead import RangeRequest
+from remote_fetch.fetch.readahead import Awaited, RangeRequest
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from remote_fetch.observe import Fallback, RangeReread, RecordsRead, SegmentScanned
@@ -203,8 +203,11 @@ class Scan:
                     at, work = at + 1, works[at + 1]
                     current = self._reader_of(work)
                 self._heed_log_start(work, current)
+                if not wait.is_done and not work.ended:
+                    yield from self._observed(current.drain(), work)
+                    work.ended = current.done
                 if not (current.done or work.ended):
-                    data = wait()
+                    data = yield from self._arrived(wait, current, work)
                     yield from self._observed(current.feed(data), work)
                     work.ended = current.done
                     if not work.ended:
@@ -218,6 +221,14 @@ class Scan:
             raise
         finally:
             stream.close()
+
+    def _arrived(self, wait: Awaited, reader: SliceReader, work: _Work) -> Generator[pa.RecordBatch, None, memoryview]:
+        """The bytes of the next range; where they cannot be had, what is ready goes before the error."""
+        try:
+            return wait()
+        except RemoteFetchError:
+            yield from self._observed(reader.drain(), work)
+            raise
 
     def _reader_of(self, work: _Work) -> SliceReader:
         reader = SliceReader(
