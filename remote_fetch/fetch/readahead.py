@@ -26,6 +26,8 @@ __all__ = ["Awaited", "RangeReader", "RangeRequest"]
 
 T = TypeVar("T")
 
+_FIRST_WINDOW = 4
+"""Ranges under way at first."""
 _CLOSE_WAIT_MS = 1000
 """Longest that closing waits for GETs under way; their threads are daemons and end with the process at the latest."""
 
@@ -90,18 +92,22 @@ class RangeReader:
         """Every request, in order, with what is called to wait for its bytes.
 
         Requests are drawn no sooner than there is room for their bytes in the budget, or in `max_bytes` of it, the
-        share of one reader where several read at once. That raises what the fetcher raised, StorageTimeout, or
-        Cancelled after `close`; so errors come in order too. An abandoned generator cancels what it has not handed
-        over.
+        share of one reader where several read at once; and a few at first, more only as the reader comes before its
+        bytes: a store that is fast enough with few needs no memory for many. That raises what the fetcher raised,
+        StorageTimeout, or Cancelled after `close`; so errors come in order too. An abandoned generator cancels what
+        it has not handed over.
         """
         pending: deque[tuple[RangeRequest, Call[memoryview]]] = deque()
         source = iter(requests)
         waiting: RangeRequest | None = None
+        window = _FIRST_WINDOW
         held_bytes, limit_bytes = 0, self._max_bytes if max_bytes is None else max_bytes
         try:
             while True:
                 waiting = waiting or next(source, None)
-                while waiting is not None and self._has_room(held_bytes, limit_bytes, len(pending), waiting):
+                if pending and not pending[0][1].is_done:
+                    window *= 2
+                while waiting is not None and self._has_room(held_bytes, limit_bytes, len(pending), window, waiting):
                     pending.append((waiting, self._start(waiting)))
                     held_bytes += waiting.size_bytes
                     waiting = next(source, None)
@@ -115,10 +121,11 @@ class RangeReader:
             for _, call in pending:
                 call.cancel()
 
-    def _has_room(self, held_bytes: int, limit_bytes: int, pending: int, request: RangeRequest) -> bool:
+    def _has_room(self, held_bytes: int, limit_bytes: int, pending: int, window: int, request: RangeRequest) -> bool:
         if pending == 0:
             return True
-        return held_bytes + request.size_bytes <= limit_bytes and pending < 2 * self.max_parallel
+        most = min(window, 2 * self.max_parallel)
+        return held_bytes + request.size_bytes <= limit_bytes and pending < most
 
     def _start(self, request: RangeRequest) -> Call[memoryview]:
         return self._pool.submit(lambda: self._get(request))

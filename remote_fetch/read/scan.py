@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PartitionPlan", "Scan"]
 
+_FIRST_RANGE_BYTES = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
@@ -362,13 +364,19 @@ def _work_for(step: PlanStep, partition: _Partition) -> _Work | _BrokerWork:
 
 
 def _requests(works: Sequence[_Work], range_bytes: int) -> Iterator[RangeRequest]:
-    """The ranges of all slices, in order; drawn lazily, and no further for a slice that has ended."""
+    """The ranges of all slices, in order; drawn lazily, and no further for a slice that has ended.
+
+    Where a slice takes several, the first are small and each twice the one before, so that decoding begins while the
+    large ones are under way.
+    """
+    ramp_bytes = min(range_bytes, _FIRST_RANGE_BYTES)
     for tag, work in enumerate(works):
         segment, stop = work.piece.segment, work.piece.end_position
         if stop < 0:
             stop = segment.segment_size_in_bytes if segment.size_known else 2**63 - 1
         start = work.position
         while start < stop and not work.ended:
-            end = min(start + range_bytes, stop)
+            size_bytes = range_bytes if stop - start <= range_bytes else ramp_bytes
+            end = min(start + size_bytes, stop)
             yield RangeRequest(segment, start, end, tag)
-            start = end
+            start, ramp_bytes = end, min(2 * ramp_bytes, range_bytes)
