@@ -21,6 +21,7 @@ from remote_fetch.errors import (
     StorageTimeout,
     StorageUnavailable,
 )
+from remote_fetch.fetch.plugins import own_entry_point
 from remote_fetch.fetch.spi import Layout, ObjectInfo
 from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata
 
@@ -168,13 +169,16 @@ class ComposedFetcher:
 
 
 def _load_layout(name: str) -> Layout:
-    found = {entry.name: entry for entry in entry_points(group=LAYOUTS_GROUP)}
-    if name not in found:
-        raise ConfigError(
-            f"no layout is called {name!r}; installed are {', '.join(sorted(found)) or 'none'}",
-            key="remote.storage.layout",
-        )
+    entry = own_entry_point(LAYOUTS_GROUP, name)
+    if entry is None:
+        found = {entry.name: entry for entry in entry_points(group=LAYOUTS_GROUP)}
+        if name not in found:
+            raise ConfigError(
+                f"no layout is called {name!r}; installed are {', '.join(sorted(found)) or 'none'}",
+                key="remote.storage.layout",
+            )
+        entry = found[name]
     try:
-        return cast(Layout, found[name].load()())
+        return cast(Layout, entry.load()())
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"cannot load the layout {name!r}: {error}", key="remote.storage.layout") from error

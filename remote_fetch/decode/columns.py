@@ -23,7 +23,7 @@ from remote_fetch.formats.batches import BatchHeader
 if TYPE_CHECKING:
     from remote_fetch.decode._columns import Columns
 
-__all__ = ["COLUMNS", "DEFAULT_COLUMNS", "ColumnBuilder", "is_compiled", "schema_for"]
+__all__ = ["COLUMNS", "DEFAULT_COLUMNS", "ColumnBuilder", "allocate", "is_compiled", "schema_for"]
 
 _TYPES: dict[str, pa.DataType] = {
     "key": pa.binary(),
@@ -77,6 +77,11 @@ def is_compiled() -> bool:
     return _columns.COMPILED
 
 
+def allocate(size_bytes: int) -> memoryview:
+    """Memory of Arrow's pool, to be written: the pool keeps what is given back, and new memory costs page faults."""
+    return memoryview(pa.allocate_buffer(size_bytes)).cast("B")
+
+
 class ColumnBuilder:
     """Gathers the records of one partition's batches, in order, into Arrow record batches.
 
@@ -118,6 +123,17 @@ class ColumnBuilder:
 
     def _empty_chunk(self) -> Chunk:
         return Chunk(self._kernel, self._wanted, self._max_rows, self._target_bytes)
+
+    def twin(self) -> ColumnBuilder:
+        """An empty one that makes the same columns in the same sizes."""
+        return ColumnBuilder(
+            self._topic,
+            self._partition,
+            self.schema.names,
+            target_bytes=self._target_bytes,
+            max_rows=self._max_rows,
+            kernel=self._kernel,
+        )
 
     @property
     def rows(self) -> int:
@@ -231,12 +247,16 @@ class ColumnBuilder:
             released += self._close(chunk)
         return columns, done
 
+    def drain(self) -> list[pa.RecordBatch]:
+        """What is pending, if anything is. The buffers stay for what comes next."""
+        self._hold()
+        return self._release()
+
     def flush(self) -> pa.RecordBatch | None:
         """What is pending, or None if nothing is. The buffers are given back: perhaps nothing comes after it."""
-        self._hold()
+        drained = self.drain()
         self._chunk = self._empty_chunk()
-        released = self._release()
-        return released[0] if released else None
+        return drained[0] if drained else None
 
     def _fault(self, header: BatchHeader, columns: Columns) -> CorruptSegment:
         return CorruptSegment(

@@ -53,6 +53,11 @@ class Call(Generic[T]):
                 self._result, self._error, self._finished = result, error, True
                 self._done.notify_all()
 
+    @property
+    def is_done(self) -> bool:
+        """Whether there is a result or an error, so that nobody has to wait."""
+        return self._finished
+
     def wait(self, timeout_ms: int) -> T:
         """The result, at most `timeout_ms` after the call began (and it must begin within as long).
 

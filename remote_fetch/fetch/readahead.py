@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -23,10 +22,12 @@ from remote_fetch.fetch.spi import RemoteStorageFetcher
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import Observer, RangeFetched, RangeRetried
 
-__all__ = ["RangeReader", "RangeRequest"]
+__all__ = ["Awaited", "RangeReader", "RangeRequest"]
 
 T = TypeVar("T")
 
+_FIRST_WINDOW = 4
+"""Ranges under way at first."""
 _CLOSE_WAIT_MS = 1000
 """Longest that closing waits for GETs under way; their threads are daemons and end with the process at the latest."""
 
@@ -44,6 +45,23 @@ class RangeRequest:
     def size_bytes(self) -> int:
         """How many bytes are asked for."""
         return self.end_position - self.start_position
+
+
+class Awaited:
+    """The bytes of a range under way: call it to wait for them, as `RangeReader.read_ahead` says."""
+
+    def __init__(self, call: Call[memoryview], timeout_ms: int) -> None:
+        self._call = call
+        self._timeout_ms = timeout_ms
+
+    def __call__(self) -> memoryview:
+        """The bytes. Raises what the fetcher raised, StorageTimeout, or Cancelled."""
+        return self._call.wait(self._timeout_ms)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether calling it takes no time."""
+        return self._call.is_done
 
 
 class RangeReader:
@@ -70,39 +88,44 @@ class RangeReader:
 
     def read_ahead(
         self, requests: Iterable[RangeRequest], *, max_bytes: int | None = None
-    ) -> Generator[tuple[RangeRequest, Callable[[], memoryview]], None, None]:
-        """Every request, in order, with a function that waits for its bytes.
+    ) -> Generator[tuple[RangeRequest, Awaited], None, None]:
+        """Every request, in order, with what is called to wait for its bytes.
 
         Requests are drawn no sooner than there is room for their bytes in the budget, or in `max_bytes` of it, the
-        share of one reader where several read at once. The function raises what the fetcher raised, StorageTimeout, or
-        Cancelled after `close`; so errors come in order too. An abandoned generator cancels what it has not handed
-        over.
+        share of one reader where several read at once; and a few at first, more only as the reader comes before its
+        bytes: a store that is fast enough with few needs no memory for many. That raises what the fetcher raised,
+        StorageTimeout, or Cancelled after `close`; so errors come in order too. An abandoned generator cancels what
+        it has not handed over.
         """
         pending: deque[tuple[RangeRequest, Call[memoryview]]] = deque()
         source = iter(requests)
         waiting: RangeRequest | None = None
+        window = _FIRST_WINDOW
         held_bytes, limit_bytes = 0, self._max_bytes if max_bytes is None else max_bytes
         try:
             while True:
                 waiting = waiting or next(source, None)
-                while waiting is not None and self._has_room(held_bytes, limit_bytes, len(pending), waiting):
+                if pending and not pending[0][1].is_done:
+                    window *= 2
+                while waiting is not None and self._has_room(held_bytes, limit_bytes, len(pending), window, waiting):
                     pending.append((waiting, self._start(waiting)))
                     held_bytes += waiting.size_bytes
                     waiting = next(source, None)
                 if not pending:
                     return
                 request, call = pending.popleft()
-                yield request, partial(call.wait, self._policy.timeout_ms)
+                yield request, Awaited(call, self._policy.timeout_ms)
                 del call
                 held_bytes -= request.size_bytes
         finally:
             for _, call in pending:
                 call.cancel()
 
-    def _has_room(self, held_bytes: int, limit_bytes: int, pending: int, request: RangeRequest) -> bool:
+    def _has_room(self, held_bytes: int, limit_bytes: int, pending: int, window: int, request: RangeRequest) -> bool:
         if pending == 0:
             return True
-        return held_bytes + request.size_bytes <= limit_bytes and pending < 2 * self.max_parallel
+        most = min(window, 2 * self.max_parallel)
+        return held_bytes + request.size_bytes <= limit_bytes and pending < most
 
     def _start(self, request: RangeRequest) -> Call[memoryview]:
         return self._pool.submit(lambda: self._get(request))

@@ -13,6 +13,7 @@ from typing import Any
 
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
+from remote_fetch.fetch.plugins import own_entry_point
 from remote_fetch.fetch.spi import RemoteStorageFetcher
 
 __all__ = ["FETCHERS_GROUP", "load_fetcher"]
@@ -62,6 +63,9 @@ def _name_from_url(config: Config) -> str:
 
 
 def _load_entry_point(name: str) -> Any:
+    own = own_entry_point(FETCHERS_GROUP, name)
+    if own is not None:
+        return _import(own.value, own)
     found = {entry.name: entry for entry in entry_points(group=FETCHERS_GROUP)}
     if name not in found:
         raise ConfigError(

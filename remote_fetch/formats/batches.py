@@ -8,6 +8,7 @@ legacy message sets v0 and v1, which have offset, size and magic in the same pla
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple
 
@@ -196,21 +197,33 @@ def check_crc(batch: FramedBatch) -> None:
         )
 
 
+def _allocate(size_bytes: int) -> memoryview:
+    return memoryview(bytearray(size_bytes))
+
+
 class BatchFramer:
     """Cuts the byte ranges of one segment, fed in order, into whole batches.
 
     `feed` takes the next range; `next_batch` gives the next whole batch or None for "feed me". A batch that lies in
-    one range is a view of it; one that crosses a border is joined, and nothing else is copied. `finish` tells that no
-    more bytes exist; it raises if a batch is cut.
+    one range is a view of it; one that crosses a border is joined in memory that `allocate` gives, and nothing else is
+    copied. `finish` tells that no more bytes exist; it raises if a batch is cut.
     """
 
-    def __init__(self, position: int, *, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES) -> None:
+    def __init__(
+        self,
+        position: int,
+        *,
+        max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+        allocate: Callable[[int], memoryview] = _allocate,
+    ) -> None:
         self._position = position
         self._max_batch_bytes = max_batch_bytes
+        self._allocate = allocate
         self._data = memoryview(b"")
         self._at = 0
-        self._joined = bytearray()
-        self._wanted = 0
+        # A batch that began in an earlier range: room for as much of it as is known to be needed, and how much is here.
+        self._joined = _NOTHING
+        self._joined_bytes = 0
 
     @property
     def position(self) -> int:
@@ -220,12 +233,12 @@ class BatchFramer:
     @property
     def pending_bytes(self) -> int:
         """Bytes fed that are not yet part of a returned batch."""
-        return len(self._joined) + len(self._data) - self._at
+        return self._joined_bytes + len(self._data) - self._at
 
     @property
     def unread(self) -> tuple[memoryview, int]:
         """What was fed and where in it the next batch begins; nothing while a batch is being joined."""
-        return (_NOTHING, 0) if self._joined else (self._data, self._at)
+        return (_NOTHING, 0) if self._joined_bytes else (self._data, self._at)
 
     def skip(self, size_bytes: int) -> None:
         """Go past that many bytes of `unread`, which are whole batches that somebody else has read."""
@@ -234,15 +247,18 @@ class BatchFramer:
 
     def feed(self, data: memoryview) -> None:
         """Take the bytes that follow those fed before. Only when `next_batch` has returned None."""
-        self._joined += self._data[self._at :]
+        rest = self._data[self._at :]
+        if rest:
+            self._make_room(self._header(rest, 0))
+            self._join(rest)
         self._data = data
         self._at = 0
 
     def next_batch(self) -> FramedBatch | None:
         """The next whole batch, or None when more bytes are needed. Raises as `read_header` does."""
-        if self._joined:
+        if self._joined_bytes:
             return self._next_joined()
-        found = read_header(self._data, self._at, position=self._position, max_batch_bytes=self._max_batch_bytes)
+        found = self._header(self._data, self._at)
         if isinstance(found, int):
             return None
         start = self._at
@@ -252,20 +268,30 @@ class BatchFramer:
     def _next_joined(self) -> FramedBatch | None:
         """A batch that began in an earlier range: complete just this one, then go on in the new range."""
         while True:
-            held = memoryview(bytes(self._joined)) if self._wanted <= len(self._joined) else None
-            if held is not None:
-                found = read_header(held, 0, position=self._position, max_batch_bytes=self._max_batch_bytes)
-                if not isinstance(found, int):
-                    self._joined = bytearray()
-                    self._wanted = 0
-                    return self._framed(found, held)
-                self._wanted = found
-            missing = self._wanted - len(self._joined)
+            missing = len(self._joined) - self._joined_bytes
             taken = self._data[self._at : self._at + missing]
-            if not taken:
-                return None
-            self._joined += taken
+            self._join(taken)
             self._at += len(taken)
+            if len(taken) < missing:
+                return None
+            found = self._header(self._joined, 0)
+            if not isinstance(found, int):
+                joined, self._joined, self._joined_bytes = self._joined, _NOTHING, 0
+                return self._framed(found, joined.toreadonly())
+            self._make_room(found)
+
+    def _header(self, data: memoryview, at: int) -> BatchHeader | int:
+        return read_header(data, at, position=self._position, max_batch_bytes=self._max_batch_bytes)
+
+    def _make_room(self, needed: BatchHeader | int) -> None:
+        """Room for the bytes that are needed to tell more of a batch, with those of it that are here."""
+        assert isinstance(needed, int)  # of a whole batch nothing is left over
+        before, self._joined = self._joined[: self._joined_bytes], self._allocate(needed)
+        self._joined[: len(before)] = before
+
+    def _join(self, data: memoryview) -> None:
+        self._joined[self._joined_bytes : self._joined_bytes + len(data)] = data
+        self._joined_bytes += len(data)
 
     def _framed(self, header: BatchHeader, data: memoryview) -> FramedBatch:
         batch = FramedBatch(header, self._position, data)

@@ -1,8 +1,9 @@
-"""Checksums and decompression of large batches in other threads, while the batch before is decoded.
+"""Large batches in other threads, ahead of their turn: checksum, decompression, decoding to Arrow.
 
-Rules of the file: it changes when work is done and nothing else: batches keep their order, and an error is raised where
-it would have been without. What waits is bounded in number and in size; a batch that is small, or inflates beyond that
-size, is dealt with on the spot. Threads start with the first large batch.
+Rules of the file: it changes when and where work is done, and nothing else: batches keep their order, and an error is
+raised where it would have been without. What waits is bounded in number and in size; a batch that is small, or inflates
+beyond that size, is dealt with on the spot, and so is one that turns out to be damaged. Threads start with the first
+large batch.
 """
 
 from __future__ import annotations
@@ -10,16 +11,23 @@ from __future__ import annotations
 import os
 import threading
 from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
+from remote_fetch.decode.columns import ColumnBuilder
 from remote_fetch.errors import RemoteFetchError
 from remote_fetch.fetch.pool import Call, DaemonPool
 from remote_fetch.formats.batches import HEADER_BYTES, FramedBatch, check_crc
 from remote_fetch.formats.codecs import Codecs
 
-__all__ = ["Ahead", "Prepared"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Ahead", "Prepared", "Wanted"]
 
 _MIN_BATCH_BYTES = 64 << 10
 """Below it the way to another thread and back costs more than the work."""
+_MIN_DECODED_FACTOR = 4
+"""How many times as large records are that are decoded there too: each such batch becomes an Arrow batch of its own."""
 _MAX_DECOMPRESSED_BYTES = 16 << 20
 """Most that one batch may inflate to ahead of its turn; a producer's batches have 1 MiB by default."""
 _MAX_THREADS = 4
@@ -28,28 +36,54 @@ _TIMEOUT_MS = 600_000
 _CLOSE_WAIT_MS = 1000
 
 
+class Wanted(NamedTuple):
+    """What is wanted of a batch: the rows with offsets in [start_offset, stop_offset), as `builder` makes them."""
+
+    builder: ColumnBuilder
+    start_offset: int
+    stop_offset: int
+
+
+class Ready(NamedTuple):
+    """What became of a batch with the right checksum: its rows, or its records, or neither: the rest is still to do."""
+
+    records: memoryview | None = None
+    rows: list[pa.RecordBatch] | None = None
+
+
 class Prepared:
-    """One batch whose checksum is being checked, and which is decompressed if that was wanted."""
+    """One batch whose checksum is being checked, and which is decompressed and decoded if that was wanted."""
 
-    def __init__(self, call: Call[memoryview | None]) -> None:
+    def __init__(self, call: Call[Ready], wanted: Wanted | None) -> None:
         self._call = call
+        self._start_offset = -1 if wanted is None else wanted.start_offset
 
-    def result(self) -> memoryview | None:
-        """The decompressed records, None where that is still to do. Raises CorruptSegment for a wrong checksum."""
+    def result(self) -> Ready:
+        """What became of it. Raises CorruptSegment for a wrong checksum."""
         return self._call.wait(_TIMEOUT_MS)
+
+    def rows(self, base_offset: int, start_offset: int) -> list[pa.RecordBatch] | None:
+        """The rows from `start_offset` on, of a batch that begins at `base_offset`; None where they are still to make.
+
+        What is known of the start may have changed since the batch was begun with; that only matters inside it.
+        """
+        is_same = start_offset == self._start_offset or max(start_offset, self._start_offset) <= base_offset
+        return self.result().rows if is_same else None
 
 
 class Ahead:
-    """Threads that prepare batches. `threads` None: one for each processor but the first. Thread-safe.
+    """Threads that prepare batches. `threads` None: one for each processor, for whoever draws the rows mostly waits;
+    none where there is only one. Thread-safe.
 
     `max_bytes` is the most that one batch may inflate to, as for `Codecs`. `depth` is how many batches to look ahead; 1
     where there are no threads, for then it is of no use.
     """
 
     def __init__(self, *, max_bytes: int, threads: int | None = None, min_batch_bytes: int = _MIN_BATCH_BYTES) -> None:
-        wanted = min(_processors() - 1, _MAX_THREADS) if threads is None else threads
+        wanted = _threads(_processors()) if threads is None else threads
         self._max_bytes = min(max_bytes, _MAX_DECOMPRESSED_BYTES)
         self._min_batch_bytes = min_batch_bytes
+        self._min_decoded_bytes = _MIN_DECODED_FACTOR * min_batch_bytes
         self._own = threading.local()
         self._pool = DaemonPool(wanted, "remote-fetch-ahead") if wanted > 0 else None
         self.depth = wanted + 2 if wanted > 0 else 1
@@ -59,20 +93,28 @@ class Ahead:
         """Size of the smallest batch that is worth it; more than any batch has where there are no threads."""
         return 1 << 31 if self._pool is None else self._min_batch_bytes
 
-    def prepare(self, batch: FramedBatch, *, decompress: bool) -> Prepared | None:
-        """Begin with a batch; None for one that is not worth it."""
-        if self._pool is None or batch.header.magic != 2 or batch.header.size_bytes < self._min_batch_bytes:
+    def prepare(self, batch: FramedBatch, wanted: Wanted | None) -> Prepared | None:
+        """Begin with a batch, of which only the checksum counts where nothing is wanted; None if it is not worth it."""
+        header = batch.header
+        enough_bytes = self._min_batch_bytes if header.codec else self._min_decoded_bytes
+        if self._pool is None or header.magic != 2 or header.size_bytes < enough_bytes:
             return None
-        return Prepared(self._pool.submit(partial(self._prepare, batch, decompress)))
+        return Prepared(self._pool.submit(partial(self._prepare, batch, wanted)), wanted)
 
-    def _prepare(self, batch: FramedBatch, decompress: bool) -> memoryview | None:
+    def _prepare(self, batch: FramedBatch, wanted: Wanted | None) -> Ready:
         check_crc(batch)
-        if not decompress:
-            return None
+        if wanted is None:
+            return Ready()
+        records: memoryview | None = None
         try:
-            return self._codecs().decompress(batch.header.codec, batch.data[HEADER_BYTES:])
+            records = self._codecs().decompress(batch.header.codec, batch.data[HEADER_BYTES:])
+            if not self._min_decoded_bytes <= len(records) <= self._max_bytes:
+                return Ready(records)
+            builder = self._builder(wanted.builder)
+            rows = builder.append(batch.header, records, wanted.start_offset, wanted.stop_offset)
+            return Ready(rows=rows + builder.drain())
         except RemoteFetchError:
-            return None  # done again in its turn, and raised then if it has to be
+            return Ready(records)  # done again in its turn, and raised then if it has to be
 
     def _codecs(self) -> Codecs:
         """This thread's own: they are for one thread, and to make them anew costs a fraction of a batch."""
@@ -81,10 +123,21 @@ class Ahead:
         codecs: Codecs = self._own.codecs
         return codecs
 
+    def _builder(self, model: ColumnBuilder) -> ColumnBuilder:
+        """This thread's own, that makes what `model` makes: kept as long as it is asked for the same."""
+        if getattr(self._own, "model", None) is not model:
+            self._own.model, self._own.builder = model, model.twin()
+        builder: ColumnBuilder = self._own.builder
+        return builder
+
     def close(self) -> None:
         """End the threads."""
         if self._pool is not None:
             self._pool.close(_CLOSE_WAIT_MS)
+
+
+def _threads(processors: int) -> int:
+    return min(processors, _MAX_THREADS) if processors > 1 else 0
 
 
 def _processors() -> int:

@@ -10,7 +10,7 @@ still be read and where the log starts.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from remote_fetch.errors import (
     UnsupportedFormat,
 )
 from remote_fetch.fetch.deadlines import now_ms
-from remote_fetch.fetch.readahead import RangeRequest
+from remote_fetch.fetch.readahead import Awaited, RangeRequest
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from remote_fetch.observe import Fallback, RangeReread, RecordsRead, SegmentScanned
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["PartitionPlan", "Scan"]
+
+_FIRST_RANGE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +205,11 @@ class Scan:
                     at, work = at + 1, works[at + 1]
                     current = self._reader_of(work)
                 self._heed_log_start(work, current)
+                if not wait.is_done and not work.ended:
+                    yield from self._observed(current.drain(), work)
+                    work.ended = current.done
                 if not (current.done or work.ended):
-                    data = wait()
+                    data = yield from self._arrived(wait, current, work)
                     yield from self._observed(current.feed(data), work)
                     work.ended = current.done
                     if not work.ended:
@@ -218,6 +223,14 @@ class Scan:
             raise
         finally:
             stream.close()
+
+    def _arrived(self, wait: Awaited, reader: SliceReader, work: _Work) -> Generator[pa.RecordBatch, None, memoryview]:
+        """The bytes of the next range; where they cannot be had, what is ready goes before the error."""
+        try:
+            return wait()
+        except RemoteFetchError:
+            yield from self._observed(reader.drain(), work)
+            raise
 
     def _reader_of(self, work: _Work) -> SliceReader:
         reader = SliceReader(
@@ -351,13 +364,19 @@ def _work_for(step: PlanStep, partition: _Partition) -> _Work | _BrokerWork:
 
 
 def _requests(works: Sequence[_Work], range_bytes: int) -> Iterator[RangeRequest]:
-    """The ranges of all slices, in order; drawn lazily, and no further for a slice that has ended."""
+    """The ranges of all slices, in order; drawn lazily, and no further for a slice that has ended.
+
+    Where a slice takes several, the first are small and each twice the one before, so that decoding begins while the
+    large ones are under way.
+    """
+    ramp_bytes = min(range_bytes, _FIRST_RANGE_BYTES)
     for tag, work in enumerate(works):
         segment, stop = work.piece.segment, work.piece.end_position
         if stop < 0:
             stop = segment.segment_size_in_bytes if segment.size_known else 2**63 - 1
         start = work.position
         while start < stop and not work.ended:
-            end = min(start + range_bytes, stop)
+            size_bytes = range_bytes if stop - start <= range_bytes else ramp_bytes
+            end = min(start + size_bytes, stop)
             yield RangeRequest(segment, start, end, tag)
-            start = end
+            start, ramp_bytes = end, min(2 * ramp_bytes, range_bytes)

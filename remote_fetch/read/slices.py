@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from remote_fetch.decode.columns import ColumnBuilder
+from remote_fetch.decode.columns import ColumnBuilder, allocate
 from remote_fetch.errors import CorruptSegment, EpochMismatch, RemoteFetchError
 from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, BatchHeader, FramedBatch, check_crc
 from remote_fetch.formats.codecs import Codecs
@@ -22,7 +22,7 @@ from remote_fetch.formats.legacy import to_v2
 from remote_fetch.locate.lineage import Lineage, epoch_at
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.plan.visibility import AbortedIntervals
-from remote_fetch.read.ahead import Ahead, Prepared
+from remote_fetch.read.ahead import Ahead, Prepared, Wanted
 from remote_fetch.read.runs import Runs
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class SliceReader:
         self.resume_position = position
         self._rows = rows
         self._codecs = codecs
-        self._framer = BatchFramer(position, max_batch_bytes=max_batch_bytes)
+        self._framer = BatchFramer(position, max_batch_bytes=max_batch_bytes, allocate=allocate)
         self._ahead = ahead
         self._coming: deque[_Coming | RemoteFetchError] = deque()
         self._held: _Coming | None = None
@@ -106,12 +106,19 @@ class SliceReader:
         self._runs = Runs(piece, rows, self._entry_offsets, large_bytes)
 
     def feed(self, data: memoryview) -> Iterator[pa.RecordBatch]:
-        """Take the next bytes; gives the record batches that became full."""
+        """Take the next bytes; gives the record batches that became full. Some that are prepared may stay for later."""
         self._framer.feed(data)
+        yield from self._read(to_the_end=False)
+
+    def drain(self) -> Iterator[pa.RecordBatch]:
+        """Give what the bytes so far make: for when there are no more, or they are to be waited for."""
+        yield from self._read(to_the_end=True)
+
+    def _read(self, *, to_the_end: bool) -> Iterator[pa.RecordBatch]:
         while not self.done:
             yield from self._take_runs()
             try:
-                found = self._next_batch()
+                found = self._next_batch(to_the_end=to_the_end)
             except RemoteFetchError:
                 yield from self._deliver_held()  # what follows is damaged, which says nothing against this one
                 raise
@@ -145,10 +152,13 @@ class SliceReader:
                 if not taken.is_sound:
                     return
 
-    def _next_batch(self) -> _Coming | None:
-        """The next whole batch, checked unless it is not needed; None when more bytes are."""
-        self._look_ahead()
-        if not self._coming:
+    def _next_batch(self, *, to_the_end: bool) -> _Coming | None:
+        """The next whole batch, checked unless it is not needed; None when more bytes are.
+
+        Unless `to_the_end`, more bytes come before batches that are being prepared, so that there is always work ahead.
+        """
+        wants_more = self._look_ahead()
+        if not self._coming or (wants_more and not to_the_end):
             return None
         found = self._coming.popleft()
         if isinstance(found, RemoteFetchError):
@@ -159,10 +169,9 @@ class SliceReader:
             check_crc(found.batch)
         return found
 
-    def _look_ahead(self) -> None:
-        """Frame the next few batches and have them prepared, up to one that is not.
-
-        What cannot be framed is told in its turn.
+    def _look_ahead(self) -> bool:
+        """Frame the next few batches and have them prepared, up to one that is not; whether more bytes are needed for
+        that. What cannot be framed is told in its turn.
         """
         depth = 1 if self._ahead is None else self._ahead.depth
         while len(self._coming) < depth and not (self._coming and _is_end(self._coming[-1])):
@@ -170,25 +179,33 @@ class SliceReader:
                 batch = self._framer.next_batch()
             except RemoteFetchError as error:
                 self._coming.append(error)
-                return
+                return False
             if batch is None:
-                return
+                return True
             prepared = None
             if self._ahead is not None and not self._is_past_the_end(batch.header):
-                prepared = self._ahead.prepare(batch, decompress=self._is_wanted(batch.header))
+                prepared = self._ahead.prepare(batch, self._wanted(batch.header))
             self._coming.append(_Coming(batch, prepared))
+        return False
 
-    def _is_wanted(self, header: BatchHeader) -> bool:
-        """Whether records of the batch will be shown, as far as its header tells."""
-        aborted = self._rows.aborted
-        return (
+    def _wanted(self, header: BatchHeader) -> Wanted | None:
+        """Which records of the batch will be shown, as far as its header tells."""
+        aborted, start_offset = self._rows.aborted, self._start_offset
+        is_shown = (
             header.record_count > 0
-            and header.last_offset >= max(self.piece.first_offset, self._rows.next_offset)
+            and header.last_offset >= start_offset
             and (not header.is_control if aborted is None else aborted.shows(header))
         )
+        return Wanted(self._rows.builder, start_offset, self.piece.last_offset + 1) if is_shown else None
+
+    @property
+    def _start_offset(self) -> int:
+        """The first offset that is still wanted."""
+        return max(self.piece.first_offset, self._rows.next_offset)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """There are no more bytes in the slice. Raises CorruptSegment or MisleadingIndex if they end too soon."""
+        yield from self.drain()
         if not self.done:
             if self._last_offset < max(self._entry_offsets):
                 raise MisleadingIndex
@@ -237,7 +254,7 @@ class SliceReader:
             return
         batch = held.batch
         self.resume_position = batch.position
-        if batch.header.last_offset >= max(self.piece.first_offset, self._rows.next_offset):
+        if batch.header.last_offset >= self._start_offset:
             yield from self._deliver(batch, held.prepared)
         self._rows.next_offset = max(self._rows.next_offset, min(batch.header.last_offset, self.piece.last_offset) + 1)
         self.resume_position = batch.position + batch.header.size_bytes
@@ -254,12 +271,17 @@ class SliceReader:
             return  # a cleaner keeps the header of an emptied batch, and nothing that could be decompressed
         if header.is_transactional:
             self._rows.shown.setdefault(header.producer_id, header.base_offset)
+        builder, start = self._rows.builder, self._start_offset
+        rows = None if prepared is None else prepared.rows(header.base_offset, start)
+        if rows is not None:
+            yield from builder.drain()
+            yield from rows
+            return
         try:
-            records = None if prepared is None else prepared.result()
+            records = None if prepared is None else prepared.result().records
             if records is None:
                 header, records = decompressed(batch, self._codecs)
-            start = max(self.piece.first_offset, self._rows.next_offset)
-            rows = self._rows.builder.append(header, records, start, self.piece.last_offset + 1)
+            rows = builder.append(header, records, start, self.piece.last_offset + 1)
         except RemoteFetchError as error:
             raise error.at(position=batch.position, offset=header.base_offset) from error.__cause__
         yield from rows

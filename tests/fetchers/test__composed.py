@@ -291,7 +291,7 @@ def test_a_layout_that_cannot_be_had(layout: str, text: str) -> None:
 def test_no_layout_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_composed, "entry_points", lambda group: EntryPoints())
     with pytest.raises(ConfigError, match="installed are none"):
-        ComposedFetcher().configure({URL: "/tier"})
+        ComposedFetcher().configure({URL: "/tier", "remote.storage.layout": "nosuch"})
 
 
 @pytest.mark.parametrize("configs", [{}, {URL: ""}])

@@ -5,6 +5,7 @@ Rules of the file: whole logs are read both ways and compared; what one batch gi
 
 from __future__ import annotations
 
+import random
 import threading
 from functools import partial
 
@@ -12,14 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remote_fetch.decode.columns import ColumnBuilder
 from remote_fetch.errors import Cancelled, CorruptSegment, DecompressionLimit
 from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, FramedBatch
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.model import IsolationLevel
+from remote_fetch.read import ahead as ahead_module
 from remote_fetch.read import session
-from remote_fetch.read.ahead import Ahead
+from remote_fetch.read.ahead import Ahead, Wanted
 from remote_fetch.testing.log_builder import LogBuilder
-from remote_fetch.testing.records import Record
+from remote_fetch.testing.records import Record, rewrite_crc
 from remote_fetch.testing.segments import SegmentOptions
 from remote_fetch.testing.strategies import logs, segment_options
 from tests.read.bucket import Bucket, Outcome, examples, plain_log, read
@@ -104,21 +107,63 @@ class TestReads:
         assert left == []
 
 
+def wanted(start_offset: int = 0) -> Wanted:
+    return Wanted(ColumnBuilder("topic", 0), start_offset, 1 << 40)
+
+
 class TestOneBatch:
     @pytest.mark.parametrize("codec", [0, GZIP, SNAPPY, LZ4, ZSTD])
-    def test_is_decompressed(self, codec: int) -> None:
+    def test_is_decoded(self, codec: int) -> None:
         ahead, batch = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=0), one_batch(codec)
-        prepared = ahead.prepare(batch, decompress=True)
+        prepared = ahead.prepare(batch, wanted())
         assert prepared is not None
-        assert prepared.result() == Codecs().decompress(codec, batch.data[HEADER_BYTES:])
-        assert prepared.result() is prepared.result()
+        header, model = batch.header, ColumnBuilder("topic", 0)
+        model.append(header, Codecs().decompress(codec, batch.data[HEADER_BYTES:]), 0, 1 << 40)
+        assert prepared.result().rows == model.drain()
+        assert prepared.rows(header.base_offset, 0) is prepared.result().rows
+        ahead.close()
+
+    def test_one_builder_after_another(self) -> None:
+        """A thread that makes rows of one partition makes those of the next as well, in other columns."""
+        ahead, batch = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=0), one_batch(ZSTD)
+        for partition in (3, 4):
+            model = ColumnBuilder("topic", partition, ["partition", "offset"])
+            for _ in range(2):
+                prepared = ahead.prepare(batch, Wanted(model, 0, 1 << 40))
+                assert prepared is not None
+                (rows,) = prepared.result().rows or []
+                assert rows.to_pylist() == [{"partition": partition, "offset": 0}]
+        ahead.close()
+
+    def test_records_of_too_few_bytes_to_be_decoded_there(self) -> None:
+        ahead, batch = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=150), one_batch(ZSTD, random.randbytes(500))
+        prepared = ahead.prepare(batch, wanted())
+        assert prepared is not None
+        assert prepared.result().rows is None
+        assert prepared.result().records == Codecs().decompress(ZSTD, batch.data[HEADER_BYTES:])
+        ahead.close()
+
+    @pytest.mark.parametrize(
+        ("begun_with", "start", "fits"), [(0, 0, True), (0, 5, True), (7, 7, True), (0, 7, False), (7, 5, False)]
+    )
+    def test_rows_that_were_made_before_the_start_was_known(self, begun_with: int, start: int, fits: bool) -> None:
+        """Of a batch from offset 5 on."""
+        ahead, log = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=0), LogBuilder()
+        for _ in range(2):
+            log.append_batch([Record(at, value=bytes(9)) for at in range(5)])
+        prepared = ahead.prepare(framed(log)[1], wanted(begun_with))
+        assert prepared is not None
+        rows = prepared.rows(5, start)
+        assert (rows is not None) == fits
+        assert sum(one.num_rows for one in prepared.result().rows or []) == 10 - max(begun_with, 5)
         ahead.close()
 
     def test_only_its_checksum_is_checked_where_nobody_will_see_it(self) -> None:
         ahead = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=0)
-        prepared = ahead.prepare(one_batch(ZSTD), decompress=False)
+        prepared = ahead.prepare(one_batch(ZSTD), None)
         assert prepared is not None
-        assert prepared.result() is None
+        assert prepared.result() == (None, None)
+        assert prepared.rows(0, 0) is None
         ahead.close()
 
     def test_a_wrong_checksum(self) -> None:
@@ -126,7 +171,7 @@ class TestOneBatch:
         data = bytearray(batch.data)
         data[-1] ^= 1
         ahead = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=0)
-        prepared = ahead.prepare(batch._replace(data=memoryview(data)), decompress=True)
+        prepared = ahead.prepare(batch._replace(data=memoryview(data)), wanted())
         assert prepared is not None
         with pytest.raises(CorruptSegment, match="checksum"):
             prepared.result()
@@ -135,27 +180,55 @@ class TestOneBatch:
     @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
     def test_what_inflates_too_much_is_left_for_its_turn(self, codec: int) -> None:
         ahead = Ahead(max_bytes=400, threads=1, min_batch_bytes=0)
-        prepared = ahead.prepare(one_batch(codec), decompress=True)
+        prepared = ahead.prepare(one_batch(codec), wanted())
         assert prepared is not None
-        assert prepared.result() is None
+        assert prepared.result() == (None, None)
+        ahead.close()
+
+    def test_a_record_that_is_damaged_under_a_right_checksum_is_left_for_its_turn(self) -> None:
+        batch = one_batch(0)
+        data = bytearray(batch.data)
+        data[HEADER_BYTES] ^= 1  # its length
+        ahead = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=0)
+        damaged = rewrite_crc(bytes(data))
+        header = batch.header._replace(crc=int.from_bytes(damaged[17:21], "big"))
+        prepared = ahead.prepare(batch._replace(header=header, data=memoryview(damaged)), wanted())
+        assert prepared is not None
+        records, rows = prepared.result()
+        assert bytes(records or b"") == damaged[HEADER_BYTES:]
+        assert rows is None
         ahead.close()
 
     def test_a_small_one_is_not_worth_it(self) -> None:
         batch = one_batch(0)
         ahead = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=batch.header.size_bytes + 1)
-        assert ahead.prepare(batch, decompress=True) is None
+        assert ahead.prepare(batch, wanted()) is None
+        ahead.close()
+
+    def test_an_uncompressed_one_that_is_not_decoded_there_is_not_worth_it(self) -> None:
+        batch = one_batch(0)
+        ahead = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=batch.header.size_bytes - 1)
+        assert ahead.prepare(batch, wanted()) is None
         ahead.close()
 
     def test_without_threads_there_is_nothing_ahead(self) -> None:
         ahead = Ahead(max_bytes=PLENTY, threads=0, min_batch_bytes=0)
-        assert ahead.prepare(one_batch(0), decompress=True) is None
+        assert ahead.prepare(one_batch(0), wanted()) is None
         assert ahead.depth == 1
         ahead.close()
 
     def test_after_closing(self) -> None:
         ahead = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=0)
         ahead.close()
-        prepared = ahead.prepare(one_batch(0), decompress=True)
+        prepared = ahead.prepare(one_batch(0), wanted())
         assert prepared is not None
         with pytest.raises(Cancelled):
             prepared.result()
+
+
+@pytest.mark.parametrize(("processors", "threads"), [(1, 0), (2, 2), (4, 4), (96, 4)])
+def test_threads_by_the_number_of_processors(monkeypatch: pytest.MonkeyPatch, processors: int, threads: int) -> None:
+    monkeypatch.setattr(ahead_module, "_processors", lambda: processors)
+    one = Ahead(max_bytes=PLENTY)
+    assert one.depth == (threads + 2 if threads else 1)
+    one.close()
