@@ -36,14 +36,21 @@ class LimitRules:
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """What filters leave: partitions (None: all), offsets [first_offset, stop_offset), and those from the first record
-    on that is not before `since_ms`.
+    """What filters leave: partitions [first_partition, stop_partition), of these `partitions` alone (None: all);
+    offsets [first_offset, stop_offset), and those from the first record on that is not before `since_ms`.
     """
 
     partitions: frozenset[int] | None = None
+    first_partition: int = 0
+    stop_partition: int = 2**63 - 1
     first_offset: int = 0
     stop_offset: int = 2**63 - 1
     since_ms: int | None = None
+
+    def takes(self, partition: int) -> bool:
+        """Whether anything is wanted of a partition."""
+        named = self.partitions is None or partition in self.partitions
+        return named and self.first_partition <= partition < self.stop_partition
 
 
 def check_covered(limit: Limit, partitions: set[tuple[str, int]], name: str) -> None:

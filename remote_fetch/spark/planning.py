@@ -95,7 +95,7 @@ def _plans(
     names = {(one.topic, one.partition) for one in partitions}
     check_covered(start, names, "startingOffsets")
     check_covered(end, names, "endingOffsets")
-    chosen = [one for one in partitions if wanted.partitions is None or one.partition in wanted.partitions]
+    chosen = [one for one in partitions if wanted.takes(one.partition)]
     for opened in open_subscribed(session, chosen, options.isolation):
         first, stop = offsets_of(session, opened, start, end, rules)
         if wanted.since_ms is not None and first < stop:
