@@ -169,6 +169,20 @@ KEYS: Mapping[str, Key] = MappingProxyType(
                 minimum=1024,
             ),
             Key(
+                "fetch.remote.task.bytes",
+                _Type.INTEGER,
+                64 << 20,
+                "Bytes of segments, as stored, that one Spark task reads.",
+                minimum=1024,
+            ),
+            Key(
+                "fetch.remote.pushdown",
+                _Type.BOOLEAN,
+                False,
+                "Whether the Spark source takes over filters on `partition`, `offset` and `timestamp`. Spark has to be "
+                "allowed to offer them: `spark.sql.python.filterPushdown.enabled=true`.",
+            ),
+            Key(
                 "fetch.remote.max.batch.bytes",
                 _Type.INTEGER,
                 128 << 20,

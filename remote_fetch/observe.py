@@ -10,8 +10,8 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeAlias
 
 from remote_fetch.model import IndexType, TopicIdPartition
 
@@ -139,6 +139,17 @@ class Report:
     def mean_bytes_per_get(self) -> float:
         """Mean size of the GETs of segment bytes; 0 when there was none."""
         return self.remote_bytes / self.remote_gets if self.remote_gets else 0.0
+
+    def __add__(self, other: Report) -> Report:
+        """What both reads cost together."""
+
+        def sums(name: str) -> Any:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if isinstance(mine, dict):
+                return dict(Counter(mine) + Counter(theirs))
+            return tuple(dict.fromkeys((*mine, *theirs))) if isinstance(mine, tuple) else mine + theirs
+
+        return Report(**{one.name: sums(one.name) for one in fields(self)})
 
 
 def log_event(event: Event) -> None:

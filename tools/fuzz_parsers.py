@@ -33,7 +33,6 @@ from remote_fetch.model import (
 from remote_fetch.plan.cost import estimate
 from remote_fetch.plan.ranges import SegmentSlice, narrow
 from remote_fetch.plan.saved import dump_plan, load_plan
-from remote_fetch.plan.splits import split
 from tools.fuzz_reading import MAX_INFLATED_BYTES
 
 __all__ = [
@@ -79,7 +78,7 @@ def inflate(data: bytes) -> memoryview:
 
 
 def read_offset_index(data: bytes) -> object:
-    """Parsed without and with the bounds of its segment, then looked up, planned with and split by."""
+    """Parsed without and with the bounds of its segment, then looked up and planned with."""
     segment = full_segment()
     OffsetIndex.parse(data, 0)
     index = OffsetIndex.parse(data, 0, end_offset=2**31 - 1, size_bytes=segment.segment_size_in_bytes << 4)
@@ -88,7 +87,6 @@ def read_offset_index(data: bytes) -> object:
             candidate.start_position(entry.offset)
             candidate.end_position(entry.offset)
             narrow(SegmentSlice(segment, entry.offset, entry.offset), candidate)
-        split(SegmentSlice(segment, 0, _END_OFFSET), candidate, 1 << 20)
     return index
 
 

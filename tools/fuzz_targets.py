@@ -261,7 +261,7 @@ def _plan() -> bytes:
     """A saved plan with every kind of step, and a segment with every field filled."""
     segment = fuzz_parsers.full_segment()
     steps = (
-        SegmentSlice(segment, 5, 900, 120, 4000, 7, 880, is_part=True),
+        SegmentSlice(segment, 5, 900, 120, 4000, 7, 880, is_cut=True),
         BrokerRange(segment.topic_id_partition, 901, 950, Reason.HOLE),
         SegmentSlice(segment, 951, 999),
     )

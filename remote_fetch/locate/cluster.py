@@ -86,6 +86,10 @@ class Cluster:
             operations is None or AclOperation.READ in operations,
         )
 
+    def names(self) -> tuple[str, ...]:
+        """The topics that this principal may see, sorted. Raises KafkaException with the broker's error."""
+        return tuple(sorted(self._asker().list_topics(timeout=self._timeout_s).topics))
+
     def _described(self, name: str) -> Any:
         """The client's own description. One broker is asked; where it does not answer, a new client finds another."""
         deadline = time.monotonic() + self._timeout_s

@@ -46,6 +46,14 @@ class Lineage:
         """The lineage that knows no offset, and so accepts everything."""
         return cls(())
 
+    def within(self, first_offset: int, last_offset: int) -> Lineage:
+        """As much of it as tells the epochs of [first_offset, last_offset]; of later offsets it knows less."""
+        start = max(bisect_right(self.entries, first_offset, key=_START_OFFSET) - 1, 0)
+        stop = bisect_right(self.entries, last_offset, key=_START_OFFSET)
+        later = self.entries[stop].start_offset if stop < len(self.entries) else self.end_offset
+        end = later if self.end_offset is None or later is None else min(later, self.end_offset)
+        return Lineage(self.entries[start:stop], end) if stop > start else Lineage.unknown()
+
     def epoch_for(self, offset: int) -> int | None:
         """The leader epoch that wrote `offset`, None where it is not known."""
         if self.end_offset is not None and offset >= self.end_offset:

@@ -1,4 +1,4 @@
-"""The port behind which every way of finding segments stands, and the simplest one: timelines that are already known.
+"""The port behind which every way of finding segments stands, and the simplest ones: timelines that are already known.
 
 Rules of the file: a locator answers for what it has seen and says nothing else; it never reads records.
 """
@@ -6,14 +6,14 @@ Rules of the file: a locator answers for what it has seen and says nothing else;
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.topics import one_topic, sorted_partitions, split_topic
-from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
+from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 
-__all__ = ["KnownTimelines", "Locator", "SharedLocator"]
+__all__ = ["KnownTimelines", "Locator", "PlannedLocator", "SharedLocator"]
 
 
 class Locator(Protocol):
@@ -71,6 +71,54 @@ class KnownTimelines:
     def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
         """As `Locator.measure`: there is nothing to find out."""
         return self._timelines[partition]
+
+
+class PlannedLocator:
+    """What a plan already says of segments; whoever needs more, as an object is missing, gets it from another locator.
+
+    `inferred` are the segments whose end is a guess. `open_rest` makes the other locator, once, when it is needed.
+    """
+
+    def __init__(
+        self, timelines: Iterable[Timeline], inferred: Collection[RemoteLogSegmentId], open_rest: Callable[[], Locator]
+    ) -> None:
+        self._known = KnownTimelines(timelines)
+        self._inferred = inferred
+        self._open_rest = open_rest
+        self._rest: Locator | None = None
+
+    def partitions(self, topic: str | None) -> tuple[TopicIdPartition, ...]:
+        """As `Locator.partitions`: those of the plan."""
+        return self._known.partitions(topic)
+
+    def timeline(self, partition: TopicIdPartition) -> Timeline:
+        """As `Locator.timeline`: what the plan says."""
+        return self._known.timeline(partition)
+
+    def refresh(self, partition: TopicIdPartition) -> Timeline:
+        """As `Locator.refresh`."""
+        return self._found(partition).refresh(partition)
+
+    def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
+        """As `Locator.recheck`."""
+        return self._found(partition).recheck(partition, offset)
+
+    def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
+        """As `Locator.end_is_inferred`."""
+        if self._rest is not None and self._rest.end_is_inferred(segment):
+            return True
+        return segment.segment_id in self._inferred
+
+    def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
+        """As `Locator.measure`."""
+        return self._found(partition).measure(partition, segment)
+
+    def _found(self, partition: TopicIdPartition) -> Locator:
+        """The other locator, having found the partition itself."""
+        if self._rest is None:
+            self._rest = self._open_rest()
+        self._rest.partitions(f"{partition.topic}:{partition.topic_id}")
+        return self._rest
 
 
 class SharedLocator:

@@ -124,6 +124,16 @@ class Timeline:
             at -= 1
         return chosen
 
+    def within(self, first_offset: int, last_offset: int) -> Timeline:
+        """The same with no other segments than those that have an offset in [first_offset, last_offset]."""
+        stop = bisect_right(self._starts, last_offset)
+        start = stop
+        while start > 0 and self._reached[start - 1] >= first_offset:
+            start -= 1
+        kept = [at for at in range(start, stop) if self.segments[at].end_offset >= first_offset]
+        segments, orders = tuple(self.segments[at] for at in kept), tuple(self.finish_order[at] for at in kept)
+        return replace(self, segments=segments, finish_order=orders, unfinished=())
+
     def next_start(self, offset: int, lineage: Lineage) -> int | None:
         """The smallest start offset above `offset` of a segment that `lineage` accepts: where a hole ends."""
         for at in range(bisect_right(self._starts, offset), len(self.segments)):

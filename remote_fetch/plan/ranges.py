@@ -46,12 +46,16 @@ class SegmentSlice:
     """Offsets [first_offset, last_offset], both inclusive, from the batches of one segment.
 
     The batches wanted start in bytes [start_position, end_position) of the segment as Kafka wrote it; -1 is its end.
-    Both positions are starts of batches; a batch there may begin before `first_offset` or end after `last_offset`:
-    records are clipped by offset.
+    Both positions are starts of batches, unless `is_cut`; a batch there may begin before `first_offset` or end after
+    `last_offset`: records are clipped by offset.
 
     Where an offset index gave the positions, the offsets of its entries are kept so that the bytes can be held against
     them: of the entry at `start_position`, and of the last one before `end_position` (-1: no entry). Each is the last
-    offset of a batch. `is_part` marks a part of a split, whose neighbours have the rest of the offsets.
+    offset of a batch.
+
+    `is_cut` marks a share of a slice that was cut without looking into it: the positions are no starts of batches, and
+    its batches are those that begin in between. Which offsets these are is found out where it is read (`read.cuts`);
+    until then `first_offset` and `last_offset` are those of all shares together.
     """
 
     segment: RemoteLogSegmentMetadata
@@ -61,7 +65,7 @@ class SegmentSlice:
     end_position: int = -1
     start_entry_offset: int = -1
     end_entry_offset: int = -1
-    is_part: bool = False
+    is_cut: bool = False
 
     @property
     def size_bytes(self) -> int | None:

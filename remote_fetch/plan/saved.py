@@ -24,7 +24,7 @@ from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
 
 __all__ = ["dump_plan", "load_plan"]
 
-_VERSION = 1
+_VERSION = 2
 
 
 def dump_plan(steps: Iterable[PlanStep]) -> str:
@@ -67,7 +67,7 @@ def _dump_step(step: PlanStep) -> dict[str, Any]:
         **offsets,
         "positions": [step.start_position, step.end_position],
         "entries": [step.start_entry_offset, step.end_entry_offset],
-        "is_part": step.is_part,
+        "is_cut": step.is_cut,
     }
 
 
@@ -78,7 +78,7 @@ def _load_step(saved: Any) -> PlanStep:
     start, end = map(_number, saved["positions"])
     start_entry, end_entry = map(_number, saved["entries"])
     segment = _load_segment(saved["segment"])
-    return SegmentSlice(segment, first, last, start, end, start_entry, end_entry, saved["is_part"] is True)
+    return SegmentSlice(segment, first, last, start, end, start_entry, end_entry, saved["is_cut"] is True)
 
 
 def _dump_segment(segment: RemoteLogSegmentMetadata) -> dict[str, Any]:

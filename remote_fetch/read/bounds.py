@@ -8,7 +8,7 @@ silence: an offset outside the log is an error.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -26,8 +26,7 @@ from remote_fetch.errors import (
     Unlocatable,
     UnsupportedFormat,
 )
-from remote_fetch.fetch.readahead import RangeRequest
-from remote_fetch.formats.batches import BatchFramer, FramedBatch, check_crc
+from remote_fetch.formats.batches import FramedBatch
 from remote_fetch.formats.indexes import TimeIndex
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import Fallback, RangeReread, SegmentScanned
@@ -37,8 +36,9 @@ from remote_fetch.read.refusals import refuse_broker_ranges
 from remote_fetch.read.session import Session
 from remote_fetch.read.slices import MisleadingIndex, decompressed
 from remote_fetch.read.state_files import object_of
+from remote_fetch.read.walk import batches_of
 
-__all__ = ["Bound", "Edge", "Timestamp", "UserBound", "parse_bound", "resolve"]
+__all__ = ["Bound", "Edge", "Timestamp", "UserBound", "first_offset_at", "parse_bound", "resolve"]
 
 UserBound: TypeAlias = "int | str | datetime | Mapping[int, int | str | datetime]"
 """What users may give as a bound; a mapping gives one for each partition."""
@@ -126,13 +126,14 @@ def _resolve_one(session: Session, opened: OpenPartition, bound: Bound) -> int:
         return opened.first_offset if bound is Edge.EARLIEST else opened.end_offset
     if isinstance(bound, int):
         return bound
-    found = _first_offset_at(session, opened, bound.timestamp_ms)
+    found = first_offset_at(session, opened, bound.timestamp_ms)
     return opened.end_offset if found is None else min(found, opened.end_offset)
 
 
-def _first_offset_at(session: Session, opened: OpenPartition, timestamp_ms: int) -> int | None:
-    """The first offset whose record is not before `timestamp_ms`, None if there is none; of the broker only what the
-    tier does not hold, or the store does not give, is asked.
+def first_offset_at(session: Session, opened: OpenPartition, timestamp_ms: int) -> int | None:
+    """The first offset whose record is not before `timestamp_ms`, None if there is none.
+
+    The broker is asked for what the tier does not hold, or the store does not give. Raises the errors of reading.
     """
     steps = plan_offsets(opened.partition, opened, opened.first_offset, opened.last_start)
     if session.cluster is None:
@@ -230,7 +231,7 @@ def _observe_second_try(session: Session, piece: SegmentSlice, error: Misleading
 
 def _search(session: Session, piece: SegmentSlice, timestamp_ms: int, likely_end: int) -> int | None:
     last_offset = -1
-    for batch in _batches(session, piece, likely_end):
+    for batch in batches_of(session, piece, likely_end):
         header = batch.header
         if last_offset < piece.start_entry_offset < header.last_offset:
             raise MisleadingIndex
@@ -264,44 +265,6 @@ def _time_index(session: Session, segment: RemoteLogSegmentMetadata) -> TimeInde
     if index is None:
         session.observe(SegmentScanned(segment.topic_id_partition, IndexType.TIMESTAMP, "missing"))
     return index or None
-
-
-def _batches(session: Session, piece: SegmentSlice, likely_end: int) -> Iterator[FramedBatch]:
-    """The batches of a slice in order, up to its last offset; drawn ahead one range at a time.
-
-    The first range goes no further than the position `likely_end` (-1: not known), where enough was seen if the indexes
-    are right.
-    """
-    framer = BatchFramer(piece.start_position, max_batch_bytes=session.config.number("fetch.remote.max.batch.bytes"))
-    reader = session.reader
-    while True:
-        start = framer.position + framer.pending_bytes
-        stop = start + reader.range_bytes
-        if piece.segment.size_known:
-            stop = min(stop, piece.segment.segment_size_in_bytes)
-        if start < likely_end:
-            stop = min(stop, likely_end)
-        data = reader.read(RangeRequest(piece.segment, start, stop)) if stop > start else memoryview(b"")
-        framer.feed(data)
-        while (batch := framer.next_batch()) is not None:
-            if batch.header.magic == 2 and batch.header.base_offset > piece.last_offset:
-                return
-            check_crc(batch)
-            yield batch
-        if len(data) < stop - start or stop == start:
-            _check_end(framer, piece.segment)
-            return
-
-
-def _check_end(framer: BatchFramer, segment: RemoteLogSegmentMetadata) -> None:
-    """The bytes have ended: raise CorruptSegment if they should not have ended here."""
-    framer.finish()
-    if segment.size_known and framer.position < segment.segment_size_in_bytes:
-        raise CorruptSegment(
-            f"the object ends at byte {framer.position}, before byte {segment.segment_size_in_bytes} "
-            "that it should have",
-            position=framer.position,
-        )
 
 
 def _first_in_batch(session: Session, batch: FramedBatch, piece: SegmentSlice, timestamp_ms: int) -> int | None:

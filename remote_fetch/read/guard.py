@@ -113,6 +113,11 @@ class LogGuard:
             heard = self._heard[partition] = self._hear(partition, isolation, heard)
         return self.pass_over(partition, next_offset, heard.log_start)
 
+    def remember(self, partition: TopicIdPartition, log_start: int) -> None:
+        """Take a log start as heard from the broker just now, by whoever planned; it is still asked for when needed."""
+        now = self._clock()
+        self._heard[partition] = _Heard(log_start, now, now)
+
     def bounds(self, partition: TopicIdPartition, isolation: IsolationLevel) -> LogBounds:
         """The ends of the log now. Raises what `confirm` raises."""
         return self._patiently(partition, lambda: self._cluster.log_bounds(partition, isolation))

@@ -6,11 +6,11 @@ reading face and `remote-fetch plan`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from remote_fetch.errors import ConfigError, ErrorKind, RemoteFetchError, UnknownTopic
+from remote_fetch.errors import ConfigError, RemoteFetchError, UnknownTopic
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition
 from remote_fetch.observe import Fallback, Notice
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, plan_offsets
@@ -19,9 +19,9 @@ from remote_fetch.read.bounds import Bound, parse_bound, resolve
 from remote_fetch.read.partition import OpenPartition, narrow_edges, open_partition, untiered
 from remote_fetch.read.scan import PartitionPlan
 from remote_fetch.read.session import Session
-from remote_fetch.read.transactions import settle
+from remote_fetch.read.transactions import Replan, settle, settle_steps
 
-__all__ = ["parse_isolation", "plan_job", "plan_stretch"]
+__all__ = ["open_partitions", "outline_stretch", "parse_isolation", "plan_job", "plan_stretch", "with_reason"]
 
 
 def parse_isolation(value: object) -> IsolationLevel:
@@ -54,21 +54,37 @@ def plan_job(
         session.observe(
             Notice("log start unknown: the bucket alone does not tell which records were deleted before its segments")
         )
-    local_starts = session.local_starts(chosen)
     plans = []
-    for partition in chosen:
-        number = partition.partition
-        log = _log_bounds(session, partition, isolation, log_starts.get(number))
-        opened = replace(_open(session, partition, isolation, log), local_start=local_starts.get(partition))
+    for opened in open_partitions(session, chosen, isolation, log_starts):
+        number = opened.partition.partition
         first, stop = resolve(session, opened, starts[number], ends[number])
-        stop = stop if log.end_offset is None else min(stop, log.end_offset)
-        plan = plan_stretch(session, opened, first, stop)
-        plans.append(plan if session.unlocated is None else _unlocated(session, plan, session.unlocated))
+        stop = stop if opened.log.end_offset is None else min(stop, opened.log.end_offset)
+        plans.append(with_reason(session, plan_stretch(session, opened, first, stop)))
     return tuple(plans)
 
 
-def _unlocated(session: Session, plan: PartitionPlan, reason: ErrorKind) -> PartitionPlan:
-    """The plan with the reason why nothing was found in the tier, which is not that nothing is there."""
+def open_partitions(
+    session: Session,
+    partitions: Sequence[TopicIdPartition],
+    isolation: IsolationLevel,
+    log_starts: Mapping[int, int] | None = None,
+) -> Iterator[OpenPartition]:
+    """Partitions of one topic made ready, each when it is asked for; what cannot be opened counts as not tiered.
+
+    `log_starts` are those that the user knows better. Raises, without a broker, what `open_partition` raises, and
+    with one the broker's own errors.
+    """
+    local_starts = session.local_starts(partitions)
+    for partition in partitions:
+        log = _log_bounds(session, partition, isolation, (log_starts or {}).get(partition.partition))
+        yield replace(_open(session, partition, isolation, log), local_start=local_starts.get(partition))
+
+
+def with_reason(session: Session, plan: PartitionPlan) -> PartitionPlan:
+    """The plan with the reason why nothing was found in the tier, where that is not that nothing is there."""
+    reason = session.unlocated
+    if reason is None:
+        return plan
     steps: list[PlanStep] = []
     for step in plan.steps:
         if isinstance(step, BrokerRange) and step.reason == Reason.NOT_TIERED:
@@ -105,21 +121,50 @@ def plan_stretch(session: Session, opened: OpenPartition, first: int, stop: int)
 
     Raises, where the session has no broker, what planning finds wrong: CorruptSegment, Unlocatable, a fetcher's errors.
     """
-    partition = opened.partition
-    try:
+
+    def plan() -> PartitionPlan:
         if opened.isolation is IsolationLevel.READ_UNCOMMITTED:
-            return PartitionPlan(opened, narrow_edges(session, plan_offsets(partition, opened, first, stop)), None)
+            steps = plan_offsets(opened.partition, opened, first, stop)
+            return PartitionPlan(opened, narrow_edges(session, steps), None)
+        settled, steps, aborted = settle(session, opened, _stable(first, stop))
+        return PartitionPlan(settled, narrow_edges(session, steps), aborted)
 
-        def replan(now: OpenPartition) -> tuple[PlanStep, ...]:
-            return plan_offsets(partition, now, first, stop, stable_stop=now.stable_stop)
+    return _or_broker(session, opened, first, stop, plan)
 
-        opened, steps, aborted = settle(session, opened, replan)
-        return PartitionPlan(opened, narrow_edges(session, steps), aborted)
+
+def outline_stretch(session: Session, opened: OpenPartition, first: int, stop: int) -> PartitionPlan:
+    """As `plan_stretch`, without what those who read the slices can find out themselves: no index is read here.
+
+    Slices have no byte positions, and `aborted` is None. Under read_committed a few producer snapshots are read, to see
+    up to where transactions are decided; of a listing's segments all those of which the end is a guess.
+    """
+
+    def plan() -> PartitionPlan:
+        if opened.isolation is IsolationLevel.READ_UNCOMMITTED:
+            return PartitionPlan(opened, plan_offsets(opened.partition, opened, first, stop), None)
+        return PartitionPlan(*settle_steps(session, opened, _stable(first, stop)), None)
+
+    return _or_broker(session, opened, first, stop, plan)
+
+
+def _stable(first: int, stop: int) -> Replan:
+    def replan(now: OpenPartition) -> tuple[PlanStep, ...]:
+        return plan_offsets(now.partition, now, first, stop, stable_stop=now.stable_stop)
+
+    return replan
+
+
+def _or_broker(
+    session: Session, opened: OpenPartition, first: int, stop: int, plan: Callable[[], PartitionPlan]
+) -> PartitionPlan:
+    """The plan, or one that leaves all of it to the session's broker."""
+    try:
+        return plan()
     except RemoteFetchError as error:
         if session.broker is None or not error.falls_back:
             raise
-        session.observe(Fallback(partition, first, stop - 1, error.kind))
-        steps = (BrokerRange(partition, first, stop - 1, error.kind),) if first < stop else ()
+        session.observe(Fallback(opened.partition, first, stop - 1, error.kind))
+        steps = (BrokerRange(opened.partition, first, stop - 1, error.kind),) if first < stop else ()
         return PartitionPlan(opened, steps, AbortedIntervals.of(()))
 
 

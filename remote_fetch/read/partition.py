@@ -30,7 +30,15 @@ from remote_fetch.plan.ranges import PlanStep, SegmentSlice, narrow
 from remote_fetch.read.session import Session
 from remote_fetch.read.state_files import ProducerSnapshots, read_parsed
 
-__all__ = ["OpenPartition", "narrow_edges", "narrow_slice", "open_partition", "untiered"]
+__all__ = [
+    "OpenPartition",
+    "narrow_by",
+    "narrow_edges",
+    "narrow_slice",
+    "open_partition",
+    "read_offset_index",
+    "untiered",
+]
 
 _ASKED_CHECKPOINTS = 8
 """How many of a listing's last segments are asked for their leader epochs: few overlap, and only after an election."""
@@ -55,6 +63,16 @@ class OpenPartition:
     stable_stop: int
     log: LogBounds
     local_start: int | None = None
+    known_txn_index_from: int | None = None
+
+    @property
+    def tells_txn_index_from(self) -> int | None:
+        """From which start offset on a segment that does not say `txn_index_empty` has an index (Kafka 4.0, KIP-1058).
+
+        It is that of the first segment that says so; None: no writer of this partition does.
+        """
+        found = (segment.start_offset for segment in self.timeline.segments if segment.txn_index_empty)
+        return min(found, default=None) if self.known_txn_index_from is None else self.known_txn_index_from
 
     @property
     def first_offset(self) -> int:
@@ -193,24 +211,36 @@ def narrow_edges(session: Session, steps: Iterable[PlanStep]) -> tuple[PlanStep,
 
 def narrow_slice(session: Session, piece: SegmentSlice) -> SegmentSlice:
     """One slice with the byte positions of its segment's offset index: see `narrow_edges`."""
-    segment = piece.segment
+    index = read_offset_index(session, piece.segment)
+    return piece if index is None else narrow_by(session, piece, index)
+
+
+def read_offset_index(session: Session, segment: RemoteLogSegmentMetadata) -> OffsetIndex | None:
+    """The offset index of a segment; None where it is missing or damaged, which is counted."""
     partition = segment.topic_id_partition
     data = session.reader.read_index(segment, IndexType.OFFSET)
     if data is None:
         session.observe(SegmentScanned(partition, IndexType.OFFSET, "missing"))
-        return piece
+        return None
     try:
-        index = OffsetIndex.parse(
+        return OffsetIndex.parse(
             data, segment.start_offset, end_offset=segment.end_offset, size_bytes=segment.segment_size_in_bytes
         )
     except CorruptSegment:
         session.observe(SegmentScanned(partition, IndexType.OFFSET, "corrupt"))
-        return piece
+        return None
+
+
+def narrow_by(session: Session, piece: SegmentSlice, index: OffsetIndex) -> SegmentSlice:
+    """One slice with the byte positions that an index gives; as it was, which is counted, where the bytes confirm none.
+
+    (An index may be readable with either entry size.)
+    """
     for candidate in index.candidates():
         narrowed = narrow(piece, candidate)
         if not index.ambiguous or _starts_with_batch(session, narrowed):
             return narrowed
-    session.observe(SegmentScanned(partition, IndexType.OFFSET, "ambiguous"))
+    session.observe(SegmentScanned(piece.segment.topic_id_partition, IndexType.OFFSET, "ambiguous"))
     return piece
 
 

@@ -157,7 +157,7 @@ class Scan:
         except RemoteFetchError as error:
             yield from self._flush(work.partition)
             can_fall_back = self._session.broker is not None and error.falls_back
-            if isinstance(work, _BrokerWork) or work.piece.is_part or not can_fall_back:
+            if isinstance(work, _BrokerWork) or not can_fall_back:
                 raise
             if is_storage_failure(error.kind):
                 self._circuit = self._circuit.failed(error.kind, now_ms())
@@ -270,14 +270,13 @@ class Scan:
         """Close the slice at the head: check that it gave what it promised, and go on to the next."""
         yield from self._observed(reader.finish(), work)
         rows, piece = work.partition.rows, work.piece
-        if not piece.is_part:
-            if (
-                rows.next_offset <= piece.last_offset
-                and piece.end_position < 0
-                and self._session.locator.end_is_inferred(piece.segment)
-            ):
-                raise _EndsTooSoon(f"the segment that should hold offset {rows.next_offset} ends before it")
-            rows.next_offset = max(rows.next_offset, piece.last_offset + 1)
+        if (
+            rows.next_offset <= piece.last_offset
+            and piece.end_position < 0
+            and self._session.locator.end_is_inferred(piece.segment)
+        ):
+            raise _EndsTooSoon(f"the segment that should hold offset {rows.next_offset} ends before it")
+        rows.next_offset = max(rows.next_offset, piece.last_offset + 1)
         self._circuit = self._circuit.worked()
         self._todo.popleft()
         if not self._todo or self._todo[0].partition is not work.partition:
@@ -299,7 +298,7 @@ class Scan:
     def _recover(self, work: _Work, error: RemoteFetchError | MisleadingIndex) -> None:
         """Change the head of the queue so that reading can go on, or raise."""
         partition, piece = work.partition.opened.partition, work.piece
-        if work.partition.rows.next_offset > piece.last_offset and not piece.is_part:
+        if work.partition.rows.next_offset > piece.last_offset:
             self._todo.popleft()  # the trouble lies past the offsets that are wanted
             return
         if isinstance(error, MisleadingIndex):
@@ -307,7 +306,7 @@ class Scan:
             return
         error.at(topic=partition.topic, partition=partition.partition, object_name=object_of(piece.segment))
         may_pass = isinstance(error, (CorruptSegment, UnsupportedFormat, EpochMismatch))
-        if may_pass and piece.start_entry_offset >= 0 and work.position == piece.start_position and not piece.is_part:
+        if may_pass and piece.start_entry_offset >= 0 and work.position == piece.start_position:
             self._scan_instead(work)  # the very first batch is none: the index may be what is wrong
         elif may_pass and work.position not in work.rereads:
             work.rereads.add(work.position)
@@ -322,13 +321,6 @@ class Scan:
         """Read the segment from its first byte, without its offset index."""
         piece, rows = work.piece, work.partition.rows
         partition = work.partition.opened.partition
-        if piece.is_part:
-            raise CorruptSegment(
-                "the offset index that split the segment does not fit it",
-                topic=partition.topic,
-                partition=partition.partition,
-                object_name=object_of(piece.segment),
-            )
         self._session.observe(SegmentScanned(partition, IndexType.OFFSET, "misleading"))
         whole = SegmentSlice(piece.segment, max(piece.first_offset, rows.next_offset), piece.last_offset)
         self._todo[0] = _Work(whole, work.partition, 0, work.rereads)

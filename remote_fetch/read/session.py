@@ -6,7 +6,9 @@ leaves nothing behind.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from remote_fetch.config import Config
@@ -18,10 +20,10 @@ from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.locate.listing import ListingLocator
-from remote_fetch.locate.locator import KnownTimelines, Locator, SharedLocator
+from remote_fetch.locate.locator import KnownTimelines, Locator, PlannedLocator, SharedLocator
 from remote_fetch.locate.snapshot import load_timelines
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.model import IndexType, RemoteLogSegmentMetadata, TopicIdPartition
+from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from remote_fetch.observe import Counters, Event, Notice, Observer, SegmentScanned, ignore, log_event
 from remote_fetch.read.ahead import Ahead
 from remote_fetch.read.librdkafka import check_properties
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from remote_fetch.read.broker import BrokerReader
     from remote_fetch.read.guard import LogGuard
 
-__all__ = ["Session"]
+__all__ = ["Planned", "Session"]
 
 _MAX_SNAPSHOT_BYTES = 1 << 30
 _CLUSTER_TIMEOUT_MS = 30_000
@@ -45,17 +47,36 @@ _INTERPRETED = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a session need not find out, as it reads what another one has planned.
+
+    `timelines` are the segments of the plan, `inferred` those whose end is a guess; `log_starts` are what the broker
+    said of each partition's log start then, which holds where it cannot be asked again.
+    """
+
+    timelines: tuple[Timeline, ...]
+    inferred: frozenset[RemoteLogSegmentId]
+    log_starts: Mapping[TopicIdPartition, int]
+
+
 class Session:
     """A configured reader. `counters` adds up everything it does; `observer` hears of it too.
 
     `cluster`, `broker` and `guard` are there where `bootstrap.servers` is configured; else the bucket is all there is.
     `unlocated` tells why nothing was found in the tier, where that is not because nothing is there.
     `shared`: several threads read, each partitions of its own, and what is a broker's is somebody else's concern, so
-    that there is no `broker`.
+    that there is no `broker`. `planned`: it reads what another session has planned.
     """
 
     def __init__(
-        self, config: Config, fetcher: RemoteStorageFetcher, observer: Observer = ignore, *, shared: bool = False
+        self,
+        config: Config,
+        fetcher: RemoteStorageFetcher,
+        observer: Observer = ignore,
+        *,
+        shared: bool = False,
+        planned: Planned | None = None,
     ) -> None:
         self.config = config
         self.counters = Counters()
@@ -68,11 +89,14 @@ class Session:
         self._said: set[str] = set()
         if "bootstrap.servers" in config.librdkafka:
             from remote_fetch.read.broker import BrokerReader  # noqa: PLC0415 - librdkafka is loaded for it
-            from remote_fetch.read.guard import LogGuard  # noqa: PLC0415 - as above
+            from remote_fetch.read.guard import LogGuard, Patience  # noqa: PLC0415 - as above
 
             self.cluster = _cluster(config.librdkafka)
             skips = config.librdkafka.get("auto.offset.reset") in ("earliest", "beginning", "smallest")
-            self.guard = LogGuard(self.cluster, self.observe, skips=skips)
+            patience = None if planned is None else Patience(blind_s=math.inf)
+            self.guard = LogGuard(self.cluster, self.observe, skips=skips, patience=patience)
+            for partition, log_start in () if planned is None else planned.log_starts.items():
+                self.guard.remember(partition, log_start)
             self.broker = None if shared else BrokerReader(self.cluster, self.guard, self.observe)
         self.reader = RangeReader(
             fetcher,
@@ -85,8 +109,9 @@ class Session:
         self.codecs = Codecs(max_bytes=max_decompressed_bytes)
         self.ahead = Ahead(max_bytes=max_decompressed_bytes)
         try:
-            locator = self._open_locator(fetcher)
-            self.locator: Locator = SharedLocator(locator) if shared else locator
+            self.locator: Locator = self._locator_over(fetcher, planned)
+            if shared:
+                self.locator = SharedLocator(self.locator)
         except BaseException:
             self.close()
             raise
@@ -94,16 +119,28 @@ class Session:
             self.observe(Notice(_INTERPRETED, is_warning=True))
 
     @classmethod
-    def open(cls, config: Mapping[str, Any] | Config, observer: Observer = ignore, *, shared: bool = False) -> Session:
+    def open(
+        cls,
+        config: Mapping[str, Any] | Config,
+        observer: Observer = ignore,
+        *,
+        shared: bool = False,
+        planned: Planned | None = None,
+    ) -> Session:
         """Open what a configuration names. Raises ConfigError and what the fetcher raises when it is configured."""
         parsed = config if isinstance(config, Config) else Config.parse(config)
         check_properties({**parsed.librdkafka, **parsed.locator})
         configured = any(parsed.text(key) is not None for key in _STORAGE_KEYS)
         if configured or "bootstrap.servers" not in parsed.librdkafka:
-            return cls(parsed, load_fetcher(parsed), observer, shared=shared)
-        session = cls(parsed, NoStorage(), observer, shared=shared)
+            return cls(parsed, load_fetcher(parsed), observer, shared=shared, planned=planned)
+        session = cls(parsed, NoStorage(), observer, shared=shared, planned=planned)
         session.observe(Notice("no remote storage is configured: everything comes through the broker", is_warning=True))
         return session
+
+    def _locator_over(self, fetcher: RemoteStorageFetcher, planned: Planned | None) -> Locator:
+        if planned is None:
+            return self._open_locator(fetcher)
+        return PlannedLocator(planned.timelines, planned.inferred, lambda: self._open_locator(fetcher))
 
     def _open_locator(self, fetcher: RemoteStorageFetcher) -> Locator:
         config = self.config

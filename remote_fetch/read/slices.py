@@ -213,7 +213,7 @@ class SliceReader:
                 raise MisleadingIndex
             yield from self._deliver_held()
             self._framer.finish()
-        if self._ends_in_gap and not self.piece.is_part:
+        if self._ends_in_gap:
             # The segment goes on behind the wanted offsets: what did not come of them was taken out, not lost.
             self._rows.next_offset = max(self._rows.next_offset, self.piece.last_offset + 1)
         self.done = True

@@ -18,7 +18,7 @@ from remote_fetch.read.partition import OpenPartition
 from remote_fetch.read.session import Session
 from remote_fetch.read.state_files import ProducerSnapshots, object_of, parsed
 
-__all__ = ["load_aborted", "settle"]
+__all__ = ["Replan", "is_decided", "load_aborted", "settle", "settle_steps"]
 
 Replan = Callable[[OpenPartition], tuple[PlanStep, ...]]
 
@@ -32,10 +32,26 @@ def settle(
     producer snapshot, and the errors of a fetcher.
     """
     snapshots = ProducerSnapshots(session)
+    opened, steps = settle_steps(session, opened, replan, snapshots)
+    return opened, steps, load_aborted(session, opened, steps, snapshots)
+
+
+def settle_steps(
+    session: Session, opened: OpenPartition, replan: Replan, snapshots: ProducerSnapshots | None = None
+) -> tuple[OpenPartition, tuple[PlanStep, ...]]:
+    """The first half of `settle`: what can be read, without looking into the transaction indexes yet."""
+    snapshots = snapshots or ProducerSnapshots(session)
     measured = _measured(session, opened, replan(opened), snapshots)
     steps = settle_holes(replan(measured), snapshots.stable_before)
-    steps = _cut_undecided(measured, steps, snapshots)
-    return measured, steps, load_aborted(session, measured, steps, snapshots)
+    return measured, _cut_undecided(measured, steps, snapshots)
+
+
+def is_decided(
+    session: Session, opened: OpenPartition, steps: Sequence[PlanStep], snapshots: ProducerSnapshots
+) -> bool:
+    """Whether the segments at hand hold the markers of every transaction that touches the planned slices."""
+    slices = [step for step in steps if isinstance(step, SegmentSlice)]
+    return not slices or _followers(opened, slices[-1], snapshots)[1]
 
 
 def _measured(
@@ -110,7 +126,7 @@ def _aborted_in(
 ) -> list[AbortedTransaction]:
     found: list[AbortedTransaction] = []
     # From the first segment on whose writer says "no transaction index", saying nothing means that there is one.
-    told = min((s.start_offset for s in opened.timeline.segments if s.txn_index_empty), default=None)
+    told = opened.tells_txn_index_from
     wanted = (segment for segment in segments if not segment.txn_index_empty)
     for segment, data in session.reader.read_indexes(wanted, IndexType.TRANSACTION):
         entries = parsed(session, segment, IndexType.TRANSACTION, parse_transaction_index, data)

@@ -9,12 +9,12 @@ import pytest
 
 from remote_fetch import read_arrow
 from remote_fetch.cli import main
-from remote_fetch.formats.indexes import OffsetIndex
-from remote_fetch.model import IndexType, IsolationLevel
+from remote_fetch.model import IsolationLevel
 from remote_fetch.plan.cost import estimate
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice
 from remote_fetch.plan.saved import dump_plan, load_plan
-from remote_fetch.plan.splits import split
+from remote_fetch.plan.shares import Share, share_out
+from remote_fetch.read.cuts import settle_cut
 from remote_fetch.read.job import plan_job
 from remote_fetch.read.scan import PartitionPlan, Scan
 from remote_fetch.read.session import Session
@@ -64,33 +64,28 @@ def test_plans_are_those_that_were_written_down(tier: Tier, capsys: pytest.Captu
     assert sorted(path.stem for path in (PLANS / tier.name).iterdir()) == topics
 
 
-def index_of(session: Session, piece: SegmentSlice) -> OffsetIndex:
-    data = session.reader.read_index(piece.segment, IndexType.OFFSET)
-    assert data is not None
-    return OffsetIndex.parse(data, piece.segment.start_offset)
-
-
 def slices_of(steps: tuple[PlanStep, ...]) -> list[SegmentSlice]:
     slices = [step for step in steps if isinstance(step, SegmentSlice)]
     assert len(slices) == len(steps)
     return slices
 
 
-@pytest.mark.parametrize("target_bytes", [1, 2000])
-def test_parts_read_one_by_one_are_the_whole(place: Place, isolation: str, target_bytes: int) -> None:
-    """Each part is read alone and last part first: what it shows does not depend on what was read before it.
+def settled(session: Session, share: Share) -> list[SegmentSlice]:
+    """The parts of a share, as a worker finds them out, in order; those in which a batch begins."""
+    steps = [step for _, step in share.steps if isinstance(step, SegmentSlice)]
+    found = [settle_cut(session, step) if step.is_cut else step for step in steps]
+    return [step for step in found if step is not None]
 
-    With a target of one byte the segments are cut at every position that their offset indexes know.
-    """
+
+@pytest.mark.parametrize("target_bytes", [300, 2000])
+def test_parts_read_one_by_one_are_the_whole(place: Place, isolation: str, target_bytes: int) -> None:
+    """Each part is settled and read alone and last part first: what it shows depends on no other."""
     columns = ("offset", "key", "value")
     read: list[list[dict[str, object]]] = []
     with Session.open(place.config) as session:
         whole = plan(session, place, isolation, log_start=place.log_start)
-        slices = slices_of(whole.steps)
-        parts = [part for piece in slices for part in split(piece, index_of(session, piece), target_bytes)]
-        cuts = sum(at > piece.start_position for piece in slices for at in index_of(session, piece).positions())
-        for part in reversed(parts):
-            alone = PartitionPlan(whole.opened, (part,), whole.aborted)
+        for share in reversed(share_out([slices_of(whole.steps)], target_bytes)):
+            alone = PartitionPlan(whole.opened, tuple(settled(session, share)), whole.aborted)
             read.append([row for batch in Scan(session, [alone], columns).batches() for row in batch.to_pylist()])
     table = read_arrow(
         place.topic,
@@ -101,16 +96,15 @@ def test_parts_read_one_by_one_are_the_whole(place: Place, isolation: str, targe
         log_start=place.log_start,
     ).read_all()
     assert [row for rows in reversed(read) for row in rows] == table.to_pylist()
-    assert sum(part.size_bytes or 0 for part in parts) == estimate(whole.steps, 1024).size_bytes
-    assert len(parts) - len(slices) == cuts or (target_bytes > 1 and 0 <= len(parts) - len(slices) < cuts)
 
 
 def test_most_partitions_can_be_cut(tier: Tier) -> None:
     """So that the test above does not prove the trivial."""
-    cuts = {}
+    parts = {}
     for place in tier.places:
         with Session.open(place.config) as session:
             slices = slices_of(plan(session, place, "read_uncommitted").steps)
-            cuts[str(place)] = sum(len(split(piece, index_of(session, piece), 1)) - 1 for piece in slices)
-    assert sum(count > 0 for count in cuts.values()) >= 20
-    assert sum(cuts.values()) > 150
+            shares = share_out([slices], 300)
+            parts[str(place)] = sum(bool(settled(session, share)) for share in shares)
+    assert sum(count > 1 for count in parts.values()) >= 20
+    assert sum(parts.values()) > 150

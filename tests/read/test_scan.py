@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.config import Config
-from remote_fetch.errors import CorruptSegment, ErrorKind, SegmentNotFound, Unlocatable, UnsupportedFormat
-from remote_fetch.formats.indexes import OffsetIndex
-from remote_fetch.model import IndexType, IsolationLevel
+from remote_fetch.errors import CorruptSegment, ErrorKind, SegmentNotFound, Unlocatable
+from remote_fetch.model import IsolationLevel
 from remote_fetch.observe import RecordsRead
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice
-from remote_fetch.plan.splits import split
+from remote_fetch.plan.shares import share_out
+from remote_fetch.read.cuts import settle_cut
 from remote_fetch.read.job import plan_job
 from remote_fetch.read.scan import PartitionPlan, Scan
 from remote_fetch.read.session import Session
@@ -132,7 +132,7 @@ class TestModel:
                 isolation=isolation,
                 config={**config, "fetch.remote.range.bytes": range_bytes},
             )
-            target_bytes = data.draw(st.sampled_from((1, 100, 400)), label="target_bytes")
+            target_bytes = data.draw(st.sampled_from((30, 100, 400)), label="target_bytes")
             parts = read(
                 Bucket(segments),
                 start=start,
@@ -163,18 +163,16 @@ class TestModel:
 
 
 def in_parts(session: Session, plan: PartitionPlan, target_bytes: int) -> list[list[PlanStep]]:
-    """Every slice of the plan as parts, each a plan of its own, where its offset index is plain."""
+    """The plan in even shares, each a plan of its own and settled alone, the last one first."""
     found: list[list[PlanStep]] = []
-    for piece in plan.steps:
-        assert isinstance(piece, SegmentSlice)
-        segment = piece.segment
-        data = session.reader.read_index(segment, IndexType.OFFSET)
-        assert data is not None
-        index = OffsetIndex.parse(
-            data, segment.start_offset, end_offset=segment.end_offset, size_bytes=segment.segment_size_in_bytes
-        )
-        found += [[part] for part in ([piece] if index.ambiguous else split(piece, index, target_bytes))]
-    return found
+    for share in reversed(share_out([plan.steps], target_bytes)):
+        found.append([])
+        for _, step in share.steps:
+            assert isinstance(step, SegmentSlice)
+            settled = settle_cut(session, step) if step.is_cut else step
+            if settled is not None:
+                found[-1].append(settled)
+    return found[::-1]
 
 
 class TestOverlaps:
@@ -389,22 +387,6 @@ class TestScan:
         while threading.active_count() > before and time.monotonic() < deadline:
             time.sleep(0.01)
         assert threading.active_count() == before
-
-    @pytest.mark.parametrize("position", ["inside a batch", "a later batch"])
-    def test_a_part_whose_index_does_not_fit_is_an_error(self, position: str, tmp_path: Path) -> None:
-        (segment,) = plain_log(segments=1).segments(DENSE)
-
-        def cut(session: Session, plan: PartitionPlan) -> list[list[PlanStep]]:
-            (piece,) = plan.steps
-            assert isinstance(piece, SegmentSlice)
-            first, second, third, _ = split(piece, OffsetIndex.parse(segment.offset_index, 0), 1)
-            wrong = third.start_position if position == "a later batch" else 1
-            return [[first], [replace(second, start_position=wrong, end_position=-1)]]
-
-        outcome = read(Bucket([segment]), config=snapshot_config([segment.metadata], tmp_path), cut=cut)
-        assert isinstance(outcome.error, CorruptSegment | UnsupportedFormat)
-        assert outcome.error.object_name is not None
-        assert outcome.offsets == list(range(5))
 
     def test_a_segment_of_no_bytes(self, tmp_path: Path) -> None:
         log = plain_log(segments=2)

@@ -1,0 +1,175 @@
+"""Cutting plans into even shares, one for each task, by what is known without reading anything.
+
+Rules of the file: pure; nothing but metadata is looked at, so that a slice is cut at a byte position without knowing
+what stands there; every byte of a slice, and every offset of a broker's range, is in exactly one share; a share stays
+within `_SLACK` of the mean on either side, so that none is twice as large as another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
+
+__all__ = ["Share", "share_out"]
+
+_SLICE_BYTES = 1 << 20
+"""What opening one more segment costs, in bytes that could be read meanwhile; it keeps tiny segments from piling up."""
+_SLACK = 1 / 8
+"""How far from its place, in shares, a cut may be moved to where a slice begins or ends."""
+_BROKER_OFFSET_BYTES = 1024
+"""How many bytes an offset stands for in a partition of which nothing is in the tier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one task reads: steps, each with the number of the plan it comes from, in order of plan and offset.
+
+    `size_bytes` is what is expected to be read; by proportion where a slice wants a part of its segment, and of a
+    broker's range by what its partition has in the tier.
+    """
+
+    steps: tuple[tuple[int, PlanStep], ...]
+    size_bytes: int
+
+
+class _Piece(NamedTuple):
+    """A step of plan `number`, and the bytes [start, stop) of its segment that it will about want."""
+
+    number: int
+    step: SegmentSlice
+    start: int
+    stop: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.stop - self.start
+
+
+def share_out(
+    plans: Sequence[Sequence[PlanStep]], target_bytes: int, *, min_shares: int = 1, max_offsets: int | None = None
+) -> tuple[Share, ...]:
+    """The plans in shares of about `target_bytes`; first what is read from the store, then what is the broker's.
+
+    Where that would be fewer than `min_shares`, they are made smaller. With `max_offsets` no share has more offsets
+    than that, for which slices are cut by offset, as if their records were all of one size.
+    """
+    if target_bytes <= 0 or min_shares <= 0 or (max_offsets is not None and max_offsets <= 0):
+        raise ValueError(f"{target_bytes=}, {min_shares=}, {max_offsets=}: they have to be positive")
+    pieces = [_piece(at, step) for at, plan in enumerate(plans) for step in plan if isinstance(step, SegmentSlice)]
+    ranges = [(at, step) for at, plan in enumerate(plans) for step in plan if isinstance(step, BrokerRange)]
+    densities = [_bytes_per_offset(plan) for plan in plans]
+    total = sum(piece.size_bytes for piece in pieces)
+    total += sum(int(_offsets(step) * densities[at]) for at, step in ranges)
+    wanted = min(target_bytes, max(1, total // min_shares))
+    extra = _SLICE_BYTES if wanted == target_bytes else 0
+    remote = _by_bytes(pieces, wanted, min(extra, wanted // 64))
+    if max_offsets is not None:
+        remote = _by_offsets(pieces, wanted, max_offsets)
+    return (*remote, *_of_broker(ranges, densities, wanted, max_offsets))
+
+
+def _piece(number: int, step: SegmentSlice) -> _Piece:
+    segment = step.segment
+    size, span = segment.segment_size_in_bytes, segment.end_offset - segment.start_offset + 1
+    start = size * max(step.first_offset - segment.start_offset, 0) // span
+    stop = size * (min(step.last_offset, segment.end_offset) + 1 - segment.start_offset) // span
+    return _Piece(number, step, start, max(stop, start))
+
+
+def _bytes_per_offset(plan: Sequence[PlanStep]) -> float:
+    pieces = [_piece(0, step) for step in plan if isinstance(step, SegmentSlice)]
+    size_bytes = sum(piece.size_bytes for piece in pieces)
+    return size_bytes / sum(_offsets(piece.step) for piece in pieces) if size_bytes else _BROKER_OFFSET_BYTES
+
+
+def _offsets(step: PlanStep) -> int:
+    return step.last_offset - step.first_offset + 1
+
+
+def _by_bytes(pieces: Sequence[_Piece], target_bytes: int, slice_bytes: int) -> list[Share]:
+    """Cuts at even distances along all slices laid end to end, each moved to a slice's edge where one is near."""
+    ends = list(accumulate(piece.size_bytes + slice_bytes for piece in pieces))
+    total = ends[-1] if ends else 0
+    count = max(1, -(-total // target_bytes))
+    slack = int(total / count * _SLACK)
+    edges: set[int] = set()  # the numbers of pieces that begin a share
+    inner: list[list[int]] = [[] for _ in pieces]
+    number = 0
+    for at in (total * cut // count for cut in range(1, count)):
+        while ends[number] <= at:
+            number += 1
+        piece = pieces[number]
+        position = piece.stop - (ends[number] - at)
+        if position - piece.start <= slack:
+            edges.add(number)
+        elif piece.stop - position <= slack:
+            edges.add(number + 1)
+        else:
+            inner[number].append(position)
+    shares: list[Share] = []
+    steps: list[tuple[int, PlanStep]] = []
+    size_bytes = 0
+    for number, piece in enumerate(pieces):
+        for at, (part_bytes, part) in enumerate(_parts(piece, inner[number])):
+            if steps and (at or number in edges):
+                shares.append(Share(tuple(steps), size_bytes))
+                steps, size_bytes = [], 0
+            steps.append((piece.number, part))
+            size_bytes += part_bytes
+    return [*shares, Share(tuple(steps), size_bytes)] if steps else shares
+
+
+def _parts(piece: _Piece, inner: Sequence[int]) -> Iterator[tuple[int, SegmentSlice]]:
+    """The piece between its cuts: how many bytes, and the slice.
+
+    The outer ends stay open: where exactly the wanted offsets lie in the segment is an estimate.
+    """
+    if not inner:
+        yield piece.size_bytes, piece.step
+        return
+    for start, stop in pairwise([piece.start, *inner, piece.stop]):
+        low, high = 0 if start == piece.start else start, -1 if stop == piece.stop else stop
+        yield stop - start, replace(piece.step, start_position=low, end_position=high, is_cut=True)
+
+
+def _by_offsets(pieces: Sequence[_Piece], target_bytes: int, max_offsets: int) -> list[Share]:
+    """Slices in parts of few enough offsets, and as many parts in a share as fit one."""
+    shares: list[Share] = []
+    steps: list[tuple[int, PlanStep]] = []
+    size_bytes = offsets = 0
+    for piece in pieces:
+        count = max(-(-_offsets(piece.step) // max_offsets), -(-piece.size_bytes // target_bytes), 1)
+        for first, last in _even(piece.step.first_offset, piece.step.last_offset, count):
+            part_bytes = piece.size_bytes * (last - first + 1) // _offsets(piece.step)
+            if steps and (offsets + last - first + 1 > max_offsets or size_bytes + part_bytes > target_bytes):
+                shares.append(Share(tuple(steps), size_bytes))
+                steps, size_bytes, offsets = [], 0, 0
+            steps.append((piece.number, replace(piece.step, first_offset=first, last_offset=last)))
+            size_bytes, offsets = size_bytes + part_bytes, offsets + last - first + 1
+    return [*shares, Share(tuple(steps), size_bytes)] if steps else shares
+
+
+def _of_broker(
+    ranges: Sequence[tuple[int, BrokerRange]], densities: Sequence[float], target_bytes: int, max_offsets: int | None
+) -> Iterator[Share]:
+    """A share for each range, or several for a long one."""
+    for number, step in ranges:
+        offsets = _offsets(step)
+        count = max(1, -(-int(offsets * densities[number]) // target_bytes))
+        if max_offsets is not None:
+            count = max(count, -(-offsets // max_offsets))
+        for first, last in _even(step.first_offset, step.last_offset, count):
+            part = replace(step, first_offset=first, last_offset=last)
+            yield Share(((number, part),), int(_offsets(part) * densities[number]))
+
+
+def _even(first: int, last: int, count: int) -> Iterator[tuple[int, int]]:
+    """Offsets `first` to `last` in `count` parts, fewer where there are fewer offsets."""
+    offsets = last - first + 1
+    count = min(count, offsets)
+    for at in range(count):
+        yield first + offsets * at // count, first + offsets * (at + 1) // count - 1

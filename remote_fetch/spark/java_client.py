@@ -1,0 +1,153 @@
+"""The options of Spark's Kafka source that begin with `kafka.`: the Java client's names, as librdkafka spells them.
+
+Rules of the file: pure; a name that both clients have is handed on as it is; one that only the Java client has is an
+error that names it, never left out in silence; no value is ever part of a message, for many are secrets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from remote_fetch.errors import ConfigError
+
+__all__ = ["librdkafka_properties"]
+
+_RENAMED = {
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "request.timeout.ms": "socket.timeout.ms",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+}
+_JAVA_ONLY = frozenset(
+    {
+        "default.api.timeout.ms",
+        "exclude.internal.topics",
+        "group.protocol",
+        "max.poll.records",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partition.assignment.strategy",
+        "sasl.client.callback.handler.class",
+        "sasl.login.callback.handler.class",
+        "sasl.login.class",
+        "security.providers",
+        "ssl.enabled.protocols",
+        "ssl.engine.factory.class",
+        "ssl.keymanager.algorithm",
+        "ssl.protocol",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
+    }
+)
+_STORES = frozenset(
+    {
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+    }
+)
+_JAAS = re.compile(r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(.*?);?\s*", re.DOTALL | re.IGNORECASE)
+_JAAS_OPTION = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
+_USER = {"username": "sasl.username", "password": "sasl.password"}
+_LOGIN_MODULES: Mapping[str, Mapping[str, str]] = {
+    "PlainLoginModule": _USER,
+    "ScramLoginModule": _USER,
+    "Krb5LoginModule": {
+        "keyTab": "sasl.kerberos.keytab",
+        "principal": "sasl.kerberos.principal",
+        "serviceName": "sasl.kerberos.service.name",
+    },
+    "OAuthBearerLoginModule": {
+        "clientId": "sasl.oauthbearer.client.id",
+        "clientSecret": "sasl.oauthbearer.client.secret",
+        "scope": "sasl.oauthbearer.scope",
+    },
+}
+"""Which options of which login module librdkafka has, under its names."""
+
+
+def librdkafka_properties(java: Mapping[str, str]) -> dict[str, str]:
+    """The Java client's properties (names without `kafka.`) as librdkafka's.
+
+    Raises ConfigError for what has no counterpart: a name, a kind of key store, a login module.
+    """
+    properties: dict[str, str] = {}
+    for name, value in java.items():
+        if name in _JAVA_ONLY:
+            raise ConfigError(
+                f"Kafka option '{name}' belongs to the Java client: librdkafka, which kafka_remote reads with, has "
+                "nothing like it",
+                key=f"kafka.{name}",
+                hint="Leave it out",
+            )
+        if name == "sasl.jaas.config":
+            properties.update(_login(value))
+        elif name == "ssl.endpoint.identification.algorithm":
+            properties[name] = value.strip() or "none"
+        elif name not in _STORES:
+            properties[_RENAMED.get(name, name)] = value
+    return {**_trust_store(java), **_key_store(java), **properties}
+
+
+def _login(jaas: str) -> dict[str, str]:
+    key = "kafka.sasl.jaas.config"
+    parsed = _JAAS.fullmatch(jaas)
+    if parsed is None:
+        raise ConfigError(
+            "Kafka option 'sasl.jaas.config' is none: expected `<login module> required <name>=<value> ...;`", key=key
+        )
+    module = parsed[1].rpartition(".")[2]
+    known = _LOGIN_MODULES.get(module)
+    if known is None:
+        raise ConfigError(
+            f"Kafka option 'sasl.jaas.config' names the login module {module}, which only the Java client has; "
+            f"there are {', '.join(_LOGIN_MODULES)}",
+            key=key,
+            hint="Give librdkafka's own sasl.* properties as kafka.sasl.*",
+        )
+    found = {
+        known[name]: re.sub(r"\\(.)", r"\1", quoted) or single or bare
+        for name, quoted, single, bare in _JAAS_OPTION.findall(parsed[2])
+        if name in known
+    }
+    return {**found, "sasl.oauthbearer.method": "oidc"} if module == "OAuthBearerLoginModule" and found else found
+
+
+def _trust_store(java: Mapping[str, str]) -> dict[str, str]:
+    location = java.get("ssl.truststore.location")
+    if location is None:
+        return {}
+    _refuse_unless(java.get("ssl.truststore.type"), ("PEM",), "ssl.truststore", "keytool -exportcert -rfc")
+    return {"ssl.ca.location": location}
+
+
+def _key_store(java: Mapping[str, str]) -> dict[str, str]:
+    location = java.get("ssl.keystore.location")
+    if location is None:
+        return {}
+    kind = _refuse_unless(java.get("ssl.keystore.type"), ("PEM", "PKCS12"), "ssl.keystore", "keytool -importkeystore")
+    if kind == "PEM":
+        return {"ssl.certificate.location": location, "ssl.key.location": location}
+    password = java.get("ssl.keystore.password")
+    return {"ssl.keystore.location": location, **({} if password is None else {"ssl.keystore.password": password})}
+
+
+def _refuse_unless(kind: str | None, known: tuple[str, ...], name: str, tool: str) -> str:
+    given = (kind or "JKS").strip().upper()
+    if given in known:
+        return given
+    raise ConfigError(
+        f"Kafka option '{name}.location' names a store of type {given}, which librdkafka does not read",
+        key=f"kafka.{name}.type",
+        hint=f"Convert it ({tool}) and give kafka.{name}.type={' or '.join(known)}",
+    )

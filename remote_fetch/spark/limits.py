@@ -1,0 +1,128 @@
+"""From limits to offsets: where in each partition a Spark read begins and ends, and what counts as lost data.
+
+Rules of the file: an offset that the log does not have is what `failOnDataLoss` is for: an error, or said and clipped,
+never clipped in silence; a timestamp means the first record that is not before it, as a broker answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from remote_fetch.errors import ConfigError, OffsetOutOfRange
+from remote_fetch.model import TopicIdPartition
+from remote_fetch.observe import Notice
+from remote_fetch.read.bounds import Bound, Edge, Timestamp, first_offset_at
+from remote_fetch.read.partition import OpenPartition
+from remote_fetch.read.session import Session
+from remote_fetch.spark.options import Limit
+
+__all__ = ["FAIL_ON_DATA_LOSS_HINT", "LimitRules", "Restriction", "check_covered", "offsets_of"]
+
+FAIL_ON_DATA_LOSS_HINT = (
+    "Some data may have been lost because they are not available in Kafka any more; either the data was aged out by "
+    "Kafka or the topic may have been deleted before all the data in the topic was processed. If you don't want your "
+    "query to fail on such cases, set the source option 'failOnDataLoss' to 'false'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRules:
+    """What becomes of a limit that the log does not have: see `SourceOptions`."""
+
+    latest_if_unmatched: bool = False
+    fail_on_data_loss: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Restriction:
+    """What filters leave: partitions [first_partition, stop_partition), of these `partitions` alone (None: all);
+    offsets [first_offset, stop_offset), and those from the first record on that is not before `since_ms`.
+    """
+
+    partitions: frozenset[int] | None = None
+    first_partition: int = 0
+    stop_partition: int = 2**63 - 1
+    first_offset: int = 0
+    stop_offset: int = 2**63 - 1
+    since_ms: int | None = None
+
+    def takes(self, partition: int) -> bool:
+        """Whether anything is wanted of a partition."""
+        named = self.partitions is None or partition in self.partitions
+        return named and self.first_partition <= partition < self.stop_partition
+
+
+def check_covered(limit: Limit, partitions: set[tuple[str, int]], name: str) -> None:
+    """Raise ConfigError unless a limit by partition names every partition that is read, and no other."""
+    if not isinstance(limit, Mapping) or limit.keys() == partitions:
+        return
+    specified, assigned = (", ".join(sorted(f"{t}-{p}" for t, p in one)) for one in (limit.keys(), partitions))
+    raise ConfigError(
+        f"If {name} contains specific offsets, you must specify all TopicPartitions. Use -1 for latest, -2 for "
+        f"earliest, if you don't care. Specified: {specified}. Assigned: {assigned}.",
+        key=name,
+    )
+
+
+def offsets_of(session: Session, opened: OpenPartition, start: Limit, end: Limit, rules: LimitRules) -> tuple[int, int]:
+    """The offsets [first, stop) that two limits come to in one partition; equal where there is nothing to read.
+
+    Raises OffsetOutOfRange for offsets that are not there, ConfigError for a starting timestamp that no record reaches,
+    and the errors of reading where a time has to be looked up.
+    """
+    partition = opened.partition
+    low, high = _at(start, partition), _at(end, partition)
+    first = _first(session, opened, low, rules)
+    stop = _stop(session, opened, high, rules)
+    if stop < first and isinstance(low, int) and isinstance(high, int):
+        _lose(session, partition, f"offset was changed from {low} to {high}", high, rules)
+    return first, max(first, stop)
+
+
+def _at(limit: Limit, partition: TopicIdPartition) -> Bound:
+    return limit[partition.topic, partition.partition] if isinstance(limit, Mapping) else limit
+
+
+def _first(session: Session, opened: OpenPartition, limit: Bound, rules: LimitRules) -> int:
+    if isinstance(limit, Timestamp):
+        found = first_offset_at(session, opened, limit.timestamp_ms)
+        if found is None and not rules.latest_if_unmatched:
+            partition = opened.partition
+            raise ConfigError(
+                f"No offset matched from request of topic-partition {partition.topic}-{partition.partition} and "
+                f"timestamp {limit.timestamp_ms}.",
+                key="startingOffsetsByTimestampStrategy",
+            )
+        return opened.end_offset if found is None else min(found, opened.end_offset)
+    if isinstance(limit, Edge):
+        return opened.first_offset if limit is Edge.EARLIEST else opened.end_offset
+    if limit < opened.first_offset:
+        _lose(session, opened.partition, f"offsets {limit} to {opened.first_offset - 1} are gone", limit, rules)
+        return opened.first_offset
+    if limit > opened.last_start:
+        _lose(session, opened.partition, f"the log ends at offset {opened.last_start}, before {limit}", limit, rules)
+        return opened.last_start
+    return limit
+
+
+def _stop(session: Session, opened: OpenPartition, limit: Bound, rules: LimitRules) -> int:
+    if isinstance(limit, Timestamp):
+        found = first_offset_at(session, opened, limit.timestamp_ms)
+        return opened.end_offset if found is None else min(found, opened.end_offset)
+    if isinstance(limit, Edge):
+        return opened.first_offset if limit is Edge.EARLIEST else opened.end_offset
+    if limit > opened.last_start:
+        _lose(session, opened.partition, f"the log ends at offset {opened.last_start}, before {limit}", limit, rules)
+        return opened.last_start
+    return limit
+
+
+def _lose(session: Session, partition: TopicIdPartition, what: str, offset: int, rules: LimitRules) -> None:
+    """Say that data may have been missed, as an error or otherwise."""
+    text = f"Partition {partition.topic}-{partition.partition}: {what}, some data may have been missed"
+    if rules.fail_on_data_loss:
+        raise OffsetOutOfRange(
+            text, topic=partition.topic, partition=partition.partition, offset=offset, hint=FAIL_ON_DATA_LOSS_HINT
+        )
+    session.observe(Notice(text, is_warning=True))

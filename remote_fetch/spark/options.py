@@ -1,0 +1,316 @@
+"""The options of `format("kafka_remote")`: those of Spark's Kafka source, under their names, with their meaning.
+
+Rules of the file: pure; names are taken in any case, as Spark does; what is wrong is refused in the words that Spark's
+source uses for it, so far as it has any; among options for one thing the order is Spark's: a timestamp for all, then
+timestamps by partition, then offsets. No value of a `kafka.` or storage option is ever part of a message or a repr.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+from remote_fetch.config import Config
+from remote_fetch.errors import ConfigError
+from remote_fetch.model import IsolationLevel
+from remote_fetch.read.bounds import Edge, Timestamp
+from remote_fetch.read.job import parse_isolation
+from remote_fetch.spark.java_client import librdkafka_properties
+
+__all__ = ["ByPartition", "Limit", "SourceOptions", "Subscription", "check_batch", "parse_options"]
+
+T = TypeVar("T")
+
+ByPartition: TypeAlias = "Mapping[tuple[str, int], int | Edge | Timestamp]"
+"""A limit for each (topic, partition)."""
+Limit: TypeAlias = "Edge | Timestamp | ByPartition"
+"""Where a read begins or ends."""
+
+_STRATEGIES = ("subscribe", "subscribepattern", "assign")
+_OURS = ("fetch.remote.", "remote.")
+_KNOWN = (
+    *_STRATEGIES,
+    *("startingoffsets", "endingoffsets", "startingoffsetsbytimestamp", "endingoffsetsbytimestamp"),
+    *("startingtimestamp", "endingtimestamp", "startingoffsetsbytimestampstrategy"),
+    *("minpartitions", "maxrecordsperpartition", "includeheaders", "failondataloss", "groupidprefix"),
+    *("maxoffsetspertrigger", "minoffsetspertrigger", "maxbytespertrigger", "maxtriggerdelay"),
+    *("fetchoffset.numretries", "fetchoffset.retryintervalms", "kafkaconsumer.polltimeoutms"),
+)
+_MISSPELT = 0.9
+"""How alike a name must be to a known one to be taken for a misspelling of it (difflib's ratio)."""
+_AUTO_OFFSET_RESET = (
+    "Kafka option 'auto.offset.reset' is not supported. Instead set the source option 'startingoffsets' to 'earliest' "
+    "or 'latest' to specify where to start"
+)
+_NOT_SUPPORTED = {
+    "auto.offset.reset": _AUTO_OFFSET_RESET,
+    "key.deserializer": "Kafka option 'key.deserializer' is not supported as keys are deserialized as byte arrays. "
+    "Use DataFrame operations to explicitly deserialize the keys.",
+    "value.deserializer": "Kafka option 'value.deserializer' is not supported as values are deserialized as byte "
+    "arrays. Use DataFrame operations to explicitly deserialize the values.",
+    "enable.auto.commit": "Kafka option 'enable.auto.commit' is not supported",
+    "interceptor.classes": "Kafka option 'interceptor.classes' is not supported",
+}
+_PARTITIONS = '{"topicA":[0,1],"topicB":[0,1]}'
+_OFFSETS = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
+_TIMESTAMPS = '{"topicA": {"0": 123456789, "1": 123456789}, "topicB": {"0": 123456789, "1": 123456789}}'
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Which topics are read: by name, by a regular expression for whole names, or partitions of each topic."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: Mapping[str, tuple[int, ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """Checked options. `start` and `end` None: not given, which batch and stream take differently.
+
+    `config` is the configuration of whoever reads (docs/reference/configuration.md). `latest_if_unmatched`: where no
+    record is as late as a starting timestamp, nothing is read; otherwise it is an error.
+    """
+
+    subscription: Subscription
+    start: Limit | None
+    end: Limit | None
+    latest_if_unmatched: bool
+    min_partitions: int
+    max_records_per_partition: int | None
+    include_headers: bool
+    fail_on_data_loss: bool
+    isolation: IsolationLevel
+    config: Mapping[str, str] = field(repr=False)
+    given: frozenset[str] = field(repr=False)
+
+    @property
+    def task_bytes(self) -> int:
+        """How many bytes of segments a task reads."""
+        return Config.parse(self.config).number("fetch.remote.task.bytes")
+
+    @property
+    def pushes_filters(self) -> bool:
+        """Whether filters are taken over from Spark."""
+        return Config.parse(self.config).values["fetch.remote.pushdown"] is True
+
+
+def parse_options(options: Mapping[str, str]) -> SourceOptions:
+    """The options as a batch or a stream has them in common. Raises ConfigError for the first that is wrong."""
+    given = {name.lower(): str(value) for name, value in options.items()}
+    _refuse_misspelling(given)
+    subscription = _subscription(given)
+    min_partitions = _positive(given, "minPartitions")
+    max_records = _positive(given, "maxRecordsPerPartition")
+    java = {name.removeprefix("kafka."): value for name, value in given.items() if name.startswith("kafka.")}
+    for name, message in _NOT_SUPPORTED.items():
+        if name in java:
+            raise ConfigError(message, key=f"kafka.{name}")
+    ours = {name: value for name, value in given.items() if name.startswith(_OURS)}
+    if "bootstrap.servers" not in java and "remote.storage.url" not in ours:
+        raise ConfigError(
+            "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer",
+            key="kafka.bootstrap.servers",
+            hint="Without a broker, give 'remote.storage.url', and what the bucket holds is read",
+        )
+    isolation = parse_isolation(java.pop("isolation.level", IsolationLevel.READ_UNCOMMITTED.value))
+    fail_on_data_loss = _boolean(given, "failOnDataLoss", True)
+    properties = librdkafka_properties(java)
+    if properties:
+        properties.setdefault("group.id", given.get("groupidprefix", "spark-kafka-remote"))
+        properties["auto.offset.reset"] = "error" if fail_on_data_loss else "earliest"
+    config = {**properties, **ours}
+    Config.parse(config)
+    return SourceOptions(
+        subscription,
+        _limit(given, "starting"),
+        _limit(given, "ending"),
+        _latest_if_unmatched(given),
+        min_partitions or 1,
+        max_records,
+        _boolean(given, "includeHeaders", False),
+        fail_on_data_loss,
+        isolation,
+        config,
+        frozenset(given),
+    )
+
+
+def check_batch(options: SourceOptions) -> tuple[Limit, Limit]:
+    """Where a batch begins and ends. Raises ConfigError for what only a stream may ask for."""
+    start = Edge.EARLIEST if options.start is None else options.start
+    end = Edge.LATEST if options.end is None else options.end
+    if start is Edge.LATEST:
+        raise ConfigError("starting offset can't be latest for batch queries on Kafka", key="startingOffsets")
+    if end is Edge.EARLIEST:
+        raise ConfigError("ending offset can't be earliest for batch queries on Kafka", key="endingOffsets")
+    for (topic, partition), limit in start.items() if isinstance(start, Mapping) else ():
+        if limit is Edge.LATEST:
+            raise ConfigError(
+                f"startingOffsets for {topic}-{partition} can't be latest for batch queries on Kafka",
+                key="startingOffsets",
+            )
+    for (topic, partition), limit in end.items() if isinstance(end, Mapping) else ():
+        if limit is Edge.EARLIEST:
+            raise ConfigError(
+                f"ending offset for {topic}-{partition} can't be earliest for batch queries on Kafka",
+                key="endingOffsets",
+            )
+    if isinstance(start, Mapping) and isinstance(end, Mapping):
+        _check_order(start, end)
+    return start, end
+
+
+def _check_order(start: ByPartition, end: ByPartition) -> None:
+    kinds = [{isinstance(limit, Timestamp) for limit in limits.values()} for limits in (start, end)]
+    if kinds[0] != kinds[1]:
+        return
+    if start.keys() != end.keys():
+        only = ", ".join(sorted(f"{topic}-{partition}" for topic, partition in start.keys() ^ end.keys()))
+        raise ConfigError(
+            f"Mismatched topic partitions between start offset and end offset: only one of them has {only}",
+            key="endingOffsets",
+        )
+    for at, low in start.items():
+        first, stop = (one.timestamp_ms if isinstance(one, Timestamp) else one for one in (low, end[at]))
+        if isinstance(first, int) and isinstance(stop, int) and first > stop:
+            what = "timestamp" if isinstance(low, Timestamp) else "offset"
+            raise ConfigError(
+                f"Failed to resolve the range of {at[0]}-{at[1]}: start {what} {first} is greater than end {what} "
+                f"{stop}",
+                key="startingOffsets",
+            )
+
+
+def _subscription(given: Mapping[str, str]) -> Subscription:
+    chosen = [name for name in _STRATEGIES if name in given]
+    if len(chosen) != 1:
+        which = "One" if not chosen else "Only one"
+        raise ConfigError(
+            f"{which} of the following options {'must' if not chosen else 'can'} be specified for Kafka source: "
+            f"{', '.join(_STRATEGIES)}. See the docs for more details."
+        )
+    (name,) = chosen
+    value = given[name]
+    if name == "assign":
+        if not value.strip().startswith("{"):
+            raise ConfigError(
+                f"No topicpartitions to assign as specified value for option 'assign' is '{value}'", key=name
+            )
+        wanted = _from_json(value, _PARTITIONS, "assign", lambda numbers: tuple(map(_whole, _list(numbers))))
+        return Subscription(tuple(wanted), partitions=wanted)
+    if name == "subscribepattern":
+        if not value.strip():
+            raise ConfigError(
+                f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{value}'", key=name
+            )
+        return Subscription(pattern=value.strip())
+    topics = tuple(dict.fromkeys(topic.strip() for topic in value.split(",") if topic.strip()))
+    if not topics:
+        raise ConfigError(f"No topics to subscribe to as specified value for option 'subscribe' is '{value}'", key=name)
+    return Subscription(topics)
+
+
+def _limit(given: Mapping[str, str], which: str) -> Limit | None:
+    """Where the read begins ("starting") or ends ("ending"), by Spark's order of precedence."""
+    text = given.get(f"{which}timestamp")
+    if text is not None:
+        try:
+            return Timestamp(int(text.strip()))
+        except ValueError:
+            raise ConfigError(f"Expected a single long value, got {text.strip()}", key=f"{which}Timestamp") from None
+    text = given.get(f"{which}offsetsbytimestamp")
+    if text is not None:
+        times = _from_json(text, _TIMESTAMPS, f"{which}OffsetsByTimestamp", _numbers)
+        return {(topic, at): Timestamp(ms) for topic, by in times.items() for at, ms in by.items()}
+    text = given.get(f"{which}offsets")
+    if text is None:
+        return None
+    edge = {"earliest": Edge.EARLIEST, "latest": Edge.LATEST}.get(text.strip().lower())
+    if edge is not None:
+        return edge
+    offsets = _from_json(text, _OFFSETS, f"{which}Offsets", _numbers)
+    return {
+        (topic, at): Edge(offset) if offset in (-1, -2) else _whole(offset, text)
+        for topic, by in offsets.items()
+        for at, offset in by.items()
+    }
+
+
+def _latest_if_unmatched(given: Mapping[str, str]) -> bool:
+    key = "startingOffsetsByTimestampStrategy"
+    value = given.get(key.lower(), "error").strip().lower()
+    if value not in ("error", "latest"):
+        raise ConfigError(f"{key} must be 'error' or 'latest', not '{value}'", key=key)
+    return value == "latest"
+
+
+def _from_json(text: str, example: str, key: str, parse: Callable[[Any], T]) -> dict[str, T]:
+    """A JSON object by topic, as `parse` takes what stands at each."""
+    try:
+        found = json.loads(text)
+        if isinstance(found, dict):
+            return {topic: parse(value) for topic, value in found.items()}
+    except (ValueError, TypeError, RecursionError):
+        pass
+    raise ConfigError(f"Expected e.g. {example}, got {text}", key=key)
+
+
+def _numbers(value: Any) -> dict[int, int]:
+    if not isinstance(value, dict):
+        raise TypeError
+    return {_whole(int(partition)): _number(number) for partition, number in value.items()}
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError
+    return value
+
+
+def _number(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**63:
+        raise TypeError
+    return value
+
+
+def _whole(value: Any, text: str | None = None) -> int:
+    if _number(value) < 0:
+        if text is not None:
+            raise ConfigError(f"Expected e.g. {_OFFSETS}, got {text}", key="offsets")
+        raise ValueError
+    return int(value)
+
+
+def _positive(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name.lower())
+    if text is None:
+        return None
+    try:
+        number = int(text.strip())
+    except ValueError:
+        raise ConfigError(f"{name} must be a number, not '{text}'", key=name) from None
+    if number <= 0:
+        raise ConfigError(f"{name} must be positive", key=name)
+    return number
+
+
+def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
+    text = given.get(name.lower(), str(default)).strip().lower()
+    if text not in ("true", "false"):
+        raise ConfigError(f"{name} must be true or false, not '{text}'", key=name)
+    return text == "true"
+
+
+def _refuse_misspelling(given: Mapping[str, str]) -> None:
+    """Spark's source takes no notice of an option that it does not know; of one that is nearly right, this one does."""
+    for name in given:
+        if name in _KNOWN or name.startswith(("kafka.", *_OURS)):
+            continue
+        near = difflib.get_close_matches(name, _KNOWN, n=1, cutoff=_MISSPELT)
+        if near:
+            raise ConfigError(f"unknown option '{name}'; the nearest one is '{near[0]}'", key=name)

@@ -1,0 +1,159 @@
+"""What the driver does: from options to tasks, with the metadata of every partition read once.
+
+Rules of the file: no index of a segment is read for the cuts, so that a plan of many thousand segments takes seconds;
+everything that can be refused is refused here; what no readable segment covers gets tasks that ask the broker.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from remote_fetch.errors import ConfigError, UnknownTopic
+from remote_fetch.locate.topics import split_topic
+from remote_fetch.model import IsolationLevel, TopicIdPartition
+from remote_fetch.observe import Notice, Observer, ignore
+from remote_fetch.plan.cost import PlanCost, estimate
+from remote_fetch.plan.ranges import BrokerRange
+from remote_fetch.plan.shares import share_out
+from remote_fetch.read.bounds import first_offset_at
+from remote_fetch.read.job import open_partitions, outline_stretch, with_reason
+from remote_fetch.read.partition import OpenPartition
+from remote_fetch.read.scan import PartitionPlan
+from remote_fetch.read.session import Session
+from remote_fetch.spark.limits import LimitRules, Restriction, check_covered, offsets_of
+from remote_fetch.spark.options import Limit, SourceOptions, Subscription, check_batch
+from remote_fetch.spark.tasks import Task, pack
+
+__all__ = ["JobPlan", "open_subscribed", "plan_batch", "tasks_of"]
+
+_INTERNAL = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
+"""What a pattern never subscribes to, as in the Java client."""
+_SHOWN_TASKS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """The tasks of a batch, and what they will cost. Prints as a table."""
+
+    tasks: tuple[Task, ...]
+    cost: PlanCost
+
+    def __str__(self) -> str:
+        sizes = sorted(task.size_bytes for task in self.tasks)
+        of_broker = sum(isinstance(step, BrokerRange) for task in self.tasks for step in task.steps)
+        cost = self.cost
+        lines = [
+            f"{len(self.tasks)} tasks, {_mib(sizes[0])} to {_mib(sizes[-1])} each" if sizes else "no tasks",
+            f"from the store: {_mib(cost.size_bytes)} of {cost.segments} segments with {cost.gets} GETs"
+            + (f", and {cost.unknown_slices} slices of unknown size" if cost.unknown_slices else ""),
+            f"from the broker: {cost.broker_offsets} offsets in {of_broker} ranges",
+        ]
+        for number, task in enumerate(self.tasks[:_SHOWN_TASKS]):
+            lines += [f"  {number:4d} {_mib(task.size_bytes):>10}  {line}" for line in str(task).splitlines()]
+        if len(self.tasks) > _SHOWN_TASKS:
+            lines.append(f"  ... and {len(self.tasks) - _SHOWN_TASKS} more")
+        return "\n".join(lines)
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / (1 << 20):.1f} MiB"
+
+
+def plan_batch(
+    options: SourceOptions, *, restriction: Restriction | None = None, observer: Observer = ignore
+) -> JobPlan:
+    """The tasks of a batch read. Raises what options, offsets and planning find wrong."""
+    start, end = check_batch(options)
+    with Session.open(options.config, observer) as session:
+        range_bytes = session.config.number("fetch.remote.range.bytes")
+        plans = tuple(_plans(session, options, start, end, restriction or Restriction()))
+        tasks = tasks_of(session, plans, options)
+    return JobPlan(tasks, estimate((step for task in tasks for step in task.steps), range_bytes))
+
+
+def tasks_of(session: Session, plans: Iterable[PartitionPlan], options: SourceOptions) -> tuple[Task, ...]:
+    """Outlined plans as tasks of even size, by the options on how large or how many they are to be."""
+    known = [plan for plan in plans if plan.steps]
+    opened = [replace(plan.opened, known_txn_index_from=plan.opened.tells_txn_index_from) for plan in known]
+    shares = share_out(
+        [plan.steps for plan in known],
+        options.task_bytes,
+        min_shares=options.min_partitions,
+        max_offsets=options.max_records_per_partition,
+    )
+    return tuple(pack(share, opened, session.locator.end_is_inferred) for share in shares)
+
+
+def _plans(
+    session: Session, options: SourceOptions, start: Limit, end: Limit, wanted: Restriction
+) -> Iterator[PartitionPlan]:
+    rules = LimitRules(options.latest_if_unmatched, options.fail_on_data_loss)
+    partitions = subscribed(session, options.subscription)
+    names = {(one.topic, one.partition) for one in partitions}
+    check_covered(start, names, "startingOffsets")
+    check_covered(end, names, "endingOffsets")
+    chosen = [one for one in partitions if wanted.takes(one.partition)]
+    for opened in open_subscribed(session, chosen, options.isolation):
+        first, stop = offsets_of(session, opened, start, end, rules)
+        if wanted.since_ms is not None and first < stop:
+            found = first_offset_at(session, opened, wanted.since_ms)
+            first = stop if found is None else max(first, found)
+        first, stop = max(first, wanted.first_offset), min(stop, wanted.stop_offset)
+        if opened.log.end_offset is not None:
+            stop = min(stop, opened.log.end_offset)
+        yield with_reason(session, outline_stretch(session, opened, first, max(first, stop)))
+
+
+def open_subscribed(
+    session: Session, partitions: Iterable[TopicIdPartition], isolation: IsolationLevel
+) -> Iterator[OpenPartition]:
+    """The partitions made ready, topic by topic; they come from `subscribed`, of the same session."""
+    if session.cluster is None:
+        session.observe(
+            Notice("log start unknown: the bucket alone does not tell which records were deleted before its segments")
+        )
+    for _, group in groupby(partitions, key=lambda one: one.topic_id):
+        yield from open_partitions(session, list(group), isolation)
+
+
+def subscribed(session: Session, subscription: Subscription) -> tuple[TopicIdPartition, ...]:
+    """The partitions that are read, by topic. Raises UnknownTopic for a topic or partition that is not there."""
+    topics = subscription.topics
+    if subscription.pattern is not None:
+        topics = tuple(_matching(session, subscription.pattern))
+    found: list[TopicIdPartition] = []
+    for topic in topics:
+        partitions = session.locator.partitions(topic)
+        if subscription.partitions is not None:
+            partitions = _assigned(partitions, topic, subscription.partitions)
+        found += partitions
+    return tuple(found)
+
+
+def _matching(session: Session, pattern: str) -> Iterator[str]:
+    try:
+        matches = re.compile(pattern).fullmatch
+    except re.error as error:
+        raise ConfigError(f"subscribePattern '{pattern}' is no regular expression: {error}", key="pattern") from None
+    if session.cluster is not None:
+        names: Iterable[str] = session.cluster.names()
+    else:
+        names = sorted({one.topic for one in session.locator.partitions(None)})
+    return (name for name in names if name not in _INTERNAL and matches(name))
+
+
+def _assigned(
+    partitions: tuple[TopicIdPartition, ...], topic: str, assigned: Mapping[str, tuple[int, ...]]
+) -> tuple[TopicIdPartition, ...]:
+    known = {one.partition: one for one in partitions}
+    missing = [number for number in assigned[topic] if number not in known]
+    if missing:
+        raise UnknownTopic(
+            f"topic {split_topic(topic)[0]!r} has no partition {', '.join(map(str, missing))}; there are "
+            f"{', '.join(map(str, known))}",
+            topic=topic,
+        )
+    return tuple(known[number] for number in sorted(set(assigned[topic])))

@@ -1,0 +1,135 @@
+"""What an executor does: a task from its bytes to Arrow batches.
+
+Rules of the file: a task is read by a session of its own, with the worker's own credentials; it either gives all the
+rows of its offsets, or those that the broker still has where data loss may pass, or fails, so that Spark tries it anew;
+a slice that was cut in the dark becomes a slice between offsets first, and everything after that is the usual scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from remote_fetch.errors import OffsetOutOfRange, RemoteFetchError, SegmentNotFound, Unlocatable
+from remote_fetch.model import IsolationLevel, TopicIdPartition
+from remote_fetch.observe import Fallback, Observer, Report, ignore
+from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
+from remote_fetch.plan.visibility import AbortedIntervals
+from remote_fetch.read.cuts import settle_cut
+from remote_fetch.read.partition import OpenPartition, narrow_edges
+from remote_fetch.read.scan import PartitionPlan, Scan
+from remote_fetch.read.session import Session
+from remote_fetch.read.state_files import ProducerSnapshots
+from remote_fetch.read.transactions import is_decided, load_aborted
+from remote_fetch.spark.limits import FAIL_ON_DATA_LOSS_HINT
+from remote_fetch.spark.schema import as_spark
+from remote_fetch.spark.tasks import Task, TaskPart
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+__all__ = ["read_task"]
+
+
+def read_task(
+    task: Task,
+    config: Mapping[str, str],
+    columns: Sequence[str],
+    *,
+    observer: Observer = ignore,
+    report: Callable[[Report], None] = lambda report: None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, in order of partition and offset, as batches that Spark takes.
+
+    `config` is `SourceOptions.config`. `report` is told what it cost, when it is over or given up. Raises the errors of
+    reading; OffsetOutOfRange where records were deleted that the task should have read, and that is not to pass.
+    """
+    with Session.open(config, observer, planned=task.planned) as session:
+        try:
+            plans = [_ready(session, part) for part in task.parts]
+            for batch in Scan(session, plans, columns).batches():
+                yield as_spark(batch)
+        except OffsetOutOfRange as error:
+            error.hint = FAIL_ON_DATA_LOSS_HINT
+            raise
+        finally:
+            report(session.counters.report())
+
+
+def _ready(session: Session, part: TaskPart) -> PartitionPlan:
+    """The part with all that the driver left open: where cuts fall, byte positions, aborted transactions."""
+    steps = tuple(_settled(session, part))
+    opened = part.opened
+    if opened.isolation is IsolationLevel.READ_UNCOMMITTED:
+        return PartitionPlan(opened, steps, None)
+    try:
+        return _with_aborted(session, opened, steps)
+    except RemoteFetchError as error:
+        if session.broker is None or not error.falls_back:
+            raise
+        given = tuple(_given(session, opened.partition, step, error.kind) for step in steps)
+        return PartitionPlan(opened, given, AbortedIntervals.of(()))
+
+
+def _settled(session: Session, part: TaskPart) -> Iterator[PlanStep]:
+    for step in part.steps:
+        if isinstance(step, SegmentSlice) and step.is_cut:
+            settled = _settle(session, part.opened, step)
+            if settled is not None:
+                yield settled
+        elif isinstance(step, SegmentSlice):
+            yield from _narrowed(session, step)
+        else:
+            yield step
+
+
+def _narrowed(session: Session, step: SegmentSlice) -> Iterator[PlanStep]:
+    """A slice between offsets, with byte positions; without them, if they cannot be had, as the scan will find out."""
+    try:
+        yield from narrow_edges(session, [step])
+    except RemoteFetchError as error:
+        if not error.falls_back:
+            raise
+        yield step
+
+
+def _settle(session: Session, opened: OpenPartition, step: SegmentSlice) -> SegmentSlice | None:
+    try:
+        return settle_cut(session, step)
+    except SegmentNotFound as error:
+        guard = session.guard
+        if guard is not None:
+            log = guard.bounds(opened.partition, opened.isolation)
+            if guard.pass_over(opened.partition, step.last_offset, log.log_start_offset or 0) > step.last_offset:
+                return None
+        error.hint = (
+            "The object went away between plan and read, though the log still has its records: run the query again, "
+            "and it is planned by what is there"
+        )
+        raise
+
+
+def _with_aborted(session: Session, opened: OpenPartition, steps: tuple[PlanStep, ...]) -> PartitionPlan:
+    snapshots = ProducerSnapshots(session)
+    if not is_decided(session, opened, steps, snapshots):
+        # A transaction spans more segments than the task was told of.
+        opened = opened.with_timeline(session.locator.refresh(opened.partition))
+        if not is_decided(session, opened, steps, snapshots):
+            raise Unlocatable(
+                "the tier does not tell any more which transactions were aborted",
+                first=steps[0].first_offset,
+                last=steps[-1].last_offset,
+                topic=opened.partition.topic,
+                partition=opened.partition.partition,
+            )
+    return PartitionPlan(opened, steps, load_aborted(session, opened, steps, snapshots))
+
+
+def _given(session: Session, partition: TopicIdPartition, step: PlanStep, reason: str) -> PlanStep:
+    """The step as the broker's."""
+    if isinstance(step, BrokerRange):
+        return step
+    session.observe(Fallback(partition, step.first_offset, step.last_offset, reason))
+    return BrokerRange(partition, step.first_offset, step.last_offset, reason)

@@ -1,0 +1,23 @@
+"""Settings of Spark that decide how fast rows get from Python to the JVM, and what to say about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+__all__ = ["hints"]
+
+
+def hints(setting: Callable[[str], str | None]) -> Iterator[str]:
+    """A sentence for each setting that slows the source down. `setting` gives a setting's value, None if unset."""
+    if setting("spark.python.unix.domain.socket.enabled") != "true":
+        yield (
+            "spark.python.unix.domain.socket.enabled is not true: rows go to the JVM over TCP, which takes longer; "
+            "set it when the session is made (PySpark 4.1 and later)"
+        )
+    if setting("spark.python.worker.reuse") == "false":
+        yield "spark.python.worker.reuse is false: every task starts a Python process of its own; leave it true"
+    if (setting("spark.sql.execution.arrow.maxBytesPerOutputBatch") or "-1") not in ("-1", "0"):
+        yield (
+            "spark.sql.execution.arrow.maxBytesPerOutputBatch is set: the JVM cuts each batch anew, which takes "
+            "several times as long; leave it unset"
+        )
