@@ -256,10 +256,14 @@ class Config:
 
         Raises ConfigError.
         """
-        own: dict[str, Any] = {name: self.values[name] for name in self.given}
+        return Config.parse({**broker, **self.ours(), **self.librdkafka})
+
+    def ours(self) -> dict[str, str | int | bool | None]:
+        """The keys of ours that were set, under their whole names. Values may be secrets."""
+        own = {name: self.values[name] for name in sorted(self.given)}
         for prefix, family in zip(PREFIX_KEYS, (self.options, self.layout, self.locator), strict=True):
             own.update({f"{prefix}{name}": value for name, value in family.items()})
-        return Config.parse({**broker, **own, **self.librdkafka})
+        return own
 
     def text(self, name: str) -> str | None:
         """The value of a string key, None when unset."""

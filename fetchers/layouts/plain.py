@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from uuid import UUID
 
@@ -53,7 +54,7 @@ _PATTERNS: Mapping[str, str] = MappingProxyType(
         "segment_id": r"[A-Za-z0-9_-]{22}",
         "segment_uuid": r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
         "md5_bits": r"[01]{1,128}",
-        "file": r".+",
+        "file": r"[^/]+",
     }
 )
 """Every name of the template language, and what its value looks like in the name of an object."""
@@ -61,6 +62,7 @@ _PATTERNS: Mapping[str, str] = MappingProxyType(
 _PIECE = re.compile(r"\{(?P<name>[^{}]*)\}|(?P<text>[^{}]+)|(?P<odd>[{}])")
 _MAX_TEMPLATE_CHARS = 1024
 _MAX_OFFSET = 2**63 - 1
+_MAX_PARTITION = 2**31 - 1
 _MAX_INDEX_BYTES = 64 << 20
 _NO_ID = Uuid(bytes(16))
 """Kafka's own id of a topic whose id is not known."""
@@ -89,8 +91,9 @@ class PlainLayout:
         self._pieces = _parsed(options["template"])
         files = {name: options.get(f"file.{name}", usual) for name, usual in _FILES.items()}
         self._files = {name: text for name, text in files.items() if text}
-        if len(set(self._files.values())) < len(self._files) or _LOG not in self._files:
-            raise ConfigError(f"{_OPTION}file.*: every file needs a name of its own", key=f"{_OPTION}file.*")
+        are_apart = len(set(self._files.values())) == len(self._files) and "/" not in "".join(self._files.values())
+        if not are_apart or _LOG not in self._files:
+            raise ConfigError(f"{_OPTION}file.*: every file needs a name of its own, without /", key=f"{_OPTION}file.*")
         self._hashed_prefix = options.get("md5.prefix", "")
         bits = options.get("md5.bits", "0")
         self._bits = int(bits) if re.fullmatch(r"[0-9]{1,3}", bits) else -1
@@ -159,15 +162,101 @@ class PlainLayout:
                 f"names after {_OPTION}template do not tell {', '.join(sorted(lacking))}, so segments cannot be listed",
                 hint="Let a broker say where they are: set bootstrap.servers",
             )
-        pattern = self._inverse()
-        found: dict[str, ObjectInfo] = {}
-        transactional = self._files.get(IndexType.TRANSACTION.value)
-        for info in self._listed(store):
-            match = pattern.fullmatch(info.name)
-            if match is not None and match["file"] in (self._files[_LOG], transactional):
-                if topic in (None, match["topic"]):
-                    found[info.name] = info
-        for info in found.values():
-            segment = self._segment(pattern.fullmatch(info.name), info)
-            if segment is not None:
-                yield segment
+        segments: list[tuple[str, RemoteLogSegmentMetadata]] = []
+        transactional: set[str] = set()
+        for info, values in self._found(store, "", self._levels(topic), {}):
+            if values["file"] == self._files.get(IndexType.TRANSACTION.value):
+                transactional.add(info.name)
+            elif values["file"] == self._files[_LOG] and (segment := _segment_of(info, values)) is not None:
+                segments.append((info.name, segment))
+        keeps_transactions = IndexType.TRANSACTION.value in self._files
+        for name, segment in segments:
+            if self._name(segment, _LOG) == name:
+                is_empty = keeps_transactions and self._name(segment, IndexType.TRANSACTION.value) not in transactional
+                yield replace(segment, txn_index_empty=is_empty)
+
+    def _levels(self, topic: str | None) -> list[re.Pattern[str]]:
+        """The template's inverse, folder by folder; where a topic is wanted its name alone is looked for."""
+        levels, seen = [""], set[str]()
+        for text, is_name in self._pieces:
+            if not is_name:
+                first, *more = (re.escape(part) for part in text.split("/"))
+                levels[-1] += first
+                levels.extend(more)
+                seen = seen if not more else set()
+            elif text in seen:
+                levels[-1] += f"(?P={text})"
+            else:
+                wanted = re.escape(topic) if text == "topic" and topic is not None else _PATTERNS[text]
+                levels[-1] += f"(?P<{text}>{wanted})"
+                seen.add(text)
+        return [re.compile(level) for level in levels]
+
+    def _found(
+        self, store: ObjectStore, folder: str, levels: list[re.Pattern[str]], above: Mapping[str, str]
+    ) -> Iterator[tuple[ObjectInfo, Mapping[str, str]]]:
+        """Objects whose names fit, with the values of the names in braces."""
+        start = f"{folder}/" if folder else ""
+        level, *below = levels
+        if below:
+            for name in store.folders(folder):
+                if (match := level.fullmatch(name)) is not None:
+                    yield from self._found(store, start + name, below, {**above, **match.groupdict()})
+            return
+        for info in store.list(folder):
+            if (match := level.fullmatch(info.name.removeprefix(start))) is not None:
+                yield info, {**above, **match.groupdict()}
+
+
+def _parsed(template: str) -> tuple[tuple[str, bool], ...]:
+    """The template as (text, whether it is a name in braces). Raises ConfigError."""
+    key = f"{_OPTION}template"
+    if len(template) > _MAX_TEMPLATE_CHARS:
+        raise ConfigError(f"{key} has more than {_MAX_TEMPLATE_CHARS} characters", key=key)
+    pieces: list[tuple[str, bool]] = []
+    for match in _PIECE.finditer(template):
+        if match["odd"] is not None:
+            raise ConfigError(f"{key}={template!r}: a brace that opens or closes nothing", key=key)
+        name = match["name"]
+        if name is not None and name not in _PATTERNS:
+            offered = ", ".join(f"{{{one}}}" for one in _PATTERNS)
+            raise ConfigError(f"{key}={template!r}: {{{name}}} is none of {offered}", key=key)
+        if name is not None and pieces and pieces[-1][1]:
+            raise ConfigError(f"{key}={template!r}: text is needed between {{{pieces[-1][0]}}} and {{{name}}}", key=key)
+        pieces.append((match["text"], False) if name is None else (name, True))
+    names = {text for text, is_name in pieces if is_name}
+    by_offset = names & {"topic", "topic_id", "topic_uuid"} and {"partition", "start_offset"} <= names
+    if "file" not in names or not (by_offset or names & {"segment_id", "segment_uuid"}):
+        raise ConfigError(
+            f"{key}={template!r} gives several objects the same name",
+            key=key,
+            hint="It needs {file}, and {segment_id} or {topic}, {partition} and {start_offset}",
+        )
+    if {"", ".", ".."} & set(template.split("/")):
+        raise ConfigError(f"{key}={template!r}: a folder without a name, or . or ..", key=key)
+    return tuple(pieces)
+
+
+def _segment_of(info: ObjectInfo, values: Mapping[str, str]) -> RemoteLogSegmentMetadata | None:
+    """The segment of a log, None where a value is none: an offset of more than 63 bits, say."""
+    try:
+        topic_id = _id_of(values.get("topic_id"), values.get("topic_uuid")) or _NO_ID
+        made_up = Uuid(hashlib.sha256(info.name.encode()).digest()[:16])
+        segment_id = _id_of(values.get("segment_id"), values.get("segment_uuid")) or made_up
+    except ValueError:
+        return None
+    start_offset, partition = int(values["start_offset"]), int(values["partition"])
+    if start_offset > _MAX_OFFSET or partition > _MAX_PARTITION:
+        return None
+    return RemoteLogSegmentMetadata(
+        RemoteLogSegmentId(TopicIdPartition(topic_id, values["topic"], partition), segment_id),
+        start_offset,
+        -1,
+        info.size_bytes,
+    )
+
+
+def _id_of(text: str | None, hyphenated: str | None) -> Uuid | None:
+    if text is not None:
+        return Uuid.parse(text)
+    return None if hyphenated is None else Uuid(UUID(hyphenated).bytes)

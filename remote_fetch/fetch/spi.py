@@ -22,6 +22,7 @@ __all__ = [
     "ObjectStore",
     "RemoteStorageFetcher",
     "SegmentLister",
+    "UrlStore",
 ]
 
 
@@ -95,6 +96,14 @@ class ObjectStore(Protocol):
 
     def folders(self, prefix: str = "") -> Iterator[str]:
         """The last name of every folder right below `prefix`. May be empty."""
+
+
+@runtime_checkable
+class UrlStore(Protocol):
+    """Optional, on an object store: what reads a URL that carries its own permission (a presigned one)."""
+
+    def get_url(self, url: str, start: int = 0, end: int = -1) -> Buffer:
+        """As `ObjectStore.get`, of a whole URL. Its query is in no message and no cause."""
 
 
 class Layout(Protocol):
