@@ -26,6 +26,7 @@ from fetchers.layouts.aiven_keys import KEY_FILE_OPTION, Cipher, KeyRing, key_fi
 from fetchers.layouts.aiven_manifest import ByteRange, Manifest, parse_manifest
 from fetchers.layouts.options import layout_options
 from remote_fetch.errors import (
+    ConfigError,
     CorruptSegment,
     DecompressionLimit,
     RemoteFetchError,
@@ -180,12 +181,10 @@ class AivenLayout:
                 return _Opened(written + _LOG, written + _INDEXES, known.manifest, known.cipher)
             except SegmentNotFound as error:
                 missing = error
-        if self._looks_like_iceberg(store):
-            raise UnsupportedFormat(
-                "the tier holds Iceberg tables and no segments (segment.format=iceberg)",
-                object_name=names[0] + _MANIFEST,
-                hint="Read the topic's Iceberg table instead, or through the broker",
-            )
+        if self._is_iceberg is None:
+            self._is_iceberg = isinstance(self._what_is_there(store), UnsupportedFormat)
+        if self._is_iceberg:
+            raise _no_segments().at(object_name=names[0] + _MANIFEST)
         raise missing
 
     def _manifest(self, store: ObjectStore, name: str) -> _Known:
@@ -202,19 +201,28 @@ class AivenLayout:
                 self._cache.put(name, known)
             return known
 
-    def _looks_like_iceberg(self, store: ObjectStore) -> bool:
-        """Whether there are Puffin files of an Iceberg table among the first names of the store. Asked once."""
-        if self._is_iceberg is None:
-            names = (info.name for info in islice(store.list(), _PROBED_OBJECTS))
-            self._is_iceberg = any("/metadata/" in f"/{name}" and name.endswith(".puffin") for name in names)
-        return self._is_iceberg
+    def _what_is_there(self, store: ObjectStore) -> RemoteFetchError | None:
+        """Why no segment is found: Iceberg tables, another key prefix, or None where the first names do not tell."""
+        try:
+            for info in islice(store.list(), _PROBED_OBJECTS):
+                if info.name.endswith(".puffin") and "/metadata/" in f"/{info.name}":
+                    return _no_segments()
+                if info.name.endswith(_MANIFEST):
+                    name = info.name.removesuffix(_MANIFEST)
+                    described = self._manifest(store, name).manifest.described
+                    if described is not None and name.endswith(_main_of(described)):
+                        return _other_prefix(name.removesuffix(_main_of(described)))
+        except RemoteFetchError:  # no listing, no permission: then nothing more is known
+            pass
+        return None
 
     # --------------------------------------------------------------------------------------------------------- listing
 
     def list_segments(self, store: ObjectStore, topic: str | None) -> Iterator[RemoteLogSegmentMetadata]:
         """As `Layout.list_segments`. Manifests are read too: they know ends, sizes, leader epochs and times.
 
-        Of one that cannot be read the segment is listed by its name, so that reading it tells what is wrong.
+        Of one that cannot be read the segment is listed by its name, so that reading it tells what is wrong. Raises
+        ConfigError where the names show another key prefix, and UnsupportedFormat for Iceberg tables.
         """
         folder, _, start = self._prefix.rpartition("/")
         found = False
@@ -225,11 +233,10 @@ class AivenLayout:
                     if segment is not None:
                         found = True
                         yield segment
-        if not found and topic is None and self._looks_like_iceberg(store):
-            raise UnsupportedFormat(
-                "the tier holds Iceberg tables and no segments (segment.format=iceberg)",
-                hint="Read the Iceberg tables instead, or through a broker",
-            )
+        if not found and topic is None:
+            reason = self._what_is_there(store)
+            if reason is not None:
+                raise reason
 
     def _named(
         self, store: ObjectStore, folder: str, start: str, topic: str | None
@@ -261,12 +268,9 @@ class AivenLayout:
             if isinstance(error, (CorruptSegment, UnsupportedFormat)):
                 return segment
             raise
-        described = manifest.described
-        if described is not None and (described.segment_id, described.start_offset) == (
-            segment.segment_id,
-            segment.start_offset,
-        ):
-            return described
+        if manifest.described is not None:
+            # Under another prefix a name can be read in another way, with another topic.
+            return manifest.described if _main_of(manifest.described) == _main_of(segment) else None
         return replace(
             segment,
             segment_size_in_bytes=manifest.chunks.segment_bytes,
@@ -325,6 +329,18 @@ class _Turn:
 def _weight(manifest: Manifest) -> int:
     """How many numbers the manifest keeps for its chunks: none where they can be reckoned."""
     return len(manifest.chunks.starts) if manifest.is_compressed else 0
+
+
+def _no_segments() -> UnsupportedFormat:
+    return UnsupportedFormat(
+        "the tier holds Iceberg tables and no segments (segment.format=iceberg)",
+        hint="Read the topic's Iceberg table instead, or through a broker",
+    )
+
+
+def _other_prefix(prefix: str) -> ConfigError:
+    key = "remote.storage.layout.key.prefix"
+    return ConfigError(f"the segments below remote.storage.url have another key prefix: set {key}={prefix}", key=key)
 
 
 def _main_of(metadata: RemoteLogSegmentMetadata) -> str:
