@@ -90,8 +90,15 @@ KEYS: Mapping[str, Key] = MappingProxyType(
                 "remote.storage.layout",
                 _Type.STRING,
                 None,
-                "How objects are named and stored under the URL; by default the fetcher's own, `kafka_local` for the "
-                "built-in ones.",
+                "How objects are named and stored under the URL: `kafka_local`, `aiven`, `plain`, `url` or another "
+                "that is installed. By default the fetcher's own, `kafka_local` for the built-in ones.",
+            ),
+            Key(
+                "remote.storage.broker.properties",
+                _Type.STRING,
+                None,
+                "A broker's `server.properties`: what it says of its tier becomes URL, layout and options, as far as "
+                "an installed layout knows the broker's storage plug-in. What is set beside it wins over the file.",
             ),
             Key(
                 "remote.storage.fetcher.class",
@@ -193,7 +200,8 @@ KEYS: Mapping[str, Key] = MappingProxyType(
                 "fetch.remote.max.decompressed.bytes",
                 _Type.INTEGER,
                 256 << 20,
-                "Most bytes one compressed record batch may inflate to.",
+                "Most bytes one compressed record batch may inflate to, and one chunk where a layout keeps segments in "
+                "chunks.",
                 minimum=1024,
             ),
         )
@@ -204,6 +212,8 @@ KEYS: Mapping[str, Key] = MappingProxyType(
 PREFIX_KEYS: Mapping[str, str] = MappingProxyType(
     {
         "remote.storage.options.": "Handed to the filesystem (fsspec) under the rest of the name, as a string.",
+        "remote.storage.layout.": "Handed to the layout under the rest of the name: `docs/reference/layouts.md` lists "
+        "what each takes.",
         "remote.locator.": "Handed to the client that reads `__remote_log_metadata` under the rest of the name, over "
         "the other client properties: `remote.locator.bootstrap.servers` where that topic lives on another cluster.",
     }
@@ -219,14 +229,15 @@ _LIKE_OURS = 0.85
 class Config:
     """A checked configuration: our keys with their values, and librdkafka's untouched.
 
-    `values` has every key of KEYS; `given` the names the user set; `options` what goes to the filesystem; `locator`
-    what goes to the client of the metadata topic; `librdkafka` the rest. Never printed whole: options and librdkafka's
-    settings may hold secrets.
+    `values` has every key of KEYS; `given` the names the user set; `options` what goes to the filesystem; `layout` what
+    goes to the layout; `locator` what goes to the client of the metadata topic; `librdkafka` the rest. Never printed
+    whole: options and librdkafka's settings may hold secrets.
     """
 
     values: Mapping[str, str | int | bool | None] = field(repr=False)
     given: frozenset[str]
     options: Mapping[str, str] = field(repr=False)
+    layout: Mapping[str, str] = field(repr=False)
     locator: Mapping[str, str] = field(repr=False)
     librdkafka: Mapping[str, Any] = field(repr=False)
 
@@ -251,8 +262,22 @@ class Config:
             else:
                 _refuse_misspelling(name)
                 theirs[name] = value
-        options, locator = (MappingProxyType(families[prefix]) for prefix in PREFIX_KEYS)
-        return cls(MappingProxyType(values), frozenset(given), options, locator, MappingProxyType(theirs))
+        options, layout, locator = (MappingProxyType(families[prefix]) for prefix in PREFIX_KEYS)
+        return cls(MappingProxyType(values), frozenset(given), options, layout, locator, MappingProxyType(theirs))
+
+    def under(self, broker: Mapping[str, str]) -> Config:
+        """This configuration with what a broker's file says, as keys of ours, where nothing was set by hand.
+
+        Raises ConfigError.
+        """
+        return Config.parse({**broker, **self.ours(), **self.librdkafka})
+
+    def ours(self) -> dict[str, str | int | bool | None]:
+        """The keys of ours that were set, under their whole names. Values may be secrets."""
+        own = {name: self.values[name] for name in sorted(self.given)}
+        for prefix, family in zip(PREFIX_KEYS, (self.options, self.layout, self.locator), strict=True):
+            own.update({f"{prefix}{name}": value for name, value in family.items()})
+        return own
 
     def text(self, name: str) -> str | None:
         """The value of a string key, None when unset."""
@@ -270,6 +295,7 @@ class Config:
         """What a RemoteStorageFetcher's `configure` receives: our keys that are set, as strings."""
         configs = {name: _as_text(value) for name, value in self.values.items() if value is not None}
         configs.update({f"remote.storage.options.{name}": value for name, value in self.options.items()})
+        configs.update({f"remote.storage.layout.{name}": value for name, value in self.layout.items()})
         return configs
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from remote_fetch.errors import CorruptSegment, SegmentNotFound
-from remote_fetch.fetch.spi import ObjectInfo, ObjectStore
+from remote_fetch.errors import ConfigError, CorruptSegment, SegmentNotFound
+from remote_fetch.fetch.spi import BrokerStorage, ObjectInfo, ObjectStore
 from remote_fetch.model import (
     Buffer,
     IndexType,
@@ -47,11 +47,20 @@ _MAX_INDEX_BYTES = 64 << 20
 class KafkaLocalLayout:
     """The layout `kafka_local`. The URL may name the tier's directory or the `kafka-tiered-storage` folder in it."""
 
+    storage_managers = frozenset({"org.apache.kafka.server.log.remote.storage.LocalTieredStorage"})
+
     def __init__(self) -> None:
         self._tree: str | None = None
 
     def configure(self, configs: Mapping[str, str]) -> None:
         """As `Layout.configure`: there is nothing to configure."""
+
+    def from_broker_properties(self, properties: Mapping[str, str]) -> BrokerStorage:
+        """As `BrokerStorageReader.from_broker_properties`. Raises ConfigError."""
+        directory = properties.get("dir", "").strip()
+        if not directory:
+            raise ConfigError("the broker's file does not say which directory its LocalTieredStorage has", key="dir")
+        return BrokerStorage({"remote.storage.url": directory, "remote.storage.layout": "kafka_local"})
 
     def _tree_in(self, store: ObjectStore) -> str:
         if self._tree is None:  # asked twice by two threads, it is found twice: the answer is the same

@@ -15,13 +15,14 @@ from importlib import import_module
 
 from remote_fetch.errors import RemoteFetchError
 
-__all__ = ["run"]
+__all__ = ["broker_says", "run"]
 
 _DESCRIPTION = "Read Kafka's tiered log segments straight from object storage."
 _COMMANDS = {
     "ls": "list segments",
     "plan": "show what a read would fetch",
     "cat": "print records",
+    "config": "check a configuration",
     "demo": "a tour of a small bucket that ships with the package",
 }
 """Each is a module of this package."""
@@ -53,14 +54,18 @@ def run(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        if not _is_from_broker(error):
+        said = broker_says(error)
+        if said is None:
             raise
-        print(f"remote-fetch: the broker says: {error.args[0].str()}", file=sys.stderr)
+        print(f"remote-fetch: the broker says: {said}", file=sys.stderr)
         return 1
     return code
 
 
-def _is_from_broker(error: Exception) -> bool:
-    """Whether the error is a broker's own. Asked this way round, as most commands never load the client."""
+def broker_says(error: Exception) -> str | None:
+    """A broker's own words, None where the error is not a broker's.
+
+    Asked this way round, as most commands never load the client.
+    """
     client = sys.modules.get("confluent_kafka")
-    return client is not None and isinstance(error, client.KafkaException)
+    return str(error.args[0].str()) if client is not None and isinstance(error, client.KafkaException) else None

@@ -10,11 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata
 
-__all__ = ["Layout", "ObjectInfo", "ObjectStore", "RemoteStorageFetcher", "SegmentLister"]
+__all__ = [
+    "BrokerStorage",
+    "BrokerStorageReader",
+    "Layout",
+    "ObjectInfo",
+    "ObjectStore",
+    "RemoteStorageFetcher",
+    "SegmentLister",
+    "UrlStore",
+]
 
 
 @runtime_checkable
@@ -89,6 +98,14 @@ class ObjectStore(Protocol):
         """The last name of every folder right below `prefix`. May be empty."""
 
 
+@runtime_checkable
+class UrlStore(Protocol):
+    """Optional, on an object store: what reads a URL that carries its own permission (a presigned one)."""
+
+    def get_url(self, url: str, start: int = 0, end: int = -1) -> Buffer:
+        """As `ObjectStore.get`, of a whole URL. Its query is in no message and no cause."""
+
+
 class Layout(Protocol):
     """How one storage plug-in keeps a segment and its indexes in objects. Called from several threads."""
 
@@ -105,3 +122,31 @@ class Layout(Protocol):
 
     def list_segments(self, store: ObjectStore, topic: str | None) -> Iterator[RemoteLogSegmentMetadata]:
         """As `SegmentLister.list_segments`."""
+
+
+class BrokerStorage(NamedTuple):
+    """What a layout makes of a broker's properties: keys of this package, and what it can make nothing of.
+
+    `unmapped` has a line for each setting that changes what a reader needs and has no counterpart here: its name, and
+    what to do instead, without its value.
+    """
+
+    configs: Mapping[str, str]
+    unmapped: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class BrokerStorageReader(Protocol):
+    """Optional, on a layout's class: what lets `remote.storage.broker.properties` name a broker's own file.
+
+    `storage_managers` are the classes that brokers name in `remote.log.storage.manager.class.name`.
+    """
+
+    storage_managers: frozenset[str]
+
+    def from_broker_properties(self, properties: Mapping[str, str]) -> BrokerStorage:
+        """The keys of this package for what the broker hands to its storage manager.
+
+        `properties` has the manager's own names, without the broker's prefix (`rsm.config.`). Needs no `configure`.
+        Raises ConfigError, and UnsupportedFormat for what cannot be read at all.
+        """

@@ -21,13 +21,14 @@ from remote_fetch.errors import (
     EpochMismatch,
     RemoteFetchError,
     SegmentNotFound,
+    StorageDenied,
     UnsupportedFormat,
 )
 from remote_fetch.fetch.deadlines import now_ms
 from remote_fetch.fetch.readahead import Awaited, RangeRequest
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata
-from remote_fetch.observe import Fallback, RangeReread, RecordsRead, SegmentScanned
+from remote_fetch.observe import Fallback, RangeReread, RangeRetried, RecordsRead, SegmentScanned
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice, plan_offsets
 from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.read.fallback import Circuit, is_storage_failure
@@ -85,6 +86,7 @@ class _Work:
     position: int
     rereads: set[int] = field(default_factory=set)
     ended: bool = False
+    is_relocated: bool = False
 
 
 @dataclass(slots=True)
@@ -312,10 +314,29 @@ class Scan:
             work.rereads.add(work.position)
             work.ended = False
             self._session.observe(RangeReread(partition, work.position, error.kind))
+        elif isinstance(error, (StorageDenied, SegmentNotFound)) and self._relocate(work):
+            self._session.observe(RangeRetried(partition, error.kind))
         elif may_pass or isinstance(error, SegmentNotFound):
             self._read_elsewhere(work, error)
         else:
             raise error
+
+    def _relocate(self, work: _Work) -> bool:
+        """Ask once where the segment is, if metadata has a place for that: a signed URL expires (KIP-917, KIP-1254).
+
+        What is known of it goes for every slice of the partition that waits: their URLs are as old.
+        """
+        if work.is_relocated or work.piece.segment.custom_metadata is None:
+            return False
+        timeline = self._session.locator.refresh(work.partition.opened.partition)
+        newest = {segment.segment_id: segment for segment in timeline.segments}
+        before = work.piece.segment.custom_metadata
+        for waiting in self._todo:
+            if isinstance(waiting, _Work) and waiting.partition is work.partition:
+                segment = newest.get(waiting.piece.segment.segment_id, waiting.piece.segment)
+                waiting.piece = replace(waiting.piece, segment=segment)
+        work.is_relocated = True
+        return work.piece.segment.custom_metadata != before
 
     def _scan_instead(self, work: _Work) -> None:
         """Read the segment from its first byte, without its offset index."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from remote_fetch.config import Config
 from remote_fetch.decode.columns import is_compiled
 from remote_fetch.errors import ConfigError, ErrorKind, MissingExtra, SegmentNotFound
+from remote_fetch.fetch.broker_file import complete
 from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.readahead import RangeReader, RangeRequest
 from remote_fetch.fetch.registry import load_fetcher
@@ -128,11 +129,15 @@ class Session:
         planned: Planned | None = None,
     ) -> Session:
         """Open what a configuration names. Raises ConfigError and what the fetcher raises when it is configured."""
-        parsed = config if isinstance(config, Config) else Config.parse(config)
+        completed = complete(config if isinstance(config, Config) else Config.parse(config))
+        parsed = completed.config
         check_properties({**parsed.librdkafka, **parsed.locator})
         configured = any(parsed.text(key) is not None for key in _STORAGE_KEYS)
         if configured or "bootstrap.servers" not in parsed.librdkafka:
-            return cls(parsed, load_fetcher(parsed), observer, shared=shared, planned=planned)
+            session = cls(parsed, load_fetcher(parsed), observer, shared=shared, planned=planned)
+            for text in completed.unmapped:
+                session.observe(Notice(f"of the broker's properties nothing could be made of {text}", is_warning=True))
+            return session
         session = cls(parsed, NoStorage(), observer, shared=shared, planned=planned)
         session.observe(Notice("no remote storage is configured: everything comes through the broker", is_warning=True))
         return session

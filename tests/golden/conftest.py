@@ -2,7 +2,8 @@
 
 Rules of the file: recordings are loaded here and compared in the tests; our rows are put into the recordings' form, so
 that comparing is plain equality of every field. A test that asks for `tier` runs once for each set, one that asks for
-`place` once for each partition with tiered segments in each set. data/README.md says what the files are.
+`place` once for each partition with tiered segments in each set, one that asks for `aiven_tier` once for each set of
+Aiven's plug-in. data/README.md says what the files are.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from functools import cached_property
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pytest
@@ -31,6 +32,7 @@ from remote_fetch.model import TopicIdPartition, Uuid
 
 DATA = Path(__file__).with_name("data")
 SETS = ("local-4.1", "local-3.9")
+AIVEN_SETS = ("aiven-plain", "aiven-zstd", "aiven-zstd-aes")
 ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 INLINE_VALUE_BYTES = 64
 
@@ -51,11 +53,17 @@ class Tier:
     """One set: a tier that a broker wrote, and everything that was recorded beside it."""
 
     name: str
+    data: ClassVar[Path] = DATA
 
     @property
     def url(self) -> str:
         """What `remote.storage.url` is set to."""
-        return str(DATA / self.name / "remote")
+        return str(self.data / self.name / "remote")
+
+    @property
+    def config(self) -> dict[str, str]:
+        """The configuration of a read from the bucket alone."""
+        return {"remote.storage.url": self.url}
 
     def lines(self, name: str) -> list[Line]:
         """The objects of a `.jsonl.gz` file."""
@@ -63,13 +71,13 @@ class Tier:
 
     def text(self, file: str) -> str:
         """A compressed text file."""
-        with gzip.open(DATA / self.name / file, "rt", encoding="utf-8") as opened:
+        with gzip.open(self.data / self.name / file, "rt", encoding="utf-8") as opened:
             return opened.read()
 
     @cached_property
     def facts(self) -> Line:
         """`set.json`."""
-        facts: Line = json.loads((DATA / self.name / "set.json").read_text(encoding="utf-8"))
+        facts: Line = json.loads((self.data / self.name / "set.json").read_text(encoding="utf-8"))
         return facts
 
     @cached_property
@@ -116,6 +124,26 @@ class Tier:
 
 
 @dataclass(frozen=True)
+class AivenTier(Tier):
+    """One set that Aiven's plug-in wrote, with what the broker's properties said about it."""
+
+    data: ClassVar[Path] = DATA.with_name("aiven")
+
+    @property
+    def config(self) -> dict[str, str]:
+        """URL, key prefix and keys."""
+        properties, option = self.facts["broker_properties"], "remote.storage.layout."
+        config = {"remote.storage.url": self.url, "remote.storage.layout": "aiven"}
+        prefix = properties.get("rsm.config.key.prefix")
+        if prefix is not None:
+            config[f"{option}key.prefix"] = prefix
+        for name, value in properties.items():
+            if name.endswith(".private.key.file"):
+                config[option + name.removeprefix("rsm.config.")] = str(self.data / self.name / value)
+        return config
+
+
+@dataclass(frozen=True)
 class Place:
     """One partition of a set: the offsets [log_start, stop) are in the tier and not deleted."""
 
@@ -137,7 +165,7 @@ class Place:
     @property
     def config(self) -> dict[str, str]:
         """The configuration of a read from the bucket alone."""
-        return {"remote.storage.url": self.tier.url}
+        return self.tier.config
 
     @property
     def folder(self) -> Path:
@@ -152,12 +180,15 @@ class Place:
 
 
 _TIERS = tuple(Tier(name) for name in SETS)
+_AIVEN_TIERS = tuple(AivenTier(name) for name in AIVEN_SETS)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test for each set, each partition, each isolation level."""
     if "tier" in metafunc.fixturenames:
         metafunc.parametrize("tier", _TIERS, ids=lambda tier: tier.name)
+    if "aiven_tier" in metafunc.fixturenames:
+        metafunc.parametrize("aiven_tier", _AIVEN_TIERS, ids=lambda tier: tier.name)
     if "place" in metafunc.fixturenames:
         metafunc.parametrize("place", [place for tier in _TIERS for place in tier.places], ids=str)
     if "isolation" in metafunc.fixturenames:
@@ -196,6 +227,12 @@ def _lines_of(batches: Iterable[pa.RecordBatch]) -> list[Line]:
         plain = batch.set_column(at, "timestamp", batch.column(at).cast("int64"))
         found += [_line(row) for row in plain.to_pylist()]
     return found
+
+
+@pytest.fixture(scope="session")
+def encrypted_tier() -> AivenTier:
+    """The set whose segments are all encrypted, under two keys."""
+    return _AIVEN_TIERS[-1]
 
 
 @pytest.fixture(scope="session")

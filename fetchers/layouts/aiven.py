@@ -1,0 +1,401 @@
+"""The layout of Aiven's tiered-storage plug-in (`segment.format=kafka`): chunks, compressed and encrypted or not.
+
+    <key.prefix><topic>-<topic id>/<partition>/<start offset, 20 digits>-<segment id>{.log,.indexes,.rsm-manifest}
+
+Rules of the file: one ranged GET for a range, of the chunks it touches; what is fetched, inflated and kept is bounded
+before it is; the key prefix is put before the name as it is, for it need not end with a slash. The manifest is written
+last: a segment is listed when it has one. Names: ObjectKeyFactory of the plug-in; custom metadata: its
+SegmentCustomMetadataField and KIP-917.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import NamedTuple
+
+import zstandard
+
+from fetchers.layouts.aiven_backends import from_aiven_properties
+from fetchers.layouts.aiven_keys import KEY_FILE_OPTION, Cipher, KeyRing, key_files
+from fetchers.layouts.aiven_manifest import ByteRange, Manifest, parse_manifest
+from fetchers.layouts.options import layout_options
+from remote_fetch.errors import (
+    ConfigError,
+    CorruptSegment,
+    DecompressionLimit,
+    RemoteFetchError,
+    SegmentNotFound,
+    UnsupportedFormat,
+)
+from remote_fetch.fetch.spi import BrokerStorage, ObjectStore
+from remote_fetch.formats.tagged_fields import read_compact_string, read_tagged_fields
+from remote_fetch.model import (
+    UNKNOWN_SIZE,
+    Buffer,
+    IndexType,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+    Uuid,
+)
+
+__all__ = ["AivenLayout"]
+
+_LOG, _INDEXES, _MANIFEST = ".log", ".indexes", ".rsm-manifest"
+_OBJECT_PREFIX_TAG, _OBJECT_KEY_TAG = 1, 2
+"""Custom metadata fields that say where a segment is; tag 0 is the size of its objects."""
+
+_MAX_MANIFEST_BYTES = 8 << 20
+"""Some five bytes a chunk in base64: enough for the most chunks that are believed."""
+_DEFAULT_MAX_CHUNK_BYTES = 256 << 20
+_MAX_CACHED_MANIFESTS = 1024
+_MAX_CACHED_CHUNKS = 1 << 20
+_LISTING_THREADS = 8
+_LISTED_AT_ONCE = 256
+_PATIENCE_S = 1.0
+"""How long a call waits for another one that fetches the same manifest, before it fetches that itself."""
+_PROBED_OBJECTS = 2_000
+"""How many names are looked at to tell a warehouse of Iceberg tables from a segment that is gone."""
+
+_TOPIC = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<id>[A-Za-z0-9_-]{22})")
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
+_STEM = re.compile(r"(?P<offset>[0-9]{20})-(?P<id>[A-Za-z0-9_-]{22})")
+_MAX_OFFSET = 2**63 - 1
+
+
+class _Opened(NamedTuple):
+    """A segment whose manifest is known: the names of its objects, and the cipher if it is encrypted."""
+
+    log: str
+    indexes: str
+    manifest: Manifest
+    cipher: Cipher | None
+
+
+@dataclass(slots=True)
+class _Known:
+    """A manifest that has been read. The cipher costs an RSA operation, which a listing does not need."""
+
+    manifest: Manifest
+    cipher: Cipher | None = None
+
+
+class AivenLayout:
+    """The layout `aiven`. Its options are the plug-in's own `key.prefix` and `...<id>.private.key.file`."""
+
+    storage_managers = frozenset({"io.aiven.kafka.tieredstorage.RemoteStorageManager"})
+
+    def __init__(self) -> None:
+        self._prefix = ""
+        self._keys = KeyRing({})
+        self._max_chunk_bytes = _DEFAULT_MAX_CHUNK_BYTES
+        self._cache = _Manifests()
+        self._is_iceberg: bool | None = None
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """As `Layout.configure`. Raises ConfigError, MissingExtra for keys without the libraries that use them."""
+        options = layout_options(configs)
+        files = key_files(options)
+        known = {"key.prefix", *(KEY_FILE_OPTION.format(key_pair_id) for key_pair_id in files)}
+        options.refuse_unknown(known, layout="aiven", also=[KEY_FILE_OPTION.format("<id>")])
+        self._prefix = options.get("key.prefix", "")
+        self._keys = KeyRing(files)
+        limit = configs.get("fetch.remote.max.decompressed.bytes")
+        self._max_chunk_bytes = _DEFAULT_MAX_CHUNK_BYTES if limit is None else int(limit)
+
+    def from_broker_properties(self, properties: Mapping[str, str]) -> BrokerStorage:
+        """As `BrokerStorageReader.from_broker_properties`."""
+        return from_aiven_properties(properties)
+
+    def read_segment(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> Buffer:
+        """As `Layout.read_segment`: the chunks that hold the range, by one GET. Raises DecompressionLimit too."""
+        opened = self._open(store, metadata)
+        chunks = opened.manifest.chunks
+        stop = chunks.segment_bytes if end < 0 else min(end, chunks.segment_bytes)
+        if start >= stop:
+            return b""
+        try:
+            if opened.manifest.is_plain:
+                return _whole(store.get(opened.log, start, stop), ByteRange(start, stop))
+            if chunks.chunk_bytes > self._max_chunk_bytes:
+                raise DecompressionLimit(
+                    f"chunks of {chunks.chunk_bytes} bytes, {self._max_chunk_bytes} are allowed",
+                    hint="Raise fetch.remote.max.decompressed.bytes",
+                )
+            return self._read_chunks(store, opened, start, stop)
+        except RemoteFetchError as error:
+            raise error.at(object_name=opened.log) from error.__cause__
+
+    def _read_chunks(self, store: ObjectStore, opened: _Opened, start: int, stop: int) -> Buffer:
+        chunks = opened.manifest.chunks
+        first, last = start // chunks.chunk_bytes, (stop - 1) // chunks.chunk_bytes
+        wanted = ByteRange(chunks.stored_range(first).start, chunks.stored_range(last).end)
+        stored = _whole(store.get(opened.log, *wanted), wanted)
+        inflate = zstandard.ZstdDecompressor() if opened.manifest.is_compressed else None
+        pieces: list[memoryview] = []
+        for chunk in range(first, last + 1):
+            at = chunks.stored_range(chunk)
+            piece: Buffer = stored[at.start - wanted.start : at.end - wanted.start]
+            original_bytes = chunks.original_bytes(chunk)
+            if opened.cipher is not None:
+                piece = opened.cipher.decrypt(memoryview(piece))
+            if inflate is not None:
+                piece = _inflated(inflate, piece, original_bytes)
+            origin = chunk * chunks.chunk_bytes
+            pieces.append(memoryview(piece)[max(start - origin, 0) : min(stop - origin, original_bytes)])
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def read_index(
+        self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, index_type: IndexType
+    ) -> Buffer | None:
+        """As `Layout.read_index`: part of one object, never compressed; None where the manifest says there is none."""
+        opened = self._open(store, metadata)
+        place = opened.manifest.indexes[index_type]
+        if place is None or place.start == place.end:
+            return None if place is None else b""
+        try:
+            data = _whole(store.get(opened.indexes, *place), place)
+            return data if opened.cipher is None else opened.cipher.decrypt(data)
+        except RemoteFetchError as error:
+            raise error.at(object_name=opened.indexes) from error.__cause__
+
+    # ------------------------------------------------------------------------------------------------ where things are
+
+    def _open(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> _Opened:
+        """Find a segment's objects. The manifest is looked for where the plug-in does, then where it was written."""
+        main = _main_of(metadata)
+        prefix, key = _custom_names(metadata.custom_metadata)
+        written = (self._prefix if prefix is None else prefix) + (main if key is None else key)
+        names = list(dict.fromkeys((self._prefix + main, written)))
+        for name in names:
+            try:
+                known = self._manifest(store, name)
+                if known.cipher is None and known.manifest.encryption is not None:
+                    known.cipher = self._keys.open(known.manifest.encryption)
+                return _Opened(written + _LOG, written + _INDEXES, known.manifest, known.cipher)
+            except SegmentNotFound as error:
+                missing = error
+        if self._is_iceberg is None:
+            self._is_iceberg = isinstance(self._what_is_there(store), UnsupportedFormat)
+        if self._is_iceberg:
+            raise _no_segments().at(object_name=names[0] + _MANIFEST)
+        raise missing
+
+    def _manifest(self, store: ObjectStore, name: str) -> _Known:
+        with self._cache.turn(name):
+            known = self._cache.get(name)
+            if known is None:
+                try:
+                    data = store.get(name + _MANIFEST, 0, _MAX_MANIFEST_BYTES + 1)
+                    if memoryview(data).nbytes > _MAX_MANIFEST_BYTES:
+                        raise CorruptSegment(f"a manifest of more than {_MAX_MANIFEST_BYTES} bytes")
+                    known = _Known(parse_manifest(data))
+                except RemoteFetchError as error:
+                    raise error.at(object_name=name + _MANIFEST) from error.__cause__
+                self._cache.put(name, known)
+            return known
+
+    def _what_is_there(self, store: ObjectStore) -> RemoteFetchError | None:
+        """Why no segment is found: Iceberg tables, another key prefix, or None where the first names do not tell."""
+        try:
+            for info in islice(store.list(), _PROBED_OBJECTS):
+                if info.name.endswith(".puffin") and "/metadata/" in f"/{info.name}":
+                    return _no_segments()
+                if info.name.endswith(_MANIFEST):
+                    name = info.name.removesuffix(_MANIFEST)
+                    described = self._manifest(store, name).manifest.described
+                    if described is not None and name.endswith(_main_of(described)):
+                        return _other_prefix(name.removesuffix(_main_of(described)))
+        except RemoteFetchError:  # no listing, no permission: then nothing more is known
+            pass
+        return None
+
+    # --------------------------------------------------------------------------------------------------------- listing
+
+    def list_segments(self, store: ObjectStore, topic: str | None) -> Iterator[RemoteLogSegmentMetadata]:
+        """As `Layout.list_segments`. Manifests are read too: they know ends, sizes, leader epochs and times.
+
+        Of one that cannot be read the segment is listed by its name, so that reading it tells what is wrong. Raises
+        ConfigError where the names show another key prefix, and UnsupportedFormat for Iceberg tables.
+        """
+        folder, _, start = self._prefix.rpartition("/")
+        found = False
+        with ThreadPoolExecutor(_LISTING_THREADS, "aiven-manifests") as pool:
+            named = self._named(store, folder, start, topic)
+            while some := list(islice(named, _LISTED_AT_ONCE)):
+                for segment in pool.map(lambda one: self._described(store, *one), some):
+                    if segment is not None:
+                        found = True
+                        yield segment
+        if not found and topic is None:
+            reason = self._what_is_there(store)
+            if reason is not None:
+                raise reason
+
+    def _named(
+        self, store: ObjectStore, folder: str, start: str, topic: str | None
+    ) -> Iterator[tuple[str, RemoteLogSegmentMetadata]]:
+        """The name of each segment's objects, without their suffix, and what it tells of the segment."""
+        for topic_folder in store.folders(folder):
+            match = _TOPIC.fullmatch(topic_folder.removeprefix(start)) if topic_folder.startswith(start) else None
+            topic_id = None if match is None else _uuid_of(match["id"])
+            if match is None or topic_id is None or topic not in (None, match["topic"]):
+                continue
+            path = f"{folder}/{topic_folder}" if folder else topic_folder
+            for number in store.folders(path):
+                if _NUMBER.fullmatch(number):
+                    partition = TopicIdPartition(topic_id, match["topic"], int(number))
+                    for info in store.list(f"{path}/{number}"):
+                        stem = info.name.removesuffix(_MANIFEST)
+                        segment = _segment_of(partition, stem.removeprefix(f"{path}/{number}/"))
+                        if stem != info.name and segment is not None:
+                            yield stem, segment
+
+    def _described(
+        self, store: ObjectStore, name: str, segment: RemoteLogSegmentMetadata
+    ) -> RemoteLogSegmentMetadata | None:
+        try:
+            manifest = self._manifest(store, name).manifest
+        except SegmentNotFound:  # deleted since it was listed
+            return None
+        except RemoteFetchError as error:
+            if isinstance(error, (CorruptSegment, UnsupportedFormat)):
+                return segment
+            raise
+        if manifest.described is not None:
+            # Under another prefix a name can be read in another way, with another topic.
+            return manifest.described if _main_of(manifest.described) == _main_of(segment) else None
+        return replace(
+            segment,
+            segment_size_in_bytes=manifest.chunks.segment_bytes,
+            txn_index_empty=manifest.indexes[IndexType.TRANSACTION] is None,
+        )
+
+
+class _Manifests:
+    """Manifests already read, the last ones used; and turns, so that several threads do not fetch the same one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._turns = tuple(threading.Lock() for _ in range(32))
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._chunks = 0
+
+    def turn(self, name: str) -> _Turn:
+        """A context in which nobody else fetches this manifest, unless that takes long."""
+        return _Turn(self._turns[hash(name) % len(self._turns)])
+
+    def get(self, name: str) -> _Known | None:
+        with self._lock:
+            if name in self._known:
+                self._known.move_to_end(name)
+            return self._known.get(name)
+
+    def put(self, name: str, known: _Known) -> None:
+        with self._lock:
+            self._forget(name)
+            self._known[name] = known
+            self._chunks += _weight(known.manifest)
+            while len(self._known) > _MAX_CACHED_MANIFESTS or (
+                self._chunks > _MAX_CACHED_CHUNKS and len(self._known) > 1
+            ):
+                self._forget(next(iter(self._known)))
+
+    def _forget(self, name: str) -> None:
+        known = self._known.pop(name, None)
+        if known is not None:
+            self._chunks -= _weight(known.manifest)
+
+
+class _Turn:
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self._is_held = False
+
+    def __enter__(self) -> None:
+        self._is_held = self._lock.acquire(timeout=_PATIENCE_S)
+
+    def __exit__(self, *error: object) -> None:
+        if self._is_held:
+            self._lock.release()
+
+
+def _weight(manifest: Manifest) -> int:
+    """How many numbers the manifest keeps for its chunks: none where they can be reckoned."""
+    return len(manifest.chunks.starts) if manifest.is_compressed else 0
+
+
+def _no_segments() -> UnsupportedFormat:
+    return UnsupportedFormat(
+        "the tier holds Iceberg tables and no segments (segment.format=iceberg)",
+        hint="Read the topic's Iceberg table instead, or through a broker",
+    )
+
+
+def _other_prefix(prefix: str) -> ConfigError:
+    key = "remote.storage.layout.key.prefix"
+    return ConfigError(f"the segments below remote.storage.url have another key prefix: set {key}={prefix}", key=key)
+
+
+def _main_of(metadata: RemoteLogSegmentMetadata) -> str:
+    partition = metadata.topic_id_partition
+    folder = f"{partition.topic}-{partition.topic_id}/{partition.partition}"
+    return f"{folder}/{metadata.start_offset:020d}-{metadata.segment_id.id}"
+
+
+def _custom_names(custom_metadata: bytes | None) -> tuple[str | None, str | None]:
+    """The prefix and the name that the plug-in wrote the segment under, where it keeps them. Raises CorruptSegment."""
+    if not custom_metadata:
+        return None, None
+    fields, _ = read_tagged_fields(custom_metadata, 0)
+    prefix, key = (
+        None if tag not in fields else read_compact_string(fields[tag], 0)[0]
+        for tag in (_OBJECT_PREFIX_TAG, _OBJECT_KEY_TAG)
+    )
+    if ".." in f"{prefix}{key}".split("/"):
+        raise CorruptSegment("the custom metadata names an object outside the store")
+    return prefix, key
+
+
+def _segment_of(partition: TopicIdPartition, stem: str) -> RemoteLogSegmentMetadata | None:
+    match = _STEM.fullmatch(stem)
+    segment_id = None if match is None else _uuid_of(match["id"])
+    if match is None or segment_id is None or int(match["offset"]) > _MAX_OFFSET:
+        return None
+    return RemoteLogSegmentMetadata(RemoteLogSegmentId(partition, segment_id), int(match["offset"]), -1, UNKNOWN_SIZE)
+
+
+def _uuid_of(text: str) -> Uuid | None:
+    try:
+        return Uuid.parse(text)
+    except ValueError:
+        return None
+
+
+def _whole(data: Buffer, wanted: ByteRange) -> memoryview:
+    """What was fetched, if it is all there."""
+    view = memoryview(data)
+    if view.nbytes != wanted.end - wanted.start:
+        end = wanted.start + view.nbytes
+        raise CorruptSegment(f"the object ends at byte {end}, before byte {wanted.end} that its manifest knows")
+    return view
+
+
+def _inflated(inflate: zstandard.ZstdDecompressor, data: Buffer, original_bytes: int) -> bytes:
+    """One chunk out of its zstd frame, which says its size. Raises CorruptSegment."""
+    try:
+        size_bytes = zstandard.get_frame_parameters(data).content_size
+        if size_bytes != original_bytes:
+            raise CorruptSegment(f"a chunk of {original_bytes} bytes is stored as a frame of {size_bytes}")
+        found = inflate.decompress(data, max_output_size=original_bytes)
+    except zstandard.ZstdError:
+        raise CorruptSegment("a chunk cannot be decompressed") from None
+    if len(found) != original_bytes:
+        raise CorruptSegment(f"a chunk of {original_bytes} bytes inflates to {len(found)}")
+    return found

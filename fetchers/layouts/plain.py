@@ -1,0 +1,262 @@
+"""Plain objects under names that a template gives: for plug-ins that upload Kafka's files as they are.
+
+    remote.storage.layout.template = {topic}-{partition}/{start_offset}.{file}
+
+Rules of the file: the template language is names in braces and text, nothing else; a template is checked when it is
+configured; a name is read back by the template's inverse and taken for a segment only if writing it again gives the
+same name. What a plug-in does not keep is not made up: without a transaction index read_committed is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from uuid import UUID
+
+from fetchers.layouts.options import layout_options
+from remote_fetch.errors import ConfigError, CorruptSegment, SegmentNotFound, UnsupportedFormat
+from remote_fetch.fetch.spi import ObjectInfo, ObjectStore
+from remote_fetch.model import (
+    Buffer,
+    IndexType,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+    Uuid,
+)
+
+__all__ = ["PlainLayout"]
+
+_OPTION = "remote.storage.layout."
+_LOG = "log"
+_FILES: Mapping[str, str] = MappingProxyType(
+    {
+        _LOG: "log",
+        IndexType.OFFSET.value: "index",
+        IndexType.TIMESTAMP.value: "timeindex",
+        IndexType.TRANSACTION.value: "txnindex",
+        IndexType.PRODUCER_SNAPSHOT.value: "snapshot",
+        IndexType.LEADER_EPOCH.value: "leader_epoch_checkpoint",
+    }
+)
+"""What `{file}` stands for, where `remote.storage.layout.file.<name>` says nothing else: Kafka's own suffixes."""
+
+_PATTERNS: Mapping[str, str] = MappingProxyType(
+    {
+        "topic": r"[A-Za-z0-9._-]{1,249}",
+        "topic_id": r"[A-Za-z0-9_-]{22}",
+        "topic_uuid": r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+        "partition": r"(?:0|[1-9][0-9]{0,9})",
+        "start_offset": r"[0-9]{20}",
+        "segment_id": r"[A-Za-z0-9_-]{22}",
+        "segment_uuid": r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+        "md5_bits": r"[01]{1,128}",
+        "file": r"[^/]+",
+    }
+)
+"""Every name of the template language, and what its value looks like in the name of an object."""
+
+_PIECE = re.compile(r"\{(?P<name>[^{}]*)\}|(?P<text>[^{}]+)|(?P<odd>[{}])")
+_MAX_TEMPLATE_CHARS = 1024
+_MAX_OFFSET = 2**63 - 1
+_MAX_PARTITION = 2**31 - 1
+_MAX_INDEX_BYTES = 64 << 20
+_NO_ID = Uuid(bytes(16))
+"""Kafka's own id of a topic whose id is not known."""
+
+
+class PlainLayout:
+    """The layout `plain`. Its options are `template`, `file.<log or index>`, `md5.bits` and `md5.prefix`."""
+
+    def __init__(self) -> None:
+        self._pieces: tuple[tuple[str, bool], ...] = ()
+        self._files: Mapping[str, str] = _FILES
+        self._bits = 0
+        self._hashed_prefix = ""
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """As `Layout.configure`. Raises ConfigError for a template that cannot name an object."""
+        options = layout_options(configs)
+        known = ["template", "md5.bits", "md5.prefix", *(f"file.{name}" for name in _FILES)]
+        options.refuse_unknown(known, layout="plain")
+        if "template" not in options:
+            raise ConfigError(
+                f"the layout 'plain' needs {_OPTION}template",
+                key=f"{_OPTION}template",
+                hint="Such as {topic}-{partition}/{start_offset}.{file}",
+            )
+        self._pieces = _parsed(options["template"])
+        files = {name: options.get(f"file.{name}", usual) for name, usual in _FILES.items()}
+        self._files = {name: text for name, text in files.items() if text}
+        are_apart = len(set(self._files.values())) == len(self._files) and "/" not in "".join(self._files.values())
+        if not are_apart or _LOG not in self._files:
+            raise ConfigError(f"{_OPTION}file.*: every file needs a name of its own, without /", key=f"{_OPTION}file.*")
+        self._hashed_prefix = options.get("md5.prefix", "")
+        bits = options.get("md5.bits", "0")
+        self._bits = int(bits) if re.fullmatch(r"[0-9]{1,3}", bits) else -1
+        if not (1 if "md5_bits" in self._names else 0) <= self._bits <= 128:
+            raise ConfigError(f"{_OPTION}md5.bits={bits!r:.20}: 1 to 128 for {{md5_bits}}", key=f"{_OPTION}md5.bits")
+
+    @property
+    def _names(self) -> frozenset[str]:
+        return frozenset(text for text, is_name in self._pieces if is_name)
+
+    def read_segment(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> Buffer:
+        """As `Layout.read_segment`: the object is the segment."""
+        return store.get(self._name(metadata, _LOG), start, end)
+
+    def read_index(
+        self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, index_type: IndexType
+    ) -> Buffer | None:
+        """As `Layout.read_index`. Raises UnsupportedFormat for transactions where no index of them is kept."""
+        if index_type.value not in self._files:
+            if index_type is IndexType.TRANSACTION and not metadata.txn_index_empty:
+                raise UnsupportedFormat(
+                    "this tier keeps no transaction indexes, so it does not tell which records were aborted",
+                    hint="isolation=read_uncommitted does not need them",
+                )
+            return None
+        name = self._name(metadata, index_type.value)
+        try:
+            data = store.get(name, 0, _MAX_INDEX_BYTES + 1)
+        except SegmentNotFound:
+            return None
+        if memoryview(data).nbytes > _MAX_INDEX_BYTES:
+            raise CorruptSegment(f"an index of more than {_MAX_INDEX_BYTES} bytes", object_name=name)
+        return data
+
+    def _name(self, metadata: RemoteLogSegmentMetadata, file: str) -> str:
+        partition = metadata.topic_id_partition
+        values = {
+            "topic": partition.topic,
+            "topic_id": str(partition.topic_id),
+            "topic_uuid": str(UUID(bytes=partition.topic_id.raw)),
+            "partition": str(partition.partition),
+            "start_offset": f"{metadata.start_offset:020d}",
+            "segment_id": str(metadata.segment_id.id),
+            "segment_uuid": str(UUID(bytes=metadata.segment_id.id.raw)),
+            "md5_bits": self._md5_bits(partition),
+            "file": self._files[file],
+        }
+        return "".join(values[text] if is_name else text for text, is_name in self._pieces)
+
+    def _md5_bits(self, partition: TopicIdPartition) -> str:
+        """The first bits of a hash, by which some uploaders spread their names: of PREFIX<topic>-<partition>."""
+        hashed = f"{self._hashed_prefix}{partition.topic}-{partition.partition}".encode()
+        return f"{int.from_bytes(hashlib.md5(hashed, usedforsecurity=False).digest(), 'big'):0128b}"[: self._bits]
+
+    # --------------------------------------------------------------------------------------------------------- listing
+
+    def list_segments(self, store: ObjectStore, topic: str | None) -> Iterator[RemoteLogSegmentMetadata]:
+        """As `Layout.list_segments`: every log whose name the template gives.
+
+        Where names have no topic id, it is the id of no topic; where they have no segment id, it is made from the
+        name. Raises UnsupportedFormat where names do not tell topic, partition and start offset.
+        """
+        lacking = {"topic", "partition", "start_offset"} - self._names
+        if lacking:
+            raise UnsupportedFormat(
+                f"names after {_OPTION}template do not tell {', '.join(sorted(lacking))}, so segments cannot be listed",
+                hint="Let a broker say where they are: set bootstrap.servers",
+            )
+        segments: list[tuple[str, RemoteLogSegmentMetadata]] = []
+        transactional: set[str] = set()
+        for info, values in self._found(store, "", self._levels(topic), {}):
+            if values["file"] == self._files.get(IndexType.TRANSACTION.value):
+                transactional.add(info.name)
+            elif values["file"] == self._files[_LOG] and (segment := _segment_of(info, values)) is not None:
+                segments.append((info.name, segment))
+        keeps_transactions = IndexType.TRANSACTION.value in self._files
+        for name, segment in segments:
+            if self._name(segment, _LOG) == name:
+                is_empty = keeps_transactions and self._name(segment, IndexType.TRANSACTION.value) not in transactional
+                yield replace(segment, txn_index_empty=is_empty)
+
+    def _levels(self, topic: str | None) -> list[re.Pattern[str]]:
+        """The template's inverse, folder by folder; where a topic is wanted its name alone is looked for."""
+        levels, seen = [""], set[str]()
+        for text, is_name in self._pieces:
+            if not is_name:
+                first, *more = (re.escape(part) for part in text.split("/"))
+                levels[-1] += first
+                levels.extend(more)
+                seen = seen if not more else set()
+            elif text in seen:
+                levels[-1] += f"(?P={text})"
+            else:
+                wanted = re.escape(topic) if text == "topic" and topic is not None else _PATTERNS[text]
+                levels[-1] += f"(?P<{text}>{wanted})"
+                seen.add(text)
+        return [re.compile(level) for level in levels]
+
+    def _found(
+        self, store: ObjectStore, folder: str, levels: list[re.Pattern[str]], above: Mapping[str, str]
+    ) -> Iterator[tuple[ObjectInfo, Mapping[str, str]]]:
+        """Objects whose names fit, with the values of the names in braces."""
+        start = f"{folder}/" if folder else ""
+        level, *below = levels
+        if below:
+            for name in store.folders(folder):
+                if (match := level.fullmatch(name)) is not None:
+                    yield from self._found(store, start + name, below, {**above, **match.groupdict()})
+            return
+        for info in store.list(folder):
+            if (match := level.fullmatch(info.name.removeprefix(start))) is not None:
+                yield info, {**above, **match.groupdict()}
+
+
+def _parsed(template: str) -> tuple[tuple[str, bool], ...]:
+    """The template as (text, whether it is a name in braces). Raises ConfigError."""
+    key = f"{_OPTION}template"
+    if len(template) > _MAX_TEMPLATE_CHARS:
+        raise ConfigError(f"{key} has more than {_MAX_TEMPLATE_CHARS} characters", key=key)
+    pieces: list[tuple[str, bool]] = []
+    for match in _PIECE.finditer(template):
+        if match["odd"] is not None:
+            raise ConfigError(f"{key}={template!r}: a brace that opens or closes nothing", key=key)
+        name = match["name"]
+        if name is not None and name not in _PATTERNS:
+            offered = ", ".join(f"{{{one}}}" for one in _PATTERNS)
+            raise ConfigError(f"{key}={template!r}: {{{name}}} is none of {offered}", key=key)
+        if name is not None and pieces and pieces[-1][1]:
+            raise ConfigError(f"{key}={template!r}: text is needed between {{{pieces[-1][0]}}} and {{{name}}}", key=key)
+        pieces.append((match["text"], False) if name is None else (name, True))
+    names = {text for text, is_name in pieces if is_name}
+    by_offset = names & {"topic", "topic_id", "topic_uuid"} and {"partition", "start_offset"} <= names
+    if "file" not in names or not (by_offset or names & {"segment_id", "segment_uuid"}):
+        raise ConfigError(
+            f"{key}={template!r} gives several objects the same name",
+            key=key,
+            hint="It needs {file}, and {segment_id} or {topic}, {partition} and {start_offset}",
+        )
+    if {"", ".", ".."} & set(template.split("/")):
+        raise ConfigError(f"{key}={template!r}: a folder without a name, or . or ..", key=key)
+    return tuple(pieces)
+
+
+def _segment_of(info: ObjectInfo, values: Mapping[str, str]) -> RemoteLogSegmentMetadata | None:
+    """The segment of a log, None where a value is none: an offset of more than 63 bits, say."""
+    try:
+        topic_id = _id_of(values.get("topic_id"), values.get("topic_uuid")) or _NO_ID
+        made_up = Uuid(hashlib.sha256(info.name.encode()).digest()[:16])
+        segment_id = _id_of(values.get("segment_id"), values.get("segment_uuid")) or made_up
+    except ValueError:
+        return None
+    start_offset, partition = int(values["start_offset"]), int(values["partition"])
+    if start_offset > _MAX_OFFSET or partition > _MAX_PARTITION:
+        return None
+    return RemoteLogSegmentMetadata(
+        RemoteLogSegmentId(TopicIdPartition(topic_id, values["topic"], partition), segment_id),
+        start_offset,
+        -1,
+        info.size_bytes,
+    )
+
+
+def _id_of(text: str | None, hyphenated: str | None) -> Uuid | None:
+    if text is not None:
+        return Uuid.parse(text)
+    return None if hyphenated is None else Uuid(UUID(hyphenated).bytes)

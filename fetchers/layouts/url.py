@@ -1,0 +1,171 @@
+"""Segments whose location stands in their own custom metadata (KIP-917), as KIP-1254 prefers it: signed or not.
+
+    https://bucket.example/tier/orders-0/00000000000000000042.log?X-Amz-Signature=...
+    {"log": "orders-0/42.log", "offset": "orders-0/42.index", "transaction": null}
+
+Rules of the file: custom metadata is UTF-8, the location of the log or a JSON object with one location for each file;
+every location lies below `remote.storage.url`, whatever metadata says. The query of a URL may be a signature: it is in
+no message, and errors lose their causes, which may show it. A refusal is StorageDenied: whoever reads looks for a newer
+location, once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import unquote
+
+from fetchers.layouts.options import layout_options
+from remote_fetch.errors import CorruptSegment, RemoteFetchError, SegmentNotFound, UnsupportedFormat
+from remote_fetch.fetch.spi import ObjectStore, UrlStore
+from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata
+
+__all__ = ["Locations", "UrlLayout", "parse_locations"]
+
+_LOG = "log"
+_FILES = frozenset({_LOG, *(index_type.value for index_type in IndexType)})
+_SUFFIXES: Mapping[str, str] = MappingProxyType(
+    {
+        IndexType.OFFSET.value: ".index",
+        IndexType.TIMESTAMP.value: ".timeindex",
+        IndexType.TRANSACTION.value: ".txnindex",
+        IndexType.PRODUCER_SNAPSHOT.value: ".snapshot",
+        IndexType.LEADER_EPOCH.value: ".leader_epoch_checkpoint",
+    }
+)
+"""Where the indexes are beside a log whose location alone is known."""
+_MAX_METADATA_BYTES = 64 << 10
+_MAX_INDEX_BYTES = 64 << 20
+
+
+class Locations(dict[str, str | None]):
+    """Where each file of a segment is; None: there is no such file. What is not in it is not known. Never printed."""
+
+    def __repr__(self) -> str:
+        return f"Locations({', '.join(sorted(self))})"
+
+
+class UrlLayout:
+    """The layout `url`. It has no options."""
+
+    def __init__(self) -> None:
+        self._root = ""
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """As `Layout.configure`."""
+        layout_options(configs).refuse_unknown((), layout="url")
+        self._root = configs.get("remote.storage.url", "").partition("?")[0].rstrip("/") + "/"
+
+    def read_segment(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> Buffer:
+        """As `Layout.read_segment`. Raises UnsupportedFormat where the metadata has no location."""
+        location = parse_locations(metadata.custom_metadata).get(_LOG)
+        if location is None:
+            raise UnsupportedFormat("the custom metadata does not say where the log is")
+        return self._get(store, location, start, end)
+
+    def read_index(
+        self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, index_type: IndexType
+    ) -> Buffer | None:
+        """As `Layout.read_index`. Raises UnsupportedFormat for transactions whose index may be anywhere."""
+        locations = parse_locations(metadata.custom_metadata)
+        if index_type.value not in locations:
+            if index_type is IndexType.TRANSACTION and not metadata.txn_index_empty:
+                raise UnsupportedFormat(
+                    "the custom metadata does not say where the transaction index is, nor that there is none",
+                    hint="isolation=read_uncommitted does not need it",
+                )
+            return None
+        location = locations[index_type.value]
+        if location is None:
+            return None
+        try:
+            data = self._get(store, location, 0, _MAX_INDEX_BYTES + 1)
+        except SegmentNotFound:
+            return None
+        if memoryview(data).nbytes > _MAX_INDEX_BYTES:
+            raise CorruptSegment(f"an index of more than {_MAX_INDEX_BYTES} bytes", object_name=_shown(location))
+        return data
+
+    def list_segments(self, store: ObjectStore, topic: str | None) -> Iterator[RemoteLogSegmentMetadata]:
+        """As `Layout.list_segments`: locations stand in metadata records. Raises UnsupportedFormat."""
+        raise UnsupportedFormat(
+            "the layout 'url' cannot list segments: the brokers' metadata says where they are",
+            hint="Set bootstrap.servers, or remote.locator=snapshot",
+        )
+
+    def _get(self, store: ObjectStore, location: str, start: int, end: int) -> Buffer:
+        path, question_mark, _ = location.partition("?")
+        name = path.removeprefix(self._root)
+        if "://" in name or name.startswith("/") or {"", ".", ".."} & set(unquote(name).split("/")):
+            raise UnsupportedFormat(
+                "a segment's location does not lie below remote.storage.url", object_name=_shown(path)
+            )
+        get: Callable[[str, int, int], Buffer]
+        if not question_mark:
+            get = store.get
+        elif isinstance(store, UrlStore) and path.startswith(self._root):
+            get, name = store.get_url, location
+        else:
+            raise UnsupportedFormat(
+                "a segment's location is a signed URL, which only the fetcher 'http' reads",
+                object_name=_shown(path),
+                hint="Set remote.storage.url to the https:// URL that the locations begin with",
+            )
+        try:
+            return get(name, start, end)
+        except RemoteFetchError as error:
+            raise _hidden(error, location) from None
+
+
+def _hidden(error: RemoteFetchError, location: str) -> RemoteFetchError:
+    """The error without what is signed: what others raised, and the name they gave the object, may have the query."""
+    query = location.partition("?")[2]
+    if query:
+        error.message = error.message.replace(query, "...")
+        error.args = (error.message,)
+    error.object_name = _shown(location)
+    error.__context__ = None
+    return error
+
+
+def _shown(location: str) -> str:
+    """A location as messages may have it: without query and user information."""
+    path = location.partition("?")[0]
+    scheme, colon, rest = path.partition("://")
+    host, slash, name = rest.partition("/")
+    return f"{scheme}{colon}{host.rpartition('@')[2]}{slash}{name}" if colon else path
+
+
+def parse_locations(custom_metadata: bytes | None) -> Locations:
+    """What custom metadata says of the places of a segment's files. Raises UnsupportedFormat."""
+    if not custom_metadata:
+        raise UnsupportedFormat("the segment has no custom metadata, where the layout 'url' looks for its location")
+    if len(custom_metadata) > _MAX_METADATA_BYTES:
+        raise UnsupportedFormat(f"custom metadata of {len(custom_metadata)} bytes is no location")
+    try:
+        text = custom_metadata.decode("utf-8")
+        document: Any = json.loads(text) if text.lstrip().startswith("{") else text
+    except (ValueError, RecursionError):
+        raise UnsupportedFormat("the custom metadata is neither a location nor a JSON object of locations") from None
+    if isinstance(document, str):
+        return _beside(document)
+    found = Locations((name, document[name]) for name in _FILES if name in document)
+    if not all(value is None or (isinstance(value, str) and _is_clean(value)) for value in found.values()):
+        raise UnsupportedFormat("a location in the custom metadata is no text, or has characters that no URL has")
+    return found
+
+
+def _beside(location: str) -> Locations:
+    """The log, and its indexes under the names that brokers give them, where they can be named at all."""
+    if not _is_clean(location):
+        raise UnsupportedFormat("the custom metadata is no location: it has characters that no URL has")
+    found = Locations({_LOG: location})
+    if location.endswith(".log") and "?" not in location:
+        found.update({name: location.removesuffix(".log") + suffix for name, suffix in _SUFFIXES.items()})
+    return found
+
+
+def _is_clean(location: str) -> bool:
+    return bool(location) and location.isprintable() and " " not in location

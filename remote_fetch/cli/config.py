@@ -1,0 +1,64 @@
+"""`remote-fetch config check`: what a configuration means, and whether it works: one small read of each kind.
+
+Rules of the file: secrets are masked before they are printed; every check is tried, whatever became of the one before;
+the exit code is 0 only if something was tried and all of it worked.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from remote_fetch.cli.config_check import Check, State, checks
+from remote_fetch.cli.masked import masked
+from remote_fetch.cli.options import about, add_common_options, config_from
+from remote_fetch.config import Config
+from remote_fetch.fetch.broker_file import Completed, complete
+
+__all__ = ["add_parser"]
+
+
+def add_parser(commands: Any, summary: str) -> None:
+    """Add the command, which `summary` says in a few words, to the parser's commands."""
+    parser = commands.add_parser("config", help=summary, description=about(__doc__))
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    check = actions.add_parser("check", help="show what was understood, and try it", description=about(__doc__))
+    check.set_defaults(run=_run)
+    check.add_argument(
+        "-t", dest="topic", metavar="TOPIC", help="try a segment of this topic; NAME:ID for one topic id"
+    )
+    check.add_argument(
+        "--broker-properties", metavar="FILE", help="a broker's server.properties (remote.storage.broker.properties)"
+    )
+    add_common_options(check)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    config = config_from(arguments)
+    if arguments.broker_properties is not None:
+        config["remote.storage.broker.properties"] = arguments.broker_properties
+    completed = complete(Config.parse(config))
+    _print_configuration(completed)
+    print()
+    found = []
+    for check in checks(completed.config, arguments.topic):
+        _print_check(check)
+        found.append(check.state)
+    return 0 if State.OK in found and State.FAILED not in found else 1
+
+
+def _print_configuration(completed: Completed) -> None:
+    ours, servers = completed.config.ours(), completed.config.librdkafka.get("bootstrap.servers")
+    shown = {**ours, **({} if servers is None else {"bootstrap.servers": servers})}
+    width = max(map(len, shown), default=0)
+    for name, value in shown.items():
+        origin = "  (the broker's file)" if name in completed.from_file else ""
+        print(f"{name:{width}}  {masked(name, value)}{origin}")
+    for text in completed.unmapped:
+        print(f"not understood: {text}")
+
+
+def _print_check(check: Check) -> None:
+    print(f"{check.state:7} {check.name}: {check.text}")
+    if check.hint:
+        print(f"{'':7} hint: {check.hint}")

@@ -1,0 +1,72 @@
+"""A configuration as it may be shown: names always, values only where they can hold no secret.
+
+Rules of the file: what is not known to be harmless is masked, so that a new option leaks nothing; URLs lose user
+information and query wherever they stand, connection strings the parts that are keys.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+__all__ = ["MASK", "masked", "masked_url"]
+
+MASK = "***"
+
+_OPTIONS = "remote.storage.options."
+_LOCATOR = "remote.locator."
+_HARMLESS_OPTIONS = frozenset(
+    {
+        "account_host", "account_name", "addressing_style", "anon", "asynchronous", "block_size", "ca_certs",
+        "client_kwargs", "config_kwargs", "connect_timeout", "default_block_size", "endpoint_url", "location_mode",
+        "max_pool_connections", "profile", "project", "proxies", "proxy", "read_timeout", "region", "region_name",
+        "requester_pays", "retries", "s3", "signature_version", "timeout", "use_ssl", "verify", "version_aware",
+    }
+)  # fmt: skip
+_HARMLESS_PROPERTIES = frozenset(
+    {"bootstrap.servers", "client.id", "isolation.level", "sasl.mechanism", "sasl.mechanisms", "security.protocol"}
+)
+_SECRET_PARTS = frozenset({"accountkey", "sharedaccesssignature"})
+_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?:[^/?#\s]*@)?(?P<place>[^?#\s]*)(?P<query>\?[^\s]*)?")
+
+
+def masked(name: str, value: object) -> str:
+    """The value of a configuration key as it may be shown."""
+    text = str(value)
+    if name.startswith(_OPTIONS):
+        return _option(name.removeprefix(_OPTIONS), text)
+    if name.startswith(_LOCATOR) and name != f"{_LOCATOR}snapshot.file":
+        return text if name.removeprefix(_LOCATOR) in _HARMLESS_PROPERTIES else MASK
+    if name.startswith(("remote.", "fetch.remote.")):
+        return masked_url(text)
+    return text if name in _HARMLESS_PROPERTIES else MASK
+
+
+def masked_url(text: str) -> str:
+    """Text in which URLs have neither user information nor query."""
+    return _URL.sub(lambda url: f"{url['scheme']}{url['place']}{'?' + MASK if url['query'] else ''}", text)
+
+
+def _option(name: str, text: str) -> str:
+    if name == "connection_string":
+        parts = (part.partition("=") for part in text.split(";") if part)
+        return ";".join(f"{key}={_part(key, value)}" for key, _, value in parts)
+    if name not in _HARMLESS_OPTIONS:
+        return MASK
+    if text.startswith("{"):
+        try:
+            return json.dumps(_object(json.loads(text)))
+        except (ValueError, RecursionError):
+            return MASK
+    return masked_url(text)
+
+
+def _part(key: str, value: str) -> str:
+    return MASK if key.lower() in _SECRET_PARTS or not value else masked_url(value)
+
+
+def _object(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _object(inner) if name in _HARMLESS_OPTIONS else MASK for name, inner in value.items()}
+    return masked_url(value) if isinstance(value, str) else value

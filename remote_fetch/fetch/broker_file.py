@@ -1,0 +1,79 @@
+"""From a broker's own `server.properties` to a reader's configuration (`remote.storage.broker.properties`).
+
+Rules of the file: a layout knows the storage manager it reads the objects of, and is found through its entry point;
+what the user set himself wins; values are secrets, and messages have names only.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import NamedTuple
+
+from remote_fetch.config import Config
+from remote_fetch.errors import ConfigError, RemoteFetchError
+from remote_fetch.fetch.spi import BrokerStorage, BrokerStorageReader
+from remote_fetch.formats.properties import MAX_BYTES, parse_properties
+
+__all__ = ["Completed", "complete"]
+
+_KEY = "remote.storage.broker.properties"
+_CLASS = "remote.log.storage.manager.class.name"
+_PREFIX = "remote.log.storage.manager.impl.prefix"
+_USUAL_PREFIX = "rsm.config."
+_LAYOUTS_GROUP = "remote_fetch.layouts"
+
+
+class Completed(NamedTuple):
+    """A configuration with what a broker's file adds; which keys that are; and what nothing could be made of."""
+
+    config: Config
+    from_file: frozenset[str] = frozenset()
+    unmapped: tuple[str, ...] = ()
+
+
+def complete(config: Config) -> Completed:
+    """Read the broker's file that a configuration names, if it names one. Raises ConfigError, UnsupportedFormat."""
+    path = config.text(_KEY)
+    if path is None:
+        return Completed(config)
+    try:
+        with open(path, "rb") as file:
+            properties = parse_properties(file.read(MAX_BYTES + 1))
+    except OSError as error:
+        raise ConfigError(f"{_KEY}: {error}", key=_KEY) from error
+    except ConfigError as error:
+        raise ConfigError(f"{_KEY}={path}: {error.message}", key=_KEY) from None
+    manager = properties.get(_CLASS, "").strip()
+    if not manager:
+        raise ConfigError(
+            f"{_KEY}={path}: the file has no {_CLASS}, so the broker has no tier",
+            key=_KEY,
+            hint="Name the server.properties of a broker with remote.log.storage.system.enable=true",
+        )
+    prefix = properties.get(_PREFIX, _USUAL_PREFIX).strip()
+    own = {name.removeprefix(prefix): value for name, value in properties.items() if name.startswith(prefix)}
+    try:
+        found = _map(manager, own)
+    except RemoteFetchError as error:
+        error.message = f"{_KEY}={path}: {error.message}"
+        raise
+    completed = config.under(found.configs)
+    return Completed(completed, frozenset(found.configs) - config.ours().keys(), found.unmapped)
+
+
+def _map(manager: str, properties: dict[str, str]) -> BrokerStorage:
+    known: list[str] = []
+    for entry in entry_points(group=_LAYOUTS_GROUP):
+        try:
+            layout = entry.load()()
+        except (ImportError, AttributeError, TypeError):
+            continue  # another one may be the right one; asked for by name, it says what is wrong
+        if isinstance(layout, BrokerStorageReader):
+            if manager in layout.storage_managers:
+                return layout.from_broker_properties(properties)
+            known += layout.storage_managers
+    raise ConfigError(
+        f"no layout is installed for the storage manager {manager!r:.200}; known are {', '.join(sorted(known))}",
+        key=_KEY,
+        hint="Set remote.storage.url and remote.storage.layout by hand",
+    )
