@@ -11,7 +11,7 @@ has to be read again. 416 says that a range starts past the end (RFC 9110, 15.5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from remote_fetch.errors import (
@@ -141,6 +141,7 @@ _TYPES: Mapping[str, _Failure] = {
     "botocore.ConnectTimeoutError": _CONNECT_TIMEOUT,
     "botocore.ReadTimeoutError": _TIMEOUT,
     "botocore.HTTPClientError": _BROKEN,
+    "botocore.ConnectionError": _BROKEN,
     "botocore.IncompleteReadError": _BROKEN,
     "botocore.NoCredentialsError": _NOBODY,
     "botocore.PartialCredentialsError": _NOBODY,
@@ -212,13 +213,8 @@ def _by_status(error: BaseException) -> _Failure | None:
 
 def _status_of(error: BaseException) -> int | None:
     """The HTTP status as botocore, aiohttp, azure, gcsfs and requests say it."""
-    for found in (
-        _part(error, "response", "ResponseMetadata", "HTTPStatusCode"),
-        getattr(error, "status", None),
-        getattr(error, "status_code", None),
-        getattr(error, "code", None),
-        getattr(getattr(error, "response", None), "status_code", None),
-    ):
+    for says in _STATUS_OF:
+        found = says(error)
         status = int(found) if isinstance(found, str) and found.isdecimal() else found
         if isinstance(status, int) and 300 <= status < 600:
             return int(status)
@@ -230,6 +226,15 @@ def _part(error: BaseException, attribute: str, *keys: str) -> Any:
     for key in keys:
         found = found.get(key) if isinstance(found, dict) else None
     return found
+
+
+_STATUS_OF: tuple[Callable[[BaseException], Any], ...] = (
+    lambda error: _part(error, "response", "ResponseMetadata", "HTTPStatusCode"),
+    lambda error: getattr(error, "status", None),
+    lambda error: getattr(error, "status_code", None),
+    lambda error: getattr(getattr(error, "response", None), "status_code", None),
+    lambda error: getattr(error, "code", None),  # last, for aiohttp has one that warns
+)
 
 
 def _by_type(error: BaseException) -> _Failure | None:

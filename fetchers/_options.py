@@ -22,7 +22,7 @@ _WORDS = {"true": True, "false": False, "null": None}
 _TEXTS = frozenset(
     {
         "account", "credential", "credentials", "id", "key", "name", "passphrase", "passwd", "password", "profile",
-        "project", "region", "sas", "secret", "string", "tenant", "token", "user", "username", "version",
+        "project", "region", "sas", "secret", "string", "tenant", "token", "user", "username",
     }
 )  # fmt: skip
 """Parts of names whose values are text whatever they look like: a password may be all digits."""
