@@ -45,8 +45,7 @@ def of_s3(code: str, status: int) -> Exception:
         "Error": {"Code": code, "Message": SECRET},
         "ResponseMetadata": {"HTTPStatusCode": status, "RequestId": SECRET},
     }
-    found = translate_boto_error(boto.ClientError(response, "GetObject"))
-    assert isinstance(found, Exception)
+    found: Exception = translate_boto_error(boto.ClientError(response, "GetObject"))
     return found
 
 
