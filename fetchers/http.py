@@ -121,7 +121,7 @@ class _HttpStore:
             try:
                 return _body_of(response, wanted)
             finally:
-                response.close() if response.length_remaining else response.release_conn()
+                _done_with(response)
         except RemoteFetchError as error:
             error.at(object_name=name)
             raise
@@ -148,7 +148,7 @@ class _HttpStore:
             location = response.headers.get("Location")
             if response.status not in _REDIRECTS or not location:
                 return response
-            response.close()
+            _done_with(response)
             url = urljoin(url, location)
             if urlsplit(url).scheme != self._base.scheme:
                 raise StorageDenied("the server redirects to another scheme, which is not followed")
@@ -165,6 +165,15 @@ class _HttpStore:
     def close(self) -> None:
         """Give the connections back."""
         self._connections.clear()
+
+
+def _done_with(response: urllib3.BaseHTTPResponse) -> None:
+    """Give the connection back if nothing is on its way any more, else close it."""
+    if response.length_remaining == 0:
+        response.drain_conn()
+    else:
+        response.close()
+    response.release_conn()
 
 
 def _origin(url: str) -> tuple[str, str]:

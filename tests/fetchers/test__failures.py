@@ -56,6 +56,13 @@ def of_azure(code: str | None, status: int, kind: type[azure.HttpResponseError] 
     return error
 
 
+def of_a_short_body() -> Exception:
+    """Its cause has a `code` of 400, which no store said."""
+    error = aiohttp.ClientPayloadError("Response payload is not completed")
+    error.__cause__ = aiohttp.http_exceptions.ContentLengthError("Not enough data")
+    return error
+
+
 def of_aiohttp(status: int) -> Exception:
     info = aiohttp.RequestInfo(URL(f"https://h/x?sig={SECRET}"), "GET", {}, URL("https://h/x"))  # type: ignore[arg-type]
     return aiohttp.ClientResponseError(info, (), status=status, message=SECRET)
@@ -131,6 +138,7 @@ ERRORS: list[tuple[Exception, type[RemoteFetchError]]] = [
     (google.DefaultCredentialsError(SECRET), StorageDenied),  # type: ignore[no-untyped-call]
     (google.RefreshError(SECRET), StorageDenied),  # type: ignore[no-untyped-call]
     (google.TransportError(SECRET), StorageUnavailable),  # type: ignore[no-untyped-call]
+    (of_a_short_body(), StorageUnavailable),
     (of_aiohttp(401), StorageDenied),
     (of_aiohttp(404), SegmentNotFound),
     (of_aiohttp(410), SegmentNotFound),
