@@ -24,18 +24,25 @@ _MAX_GET_BYTES = 1 << 40
 class _AzureStore(CloudStore):
     async def get_range(self, bucket: str, key: str, start: int, end: int | None) -> Buffer:
         is_range = range_of(start, end) is not None
+        answers: list[Any] = []
 
         def check(response: Any) -> None:  # before the body is read
             answer = response.http_response
+            answers.append(answer)
             if is_range and answer.status_code in (200, 206):
                 size_of_range(start, end, answer.headers.get("Content-Range"), None)
 
-        stream = await self._filesystem.service_client.get_blob_client(bucket, key).download_blob(
-            offset=start if is_range else None,
-            length=None if end is None else end - start,
-            max_concurrency=1,
-            raw_response_hook=check,
-        )
+        try:
+            stream = await self._filesystem.service_client.get_blob_client(bucket, key).download_blob(
+                offset=start if is_range else None,
+                length=None if end is None else end - start,
+                max_concurrency=1,
+                raw_response_hook=check,
+            )
+        except BaseException:
+            for answer in answers:  # the SDK leaves them open when it is cancelled
+                answer.internal_response.close()
+            raise
         kept = _Kept()
         await stream.readinto(kept)
         if kept.size_bytes != stream.size:

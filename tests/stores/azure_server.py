@@ -64,10 +64,6 @@ class AzureServer:
             )
         )
 
-    def requests(self) -> int:
-        """As `StoreServer.requests`."""
-        return self.server.count(rf'"GET /{ACCOUNT}/{CONTAINER}/[^"]*" (200|206|404|416) ')
-
 
 @contextmanager
 def azure_server(folder: Path) -> Iterator[AzureServer]:

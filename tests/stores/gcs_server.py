@@ -41,10 +41,6 @@ class GcsServer:
         found = {f"remote.storage.options.{name}": value for name, value in {**own, **options}.items()}
         return {"remote.storage.url": f"gs://{BUCKET}", **found}
 
-    def requests(self) -> int:
-        """As `StoreServer.requests`."""
-        return self.server.count(r"GET /download/storage/.* (200|206|404|416) ")
-
 
 @contextmanager
 def gcs_server(folder: Path) -> Iterator[GcsServer]:

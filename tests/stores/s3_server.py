@@ -48,10 +48,6 @@ class S3Server:
         found = {f"remote.storage.options.{name}": value for name, value in {**own, **options}.items()}
         return {"remote.storage.url": f"s3://{BUCKET}", **found}
 
-    def requests(self) -> int:
-        """As `StoreServer.requests`."""
-        return self.server.count(rf"\| (200|206|404|416) .* GET \| /{BUCKET}/.")
-
     def client(self, key: str = _KEY, secret: str = _SECRET) -> Any:
         """boto3's client."""
         import boto3

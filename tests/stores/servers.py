@@ -1,4 +1,4 @@
-"""A store's server as a process on loopback, and what tests ask of it: put an object, configure a reader, count GETs.
+"""A store's server as a process on loopback, and what tests ask of it: put an object, configure a reader.
 
 Rules of the file: every port is free; a process is always stopped, by its own id; when it does not come up, its log is
 in the error. Objects are written with the store's own SDK or into its directory, never the way a fetcher reads them.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import socket
 import subprocess
 import time
@@ -76,24 +75,19 @@ class Server:
         """The end of what it has said."""
         return self.log()[-_LOG_TAIL_CHARS:]
 
-    def count(self, pattern: str) -> int:
-        """How many lines of its log match."""
-        return sum(re.search(pattern, line) is not None for line in self.log().splitlines())
-
 
 class StoreServer(Protocol):
     """What every store's server offers to tests."""
 
-    server: Server
+    @property
+    def server(self) -> Server:
+        """Its process."""
 
     def put(self, name: str, data: bytes) -> None:
         """Write one object below the tier's root."""
 
     def configs(self, **options: str) -> dict[str, str]:
         """The configuration of a reader of the tier; `options` are `remote.storage.options.*`."""
-
-    def requests(self) -> int:
-        """How many objects were asked for, ranges of them included, listings and refusals not."""
 
 
 @contextlib.contextmanager
