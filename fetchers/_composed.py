@@ -1,147 +1,107 @@
 """A fetcher is a layout over an fsspec filesystem: the one place where the two meet.
 
-Rules of the file: the filesystem's exceptions are mapped to `remote_fetch.errors` here, in one table, and nowhere else;
-names given to the store are relative to the configured URL; option values are secrets and stay out of every message.
+Rules of the file: a fetcher has a filesystem of its own, shared with nobody and remembered by nobody, that keeps no
+listings; option values are secrets and stay out of every message. A built-in fetcher is a subclass that says how its
+filesystem is called, which extra brings it, and what its SDK calls the timeouts.
 """
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import fsspec
 
-from remote_fetch.errors import (
-    ConfigError,
-    RemoteFetchError,
-    SegmentNotFound,
-    StorageDenied,
-    StorageTimeout,
-    StorageUnavailable,
-)
+from fetchers._options import OPTIONS, Timeouts, options_of, timeouts_of
+from fetchers._store import FsspecStore
+from remote_fetch.errors import ConfigError, MissingExtra
 from remote_fetch.fetch.plugins import own_entry_point
-from remote_fetch.fetch.spi import Layout, ObjectInfo
+from remote_fetch.fetch.spi import Layout, ObjectStore
 from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata
 
-__all__ = ["ComposedFetcher", "FsspecStore"]
-
-T = TypeVar("T")
+__all__ = ["ComposedFetcher"]
 
 LAYOUTS_GROUP = "remote_fetch.layouts"
-_OPTIONS = "remote.storage.options."
-
-_ERRORS: tuple[tuple[type[BaseException], type[RemoteFetchError], str], ...] = (
-    (FileNotFoundError, SegmentNotFound, "no such object"),
-    (IsADirectoryError, SegmentNotFound, "a folder stands where the object should be"),
-    (NotADirectoryError, SegmentNotFound, "no such object"),
-    (PermissionError, StorageDenied, "the store refused access"),
-    (TimeoutError, StorageTimeout, "the store did not answer in time"),
-    (OSError, StorageUnavailable, "the store could not be read"),
-)
-"""What a filesystem raises, in order of precedence: (its error, ours, what to say)."""
-
-
-class FsspecStore:
-    """An object store over any fsspec filesystem: ranged reads by `cat_file`, listings by `ls`.
-
-    `root` is a path as `ComposedFetcher.root_of` gives it, without a protocol.
-    """
-
-    def __init__(self, filesystem: Any, root: str) -> None:
-        self._filesystem = filesystem
-        self._root = root.rstrip("/")
-
-    def get(self, name: str, start: int = 0, end: int = -1) -> Buffer:
-        """As `ObjectStore.get`."""
-        if 0 <= end <= start:
-            return b""
-        path = f"{self._root}/{name}"
-        is_range = start > 0 or end >= 0
-        try:
-            return cast(
-                Buffer, self._mapped(name, self._filesystem.cat_file, path, start or None, None if end < 0 else end)
-            )
-        except StorageUnavailable as error:
-            if is_range and isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EINVAL:
-                return b""  # what some filesystems say to a range that starts past the end
-            raise
-
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """As `ObjectStore.list`."""
-        for name, info in self._entries(prefix):
-            if info["type"] == "directory":
-                yield from self.list(name)
-            else:
-                yield ObjectInfo(name, int(info["size"] or 0))
-
-    def folders(self, prefix: str = "") -> Iterator[str]:
-        """The names of the folders right below `prefix`. May be empty."""
-        for name, info in self._entries(prefix):
-            if info["type"] == "directory":
-                yield name.rpartition("/")[2]
-
-    def _entries(self, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """What is right below a folder. By `ls`, for fsspec's `find` passes over the folders that it may not read."""
-        try:
-            found = self._mapped(prefix, self._filesystem.ls, f"{self._root}/{prefix}", detail=True)
-        except SegmentNotFound:
-            return
-        for info in found:
-            path = self._filesystem._strip_protocol(info["name"])
-            if path.startswith(f"{self._root}/{prefix}/" if prefix else f"{self._root}/"):  # a folder may list itself
-                yield path.removeprefix(f"{self._root}/"), info
-
-    def _mapped(self, name: str, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        try:
-            return call(*args, **kwargs)
-        except Exception as error:
-            for theirs, ours, text in _ERRORS:
-                if isinstance(error, theirs):
-                    raise ours(text, object_name=name) from error
-            raise
+_URL = "remote.storage.url"
 
 
 class ComposedFetcher:
     """A RemoteStorageFetcher and SegmentLister made of a layout and an fsspec filesystem.
 
-    Subclasses name the filesystem (`protocol`), the store that reads from it, and the layout that is meant when none is
-    configured.
+    Subclasses name the filesystem (`protocol`), the extra of remote-fetch that brings it (`extra`), the store that
+    reads from it (`store_type`) and the layout that is meant when none is configured (`default_layout`), and say in
+    `options` how the filesystem is to be opened.
     """
 
     protocol = "file"
+    extra: str | None = None
     store_type: type[FsspecStore] = FsspecStore
     default_layout = "kafka_local"
 
     def __init__(self) -> None:
+        self._configs: Mapping[str, str] = {}
         self._layout: Layout | None = None
-        self._store: FsspecStore | None = None
+        self._store: ObjectStore | None = None
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Open the filesystem and the layout. Raises ConfigError."""
-        url = configs.get("remote.storage.url")
-        if not url:
-            raise ConfigError("the fetcher needs remote.storage.url", key="remote.storage.url")
+        """Open the filesystem and the layout. Raises ConfigError, MissingExtra."""
+        if not configs.get(_URL):
+            raise ConfigError(f"the fetcher needs {_URL}", key=_URL)
+        self._configs = configs
         self._layout = _load_layout(configs.get("remote.storage.layout") or self.default_layout)
         self._layout.configure(configs)
-        self._store = self.store_type(self.open_filesystem(configs), self.root_of(url))
+        self._store = self.open_store(configs)
+
+    def refresh_credentials(self) -> None:
+        """Open the filesystem anew, so that its SDK looks for credentials again. Reads under way keep the old one."""
+        self._opened()
+        self._store = self.open_store(self._configs)
+
+    def open_store(self, configs: Mapping[str, str]) -> ObjectStore:
+        """The store below the configured URL. Raises ConfigError, MissingExtra."""
+        return self.store_type(self.open_filesystem(configs), self.root_of(configs[_URL]), timeouts_of(configs).read_s)
+
+    def options(self, given: Mapping[str, Any], timeouts: Timeouts) -> Mapping[str, Any]:
+        """How the filesystem is opened: `given` (see `options_of`), and in its SDK's own terms both timeouts.
+
+        Retries are this package's: a subclass cuts its SDK's own down.
+        """
+        return given
 
     def open_filesystem(self, configs: Mapping[str, str]) -> Any:
-        """The filesystem, with the options of `remote.storage.options.*`. Raises ConfigError for one it refuses."""
-        options = {name.removeprefix(_OPTIONS): value for name, value in configs.items() if name.startswith(_OPTIONS)}
+        """A filesystem of this fetcher's own. Raises ConfigError for options that it refuses, MissingExtra."""
+        given = options_of(configs)
         try:
-            return fsspec.filesystem(self.protocol, **options)
-        except (TypeError, ValueError) as error:
+            kind = self._filesystem_class()
+            of_url = kind._get_kwargs_from_urls(configs.get(_URL, ""))
+            options = self.options({**of_url, **given}, timeouts_of(configs))
+            filesystem = kind(**options, skip_instance_cache=True)
+        except (TypeError, ValueError, KeyError) as error:
+            if isinstance(error, ConfigError):
+                raise
             raise ConfigError(
-                f"the {self.protocol!r} filesystem does not take the options {sorted(options)}", key=_OPTIONS + "*"
+                f"the {self.protocol!r} filesystem does not take the options {sorted(given)}", key=OPTIONS + "*"
+            ) from error
+        listings = getattr(filesystem, "dircache", None)
+        if listings is not None:  # an option would do, but for filesystems that hand every option on
+            listings.use_listings_cache = False
+        return filesystem
+
+    def _filesystem_class(self) -> Any:
+        try:
+            return fsspec.get_filesystem_class(self.protocol)
+        except ImportError as error:
+            hint = str(error) if self.extra is None else f'pip install "remote-fetch[{self.extra}]"'
+            raise MissingExtra(
+                f"what reads {self.protocol}:// is not installed", extra=self.extra, hint=hint
             ) from error
 
     def root_of(self, url: str) -> str:
         """The path that object names are relative to."""
-        return cast(str, fsspec.get_filesystem_class(self.protocol)._strip_protocol(url))
+        return cast(str, self._filesystem_class()._strip_protocol(url))
 
-    def _opened(self) -> tuple[Layout, FsspecStore]:
+    def _opened(self) -> tuple[Layout, ObjectStore]:
         if self._layout is None or self._store is None:
             raise ConfigError("the fetcher is closed, or was never configured")
         return self._layout, self._store

@@ -6,7 +6,8 @@ import os
 
 import pyarrow as pa
 
-from fetchers._composed import ComposedFetcher, FsspecStore
+from fetchers._composed import ComposedFetcher
+from fetchers._store import FsspecStore
 from remote_fetch.model import Buffer
 
 __all__ = ["LocalFetcher"]

@@ -8,6 +8,7 @@
     |   |-- SegmentNotFound            an object that metadata promises is not there
     |   |-- StorageDenied              401 or 403, or an expired URL
     |   |-- StorageTimeout             a deadline of ours ran out
+    |   |   `-- StorageConnectTimeout  before there was a connection
     |   |-- CorruptSegment             bytes that no Kafka broker writes
     |   |-- UnsupportedFormat          bytes of a format, codec or version we do not read
     |   |-- DecompressionLimit         a batch that inflates beyond the configured bound
@@ -44,6 +45,7 @@ __all__ = [
     "RemoteFetchError",
     "RetriableError",
     "SegmentNotFound",
+    "StorageConnectTimeout",
     "StorageDenied",
     "StorageThrottled",
     "StorageTimeout",
@@ -186,6 +188,12 @@ class StorageTimeout(FallsBackError):
     """A deadline of ours ran out while waiting for the store."""
 
     kind = ErrorKind.READ_TIMEOUT
+
+
+class StorageConnectTimeout(StorageTimeout):
+    """A deadline of ours ran out before there was a connection to the store."""
+
+    kind = ErrorKind.CONNECT_TIMEOUT
 
 
 class CorruptSegment(FallsBackError):

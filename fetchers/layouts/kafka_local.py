@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from urllib.parse import urlsplit
 
-from remote_fetch.errors import ConfigError, CorruptSegment, SegmentNotFound
+from remote_fetch.errors import ConfigError, CorruptSegment, SegmentNotFound, StorageDenied, Unlocatable
 from remote_fetch.fetch.spi import BrokerStorage, ObjectInfo, ObjectStore
 from remote_fetch.model import (
     Buffer,
@@ -53,7 +54,9 @@ class KafkaLocalLayout:
         self._tree: str | None = None
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """As `Layout.configure`: there is nothing to configure."""
+        """As `Layout.configure`: the URL may name the tree itself."""
+        path = urlsplit(configs.get("remote.storage.url", "")).path
+        self._tree = "" if path.rstrip("/").endswith(f"/{_TREE}") else None
 
     def from_broker_properties(self, properties: Mapping[str, str]) -> BrokerStorage:
         """As `BrokerStorageReader.from_broker_properties`. Raises ConfigError."""
@@ -64,7 +67,10 @@ class KafkaLocalLayout:
 
     def _tree_in(self, store: ObjectStore) -> str:
         if self._tree is None:  # asked twice by two threads, it is found twice: the answer is the same
-            self._tree = f"{_TREE}/" if _TREE in store.folders() else ""
+            try:
+                self._tree = f"{_TREE}/" if _TREE in store.folders() else ""
+            except (StorageDenied, Unlocatable):  # reading needs no listing: the tree is where brokers put it
+                self._tree = f"{_TREE}/"
         return self._tree
 
     def read_segment(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> Buffer:

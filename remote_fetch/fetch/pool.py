@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from remote_fetch.errors import Cancelled, StorageTimeout
+from remote_fetch.fetch.window import Window
 
 __all__ = ["Call", "DaemonPool"]
 
@@ -81,10 +82,14 @@ class Call(Generic[T]):
 
 
 class DaemonPool:
-    """At most `threads` calls at a time, in the order they were submitted; threads start when they are needed."""
+    """At most `threads` calls at a time, in the order they were submitted; threads start when they are needed.
 
-    def __init__(self, threads: int, name: str = "remote-fetch") -> None:
+    `window` may let fewer begin for a while.
+    """
+
+    def __init__(self, threads: int, name: str = "remote-fetch", window: Window | None = None) -> None:
         self._threads_max = threads
+        self._window = window or Window(threads)
         self._name = name
         self._queue: queue.SimpleQueue[Call[Any] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -109,7 +114,13 @@ class DaemonPool:
 
     def _work(self) -> None:
         while (call := self._queue.get()) is not None:
-            call.run()
+            self._window.enter()
+            try:
+                if self._closed:
+                    call.cancel()
+                call.run()
+            finally:
+                self._window.leave()
             with self._lock:
                 self._open.discard(call)
             del call  # a result must not live on in an idle thread
@@ -122,6 +133,7 @@ class DaemonPool:
         with self._lock:
             self._closed = True
             threads = list(self._threads)
+        self._window.close()
         while True:
             try:
                 call = self._queue.get_nowait()

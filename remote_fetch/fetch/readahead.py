@@ -2,7 +2,8 @@
 
 Rules of the file: bytes are reserved in the budget before a GET leaves and given back when the reader takes the next
 range, so that what is under way, waiting and being read never passes the budget (one range always may); order is the
-reader's, whatever finishes first; a late range keeps its place, and is kept when it arrives.
+reader's, whatever finishes first; a late range keeps its place, and is kept when it arrives. A store that throttles is
+asked for less at once for a while; one that refuses is asked again once its fetcher has looked for credentials.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
-from remote_fetch.errors import RemoteFetchError
+from remote_fetch.errors import RemoteFetchError, StorageDenied, StorageThrottled
+from remote_fetch.fetch.credentials import Renewal
 from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.pool import Call, DaemonPool
 from remote_fetch.fetch.spi import RemoteStorageFetcher
+from remote_fetch.fetch.window import Window
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import Observer, RangeFetched, RangeRetried
 
@@ -84,7 +87,9 @@ class RangeReader:
         self._closed = threading.Event()
         self.range_bytes = min(range_bytes, max_bytes)
         self.max_parallel = max(1, min(max_threads, max_bytes // self.range_bytes))
-        self._pool = DaemonPool(self.max_parallel)
+        self._window = Window(self.max_parallel)
+        self._pool = DaemonPool(self.max_parallel, window=self._window)
+        self._renewal = Renewal(fetcher)
 
     def read_ahead(
         self, requests: Iterable[RangeRequest], *, max_bytes: int | None = None
@@ -176,7 +181,12 @@ class RangeReader:
 
         def measured() -> T:
             began = time.monotonic()
-            result = once()
+            try:
+                result = once()
+            except StorageThrottled:
+                self._window.throttled(began)
+                raise
+            self._window.answered()
             size_bytes = result.nbytes if isinstance(result, memoryview) else 0
             self._observer(RangeFetched(partition, size_bytes, time.monotonic() - began, index_type))
             return result
@@ -184,8 +194,18 @@ class RangeReader:
         def retried(error: RemoteFetchError) -> None:
             self._observer(RangeRetried(partition, error.kind))
 
+        def with_credentials() -> T:
+            generation = self._renewal.generation
+            try:
+                return measured()
+            except StorageDenied as error:
+                if self._closed.is_set() or not self._renewal.is_worth_another_try(generation):
+                    raise
+                retried(error)
+            return measured()
+
         try:
-            return self._policy.call(measured, on_retry=retried, closed=self._closed)
+            return self._policy.call(with_credentials, on_retry=retried, closed=self._closed)
         except RemoteFetchError as error:
             error.at(topic=partition.topic, partition=partition.partition)
             raise

@@ -24,7 +24,21 @@ FETCHERS_GROUP = "remote_fetch.fetchers"
 _CLASS_KEY = "remote.storage.fetcher.class"
 _PATH_KEY = "remote.storage.fetcher.class.path"
 _URL_KEY = "remote.storage.url"
-_SCHEMES = {"": "local", "file": "local"}
+_SCHEMES = {
+    "": "local",
+    "file": "local",
+    "s3a": "s3",
+    "gs": "gcs",
+    "az": "azure",
+    "abfs": "azure",
+    "abfss": "azure",
+    "wasb": "azure",
+    "wasbs": "azure",
+    "https": "http",
+}
+"""Schemes with a fetcher of another name. A fetcher that is called as the scheme goes before it."""
+_ANY = "fsspec"
+"""The fetcher for the schemes that fsspec knows and that nobody else takes."""
 
 
 def load_fetcher(config: Config) -> RemoteStorageFetcher:
@@ -59,7 +73,15 @@ def _name_from_url(config: Config) -> str:
             hint=f"Set {_URL_KEY} (--url on the command line) to the directory or URL of the broker's tier",
         )
     scheme = url.partition("://")[0].lower() if "://" in url else ""
-    return _SCHEMES.get(scheme, scheme)
+    installed = {entry.name for entry in entry_points(group=FETCHERS_GROUP)}
+    name = scheme if scheme in installed else _SCHEMES.get(scheme, scheme)
+    return _ANY if name not in installed and _ANY in installed and _fsspec_knows(scheme) else name
+
+
+def _fsspec_knows(scheme: str) -> bool:
+    import fsspec  # noqa: PLC0415 - slow to load, and seldom asked
+
+    return scheme in fsspec.available_protocols() or scheme in fsspec.registry
 
 
 def _load_entry_point(name: str) -> Any:

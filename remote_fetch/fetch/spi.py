@@ -17,6 +17,7 @@ from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata
 __all__ = [
     "BrokerStorage",
     "BrokerStorageReader",
+    "CredentialRefresher",
     "Layout",
     "ObjectInfo",
     "ObjectStore",
@@ -71,6 +72,16 @@ class SegmentLister(Protocol):
 
         What the names of the objects cannot tell is left unknown: `end_offset` is then -1, and `txn_index_empty` is
         True only where the listing shows that there is no transaction index.
+        """
+
+
+@runtime_checkable
+class CredentialRefresher(Protocol):
+    """Optional: what makes a long read outlive its credentials."""
+
+    def refresh_credentials(self) -> None:
+        """Look for credentials again, where they came from. Called after a StorageDenied, now and then, while other
+        calls are under way; the refused call is then made once more. Raises as `configure` does.
         """
 
 

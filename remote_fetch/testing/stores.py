@@ -6,14 +6,14 @@ tree: Kafka's LocalTieredStorage, one file for the log and for each index.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from remote_fetch.errors import SegmentNotFound
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.testing.segments import BuiltSegment
 
-__all__ = ["SegmentStore", "write_kafka_local"]
+__all__ = ["SegmentStore", "kafka_local_files", "write_kafka_local"]
 
 _DIRECTORY = "kafka-tiered-storage"
 _SUFFIXES = {
@@ -25,23 +25,29 @@ _SUFFIXES = {
 }
 
 
-def write_kafka_local(directory: Path | str, segments: Iterable[BuiltSegment]) -> Path:
-    """Write the segments as a broker with `rsm.config.dir=directory` leaves them, and return the root of the tree.
+def kafka_local_files(segment: BuiltSegment) -> Iterator[tuple[str, bytes]]:
+    """The files of a segment as Kafka's LocalTieredStorage names them, below the broker's `rsm.config.dir`.
 
     A transaction index that does not exist has no file.
     """
-    root = Path(directory) / _DIRECTORY
+    place = segment.metadata.topic_id_partition
+    folder = f"{_DIRECTORY}/{place.topic}-{place.partition}-{place.topic_id}"
+    stem = f"{folder}/{segment.metadata.start_offset:020d}-{segment.metadata.segment_id.id}"
+    yield f"{stem}.log", segment.log
+    for index_type, suffix in _SUFFIXES.items():
+        data = segment.index(index_type)
+        if data is not None:
+            yield f"{stem}{suffix}", data
+
+
+def write_kafka_local(directory: Path | str, segments: Iterable[BuiltSegment]) -> Path:
+    """Write the segments as a broker with `rsm.config.dir=directory` leaves them, and return the root of the tree."""
     for segment in segments:
-        place = segment.metadata.topic_id_partition
-        folder = root / f"{place.topic}-{place.partition}-{place.topic_id}"
-        folder.mkdir(parents=True, exist_ok=True)
-        stem = f"{segment.metadata.start_offset:020d}-{segment.metadata.segment_id.id}"
-        (folder / f"{stem}.log").write_bytes(segment.log)
-        for index_type, suffix in _SUFFIXES.items():
-            data = segment.index(index_type)
-            if data is not None:
-                (folder / f"{stem}{suffix}").write_bytes(data)
-    return root
+        for name, data in kafka_local_files(segment):
+            path = Path(directory) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+    return Path(directory) / _DIRECTORY
 
 
 class SegmentStore:

@@ -22,6 +22,7 @@ from remote_fetch.errors import (
     Cancelled,
     RemoteFetchError,
     SegmentNotFound,
+    StorageDenied,
     StorageThrottled,
     StorageTimeout,
     StorageUnavailable,
@@ -303,6 +304,70 @@ def test_what_may_pass_is_tried_again_and_counted(make: Made) -> None:
     assert isinstance(fetched, RangeFetched)
     assert (fetched.partition, fetched.size_bytes, fetched.index_type) == (PARTITION, 10, None)
     assert 0 <= fetched.duration_s < 5
+
+
+def test_a_store_that_throttles_is_asked_for_less_at_once(make: Made) -> None:
+    """Each round, everything that is under way is refused; then everything is answered."""
+    lock, under_way, most, refusals = threading.Lock(), 0, 0, 2
+
+    def before(start_position: int) -> None:
+        nonlocal under_way, most, refusals
+        with lock:
+            refused, refusals = refusals > 0, refusals - 1
+            if refused:
+                raise StorageThrottled("slow down")
+            under_way += 1
+            most = max(most, under_way)
+        time.sleep(0.002)
+        with lock:
+            under_way -= 1
+
+    counters = Counters()
+    made = make(Fetcher(before), max_bytes=10_000, max_threads=8, observer=counters)
+    first, *rest = ranges([100] * 4)
+    assert len(made.read(first)) == 100  # refused twice: two of eight are left
+    for _, wait in made.read_ahead(rest):
+        wait()
+    assert most <= 4  # two, and one more after a round
+    assert counters.report().retries == {"throttled": 2}
+
+
+class Renewing(Fetcher):
+    """Refuses until it has looked for its credentials."""
+
+    refreshed = 0
+    refuses_for_ever = False
+
+    def refresh_credentials(self) -> None:
+        self.refreshed += 1
+
+    def fetch_log_segment(self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1) -> Any:
+        data = super().fetch_log_segment(metadata, start_position, end_position)
+        if not self.refreshed or self.refuses_for_ever:
+            raise StorageDenied("expired")
+        return data
+
+
+def test_a_refused_range_is_asked_for_again_with_new_credentials(make: Made) -> None:
+    fetcher, counters = Renewing(), Counters()
+    made = make(fetcher, observer=counters)
+    requests = ranges([100] * 5)
+    assert [bytes(wait()) for _, wait in made.read_ahead(requests)] == [
+        body_of(request.start_position, request.end_position) for request in requests
+    ]
+    assert fetcher.refreshed == 1
+    assert set(counters.report().retries) == {"auth"}
+
+
+def test_a_refusal_that_new_credentials_do_not_end_is_raised(make: Made) -> None:
+    fetcher = Renewing()
+    fetcher.refuses_for_ever = True
+    made = make(fetcher)
+    for _ in range(2):
+        with pytest.raises(StorageDenied):
+            made.read(ranges([100])[0])
+    assert fetcher.refreshed == 1
+    assert len(fetcher.asked) == 3  # the second range is not asked for twice
 
 
 def test_retries_end_with_the_time_limit(make: Made) -> None:

@@ -17,9 +17,12 @@ import fsspec
 import pytest
 
 from fetchers import _composed
-from fetchers._composed import LAYOUTS_GROUP, ComposedFetcher, FsspecStore
+from fetchers._composed import LAYOUTS_GROUP, ComposedFetcher
+from fetchers._options import OPTIONS
+from fetchers._store import FsspecStore
 from remote_fetch.errors import (
     ConfigError,
+    MissingExtra,
     RemoteFetchError,
     SegmentNotFound,
     StorageDenied,
@@ -190,8 +193,8 @@ def test_a_whole_object_is_never_an_invalid_range() -> None:
 @pytest.mark.parametrize(
     ("start", "end", "asked", "data"),
     [
-        (0, -1, (None, None), b"0123456789"),
-        (0, 4, (None, 4), b"0123"),
+        (0, -1, (0, None), b"0123456789"),
+        (0, 4, (0, 4), b"0123"),
         (3, -1, (3, None), b"3456789"),
         (3, 5, (3, 5), b"34"),
         (8, 20, (8, 20), b"89"),
@@ -306,21 +309,81 @@ def test_the_root_is_a_path_of_the_filesystem(url: str, root: str) -> None:
     assert ComposedFetcher().root_of(url) == root
 
 
-def test_options_reach_the_filesystem_under_the_rest_of_their_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: dict[str, Any] = {}
-    monkeypatch.setattr(fsspec, "filesystem", lambda protocol, **options: taken.update(options, protocol=protocol))
-    ComposedFetcher().open_filesystem({URL: "/tier", "remote.storage.options.client.key": "k"})
-    assert taken == {"protocol": "file", "client.key": "k"}
+class Opened:
+    """A filesystem's class that keeps how it was opened."""
+
+    error: Exception | None = None
+    options: Mapping[str, Any] = {}
+
+    def __init__(self, **options: Any) -> None:
+        if self.error is not None:
+            raise self.error
+        type(self).options = options
+
+    @staticmethod
+    def _get_kwargs_from_urls(url: str) -> dict[str, Any]:
+        return {"host": "of the URL", "user": "of the URL"}
 
 
-@pytest.mark.parametrize("error", [TypeError("token=s3cret"), ValueError("token=s3cret")])
-def test_options_that_the_filesystem_refuses(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def refuse(protocol: str, **options: Any) -> None:
-        raise error
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> type[Opened]:
+    kind = type("Kind", (Opened,), {})
+    monkeypatch.setattr(fsspec, "get_filesystem_class", lambda protocol: kind)
+    return kind
 
-    monkeypatch.setattr(fsspec, "filesystem", refuse)
+
+def test_options_reach_the_filesystem_under_the_rest_of_their_name(opened: type[Opened]) -> None:
+    ComposedFetcher().open_filesystem({URL: "/tier", OPTIONS + "client.key": "k", OPTIONS + "user": "given"})
+    assert opened.options == {"host": "of the URL", "user": "given", "client.key": "k", "skip_instance_cache": True}
+
+
+@pytest.mark.parametrize("error", [TypeError("token=s3cret"), ValueError("token=s3cret"), KeyError("s3cret")])
+def test_options_that_the_filesystem_refuses(opened: type[Opened], error: Exception) -> None:
+    opened.error = error
     with pytest.raises(ConfigError) as caught:
-        ComposedFetcher().open_filesystem({"remote.storage.options.token": "s3cret"})
+        ComposedFetcher().open_filesystem({OPTIONS + "token": "s3cret"})
     assert "'token'" in str(caught.value)
     assert "s3cret" not in str(caught.value)
     assert caught.value.key == "remote.storage.options.*"
+
+
+def test_an_extra_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Missing(ComposedFetcher):
+        protocol = "s3"
+        extra: str | None = "s3"
+
+    def missing(protocol: str) -> None:
+        raise ImportError("Install s3fs")
+
+    monkeypatch.setattr(fsspec, "get_filesystem_class", missing)
+    with pytest.raises(MissingExtra) as caught:
+        Missing().open_filesystem({})
+    assert caught.value.hint == 'pip install "remote-fetch[s3]"'
+    Missing.extra = None  # one that we have no extra for: fsspec knows what brings it
+    with pytest.raises(MissingExtra, match="Install s3fs"):
+        Missing().open_filesystem({})
+
+
+def test_each_fetcher_has_a_filesystem_of_its_own_that_keeps_no_listings() -> None:
+    one, other = (ComposedFetcher().open_filesystem({URL: "/tier"}) for _ in range(2))
+    assert one is not other
+    assert not one.dircache.use_listings_cache
+
+
+@pytest.mark.usefixtures("layouts")
+def test_new_credentials_are_a_new_filesystem_with_the_same_options() -> None:
+    class Renewed(Fetcher):
+        opened = 0
+
+        def open_filesystem(self, configs: Mapping[str, str]) -> Any:
+            type(self).opened += 1
+            assert configs[OPTIONS + "token"] == "s3cret"
+            return super().open_filesystem(configs)
+
+    fetcher = Renewed()
+    with pytest.raises(ConfigError):
+        fetcher.refresh_credentials()
+    fetcher.configure({URL: "fake://tier/", OPTIONS + "token": "s3cret"})
+    fetcher.refresh_credentials()
+    assert Renewed.opened == 2
+    assert fetcher.fetch_log_segment(SEGMENT, 2, 5) == b"234"

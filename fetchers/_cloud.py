@@ -1,0 +1,168 @@
+"""What the stores of the clouds share: one GET for one range, received into one buffer, and listings page by page.
+
+Rules of the file: an answer is believed only if it says itself that it is the range that was asked for, and is refused
+before memory is taken for it; a body goes into one buffer of Arrow's pool, which keeps what is given back. Requests
+are made here and not by fsspec's `cat_file` and `ls`, for those retry by themselves, ask about sizes, parents and
+kinds of buckets on the way, and hide the headers that tell which range came.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import AsyncIterable, Iterator, Mapping
+from typing import Any, NamedTuple, cast
+
+import pyarrow as pa
+from fsspec.asyn import sync
+
+from fetchers._composed import ComposedFetcher
+from fetchers._store import FsspecStore
+from remote_fetch.errors import RetriableError, SegmentNotFound, StorageUnavailable
+from remote_fetch.fetch.spi import ObjectInfo
+from remote_fetch.model import Buffer
+
+__all__ = ["BODY_BYTES", "CloudFetcher", "CloudStore", "Page", "RefusedError", "range_of", "receive", "size_of_range"]
+
+BODY_BYTES = 256 << 10
+"""Most bytes of a body that are taken at once."""
+
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
+_PAGE_TRIES = 3
+_PAGE_PAUSE_S = 0.2
+_CLOSE_TIMEOUT_S = 1
+
+
+class Page(NamedTuple):
+    """A part of a listing: what is right below a prefix, under full keys, folders with the closing `/`."""
+
+    folders: tuple[str, ...]
+    objects: tuple[ObjectInfo, ...]
+    next_page: str | None
+
+
+class RefusedError(Exception):
+    """An answer that is none, by its HTTP `status`. Holds nothing else: not the URL, not the headers."""
+
+    def __init__(self, status: int, code: str | None = None) -> None:
+        super().__init__(f"HTTP status {status}")
+        self.status = status
+        self.error_code = code
+
+
+class CloudStore(FsspecStore):
+    """A store that asks through its filesystem's SDK: subclasses say how to get a range, and how to list a page."""
+
+    async def get_range(self, bucket: str, key: str, start: int, end: int | None) -> Buffer:
+        """Bytes [start, end) of an object, by one GET. Raises what the SDK raises."""
+        raise NotImplementedError
+
+    async def list_page(self, bucket: str, prefix: str, page: str | None) -> Page:
+        """What is right below `prefix`, from the page on that is so called. Raises what the SDK raises."""
+        raise NotImplementedError
+
+    async def disconnect(self) -> None:
+        """Close the connections."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close the connections; reads under way break off."""
+        with contextlib.suppress(Exception):  # nobody needs them any more
+            sync(self._filesystem.loop, self.disconnect, timeout=_CLOSE_TIMEOUT_S)
+
+    def read(self, path: str, start: int, end: int | None) -> Buffer:
+        """As `FsspecStore.read`."""
+        bucket, _, key = path.partition("/")
+        loop = self._filesystem.loop
+        return cast(Buffer, sync(loop, self.get_range, bucket, key, start, end, timeout=self._timeout_s))
+
+    def _entries(self, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        below = f"{self._root}/{prefix}/" if prefix else f"{self._root}/"
+        bucket, _, key = below.partition("/")
+        root_chars = len(f"{self._root}/") - len(f"{bucket}/")
+        page: str | None = None
+        while True:
+            try:
+                found = self._page(prefix, bucket, key, page)
+            except SegmentNotFound:
+                return
+            for folder in found.folders:
+                yield folder[root_chars:].rstrip("/"), {"type": "directory"}
+            for info in found.objects:
+                if info.name != key:  # some tools leave an empty object that stands for the folder
+                    yield info.name[root_chars:], {"type": "file", "size": info.size_bytes}
+            page = found.next_page
+            if page is None:
+                return
+
+    def _page(self, prefix: str, bucket: str, key: str, page: str | None) -> Page:
+        """One page of a listing. Reads have their retries above; listings have them here."""
+        for attempt in range(_PAGE_TRIES):
+            try:
+                found = self._mapped(
+                    prefix, sync, self._filesystem.loop, self.list_page, bucket, key, page, timeout=self._timeout_s
+                )
+                return cast(Page, found)
+            except RetriableError:
+                if attempt == _PAGE_TRIES - 1:
+                    raise
+                time.sleep(_PAGE_PAUSE_S * 2**attempt)
+        raise AssertionError("unreachable")
+
+
+class CloudFetcher(ComposedFetcher):
+    """A fetcher whose store has connections to close."""
+
+    def close(self) -> None:
+        """As `RemoteStorageFetcher.close`."""
+        store = self._store
+        super().close()
+        if isinstance(store, CloudStore):
+            store.close()
+
+
+def range_of(start: int, end: int | None) -> str | None:
+    """The Range header for bytes [start, end), None for a whole object."""
+    if end is None:
+        return None if start == 0 else f"bytes={start}-"
+    return f"bytes={start}-{end - 1}"
+
+
+def size_of_range(start: int, end: int | None, content_range: str | None, content_length: int | None) -> int:
+    """The size of the body that an answer announces, in bytes, if it is the range that was asked for.
+
+    `content_range` and `content_length` are the answer's headers. Raises StorageUnavailable for any other range, or
+    none (RFC 9110, 14.4: a server may ignore a Range header, and then answers with the whole object).
+    """
+    if range_of(start, end) is None:
+        if content_length is None:
+            raise StorageUnavailable("the store does not say how long the object is")
+        return content_length
+    match = _CONTENT_RANGE.fullmatch(content_range or "")
+    if match is None:
+        raise StorageUnavailable("the store answered a range without saying which")
+    first, last = int(match[1]), int(match[2])
+    total = None if match[3] == "*" else int(match[3])
+    if first == start == total and last == start - 1:
+        return 0  # Azurite's way to say that nothing is there; others say 416
+    wanted_last = last if total is None else total - 1
+    if end is not None:
+        wanted_last = min(wanted_last, end - 1)
+    if first != start or last != wanted_last or last < first:
+        raise StorageUnavailable(f"the store answered with bytes {first} to {last}, which were not asked for")
+    return last + 1 - first
+
+
+async def receive(body: AsyncIterable[bytes], size_bytes: int) -> memoryview:
+    """A body of exactly that size. Raises StorageUnavailable for another one."""
+    view = memoryview(pa.allocate_buffer(size_bytes)).cast("B") if size_bytes else memoryview(bytearray())
+    at = 0
+    async for part in body:
+        if len(part) > size_bytes - at:
+            raise StorageUnavailable(f"the store sent more than the {size_bytes} bytes that it announced")
+        view[at : at + len(part)] = part
+        at += len(part)
+    if at < size_bytes:
+        raise StorageUnavailable(f"the store broke off after {at} of {size_bytes} bytes")
+    return view.toreadonly()

@@ -1,0 +1,247 @@
+"""What stores and their SDKs raise, and which of our errors it is: one taxonomy, one table, for every fetcher.
+
+Rules of the file: no SDK is imported; an error is known by the store's own code, else by the HTTP status, else by its
+type, the first that is found on the way down its `__cause__`s; what nothing here knows is a mistake and is not dressed
+up; nothing that the store said is repeated, for it may hold secrets. A refusal is never an absence: 404 of an object
+is the only answer that says so, and a bucket or container that is not there is a refusal of everything in it.
+
+412 and 410 say that the object which was meant is no longer the one of that name: gone, as the metadata that named it
+has to be read again. 416 says that a range starts past the end (RFC 9110, 15.5.17); `is_past_the_end` knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from remote_fetch.errors import (
+    RemoteFetchError,
+    SegmentNotFound,
+    StorageConnectTimeout,
+    StorageDenied,
+    StorageThrottled,
+    StorageTimeout,
+    StorageUnavailable,
+)
+
+__all__ = ["failure_of", "is_past_the_end"]
+
+_DEPTH = 8
+"""How many causes are looked at: SDKs wrap an error two or three times."""
+
+
+class _Failure(NamedTuple):
+    error: type[RemoteFetchError]
+    text: str
+    hint: str | None = None
+
+
+_GONE = _Failure(SegmentNotFound, "no such object")
+_DENIED = _Failure(
+    StorageDenied,
+    "the store refused access",
+    "The identity needs permission to read the objects; without permission to list (s3:ListBucket), S3 answers 403 "
+    "for an object that is missing, too",
+)
+_NOBODY = _Failure(
+    StorageDenied,
+    "the store does not accept the credentials",
+    "Check remote.storage.options.* and the credentials that the SDK finds in the environment",
+)
+_EXPIRED = _Failure(StorageDenied, "the credentials or the signed URL have expired", "Renew them")
+_SKEWED = _Failure(
+    StorageDenied, "the store says that this machine's clock is wrong", "Set the clock: signatures hold a time"
+)
+_NO_BUCKET = _Failure(
+    StorageDenied, "there is no such bucket or container", "Check remote.storage.url, the region and the endpoint"
+)
+_ELSEWHERE = _Failure(
+    StorageDenied,
+    "the bucket is to be asked for somewhere else",
+    "Set the bucket's region or endpoint in remote.storage.options.*",
+)
+_ARCHIVED = _Failure(StorageDenied, "the object is archived", "Restore it to a storage class that can be read at once")
+_INVALID = _Failure(
+    StorageDenied, "the store does not take the request", "Check remote.storage.url and remote.storage.options.*"
+)
+_THROTTLED = _Failure(StorageThrottled, "the store asked for fewer requests")
+_CONNECT_TIMEOUT = _Failure(
+    StorageConnectTimeout, "no connection to the store in time", "Raise fetch.remote.connect.timeout.ms"
+)
+_TIMEOUT = _Failure(StorageTimeout, "the store did not answer in time")
+_BROKEN = _Failure(StorageUnavailable, "the store could not be reached, or broke off")
+_FAILED = _Failure(StorageUnavailable, "the store failed")
+
+_CODES: Mapping[str, _Failure] = {
+    # S3, https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
+    "NoSuchBucket": _NO_BUCKET,
+    "NoSuchKey": _GONE,
+    "NoSuchVersion": _GONE,
+    "AccessDenied": _DENIED,
+    "ExpiredToken": _EXPIRED,
+    "TokenRefreshRequired": _EXPIRED,
+    "InvalidToken": _NOBODY,
+    "InvalidAccessKeyId": _NOBODY,
+    "SignatureDoesNotMatch": _NOBODY,
+    "RequestTimeTooSkewed": _SKEWED,
+    "InvalidObjectState": _ARCHIVED,
+    "AuthorizationHeaderMalformed": _ELSEWHERE,
+    "IllegalLocationConstraintException": _ELSEWHERE,
+    "PermanentRedirect": _ELSEWHERE,
+    "TemporaryRedirect": _BROKEN,
+    "RequestTimeout": _BROKEN,
+    "SlowDown": _THROTTLED,
+    "Throttling": _THROTTLED,
+    "ThrottlingException": _THROTTLED,
+    "RequestLimitExceeded": _THROTTLED,
+    "BandwidthLimitExceeded": _THROTTLED,
+    # Azure, https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes
+    "ContainerNotFound": _NO_BUCKET,
+    "ContainerBeingDeleted": _NO_BUCKET,
+    "ResourceNotFound": _GONE,
+    "BlobNotFound": _GONE,
+    "AuthenticationFailed": _Failure(
+        StorageDenied,
+        "the store does not accept the signature",
+        "Check the key or SAS, that it has not expired, and this machine's clock",
+    ),
+    "InvalidAuthenticationInfo": _NOBODY,
+    "BlobArchived": _ARCHIVED,
+    "BlobBeingRehydrated": _ARCHIVED,
+    "ServerBusy": _THROTTLED,
+    "OperationTimedOut": _BROKEN,
+}
+"""By the store's own code: what a status alone leaves open."""
+
+_STATUS: Mapping[int, _Failure] = {
+    **dict.fromkeys((301, 302, 303, 307, 308), _ELSEWHERE),
+    **dict.fromkeys(range(400, 500), _INVALID),
+    401: _NOBODY,
+    403: _DENIED,
+    404: _GONE,
+    407: _Failure(StorageDenied, "a proxy refused access", "Check the proxy's credentials"),
+    408: _BROKEN,
+    410: _GONE,
+    412: _Failure(SegmentNotFound, "another object stands under the name now"),
+    425: _BROKEN,
+    429: _THROTTLED,
+    **dict.fromkeys(range(500, 600), _FAILED),
+    503: _THROTTLED,
+}
+
+_TYPES: Mapping[str, _Failure] = {
+    "builtins.FileNotFoundError": _GONE,
+    "builtins.NotADirectoryError": _GONE,
+    "builtins.IsADirectoryError": _Failure(SegmentNotFound, "a folder stands where the object should be"),
+    "builtins.PermissionError": _DENIED,
+    "builtins.TimeoutError": _TIMEOUT,
+    "aiohttp.ConnectionTimeoutError": _CONNECT_TIMEOUT,
+    "aiohttp.ServerTimeoutError": _TIMEOUT,
+    "aiohttp.ClientError": _BROKEN,
+    "botocore.ConnectTimeoutError": _CONNECT_TIMEOUT,
+    "botocore.ReadTimeoutError": _TIMEOUT,
+    "botocore.HTTPClientError": _BROKEN,
+    "botocore.ConnectionError": _BROKEN,
+    "botocore.IncompleteReadError": _BROKEN,
+    "botocore.NoCredentialsError": _NOBODY,
+    "botocore.PartialCredentialsError": _NOBODY,
+    "botocore.CredentialRetrievalError": _NOBODY,
+    "botocore.TokenRetrievalError": _NOBODY,
+    "botocore.UnauthorizedSSOTokenError": _EXPIRED,
+    "azure.ClientAuthenticationError": _NOBODY,
+    "azure.ResourceNotFoundError": _GONE,
+    "azure.ServiceRequestTimeoutError": _CONNECT_TIMEOUT,
+    "azure.ServiceResponseTimeoutError": _TIMEOUT,
+    "azure.ServiceRequestError": _BROKEN,
+    "azure.ServiceResponseError": _BROKEN,
+    "azure.AzureError": _FAILED,
+    "google.DefaultCredentialsError": _NOBODY,
+    "google.RefreshError": _NOBODY,
+    "google.TransportError": _BROKEN,
+    "gcsfs.ChecksumError": _BROKEN,
+    "requests.ConnectTimeout": _CONNECT_TIMEOUT,
+    "requests.Timeout": _TIMEOUT,
+    "urllib3.ConnectTimeoutError": _CONNECT_TIMEOUT,
+    "urllib3.NewConnectionError": _BROKEN,
+    "urllib3.TimeoutError": _TIMEOUT,
+    "urllib3.HTTPError": _BROKEN,
+    "http.HTTPException": _BROKEN,
+    "builtins.EOFError": _BROKEN,
+    "builtins.OSError": _BROKEN,
+}
+"""By type: its first package and its name, of the error's own class or of one that it inherits from."""
+
+
+def failure_of(error: BaseException, object_name: str) -> RemoteFetchError | None:
+    """The error of ours that `error` is, about `object_name`; None where nothing says that the store is to blame."""
+    if isinstance(error, RemoteFetchError):
+        return error.at(object_name=object_name)
+    causes = list(_causes(error))
+    for known in (_by_code, _by_status, _by_type):
+        for cause in causes:
+            found = known(cause)
+            if found is not None:
+                return found.error(found.text, object_name=object_name, hint=found.hint)
+    return None
+
+
+def is_past_the_end(error: BaseException) -> bool:
+    """Whether the store says that a range begins at or past the end of the object (416)."""
+    return any(_status_of(cause) == 416 for cause in _causes(error))
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    link: BaseException | None = error
+    for _ in range(_DEPTH):
+        if link is None:
+            return
+        yield link
+        link = link.__cause__
+
+
+def _by_code(error: BaseException) -> _Failure | None:
+    for code in (_part(error, "response", "Error", "Code"), getattr(error, "error_code", None)):
+        if isinstance(code, str) and code in _CODES:
+            return _CODES[code]
+    return None
+
+
+def _by_status(error: BaseException) -> _Failure | None:
+    if type(error).__module__ == "aiohttp.http_exceptions":
+        return None  # what aiohttp's parser gives as a status is its own, not the store's: 400 for a body cut short
+    status = _status_of(error)
+    return None if status is None else _STATUS.get(status)
+
+
+def _status_of(error: BaseException) -> int | None:
+    """The HTTP status as botocore, aiohttp, azure, gcsfs and requests say it."""
+    for says in _STATUS_OF:
+        found = says(error)
+        status = int(found) if isinstance(found, str) and found.isdecimal() else found
+        if isinstance(status, int) and 300 <= status < 600:
+            return int(status)
+    return None
+
+
+def _part(error: BaseException, attribute: str, *keys: str) -> Any:
+    found = getattr(error, attribute, None)
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+_STATUS_OF: tuple[Callable[[BaseException], Any], ...] = (
+    lambda error: _part(error, "response", "ResponseMetadata", "HTTPStatusCode"),
+    lambda error: getattr(error, "status", None),
+    lambda error: getattr(error, "status_code", None),
+    lambda error: getattr(getattr(error, "response", None), "status_code", None),
+    lambda error: getattr(error, "code", None),  # last, for aiohttp has one that warns
+)
+
+
+def _by_type(error: BaseException) -> _Failure | None:
+    for kind in type(error).__mro__:
+        found = _TYPES.get(f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}")
+        if found is not None:
+            return found
+    return None

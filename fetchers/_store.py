@@ -1,0 +1,100 @@
+"""An object store over any fsspec filesystem: the one place that calls it.
+
+Rules of the file: one request for one range, and no question about sizes before it; what is asked of an asynchronous
+filesystem is cancelled when the read timeout is over; every exception goes through `_failures`; names given to the
+store are relative to the root, and are what messages show.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar, cast
+
+from fsspec.asyn import sync
+
+from fetchers._failures import failure_of, is_past_the_end
+from remote_fetch.errors import SegmentNotFound, StorageUnavailable
+from remote_fetch.fetch.spi import ObjectInfo
+from remote_fetch.model import Buffer
+
+__all__ = ["FsspecStore"]
+
+T = TypeVar("T")
+
+
+class FsspecStore:
+    """An object store over any fsspec filesystem: ranged reads by `cat_file`, listings by `ls`.
+
+    `root` is a path as `ComposedFetcher.root_of` gives it, without a protocol; `timeout_s` bounds one read of an
+    asynchronous filesystem, None leaves that to the filesystem.
+    """
+
+    def __init__(self, filesystem: Any, root: str, timeout_s: float | None = None) -> None:
+        self._filesystem = filesystem
+        self._root = root.rstrip("/")
+        self._timeout_s = timeout_s
+
+    def get(self, name: str, start: int = 0, end: int = -1) -> Buffer:
+        """As `ObjectStore.get`."""
+        if 0 <= end <= start:
+            return b""
+        try:
+            data = self._mapped(name, self.read, f"{self._root}/{name}", start, None if end < 0 else end)
+        except StorageUnavailable as error:
+            if (start > 0 or end >= 0) and _is_invalid(error.__cause__):
+                return b""  # what some filesystems say to a range that starts past the end
+            raise
+        except Exception as error:
+            if is_past_the_end(error):
+                return b""
+            raise
+        if 0 <= end < start + len(data):
+            raise StorageUnavailable(f"{len(data)} bytes came for a range of {end - start}", object_name=name)
+        return data
+
+    def read(self, path: str, start: int, end: int | None) -> Buffer:
+        """Bytes [start, end) of the object at `path`, in one request. Raises what the filesystem raises."""
+        filesystem = self._filesystem
+        if getattr(filesystem, "async_impl", False):
+            call = filesystem._cat_file
+            return cast(Buffer, sync(filesystem.loop, call, path, start=start, end=end, timeout=self._timeout_s))
+        return cast(Buffer, filesystem.cat_file(path, start=start, end=end))
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """As `ObjectStore.list`."""
+        for name, info in self._entries(prefix):
+            if info["type"] == "directory":
+                yield from self.list(name)
+            else:
+                yield ObjectInfo(name, int(info["size"] or 0))
+
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        """The names of the folders right below `prefix`. May be empty."""
+        for name, info in self._entries(prefix):
+            if info["type"] == "directory":
+                yield name.rpartition("/")[2]
+
+    def _entries(self, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """What is right below a folder. By `ls`, for fsspec's `find` passes over the folders that it may not read."""
+        try:
+            found = self._mapped(prefix, self._filesystem.ls, f"{self._root}/{prefix}", detail=True)
+        except SegmentNotFound:
+            return
+        for info in found:
+            path = self._filesystem._strip_protocol(info["name"])
+            if path.startswith(f"{self._root}/{prefix}/" if prefix else f"{self._root}/"):  # a folder may list itself
+                yield path.removeprefix(f"{self._root}/"), info
+
+    def _mapped(self, name: str, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        try:
+            return call(*args, **kwargs)
+        except Exception as error:
+            failure = failure_of(error, name)
+            if failure is None or failure is error:
+                raise
+            raise failure from error
+
+
+def _is_invalid(error: BaseException | None) -> bool:
+    return isinstance(error, OSError) and error.errno == errno.EINVAL

@@ -1,0 +1,128 @@
+"""Segments in Azure Blob Storage, by way of adlfs.
+
+Rules of the file: credentials are found by adlfs and azure-identity (options, environment, workload or managed
+identity) and renewed by the SDK; the client is made here, for adlfs gives it neither timeouts nor an end of retries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fetchers._cloud import CloudFetcher, CloudStore, Page, range_of, size_of_range
+from fetchers._options import Timeouts, timeouts_of
+from remote_fetch.errors import StorageUnavailable
+from remote_fetch.fetch.spi import ObjectInfo
+from remote_fetch.model import Buffer
+
+__all__ = ["AzureFetcher"]
+
+_MAX_GET_BYTES = 1 << 40
+"""The SDK splits what is larger into several GETs; ranges have been cut to size before they come here."""
+
+
+class _AzureStore(CloudStore):
+    async def get_range(self, bucket: str, key: str, start: int, end: int | None) -> Buffer:
+        is_range = range_of(start, end) is not None
+        answers: list[Any] = []
+
+        def check(response: Any) -> None:  # before the body is read
+            answer = response.http_response
+            answers.append(answer)
+            if is_range and answer.status_code in (200, 206):
+                size_of_range(start, end, answer.headers.get("Content-Range"), None)
+
+        try:
+            stream = await self._filesystem.service_client.get_blob_client(bucket, key).download_blob(
+                offset=start if is_range else None,
+                length=None if end is None else end - start,
+                max_concurrency=1,
+                raw_response_hook=check,
+            )
+        except BaseException:
+            for answer in answers:  # the SDK leaves them open when it is cancelled
+                answer.internal_response.close()
+            raise
+        kept = _Kept()
+        await stream.readinto(kept)
+        if kept.size_bytes != stream.size:
+            raise StorageUnavailable(f"the store broke off after {kept.size_bytes} of {stream.size} bytes")
+        return kept.data()
+
+    async def list_page(self, bucket: str, prefix: str, page: str | None) -> Page:
+        container = self._filesystem.service_client.get_container_client(bucket)
+        pages = container.walk_blobs(name_starts_with=prefix, delimiter="/").by_page(page)
+        folders, objects = [], []
+        async for found in await anext(pages):
+            if hasattr(found, "prefix"):
+                folders.append(found.name)
+            elif not _is_folder(found):
+                objects.append(ObjectInfo(found.name, found.size))
+        return Page(tuple(folders), tuple(objects), pages.continuation_token or None)
+
+    async def disconnect(self) -> None:
+        await self._filesystem.service_client.close()
+
+
+def _is_folder(found: Any) -> bool:
+    """Accounts with a hierarchical namespace list an empty blob for each folder."""
+    return bool((found.metadata or {}).get("hdi_isfolder") == "true")
+
+
+class _Kept:
+    """A file that is written to and keeps what it is given, without copying it."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self.size_bytes = 0
+
+    def write(self, data: bytes) -> int:
+        self._parts.append(data)
+        self.size_bytes += len(data)
+        return len(data)
+
+    def data(self) -> bytes:
+        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+
+
+class AzureFetcher(CloudFetcher):
+    """The fetcher `azure`: `remote.storage.url` is `abfs://container@account.dfs.core.windows.net/prefix`, or
+    `az://container/prefix` beside an account among the options. `abfss`, `wasb` and `wasbs` mean the same.
+
+    Options are those of `adlfs.AzureBlobFileSystem`: `connection_string`, or `account_name` with `account_key`,
+    `sas_token`, `tenant_id`, `client_id` and `client_secret`, or `anon`; without any of them, what azure-identity's
+    DefaultAzureCredential finds. `account_host` names another endpoint.
+    """
+
+    protocol = "abfs"
+    extra = "azure"
+    store_type = _AzureStore
+
+    def root_of(self, url: str) -> str:
+        """As `ComposedFetcher.root_of`."""
+        return super().root_of(f"abfs://{url.partition('://')[2]}")
+
+    def open_filesystem(self, configs: Mapping[str, str]) -> Any:
+        """As `ComposedFetcher.open_filesystem`."""
+        filesystem = super().open_filesystem(configs)
+        filesystem.service_client = _client_of(filesystem, timeouts_of(configs))
+        return filesystem
+
+
+def _client_of(filesystem: Any, timeouts: Timeouts) -> Any:
+    """A client with what adlfs has found: where the account is, and who asks."""
+    from azure.storage.blob.aio import BlobServiceClient  # noqa: PLC0415 - the extra brings it
+
+    limits: dict[str, Any] = {
+        "connection_timeout": timeouts.connect_s,
+        "read_timeout": timeouts.read_s,
+        "retry_total": 0,
+        "max_single_get_size": _MAX_GET_BYTES,
+    }
+    if filesystem.connection_string is not None:
+        return BlobServiceClient.from_connection_string(filesystem.connection_string, **limits)
+    url = filesystem.account_url
+    credential = filesystem.credential or filesystem.account_key
+    if credential is None and filesystem.sas_token is not None:
+        url = f"{url}?{filesystem.sas_token.lstrip('?')}"
+    return BlobServiceClient(url, credential=credential, **limits)

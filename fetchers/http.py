@@ -1,0 +1,242 @@
+"""Segments behind an HTTP server that answers range requests: nginx, a CDN, a gateway, a bucket by way of its URLs.
+
+Rules of the file: bytes are data only if the answer says that they are the range that was asked for (206 with its
+Content-Range); a body that breaks off is no body; redirects stay within the scheme, and the configured headers within
+the host; the query of a URL may be a signature, and is in no message. HTTP has no listings.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, urljoin, urlsplit, urlunsplit
+
+from fetchers._composed import ComposedFetcher
+from fetchers._failures import failure_of
+from fetchers._options import OPTIONS, Timeouts, options_of, timeouts_of
+from remote_fetch.errors import (
+    ConfigError,
+    MissingExtra,
+    RemoteFetchError,
+    StorageDenied,
+    StorageTimeout,
+    StorageUnavailable,
+    Unlocatable,
+)
+from remote_fetch.fetch.spi import ObjectInfo
+from remote_fetch.model import Buffer
+
+if TYPE_CHECKING:
+    import urllib3
+
+__all__ = ["HttpFetcher"]
+
+_MAX_CONNECTIONS = 64
+_MAX_REDIRECTS = 3
+_PIECE_BYTES = 256 << 10
+"""How much of a body is read before the clock is looked at again."""
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)")
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+
+class HttpFetcher(ComposedFetcher):
+    """The fetcher `http`: `remote.storage.url` is an `http://` or `https://` URL; its query goes with every object.
+
+    Options: `headers` (a JSON object), `proxy` (a URL), `ca_certs` (a file), `verify` (false: any certificate is
+    taken).
+    """
+
+    protocol = "http"
+    extra = "http"
+
+    def open_store(self, configs: Mapping[str, str]) -> _HttpStore:
+        """The store below the configured URL. Raises ConfigError, MissingExtra."""
+        url = configs["remote.storage.url"]
+        if urlsplit(url).scheme.lower() not in ("http", "https") or not urlsplit(url).hostname:
+            raise ConfigError("the fetcher http takes http:// and https:// URLs", key="remote.storage.url")
+        given = options_of(configs)
+        headers = given.pop("headers", {})
+        if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
+            raise ConfigError('give the headers as a JSON object, {"name": "value"}', key=OPTIONS + "headers")
+        timeouts = timeouts_of(configs)
+        return _HttpStore(url, _connections(given, timeouts), headers, timeouts.read_s)
+
+    def close(self) -> None:
+        """As `RemoteStorageFetcher.close`."""
+        if isinstance(self._store, _HttpStore):
+            self._store.close()
+        super().close()
+
+
+def _connections(options: dict[str, Any], timeouts: Timeouts) -> urllib3.PoolManager:
+    try:
+        import urllib3  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise MissingExtra(
+            "reading over HTTP needs urllib3", extra="http", hint='pip install "remote-fetch[http]"'
+        ) from error
+    for name in sorted(options.keys() - {"proxy", "ca_certs", "verify"}):
+        raise ConfigError(f"the fetcher http has no option {name!r}", key=OPTIONS + name)
+    settings: dict[str, Any] = {
+        "maxsize": _MAX_CONNECTIONS,
+        "retries": False,
+        "timeout": urllib3.Timeout(connect=timeouts.connect_s, read=timeouts.read_s),
+        "ca_certs": options.get("ca_certs"),
+    }
+    if options.get("verify") is False:
+        settings |= {"cert_reqs": "CERT_NONE", "assert_hostname": False}
+    if options.get("proxy"):
+        return urllib3.ProxyManager(str(options["proxy"]), **settings)
+    return urllib3.PoolManager(**settings)
+
+
+class _Range(NamedTuple):
+    """What is asked for: [start, end), -1 the end of the object; and by when it has to be here."""
+
+    start: int
+    end: int
+    deadline: float
+
+
+class _HttpStore:
+    """As `ObjectStore`. One request for one range, and one for each redirect."""
+
+    def __init__(
+        self, url: str, connections: urllib3.PoolManager, headers: Mapping[str, str], timeout_s: float
+    ) -> None:
+        self._base = urlsplit(url)
+        self._connections = connections
+        self._headers = dict(headers)
+        self._timeout_s = timeout_s
+
+    def get(self, name: str, start: int = 0, end: int = -1) -> Buffer:
+        """As `ObjectStore.get`."""
+        if 0 <= end <= start:
+            return b""
+        wanted = _Range(start, end, time.monotonic() + self._timeout_s)
+        try:
+            response = self._answer(name, wanted)
+            try:
+                return _body_of(response, wanted)
+            finally:
+                _done_with(response)
+        except RemoteFetchError as error:
+            error.at(object_name=name)
+            raise
+        except Exception as error:
+            failure = failure_of(error, name)
+            if failure is None:
+                raise
+            raise failure from _without_url(error)
+
+    def _answer(self, name: str, wanted: _Range) -> urllib3.BaseHTTPResponse:
+        path = f"{self._base.path.rstrip('/')}/{quote(name)}"
+        url = urlunsplit(self._base._replace(path=path, fragment=""))
+        range_header = f"bytes={wanted.start}-{'' if wanted.end < 0 else wanted.end - 1}"
+        for _ in range(_MAX_REDIRECTS + 1):
+            own = self._headers if _origin(url) == _origin(urlunsplit(self._base)) else {}
+            response = self._connections.request(
+                "GET",
+                url,
+                headers={**own, "Range": range_header, "Accept-Encoding": "identity"},
+                redirect=False,
+                preload_content=False,
+                decode_content=False,
+            )
+            location = response.headers.get("Location")
+            if response.status not in _REDIRECTS or not location:
+                return response
+            _done_with(response)
+            url = urljoin(url, location)
+            if urlsplit(url).scheme != self._base.scheme:
+                raise StorageDenied("the server redirects to another scheme, which is not followed")
+        raise StorageDenied(f"the server redirects more than {_MAX_REDIRECTS} times")
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """As `ObjectStore.list`: there is none. Raises Unlocatable."""
+        raise _no_listing()
+
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        """As `ObjectStore.folders`: as `list`."""
+        raise _no_listing()
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._connections.clear()
+
+
+def _done_with(response: urllib3.BaseHTTPResponse) -> None:
+    """Give the connection back if nothing is on its way any more, else close it."""
+    if response.length_remaining == 0:
+        response.drain_conn()
+    else:
+        response.close()
+    response.release_conn()
+
+
+def _origin(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme.lower(), parts.netloc.lower()
+
+
+def _no_listing() -> Unlocatable:
+    return Unlocatable(
+        "HTTP has no listings",
+        hint="Let the segments be located by bootstrap.servers or by remote.locator=snapshot; for the layout "
+        "kafka_local, remote.storage.url may end with /kafka-tiered-storage",
+    )
+
+
+class _Refused(Exception):
+    """An answer that is no data, by its status."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
+
+
+def _without_url(error: Exception) -> Exception:
+    """An error as a cause: urllib3 puts the whole URL in its messages."""
+    return error if isinstance(error, _Refused) else ConnectionError(type(error).__name__)
+
+
+def _body_of(response: urllib3.BaseHTTPResponse, wanted: _Range) -> Buffer:
+    if response.status == 416:
+        return b""
+    if response.status == 200:
+        if wanted.start > 0 or wanted.end >= 0:
+            raise _wrong_range("the server sent the whole object for a range")
+        return _read(response, None, wanted.deadline)
+    if response.status != 206:
+        raise _Refused(response.status)
+    match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
+    if match is None:
+        raise _wrong_range("the server does not say which range it sent")
+    first, last, total = int(match[1]), int(match[2]), None if match[3] == "*" else int(match[3])
+    is_whole = last + 1 == wanted.end or (total is not None and last + 1 == total)
+    if first != wanted.start or last < first or (0 <= wanted.end <= last) or not is_whole:
+        raise _wrong_range(f"the server sent bytes {first} to {last} for the range from {wanted.start}")
+    return _read(response, last + 1 - first, wanted.deadline)
+
+
+def _wrong_range(text: str) -> StorageUnavailable:
+    return StorageUnavailable(text, hint="The server, or what stands before it, has to support range requests")
+
+
+def _read(response: urllib3.BaseHTTPResponse, size_bytes: int | None, deadline: float) -> Buffer:
+    """The whole body, of `size_bytes` where that is known. Memory is taken for what has arrived."""
+    body = bytearray()
+    while True:
+        if time.monotonic() > deadline:
+            raise StorageTimeout("the body did not arrive in time")
+        piece = response.read(_PIECE_BYTES)
+        body += piece
+        if size_bytes is not None and len(body) > size_bytes:
+            raise _wrong_range(f"the server sent more than the {size_bytes} bytes that it announced")
+        if not piece:
+            break
+    if size_bytes is not None and len(body) < size_bytes:
+        raise StorageUnavailable(f"the body broke off after {len(body)} of {size_bytes} bytes")
+    return body

@@ -1,0 +1,77 @@
+"""Segments in Amazon S3 and stores that speak its protocol, by way of s3fs.
+
+Rules of the file: credentials are found by botocore's own chain (options, environment, profile, instance or workload
+identity), which also renews them before they expire; what is retried is decided above, so botocore and s3fs try once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, range_of, receive, size_of_range
+from fetchers._options import Timeouts, with_defaults
+from remote_fetch.fetch.spi import ObjectInfo
+from remote_fetch.model import Buffer
+
+__all__ = ["S3Fetcher"]
+
+_CONNECTIONS = 64
+"""More than the threads of one reader, so that none of them waits for another; botocore's default is 10."""
+
+
+class _S3Store(CloudStore):
+    async def get_range(self, bucket: str, key: str, start: int, end: int | None) -> Buffer:
+        byte_range = range_of(start, end)
+        asked = {} if byte_range is None else {"Range": byte_range}
+        answer = await self._filesystem._call_s3("get_object", Bucket=bucket, Key=key, **asked)
+        body = answer["Body"]
+        try:
+            size_bytes = size_of_range(start, end, answer.get("ContentRange"), answer.get("ContentLength"))
+            return await receive(body.iter_chunks(BODY_BYTES), size_bytes)
+        finally:
+            body.close()
+
+    async def list_page(self, bucket: str, prefix: str, page: str | None) -> Page:
+        asked = {} if page is None else {"ContinuationToken": page}
+        answer = await self._filesystem._call_s3(
+            "list_objects_v2", Bucket=bucket, Prefix=prefix, Delimiter="/", **asked
+        )
+        return Page(
+            tuple(folder["Prefix"] for folder in answer.get("CommonPrefixes", ())),
+            tuple(ObjectInfo(found["Key"], found["Size"]) for found in answer.get("Contents", ())),
+            answer.get("NextContinuationToken") if answer.get("IsTruncated") else None,
+        )
+
+    async def disconnect(self) -> None:
+        if self._filesystem._s3 is not None:
+            await self._filesystem._s3.close()
+
+
+class S3Fetcher(CloudFetcher):
+    """The fetcher `s3`: `remote.storage.url` is `s3://bucket/prefix`, also spelled `s3a`.
+
+    Options are those of `s3fs.S3FileSystem`: `key`, `secret`, `token`, `profile`, `anon`, `endpoint_url`,
+    `requester_pays`, and the JSON objects `client_kwargs` (`region_name`, `verify`) and `config_kwargs` (botocore's
+    `Config`: `s3.addressing_style`, `proxies`).
+    """
+
+    protocol = "s3"
+    extra = "s3"
+    store_type = _S3Store
+
+    def options(self, given: Mapping[str, Any], timeouts: Timeouts) -> Mapping[str, Any]:
+        """As `ComposedFetcher.options`."""
+        config = {
+            "connect_timeout": timeouts.connect_s,
+            "read_timeout": timeouts.read_s,
+            "retries": {"mode": "standard", "total_max_attempts": 1},
+            "max_pool_connections": _CONNECTIONS,
+        }
+        return with_defaults(given, {"config_kwargs": config})
+
+    def open_filesystem(self, configs: Mapping[str, str]) -> Any:
+        """As `ComposedFetcher.open_filesystem`."""
+        filesystem = super().open_filesystem(configs)
+        filesystem.retries = 1
+        return filesystem

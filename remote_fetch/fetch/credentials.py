@@ -1,0 +1,40 @@
+"""Credentials that have run out are looked for again, once for everybody."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from remote_fetch.fetch.spi import CredentialRefresher, RemoteStorageFetcher
+
+__all__ = ["Renewal"]
+
+_PAUSE_S = 10.0
+"""How long new credentials are believed before a refusal makes anybody look again: most refusals are meant."""
+
+
+class Renewal:
+    """When a fetcher has to look for its credentials again. `generation` counts how often it has. Thread-safe."""
+
+    def __init__(self, fetcher: RemoteStorageFetcher) -> None:
+        self._refresher = fetcher if isinstance(fetcher, CredentialRefresher) else None
+        self._lock = threading.Lock()
+        self._renewed_at: float | None = None
+        self.generation = 0
+
+    def is_worth_another_try(self, generation: int) -> bool:
+        """Whether a call that began under `generation` and was refused should be made again; renews where it has to.
+
+        Raises what the fetcher raises when it looks for credentials.
+        """
+        if self._refresher is None:
+            return False
+        with self._lock:
+            if generation != self.generation:  # somebody else was refused first
+                return True
+            if self._renewed_at is not None and time.monotonic() < self._renewed_at + _PAUSE_S:
+                return False
+            self._refresher.refresh_credentials()
+            self._renewed_at = time.monotonic()
+            self.generation += 1
+            return True

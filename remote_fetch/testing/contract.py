@@ -1,0 +1,386 @@
+"""The contract of a fetcher as a suite of tests: inherit from it in a pytest module, and your fetcher is examined.
+
+    class TestMine(FetcherContract, ListingContract):
+        @pytest.fixture(autouse=True)
+        def medium(self, tmp_path):
+            self.directory = tmp_path
+
+        def new_fetcher(self):
+            return MyFetcher()
+
+        def configs(self):
+            return {"remote.storage.url": str(self.directory)}
+
+        def put(self, name, data):
+            ...  # write an object, by another way than the fetcher reads it
+
+Rules of the file: what is examined is the port of `remote_fetch.fetch.spi`, promise by promise, and nothing of how it
+is kept; segments are real ones, with every index file; the medium is written by the subclass, never by the fetcher. A
+promise that takes a medium which can be made to misbehave is a class of its own, so that no test has to be skipped.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+
+import pytest
+
+from remote_fetch.errors import (
+    ConfigError,
+    RemoteFetchError,
+    SegmentNotFound,
+    StorageConnectTimeout,
+    StorageDenied,
+    StorageThrottled,
+    StorageTimeout,
+    StorageUnavailable,
+)
+from remote_fetch.fetch.spi import CredentialRefresher, RemoteStorageFetcher, SegmentLister
+from remote_fetch.model import IndexType, RemoteLogSegmentId, Uuid
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
+from remote_fetch.testing.segments import BuiltSegment, SegmentOptions
+from remote_fetch.testing.stores import kafka_local_files
+
+__all__ = [
+    "DenialContract",
+    "FetcherContract",
+    "ListingContract",
+    "StallContract",
+    "StatusContract",
+    "contract_segments",
+]
+
+_THREADS = 8
+_WAIT_S = 60.0
+"""Longest that a test waits for a fetcher that has forgotten a timeout."""
+_CONNECT_MS, _READ_MS = 300, 900
+_TIMEOUTS = {
+    "fetch.remote.connect.timeout.ms": str(_CONNECT_MS),
+    "fetch.remote.read.timeout.ms": str(_READ_MS),
+}
+
+_BY_STATUS: Mapping[int, type[RemoteFetchError]] = {
+    401: StorageDenied,
+    403: StorageDenied,
+    404: SegmentNotFound,
+    412: SegmentNotFound,
+    429: StorageThrottled,
+    500: StorageUnavailable,
+    503: StorageThrottled,
+}
+
+
+def contract_segments() -> list[BuiltSegment]:
+    """Three segments of one partition: one with aborted transactions, two without any transaction index."""
+    log = LogBuilder()
+    log.append_batch([Record(n, n, b"key", b"value" * 20) for n in range(50)])
+    log.begin(7)
+    log.append_batch([Record(n, n, b"key", b"value") for n in range(3)], producer_id=7)
+    log.abort(7)
+    log.roll()
+    for _ in range(2):
+        for _ in range(20):
+            log.append_batch([Record(n, n, b"key", bytes([n]) * 100) for n in range(10)])
+        log.roll()
+    return log.segments(SegmentOptions(index_interval_bytes=0))
+
+
+class _Base:
+    """What a subclass gives, and the helpers of the tests."""
+
+    def new_fetcher(self) -> RemoteStorageFetcher:
+        """A fetcher that is not configured yet."""
+        raise NotImplementedError
+
+    def configs(self) -> Mapping[str, str]:
+        """What to configure it with, so that it reads what `put` wrote."""
+        raise NotImplementedError
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write one object, named relative to the configured URL, by another way than the fetcher reads it."""
+        raise NotImplementedError
+
+    def put_segment(self, segment: BuiltSegment) -> None:
+        """Write one segment as the storage plug-in does; by default in the layout `kafka_local`, by `put`."""
+        for name, data in kafka_local_files(segment):
+            self.put(name, data)
+
+    @contextmanager
+    def opened(self, configs: Mapping[str, str] | None = None) -> Iterator[RemoteStorageFetcher]:
+        """A configured fetcher, closed at the end."""
+        fetcher = self.new_fetcher()
+        fetcher.configure(self.configs() if configs is None else configs)
+        try:
+            yield fetcher
+        finally:
+            fetcher.close()
+
+    @pytest.fixture
+    def segments(self) -> list[BuiltSegment]:
+        """The segments, as they are in the store."""
+        built = contract_segments()
+        for segment in built:
+            self.put_segment(segment)
+        return built
+
+
+class FetcherContract(_Base):
+    """What every fetcher promises."""
+
+    def test_it_has_the_methods_of_the_port(self) -> None:
+        """Nothing has to be inherited; the methods have to be there."""
+        assert isinstance(self.new_fetcher(), RemoteStorageFetcher)
+
+    def test_whole_segments(self, segments: list[BuiltSegment]) -> None:
+        """An end of -1 is the end of the segment."""
+        with self.opened() as fetcher:
+            for segment in segments:
+                assert bytes(fetcher.fetch_log_segment(segment.metadata, 0)) == segment.log
+                assert bytes(fetcher.fetch_log_segment(segment.metadata, 0, -1)) == segment.log
+
+    def test_ranges(self, segments: list[BuiltSegment]) -> None:
+        """Exactly [start, end); shorter only where the segment ends."""
+        segment = segments[1]
+        size = len(segment.log)
+        with self.opened() as fetcher:
+            for start in (0, 1, 61, 1000, size - 100, size - 1):
+                for end in (start + 1, start + 61, start + 1000, size - 1, size, size + 1, start + 2**31, -1):
+                    wanted = segment.log[start:] if end < 0 else segment.log[start:end]
+                    found = memoryview(fetcher.fetch_log_segment(segment.metadata, start, end))
+                    assert (found.format, found.itemsize, found.contiguous) == ("B", 1, True)
+                    assert bytes(found) == wanted, f"bytes {start} to {end} of {size}"
+
+    def test_nothing_is_past_the_end(self, segments: list[BuiltSegment]) -> None:
+        """A start at or past the end gives an empty answer, and no error."""
+        segment = segments[0]
+        with self.opened() as fetcher:
+            for start in (len(segment.log), len(segment.log) + 1, len(segment.log) + 10**6, 2**40):
+                for end in (start + 1, start + 1000, -1):
+                    assert bytes(fetcher.fetch_log_segment(segment.metadata, start, end)) == b"", (start, end)
+
+    def test_an_empty_range_is_empty(self, segments: list[BuiltSegment]) -> None:
+        """Where the end is the start, there is nothing to ask for."""
+        with self.opened() as fetcher:
+            for at in (0, 100, 10**7):
+                assert bytes(fetcher.fetch_log_segment(segments[0].metadata, at, at)) == b""
+
+    def test_indexes(self, segments: list[BuiltSegment]) -> None:
+        """Each as it was written, and None for the one that does not exist."""
+        with self.opened() as fetcher:
+            for segment in segments:
+                for index_type in IndexType:
+                    found = fetcher.fetch_index(segment.metadata, index_type)
+                    assert (None if found is None else bytes(found)) == segment.index(index_type)
+        assert {segment.transaction_index is None for segment in segments} == {True, False}
+
+    def test_a_segment_that_is_not_there(self, segments: list[BuiltSegment]) -> None:
+        """SegmentNotFound, which says which object; its indexes are not there either."""
+        known = segments[0].metadata
+        other = RemoteLogSegmentId(known.topic_id_partition, Uuid(b"not in the store"))
+        gone = replace(known, segment_id=other)
+        with self.opened() as fetcher:
+            for start, end in ((0, 10), (0, -1), (5, 10**6)):
+                with pytest.raises(SegmentNotFound) as caught:
+                    fetcher.fetch_log_segment(gone, start, end)
+                _examine(caught.value, self.configs())
+                assert caught.value.object_name
+            for index_type in IndexType:
+                try:
+                    assert fetcher.fetch_index(gone, index_type) is None
+                except SegmentNotFound as error:
+                    _examine(error, self.configs())
+
+    def test_several_threads_at_once(self, segments: list[BuiltSegment]) -> None:
+        """Calls of several threads do not meet."""
+        wrong: list[object] = []
+        with self.opened() as fetcher:
+
+            def read(number: int) -> None:
+                try:
+                    for turn in range(10):
+                        segment = segments[(number + turn) % len(segments)]
+                        start = 37 * number + turn
+                        found = fetcher.fetch_log_segment(segment.metadata, start, start + 500)
+                        if bytes(found) != segment.log[start : start + 500]:
+                            wrong.append((number, turn))
+                except Exception as error:
+                    wrong.append(error)
+
+            threads = [threading.Thread(target=read, args=(number,)) for number in range(_THREADS)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(_WAIT_S)
+            assert not any(thread.is_alive() for thread in threads)
+        assert wrong == []
+
+    def test_two_fetchers_do_not_share_a_fate(self, segments: list[BuiltSegment]) -> None:
+        """Closing one leaves another one, of the same configuration, as it was."""
+        with self.opened() as kept:
+            with self.opened() as closed:
+                closed.fetch_log_segment(segments[0].metadata, 0, 10)
+            assert bytes(kept.fetch_log_segment(segments[0].metadata, 0, 10)) == segments[0].log[:10]
+
+    def test_closed(self, segments: list[BuiltSegment]) -> None:
+        """Later calls raise an error of ours, and closing twice does no harm."""
+        fetcher = self.new_fetcher()
+        fetcher.configure(self.configs())
+        fetcher.fetch_log_segment(segments[0].metadata, 0, 10)
+        fetcher.close()
+        fetcher.close()
+        with pytest.raises(RemoteFetchError):
+            fetcher.fetch_log_segment(segments[0].metadata, 0, 10)
+        with pytest.raises(RemoteFetchError):
+            fetcher.fetch_index(segments[0].metadata, IndexType.OFFSET)
+
+    def test_a_configuration_that_says_nothing(self) -> None:
+        """Raises ConfigError."""
+        with pytest.raises(ConfigError) as caught:
+            self.new_fetcher().configure({})
+        _examine(caught.value, {})
+
+    def test_new_credentials_change_no_answer(self, segments: list[BuiltSegment]) -> None:
+        """A fetcher that can look for credentials again reads on after it has; one that cannot has no such method."""
+        segment = segments[0]
+        with self.opened() as fetcher:
+            if isinstance(fetcher, CredentialRefresher):
+                fetcher.refresh_credentials()
+            assert bytes(fetcher.fetch_log_segment(segment.metadata, 3, 9)) == segment.log[3:9]
+
+
+class ListingContract(_Base):
+    """For a fetcher that is a SegmentLister as well."""
+
+    def test_every_segment_is_listed_once(self, segments: list[BuiltSegment]) -> None:
+        """With its offsets and size, as far as it knows them, and able to be read."""
+        known = {segment.metadata.segment_id: segment for segment in segments}
+        with self.opened() as fetcher:
+            assert isinstance(fetcher, SegmentLister)
+            listed = list(fetcher.list_segments())
+            assert sorted(one.segment_id for one in listed) == sorted(known)
+            for one in listed:
+                segment = known[one.segment_id]
+                assert one.start_offset == segment.metadata.start_offset
+                assert one.end_offset in (-1, segment.metadata.end_offset)
+                assert not one.size_known or one.segment_size_in_bytes == len(segment.log)
+                assert not one.txn_index_empty or segment.transaction_index is None
+                assert bytes(fetcher.fetch_log_segment(one, 0, 100)) == segment.log[:100]
+
+    def test_one_topic_alone(self, segments: list[BuiltSegment]) -> None:
+        """By its whole name."""
+        topic = segments[0].metadata.topic_id_partition.topic
+        with self.opened() as fetcher:
+            assert isinstance(fetcher, SegmentLister)
+            assert len(list(fetcher.list_segments(topic))) == len(segments)
+            assert list(fetcher.list_segments(topic[:-1])) == []
+            assert list(fetcher.list_segments(f"{topic}-0")) == []
+
+
+class DenialContract(_Base):
+    """For a medium that can refuse: `denied` gives the configuration to use while it does."""
+
+    def denied(self) -> AbstractContextManager[Mapping[str, str]]:
+        """A configuration with which everything is refused, also what does not exist."""
+        raise NotImplementedError
+
+    def test_what_is_refused_is_never_absent(self, segments: list[BuiltSegment]) -> None:
+        """StorageDenied, also for the index that does not exist: None would say that nothing was aborted."""
+        with self.denied() as configs:
+            try:
+                with self.opened(configs) as fetcher:
+                    for call in _calls(fetcher, segments[-1]):
+                        with pytest.raises(StorageDenied) as caught:
+                            call()
+                        _examine(caught.value, configs)
+            except StorageDenied as error:  # as early as in `configure`
+                _examine(error, configs)
+
+
+class StatusContract(_Base):
+    """For a store over HTTP: `answering` gives the configuration of one that answers everything with a status."""
+
+    def answering(self, status: int) -> AbstractContextManager[Mapping[str, str]]:
+        """A configuration with which every request is answered with that HTTP status."""
+        raise NotImplementedError
+
+    @pytest.mark.parametrize("status", sorted(_BY_STATUS))
+    def test_each_status_is_its_error(self, segments: list[BuiltSegment], status: int) -> None:
+        """One taxonomy for all stores; only "not found" may say of an index that there is none."""
+        error = _BY_STATUS[status]
+        with self.answering(status) as configs, self.opened({**configs, **_TIMEOUTS}) as fetcher:
+            with pytest.raises(error) as caught:
+                fetcher.fetch_log_segment(segments[0].metadata, 0, 100)
+            assert type(caught.value) is error
+            _examine(caught.value, configs)
+            if error is SegmentNotFound:
+                return
+            for index_type in IndexType:
+                with pytest.raises(error):
+                    fetcher.fetch_index(segments[0].metadata, index_type)
+
+
+class StallContract(_Base):
+    """For a medium over a network: both timeouts of the configuration are the SDK's too."""
+
+    def stalled_connect(self) -> AbstractContextManager[Mapping[str, str]]:
+        """A configuration whose store takes no connection and refuses none."""
+        raise NotImplementedError
+
+    def stalled_body(self) -> AbstractContextManager[Mapping[str, str]]:
+        """A configuration whose store sends half of each body, and then nothing."""
+        raise NotImplementedError
+
+    def test_no_connection(self, segments: list[BuiltSegment]) -> None:
+        """Ends by itself with a timeout, the connection's where the SDK tells."""
+        with self.stalled_connect() as configs:
+            self._ends({**configs, **_TIMEOUTS}, segments[0], (StorageConnectTimeout, StorageTimeout))
+
+    def test_half_a_body(self, segments: list[BuiltSegment]) -> None:
+        """Ends by itself with a timeout, and half of the bytes are no answer."""
+        with self.stalled_body() as configs:
+            self._ends({**configs, **_TIMEOUTS}, segments[0], (StorageTimeout,))
+
+    def _ends(
+        self, configs: Mapping[str, str], segment: BuiltSegment, errors: tuple[type[RemoteFetchError], ...]
+    ) -> None:
+        outcome: list[object] = []
+
+        def read() -> None:
+            try:
+                with self.opened(configs) as fetcher:
+                    outcome.append(bytes(fetcher.fetch_log_segment(segment.metadata, 0, len(segment.log))))
+            except Exception as error:
+                outcome.append(error)
+
+        thread = threading.Thread(target=read, daemon=True)
+        began = time.monotonic()
+        thread.start()
+        thread.join(_WAIT_S)
+        assert outcome, f"still waiting after {time.monotonic() - began:.0f} s, with timeouts of less than one"
+        (found,) = outcome
+        assert isinstance(found, errors), found
+        _examine(found, configs)
+
+
+def _calls(fetcher: RemoteStorageFetcher, segment: BuiltSegment) -> Iterator[Callable[[], object]]:
+    yield lambda: fetcher.fetch_log_segment(segment.metadata, 0, 10)
+    yield lambda: fetcher.fetch_log_segment(segment.metadata, len(segment.log) + 1)
+    for index_type in IndexType:
+        yield lambda index_type=index_type: fetcher.fetch_index(segment.metadata, index_type)  # type: ignore[misc]
+
+
+def _examine(error: RemoteFetchError, configs: Mapping[str, str]) -> None:
+    """An error travels between processes as it is, and shows no value of an option."""
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+    texts = f"{error} {error!r} {error.__cause__!r}"
+    shown = [name for name, value in configs.items() if name.startswith("remote.storage.options.") and value in texts]
+    assert not shown, f"the error shows the values of {shown}"

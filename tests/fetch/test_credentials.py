@@ -1,0 +1,85 @@
+"""When credentials are looked for again: once for everybody who was refused, and not all the time."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from remote_fetch.errors import ConfigError
+from remote_fetch.fetch import credentials
+from remote_fetch.fetch.credentials import Renewal
+from remote_fetch.fetch.spi import CredentialRefresher
+from remote_fetch.testing.stores import SegmentStore
+
+
+class Refreshing(SegmentStore):
+    """Counts how often it is asked to look for credentials."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refreshed = 0
+        self.error: Exception | None = None
+
+    def refresh_credentials(self) -> None:
+        self.refreshed += 1
+        if self.error is not None:
+            raise self.error
+
+
+class Clock:
+    """Time that stands still until it is moved."""
+
+    now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(credentials, "time", clock)
+    return clock
+
+
+def test_the_port() -> None:
+    assert isinstance(Refreshing(), CredentialRefresher)
+    assert not isinstance(SegmentStore(), CredentialRefresher)
+
+
+def test_where_nothing_can_be_renewed_a_refusal_stands() -> None:
+    renewal = Renewal(SegmentStore())
+    assert not renewal.is_worth_another_try(renewal.generation)
+
+
+def test_a_refusal_renews_and_the_next_one_stands_for_a_while(clock: Clock) -> None:
+    fetcher = Refreshing()
+    renewal = Renewal(fetcher)
+    assert renewal.is_worth_another_try(renewal.generation)
+    assert (fetcher.refreshed, renewal.generation) == (1, 1)
+    clock.now_s += 9
+    assert not renewal.is_worth_another_try(renewal.generation)
+    clock.now_s += 2
+    assert renewal.is_worth_another_try(renewal.generation)
+    assert fetcher.refreshed == 2
+
+
+def test_all_who_were_refused_together_renew_once() -> None:
+    fetcher = Refreshing()
+    renewal = Renewal(fetcher)
+    answers: list[bool] = []
+    threads = [threading.Thread(target=lambda: answers.append(renewal.is_worth_another_try(0))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert answers == [True] * 8
+    assert fetcher.refreshed == 1
+
+
+def test_what_goes_wrong_on_the_way_is_raised() -> None:
+    fetcher = Refreshing()
+    fetcher.error = ConfigError("no such profile")
+    with pytest.raises(ConfigError):
+        Renewal(fetcher).is_worth_another_try(0)

@@ -1,0 +1,248 @@
+"""The table of failures, with the exceptions that the SDKs really raise.
+
+Rules of the file: every error is made by the SDK's own class, wrapped as its filesystem wraps it; nothing is asserted
+of the text but that it repeats nothing of what the store said.
+"""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import aiohttp
+import azure.core.exceptions as azure
+import botocore.exceptions as boto
+import google.auth.exceptions as google
+import pytest
+import requests
+import urllib3.exceptions as urllib
+from fsspec.exceptions import FSTimeoutError
+from gcsfs.retry import ChecksumError, HttpError
+from s3fs.errors import translate_boto_error
+from yarl import URL
+
+from fetchers._failures import failure_of, is_past_the_end
+from remote_fetch.errors import (
+    CorruptSegment,
+    RemoteFetchError,
+    SegmentNotFound,
+    StorageConnectTimeout,
+    StorageDenied,
+    StorageThrottled,
+    StorageTimeout,
+    StorageUnavailable,
+)
+
+SECRET = "s3cret"
+
+
+def of_s3(code: str, status: int) -> Exception:
+    """As s3fs hands it on: translated, the original as the cause."""
+    response: Any = {
+        "Error": {"Code": code, "Message": SECRET},
+        "ResponseMetadata": {"HTTPStatusCode": status, "RequestId": SECRET},
+    }
+    found: Exception = translate_boto_error(boto.ClientError(response, "GetObject"))
+    return found
+
+
+def of_azure(code: str | None, status: int, kind: type[azure.HttpResponseError] = azure.HttpResponseError) -> Exception:
+    error = kind(message=SECRET)
+    error.status_code = status
+    error.error_code = code  # type: ignore[attr-defined]
+    return error
+
+
+def of_a_short_body() -> Exception:
+    """Its cause has a `code` of 400, which no store said."""
+    error = aiohttp.ClientPayloadError("Response payload is not completed")
+    error.__cause__ = aiohttp.http_exceptions.ContentLengthError("Not enough data")
+    return error
+
+
+def of_aiohttp(status: int) -> Exception:
+    info = aiohttp.RequestInfo(URL(f"https://h/x?sig={SECRET}"), "GET", {}, URL("https://h/x"))  # type: ignore[arg-type]
+    return aiohttp.ClientResponseError(info, (), status=status, message=SECRET)
+
+
+def of_gcs(code: int) -> Exception:
+    return HttpError({"code": code, "message": SECRET})
+
+
+def of_requests(status: int) -> Exception:
+    response = requests.Response()
+    response.status_code = status
+    return requests.HTTPError(SECRET, response=response)
+
+
+def caused(outer: Exception, inner: Exception) -> Exception:
+    outer.__cause__ = inner
+    return outer
+
+
+def connection_key() -> Any:
+    return aiohttp.client_reqrep.ConnectionKey("h", 443, True, True, None, None, None)
+
+
+ERRORS: list[tuple[Exception, type[RemoteFetchError]]] = [
+    (of_s3("NoSuchKey", 404), SegmentNotFound),
+    (of_s3("404", 404), SegmentNotFound),
+    (of_s3("NoSuchBucket", 404), StorageDenied),  # or every index of it would be "absent"
+    (of_s3("AccessDenied", 403), StorageDenied),
+    (of_s3("403", 403), StorageDenied),
+    (of_s3("ExpiredToken", 400), StorageDenied),
+    (of_s3("RequestTimeTooSkewed", 403), StorageDenied),
+    (of_s3("SignatureDoesNotMatch", 403), StorageDenied),
+    (of_s3("InvalidAccessKeyId", 403), StorageDenied),
+    (of_s3("InvalidObjectState", 403), StorageDenied),
+    (of_s3("PermanentRedirect", 301), StorageDenied),
+    (of_s3("AuthorizationHeaderMalformed", 400), StorageDenied),
+    (of_s3("InvalidArgument", 400), StorageDenied),
+    (of_s3("PreconditionFailed", 412), SegmentNotFound),
+    (of_s3("SlowDown", 503), StorageThrottled),
+    (of_s3("ServiceUnavailable", 503), StorageThrottled),
+    (of_s3("RequestLimitExceeded", 400), StorageThrottled),
+    (of_s3("RequestTimeout", 400), StorageUnavailable),
+    (of_s3("InternalError", 500), StorageUnavailable),
+    (boto.ConnectTimeoutError(endpoint_url=SECRET), StorageConnectTimeout),
+    (boto.ReadTimeoutError(endpoint_url=SECRET), StorageTimeout),
+    (boto.EndpointConnectionError(endpoint_url=SECRET), StorageUnavailable),
+    (boto.ConnectionClosedError(endpoint_url=SECRET), StorageUnavailable),
+    (boto.ResponseStreamingError(error=SECRET), StorageUnavailable),
+    (boto.IncompleteReadError(actual_bytes=1, expected_bytes=2), StorageUnavailable),
+    (boto.NoCredentialsError(), StorageDenied),
+    (boto.CredentialRetrievalError(provider="sso", error_msg=SECRET), StorageDenied),
+    (boto.UnauthorizedSSOTokenError(), StorageDenied),
+    (of_azure("BlobNotFound", 404, azure.ResourceNotFoundError), SegmentNotFound),
+    (of_azure("ContainerNotFound", 404, azure.ResourceNotFoundError), StorageDenied),
+    (of_azure("AuthenticationFailed", 403, azure.ClientAuthenticationError), StorageDenied),
+    (of_azure("ServerBusy", 503), StorageThrottled),
+    (of_azure("OperationTimedOut", 500), StorageUnavailable),
+    (of_azure("BlobArchived", 409), StorageDenied),
+    (of_azure(None, 412), SegmentNotFound),
+    (azure.ClientAuthenticationError(message=SECRET), StorageDenied),  # without an answer: no credentials were found
+    (azure.ServiceRequestError(SECRET), StorageUnavailable),
+    (azure.ServiceResponseError(SECRET), StorageUnavailable),
+    (azure.ServiceRequestTimeoutError(SECRET), StorageConnectTimeout),
+    (azure.ServiceResponseTimeoutError(SECRET), StorageTimeout),
+    (azure.IncompleteReadError(SECRET), StorageUnavailable),
+    (of_gcs(403), StorageDenied),
+    (of_gcs(429), StorageThrottled),
+    (of_gcs(503), StorageThrottled),
+    (of_gcs(502), StorageUnavailable),
+    (HttpError({"code": "404", "message": SECRET}), SegmentNotFound),
+    (ChecksumError(SECRET), StorageUnavailable),
+    (google.DefaultCredentialsError(SECRET), StorageDenied),  # type: ignore[no-untyped-call]
+    (google.RefreshError(SECRET), StorageDenied),  # type: ignore[no-untyped-call]
+    (google.TransportError(SECRET), StorageUnavailable),  # type: ignore[no-untyped-call]
+    (of_a_short_body(), StorageUnavailable),
+    (of_aiohttp(401), StorageDenied),
+    (of_aiohttp(404), SegmentNotFound),
+    (of_aiohttp(410), SegmentNotFound),
+    (of_aiohttp(429), StorageThrottled),
+    (of_aiohttp(500), StorageUnavailable),
+    (aiohttp.ServerDisconnectedError(), StorageUnavailable),
+    (aiohttp.ClientPayloadError(SECRET), StorageUnavailable),
+    (aiohttp.ClientConnectorError(connection_key(), OSError(errno.ECONNREFUSED, "no")), StorageUnavailable),
+    (aiohttp.ConnectionTimeoutError(SECRET), StorageConnectTimeout),
+    (aiohttp.SocketTimeoutError(SECRET), StorageTimeout),
+    (of_requests(403), StorageDenied),
+    (of_requests(503), StorageThrottled),
+    (requests.ConnectTimeout(SECRET), StorageConnectTimeout),
+    (requests.ReadTimeout(SECRET), StorageTimeout),
+    (requests.ConnectionError(SECRET), StorageUnavailable),
+    (urllib.ConnectTimeoutError(None, SECRET), StorageConnectTimeout),
+    (urllib.ReadTimeoutError(None, SECRET, SECRET), StorageTimeout),  # type: ignore[arg-type]
+    (urllib.ProtocolError(SECRET), StorageUnavailable),
+    (urllib.NewConnectionError(None, SECRET), StorageUnavailable),  # type: ignore[arg-type]
+    (http.client.IncompleteRead(b"", 5), StorageUnavailable),
+    (FSTimeoutError(), StorageTimeout),
+    (TimeoutError(), StorageTimeout),
+    (caused(OSError("wrapped"), of_aiohttp(404)), SegmentNotFound),
+    (caused(PermissionError("wrapped"), of_s3("SlowDown", 503)), StorageThrottled),
+    (caused(caused(RuntimeError("twice"), OSError("wrapped")), of_gcs(429)), StorageThrottled),
+]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"), ERRORS, ids=[f"{at:02d}-{type(error).__name__}" for at, (error, _) in enumerate(ERRORS)]
+)
+def test_the_table(theirs: Exception, ours: type[RemoteFetchError]) -> None:
+    failure = failure_of(theirs, "a/b.log")
+    assert type(failure) is ours
+    assert failure.object_name == "a/b.log"
+    assert SECRET not in str(failure)
+
+
+def hints() -> Iterator[tuple[Exception, str]]:
+    yield of_s3("AccessDenied", 403), "ListBucket"
+    yield of_s3("ExpiredToken", 400), "Renew"
+    yield of_s3("RequestTimeTooSkewed", 403), "clock"
+    yield of_azure("AuthenticationFailed", 403), "SAS"
+    yield of_s3("PermanentRedirect", 301), "region"
+    yield of_s3("NoSuchBucket", 404), "remote.storage.url"
+    yield of_gcs(401), "credentials"
+    yield of_s3("InvalidObjectState", 403), "Restore"
+
+
+@pytest.mark.parametrize(("error", "word"), list(hints()), ids=[word for _, word in hints()])
+def test_what_can_be_done_about_a_refusal_is_said(error: Exception, word: str) -> None:
+    failure = failure_of(error, "x")
+    assert failure is not None
+    assert word in (failure.hint or "")
+
+
+def test_what_a_status_alone_says() -> None:
+    found: dict[type[RemoteFetchError], list[int]] = {}
+    for status in range(400, 600):
+        failure = failure_of(of_aiohttp(status), "x")
+        assert failure is not None
+        found.setdefault(type(failure), []).append(status)
+    assert found.pop(SegmentNotFound) == [404, 410, 412]
+    assert found.pop(StorageThrottled) == [429, 503]
+    assert found.pop(StorageUnavailable) == [408, 425, *(status for status in range(500, 600) if status != 503)]
+    assert found.keys() == {StorageDenied}
+    assert {401, 403} <= set(found[StorageDenied])
+
+
+@pytest.mark.parametrize(
+    "error", [of_s3("InvalidRange", 416), of_gcs(416), of_aiohttp(416), of_azure("InvalidRange", 416)]
+)
+def test_a_range_past_the_end(error: Exception) -> None:
+    assert is_past_the_end(error)
+    assert not is_past_the_end(OSError(errno.EINVAL, "no status at all"))
+
+
+def test_an_error_of_ours_stays_what_it_is() -> None:
+    error = CorruptSegment("bad")
+    assert failure_of(error, "x") is error
+    assert error.object_name == "x"
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), ZeroDivisionError(), RuntimeError("a mistake")])
+def test_a_mistake_is_no_failure_of_the_store(error: Exception) -> None:
+    assert failure_of(error, "x") is None
+
+
+def test_a_chain_that_bites_its_tail_ends() -> None:
+    error = RuntimeError("a")
+    error.__cause__ = error
+    assert failure_of(error, "x") is None
+
+
+def test_names_of_types_are_names_of_types() -> None:
+    """A misspelled row would never be found out otherwise."""
+    from fetchers._failures import _TYPES
+
+    modules = {
+        "builtins": [__import__("builtins")], "aiohttp": [aiohttp], "botocore": [boto], "azure": [azure],
+        "google": [google], "gcsfs": [__import__("gcsfs.retry", fromlist=["x"])], "requests": [requests],
+        "urllib3": [urllib], "http": [http.client],
+    }  # fmt: skip
+    for name in _TYPES:
+        assert re.fullmatch(r"\w+\.\w+", name)
+        module, _, kind = name.partition(".")
+        assert any(isinstance(getattr(found, kind, None), type) for found in modules[module]), name

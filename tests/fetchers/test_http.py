@@ -1,0 +1,224 @@
+"""The HTTP fetcher against a server that misbehaves: what is data, what is not, and what never leaves the process."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+
+import pytest
+
+from fetchers.http import HttpFetcher
+from remote_fetch.errors import (
+    ConfigError,
+    MissingExtra,
+    RemoteFetchError,
+    SegmentNotFound,
+    StorageConnectTimeout,
+    StorageDenied,
+    StorageTimeout,
+    StorageUnavailable,
+    Unlocatable,
+)
+from remote_fetch.testing.contract import contract_segments
+from remote_fetch.testing.stores import kafka_local_files
+from tests.stores.range_server import Asked, Fault, FaultKind, RangeServer, stalled_connect
+
+URL = "remote.storage.url"
+OPTIONS = "remote.storage.options."
+SEGMENT = contract_segments()[1]
+METADATA = SEGMENT.metadata
+SECRET = "s3cret-signature"
+
+
+@pytest.fixture
+def server() -> Iterator[RangeServer]:
+    with RangeServer() as server:
+        for name, data in kafka_local_files(SEGMENT):
+            server.files[f"a b/{name}"] = data
+        yield server
+
+
+def opened(server: RangeServer, *, query: str = "", url: str | None = None, **configs: str) -> HttpFetcher:
+    fetcher = HttpFetcher()
+    given = {name.replace("_", "."): value for name, value in configs.items() if name.startswith("fetch_")}
+    options = {OPTIONS + name: value for name, value in configs.items() if not name.startswith("fetch_")}
+    fetcher.configure({URL: url or f"{server.url}/a%20b{query}", **given, **options})
+    return fetcher
+
+
+def failure(server: RangeServer, fault: Fault, start: int = 100, end: int = 600, **configs: str) -> RemoteFetchError:
+    """What a read raises when every request has this fault."""
+    server.plan = lambda asked: fault
+    fetcher = opened(server, query=f"?sig={SECRET}", **configs)
+    with pytest.raises(RemoteFetchError) as caught:
+        fetcher.fetch_log_segment(METADATA, start, end)
+    fetcher.close()
+    shown = "".join(traceback.format_exception(caught.value))
+    assert SECRET not in shown
+    assert str(METADATA.segment_id.id) in (caught.value.object_name or "")
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "text"),
+    [
+        (FaultKind.WHOLE, StorageUnavailable, "whole object"),
+        (FaultKind.WRONG_RANGE, StorageUnavailable, "bytes 101 to 600 for the range from 100"),
+        (FaultKind.SHORT_RANGE, StorageUnavailable, "bytes 100 to 349"),
+        (FaultKind.UNNAMED_RANGE, StorageUnavailable, "does not say which range"),
+        (FaultKind.TRUNCATE, StorageUnavailable, "broke off"),
+        (FaultKind.RESET, StorageUnavailable, "broke off"),
+        (FaultKind.DROP, StorageUnavailable, "broke off"),
+    ],
+)
+def test_what_is_no_data(server: RangeServer, kind: FaultKind, error: type[RemoteFetchError], text: str) -> None:
+    found = failure(server, Fault(kind))
+    assert type(found) is error
+    assert text in str(found)
+
+
+@pytest.mark.parametrize("kind", [FaultKind.STALL_ANSWER, FaultKind.STALL_BODY])
+def test_a_stall_ends_with_the_read_timeout(server: RangeServer, kind: FaultKind) -> None:
+    assert type(failure(server, Fault(kind), fetch_remote_read_timeout_ms="300")) is StorageTimeout
+
+
+def test_no_connection_is_a_timeout_of_its_own(server: RangeServer) -> None:
+    with stalled_connect() as url:
+        fetcher = opened(server, url=url, fetch_remote_connect_timeout_ms="200")
+        with pytest.raises(StorageConnectTimeout):
+            fetcher.fetch_log_segment(METADATA, 0, 10)
+        fetcher.close()
+
+
+def test_nobody_listens(server: RangeServer) -> None:
+    with RangeServer() as gone:
+        url = gone.url
+    fetcher = opened(server, url=url)
+    with pytest.raises(StorageUnavailable):
+        fetcher.fetch_log_segment(METADATA, 0, 10)
+    fetcher.close()
+
+
+def test_a_body_that_trickles_ends_with_the_read_timeout_too(server: RangeServer) -> None:
+    """Each piece is in time; all of them are not."""
+    from fetchers import http
+
+    class Trickle:
+        def read(self, size_bytes: int) -> bytes:
+            return b"x"
+
+    with pytest.raises(StorageTimeout):
+        http._read(Trickle(), 10**9, 0.0)  # type: ignore[arg-type]
+
+
+def test_one_get_for_one_range(server: RangeServer) -> None:
+    fetcher = opened(server)
+    server.asked.clear()
+    assert bytes(fetcher.fetch_log_segment(METADATA, 100, 600)) == SEGMENT.log[100:600]
+    fetcher.close()
+    name = next(name for name, _ in kafka_local_files(SEGMENT) if name.endswith(".log"))
+    assert server.asked == [Asked(f"a b/{name}", 100, 600, 0)]
+
+
+def test_a_url_that_names_the_tree_itself(server: RangeServer) -> None:
+    fetcher = opened(server, url=f"{server.url}/a%20b/kafka-tiered-storage/")
+    assert bytes(fetcher.fetch_log_segment(METADATA, 5, 9)) == SEGMENT.log[5:9]
+    fetcher.close()
+
+
+def test_connections_are_used_again_after_answers_of_every_kind(server: RangeServer) -> None:
+    fetcher = opened(server)
+    statuses = iter([404, 503, 416, 403])
+    for _ in range(4):
+        status = next(statuses)
+        server.plan = lambda asked, status=status: Fault(FaultKind.STATUS, status)  # type: ignore[misc]
+        with suppress(RemoteFetchError):
+            assert bytes(fetcher.fetch_log_segment(METADATA, 0, 10)) == b""
+        server.plan = lambda asked: None
+        assert bytes(fetcher.fetch_log_segment(METADATA, 0, 10)) == SEGMENT.log[:10]
+    fetcher.close()
+    assert len(server._http.connections) == 1
+
+
+def test_a_redirect_is_followed_and_takes_the_headers_along(server: RangeServer) -> None:
+    server.wanted_headers = {"Token": SECRET}
+    name = next(name for name, _ in kafka_local_files(SEGMENT) if name.endswith(".log"))
+    there = f"/a%20b/{name}?moved=1"
+    moves = iter([Fault(FaultKind.REDIRECT, location=there), None])
+    server.plan = lambda asked: next(moves)
+    fetcher = opened(server, headers=f'{{"Token": "{SECRET}"}}')
+    assert bytes(fetcher.fetch_log_segment(METADATA, 0, 10)) == SEGMENT.log[:10]
+    assert server.paths[-1] == there
+    fetcher.close()
+
+
+def test_the_headers_stay_with_their_host(server: RangeServer) -> None:
+    with RangeServer() as other:
+        other.files["x"] = SEGMENT.log
+        server.plan = lambda asked: Fault(FaultKind.REDIRECT, location=f"{other.url}/x")
+        fetcher = opened(server, headers=f'{{"Token": "{SECRET}"}}')
+        assert bytes(fetcher.fetch_log_segment(METADATA, 0, 10)) == SEGMENT.log[:10]
+        assert server.headers[0]["Token"] == SECRET
+        assert "Token" not in other.headers[0]
+        fetcher.close()
+
+
+@pytest.mark.parametrize("location", ["https://127.0.0.1/x", "file:///etc/passwd", "ftp://127.0.0.1/x"])
+def test_a_redirect_to_another_scheme_is_not_followed(server: RangeServer, location: str) -> None:
+    found = failure(server, Fault(FaultKind.REDIRECT, location=location))
+    assert type(found) is StorageDenied
+    assert "another scheme" in str(found)
+
+
+def test_redirects_end(server: RangeServer) -> None:
+    assert "redirects more than" in str(failure(server, Fault(FaultKind.REDIRECT, location="/round")))
+
+
+def test_a_signed_url_that_expires(server: RangeServer) -> None:
+    server.signature = SECRET
+    fetcher = opened(server, query=f"?v=1&sig={SECRET}")
+    assert bytes(fetcher.fetch_log_segment(METADATA, 0, 10)) == SEGMENT.log[:10]
+    assert server.paths[-1].endswith(f"?v=1&sig={SECRET}")
+    server.signature = "another"
+    with pytest.raises(StorageDenied) as caught:
+        fetcher.fetch_log_segment(METADATA, 0, 10)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    fetcher.close()
+
+
+def test_there_is_no_listing(server: RangeServer) -> None:
+    fetcher = opened(server)
+    with pytest.raises(Unlocatable, match="HTTP has no listings"):
+        list(fetcher.list_segments())
+    fetcher.close()
+
+
+@pytest.mark.parametrize(
+    ("configs", "text"),
+    [
+        ({URL: "ftp://host/x"}, "takes http"),
+        ({URL: "http://"}, "takes http"),
+        ({URL: "/tier"}, "takes http"),
+        ({URL: "http://h/x", OPTIONS + "headers": "Token: s3cret"}, "JSON object"),
+        ({URL: "http://h/x", OPTIONS + "headers": '{"Token": 5}'}, "JSON object"),
+        ({URL: "http://h/x", OPTIONS + "header": "s3cret"}, "no option 'header'"),
+    ],
+)
+def test_what_is_refused(configs: Mapping[str, str], text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        HttpFetcher().configure(configs)
+    assert text in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_without_urllib3(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "urllib3", None)
+    with pytest.raises(MissingExtra) as caught:
+        HttpFetcher().configure({URL: "http://h/x"})
+    assert caught.value.hint == 'pip install "remote-fetch[http]"'
+
+
+def test_an_object_that_is_replaced_is_gone(server: RangeServer) -> None:
+    assert type(failure(server, Fault(FaultKind.STATUS, 412))) is SegmentNotFound

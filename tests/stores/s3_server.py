@@ -1,0 +1,108 @@
+"""An S3 server over a directory: versitygw, which checks signatures, their age, identities and bucket policies.
+
+Rules of the file: the bucket *is* the directory, which may be the one that a broker tiers to; what the server keeps
+for itself lies elsewhere. Objects are written into the directory.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.stores.artifacts import versitygw
+from tests.stores.servers import Server, free_port, serving
+
+__all__ = ["BUCKET", "S3Server", "s3_server"]
+
+BUCKET = "tier"
+_KEY, _SECRET = "root-key", "root-secret-4711"
+_ADMIN_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True, slots=True)
+class S3Server:
+    """A running server whose one bucket is `directory`."""
+
+    server: Server
+    directory: Path
+
+    @property
+    def endpoint(self) -> str:
+        """Its URL."""
+        return f"http://127.0.0.1:{self.server.port}"
+
+    def put(self, name: str, data: bytes) -> None:
+        """As `StoreServer.put`."""
+        path = self.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+    def configs(self, **options: str) -> dict[str, str]:
+        """As `StoreServer.configs`; the root user's by default."""
+        own = {"key": _KEY, "secret": _SECRET, "endpoint_url": self.endpoint}
+        found = {f"remote.storage.options.{name}": value for name, value in {**own, **options}.items()}
+        return {"remote.storage.url": f"s3://{BUCKET}", **found}
+
+    def client(self, key: str = _KEY, secret: str = _SECRET) -> Any:
+        """boto3's client."""
+        import boto3
+
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id=key,
+            aws_secret_access_key=secret,
+        )
+
+    def add_user(self, name: str, secret: str) -> None:
+        """A user without any permission, or one with a new secret."""
+        account = ["-a", name, "-s", secret]
+        if not self._admin("create-user", *account, "-r", "user"):
+            assert self._admin("update-user", *account), self.server.log_tail()
+
+    def allow(self, user: str, *actions: str) -> None:
+        """Let a user do what the actions say, with the bucket and all objects in it, and nobody else anything."""
+        places = [f"arn:aws:s3:::{BUCKET}", f"arn:aws:s3:::{BUCKET}/*"]
+        statements = [
+            {
+                "Effect": "Allow",
+                "Principal": user,
+                "Action": action,
+                "Resource": places[0] if action == "s3:ListBucket" else places[1],
+            }
+            for action in actions
+        ]
+        policy = {"Version": "2012-10-17", "Statement": statements}
+        self.client().put_bucket_policy(Bucket=BUCKET, Policy=json.dumps(policy))
+
+    def _admin(self, *arguments: str) -> bool:
+        command = [self.server.command[0], "admin", "-a", _KEY, "-s", _SECRET, "-er", self.endpoint, *arguments]
+        done = subprocess.run(command, capture_output=True, timeout=_ADMIN_TIMEOUT_S, check=False)
+        return done.returncode == 0
+
+
+@contextmanager
+def s3_server(folder: Path, directory: Path) -> Iterator[S3Server]:
+    """A server with its own things in `folder`, over `directory`. Raises MissingTool."""
+    program = versitygw()
+    for name in ("root", "side", "iam"):
+        (folder / name).mkdir(parents=True)
+    directory.mkdir(parents=True, exist_ok=True)
+    (folder / "root" / BUCKET).symlink_to(directory)
+    port = free_port()
+    options = ["--port", f"127.0.0.1:{port}", "--keep-alive", "--iam-dir", str(folder / "iam"), "--iam-cache-disable"]
+    backend = ["posix", "--bucketlinks", "--sidecar", str(folder / "side"), str(folder / "root")]
+    server = Server(
+        [str(program), *options, *backend],
+        folder / "versitygw.log",
+        port,
+        {"ROOT_ACCESS_KEY": _KEY, "ROOT_SECRET_KEY": _SECRET},
+    )
+    with serving(server):
+        yield S3Server(server, directory)

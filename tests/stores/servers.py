@@ -1,0 +1,107 @@
+"""A store's server as a process on loopback, and what tests ask of it: put an object, configure a reader.
+
+Rules of the file: every port is free; a process is always stopped, by its own id; when it does not come up, its log is
+in the error. Objects are written with the store's own SDK or into its directory, never the way a fetcher reads them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from tests.rig.node import free_port
+
+__all__ = ["Server", "StoreServer", "free_port", "put_tree", "serving"]
+
+_START_TIMEOUT_S = 60
+_STOP_TIMEOUT_S = 20
+_LOG_TAIL_CHARS = 4000
+
+
+@dataclass
+class Server:
+    """A process that listens on `port` and writes what it says to `log_file`."""
+
+    command: Sequence[str]
+    log_file: Path
+    port: int
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    def start(self) -> None:
+        """Start it, and wait until it takes connections. Raises RuntimeError with the end of its log."""
+        with open(self.log_file, "ab") as log:
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.log_file.parent,
+                env={**os.environ, **self.environment},
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while time.monotonic() < deadline and self._process.poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return
+            time.sleep(0.05)
+        self.stop()
+        raise RuntimeError(f"{self.command[0]} did not start; the end of its log:\n{self.log_tail()}")
+
+    def stop(self) -> None:
+        """Stop it: politely, and then not."""
+        process, self._process = self._process, None
+        if process is None or process.poll() is not None:
+            return
+        process.terminate()
+        try:
+            process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(_STOP_TIMEOUT_S)
+
+    def log(self) -> str:
+        """All it has said."""
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
+
+    def log_tail(self) -> str:
+        """The end of what it has said."""
+        return self.log()[-_LOG_TAIL_CHARS:]
+
+
+class StoreServer(Protocol):
+    """What every store's server offers to tests."""
+
+    @property
+    def server(self) -> Server:
+        """Its process."""
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write one object below the tier's root."""
+
+    def configs(self, **options: str) -> dict[str, str]:
+        """The configuration of a reader of the tier; `options` are `remote.storage.options.*`."""
+
+
+@contextlib.contextmanager
+def serving(server: Server) -> Iterator[Server]:
+    """The server started, and stopped at the end."""
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def put_tree(store: StoreServer, directory: Path) -> None:
+    """A directory's files as objects, under their paths in it."""
+    for path in sorted(directory.rglob("*")):
+        if path.is_file():
+            store.put(path.relative_to(directory).as_posix(), path.read_bytes())

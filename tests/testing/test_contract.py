@@ -1,0 +1,302 @@
+"""The contract suite: every built-in fetcher of this machine keeps it, and fetchers that break a promise are caught.
+
+The fetchers of the clouds are examined beside their servers, in `tests/stores`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from fetchers.any_fsspec import FsspecFetcher
+from fetchers.http import HttpFetcher
+from fetchers.local import LocalFetcher
+from fetchers.memory import MemoryFetcher
+from remote_fetch.errors import StorageUnavailable
+from remote_fetch.fetch.spi import RemoteStorageFetcher
+from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata
+from remote_fetch.testing.contract import (
+    DenialContract,
+    FetcherContract,
+    ListingContract,
+    StallContract,
+    StatusContract,
+    contract_segments,
+)
+from remote_fetch.testing.segments import BuiltSegment
+from remote_fetch.testing.stores import SegmentStore
+from tests.stores.range_server import Fault, FaultKind, RangeServer, stalled_connect
+
+URL = "remote.storage.url"
+
+
+class Directory:
+    """A directory as the medium."""
+
+    root: Path
+
+    @pytest.fixture(autouse=True)
+    def medium(self, tmp_path: Path) -> None:
+        self.root = tmp_path
+
+    def put(self, name: str, data: bytes) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+class TestLocal(Directory, FetcherContract, ListingContract):
+    def new_fetcher(self) -> RemoteStorageFetcher:
+        return LocalFetcher()
+
+    def configs(self) -> Mapping[str, str]:
+        return {URL: str(self.root)}
+
+
+class TestFsspecOnFiles(Directory, FetcherContract, ListingContract):
+    def new_fetcher(self) -> RemoteStorageFetcher:
+        return FsspecFetcher()
+
+    def configs(self) -> Mapping[str, str]:
+        return {URL: self.root.as_uri(), "remote.storage.options.auto_mkdir": "false"}
+
+
+class InMemory:
+    """fsspec's memory as the medium."""
+
+    @pytest.fixture(autouse=True)
+    def medium(self) -> Iterator[None]:
+        yield
+        fsspec.filesystem("memory").rm("/contract", recursive=True)
+
+    def configs(self) -> Mapping[str, str]:
+        return {URL: "memory://contract"}
+
+    def put(self, name: str, data: bytes) -> None:
+        fsspec.filesystem("memory").pipe_file(f"/contract/{name}", data)
+
+
+class TestMemory(InMemory, FetcherContract, ListingContract):
+    @pytest.fixture(autouse=True)
+    def something_is_there(self) -> None:
+        self.put("x", b"")
+
+    def new_fetcher(self) -> RemoteStorageFetcher:
+        return MemoryFetcher()
+
+
+class TestFsspecOnMemory(TestMemory):
+    def new_fetcher(self) -> RemoteStorageFetcher:
+        return FsspecFetcher()
+
+
+class TestHttp(FetcherContract, DenialContract, StatusContract, StallContract):
+    """A signed URL on the range server."""
+
+    server: RangeServer
+
+    @pytest.fixture(autouse=True)
+    def medium(self) -> Iterator[None]:
+        with RangeServer(signature="s1gnature", wanted_headers={"Token": "s3cret"}) as self.server:
+            yield
+
+    def new_fetcher(self) -> RemoteStorageFetcher:
+        return HttpFetcher()
+
+    def configs(self, url: str | None = None, signature: str = "s1gnature") -> Mapping[str, str]:
+        return {
+            URL: f"{url or self.server.url}/tier?sig={signature}",
+            "remote.storage.options.headers": '{"Token": "s3cret"}',
+        }
+
+    def put(self, name: str, data: bytes) -> None:
+        self.server.files[f"tier/{name}"] = data
+
+    @contextmanager
+    def denied(self) -> Iterator[Mapping[str, str]]:
+        yield self.configs(signature="expired")
+
+    @contextmanager
+    def answering(self, status: int) -> Iterator[Mapping[str, str]]:
+        self.server.plan = lambda asked: Fault(FaultKind.STATUS, status, retry_after=1)
+        yield self.configs()
+
+    @contextmanager
+    def stalled_connect(self) -> Iterator[Mapping[str, str]]:
+        with stalled_connect() as url:
+            yield self.configs(url)
+
+    @contextmanager
+    def stalled_body(self) -> Iterator[Mapping[str, str]]:
+        self.server.plan = lambda asked: Fault(FaultKind.STALL_BODY)
+        yield self.configs()
+
+
+# ------------------------------------------------------------------------------------- fetchers that break a promise
+
+
+class Plain(SegmentStore):
+    """Keeps the contract; the others are it, but for one thing."""
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        from remote_fetch.errors import ConfigError
+
+        if not configs:
+            raise ConfigError("nothing is configured")
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+    ) -> memoryview:
+        self.refuse_if_closed()
+        return super().fetch_log_segment(metadata, start_position, end_position)
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
+        self.refuse_if_closed()
+        return super().fetch_index(metadata, index_type)
+
+    def refuse_if_closed(self) -> None:
+        if self.closed:
+            raise StorageUnavailable("closed")
+
+
+class EndsInclusive(Plain):
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+    ) -> memoryview:
+        return super().fetch_log_segment(metadata, start_position, end_position + 1 if end_position >= 0 else -1)
+
+
+class RaisesPastTheEnd(Plain):
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+    ) -> memoryview:
+        found = super().fetch_log_segment(metadata, start_position, end_position)
+        if not found and end_position != start_position:
+            raise StorageUnavailable("416")
+        return found
+
+
+class EmptyForMissing(Plain):
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+    ) -> memoryview:
+        try:
+            return super().fetch_log_segment(metadata, start_position, end_position)
+        except LookupError:
+            raise
+        except Exception:
+            return memoryview(b"")
+
+
+class EmptyForNoIndex(Plain):
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
+        return super().fetch_index(metadata, index_type) or b""
+
+
+class StaysOpen(Plain):
+    def close(self) -> None:
+        pass
+
+
+class TakesAnything(Plain):
+    def configure(self, configs: Mapping[str, str]) -> None:
+        self.closed = False
+
+
+class LeaksTheSdk(Plain):
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+    ) -> memoryview:
+        try:
+            return super().fetch_log_segment(metadata, start_position, end_position)
+        except Exception as error:
+            raise FileNotFoundError("theirs") from error
+
+
+class AbsentWhenDenied(Plain):
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+    ) -> memoryview:
+        from remote_fetch.errors import StorageDenied
+
+        raise StorageDenied("no")
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
+        return None
+
+
+class Examined(FetcherContract, DenialContract):
+    """The suite over one kind of fetcher, to be run by hand."""
+
+    def __init__(self, kind: type[Plain]) -> None:
+        self.kind = kind
+
+    def new_fetcher(self) -> RemoteStorageFetcher:
+        return self.kind(contract_segments())
+
+    def configs(self) -> Mapping[str, str]:
+        return {"any": "thing"}
+
+    def put(self, name: str, data: bytes) -> None:
+        raise AssertionError("not asked for")
+
+    @contextmanager
+    def denied(self) -> Iterator[Mapping[str, str]]:
+        yield self.configs()
+
+
+def promises(kind: type[Plain]) -> dict[str, Callable[..., None]]:
+    """The tests of the suite by name, bound to a fetcher of that kind."""
+    suite = Examined(kind)
+    return {name: getattr(suite, name) for name in dir(suite) if name.startswith("test_")}
+
+
+def broken_by(kind: type[Plain]) -> set[str]:
+    """The tests that a fetcher fails."""
+    found = set()
+    segments: list[BuiltSegment] = contract_segments()
+    for name, test in promises(kind).items():
+        arguments: dict[str, Any] = {"segments": segments} if "segments" in test.__annotations__ else {}
+        try:
+            test(**arguments)
+        except (Exception, pytest.fail.Exception):
+            found.add(name)
+    return found - {"test_what_is_refused_is_never_absent"} if kind is not AbsentWhenDenied else found
+
+
+@pytest.mark.parametrize(
+    ("kind", "test"),
+    [
+        (EndsInclusive, "test_ranges"),
+        (RaisesPastTheEnd, "test_nothing_is_past_the_end"),
+        (EmptyForMissing, "test_a_segment_that_is_not_there"),
+        (EmptyForNoIndex, "test_indexes"),
+        (StaysOpen, "test_closed"),
+        (TakesAnything, "test_a_configuration_that_says_nothing"),
+        (LeaksTheSdk, "test_a_segment_that_is_not_there"),
+        (AbsentWhenDenied, "test_what_is_refused_is_never_absent"),
+    ],
+)
+def test_a_broken_promise_is_noticed(kind: type[Plain], test: str) -> None:
+    assert test in broken_by(kind)
+
+
+def test_what_breaks_none_passes() -> None:
+    assert broken_by(Plain) == set()
+
+
+def test_the_segments_have_what_the_promises_are_about() -> None:
+    segments = contract_segments()
+    assert len(segments) == 3
+    assert all(len(segment.log) > 2000 for segment in segments)
+    assert [segment.transaction_index is None for segment in segments] == [False, True, True]
+    assert isinstance(segments[0].log, Buffer)
