@@ -36,7 +36,7 @@ _SCHEMES = {
     "wasbs": "azure",
     "https": "http",
 }
-"""Schemes with a fetcher of another name. A fetcher that is called as the scheme goes before it."""
+"""Schemes with a fetcher of another name. Somebody else's fetcher for one of these is to be named by its class key."""
 _ANY = "fsspec"
 """The fetcher for the schemes that fsspec knows and that nobody else takes."""
 
@@ -73,8 +73,10 @@ def _name_from_url(config: Config) -> str:
             hint=f"Set {_URL_KEY} (--url on the command line) to the directory or URL of the broker's tier",
         )
     scheme = url.partition("://")[0].lower() if "://" in url else ""
+    name = _SCHEMES.get(scheme, scheme)
+    if own_entry_point(FETCHERS_GROUP, name) is not None:
+        return name
     installed = {entry.name for entry in entry_points(group=FETCHERS_GROUP)}
-    name = scheme if scheme in installed else _SCHEMES.get(scheme, scheme)
     return _ANY if name not in installed and _ANY in installed and _fsspec_knows(scheme) else name
 
 
