@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from remote_fetch.errors import ConfigError, ErrorKind, RemoteFetchError, UnknownTopic
+from remote_fetch.fetch.pool import DaemonPool
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition
 from remote_fetch.observe import Fallback, Notice
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, plan_offsets
@@ -22,6 +24,12 @@ from remote_fetch.read.session import Session
 from remote_fetch.read.transactions import settle
 
 __all__ = ["parse_isolation", "plan_job", "plan_stretch"]
+
+_AT_ONCE = 8
+"""Partitions that are made ready at the same time."""
+_TIMEOUT_MS = 600_000
+"""Every question and every GET has a deadline of its own; this one is for what nobody has thought of."""
+_CLOSE_WAIT_MS = 1000
 
 
 def parse_isolation(value: object) -> IsolationLevel:
@@ -44,7 +52,10 @@ def plan_job(
     isolation: IsolationLevel,
     log_start: int | Mapping[int, int] | None = None,
 ) -> tuple[PartitionPlan, ...]:
-    """The plans of the wanted partitions, in order. Raises what planning finds wrong: see `read_arrow`."""
+    """The plans of the wanted partitions, in order. Raises what planning finds wrong: see `read_arrow`.
+
+    Each takes questions to brokers and small GETs one after the other, so several partitions are made ready at once.
+    """
     chosen = _choose(session.locator.partitions(topic), topic, partitions)
     numbers = [partition.partition for partition in chosen]
     starts = _by_partition(start, "start", "earliest", numbers)
@@ -54,17 +65,29 @@ def plan_job(
         session.observe(
             Notice("log start unknown: the bucket alone does not tell which records were deleted before its segments")
         )
-    local_starts = session.local_starts(chosen)
-    plans = []
-    for partition in chosen:
-        number = partition.partition
-        log = _log_bounds(session, partition, isolation, log_starts.get(number))
-        opened = replace(_open(session, partition, isolation, log), local_start=local_starts.get(partition))
-        first, stop = resolve(session, opened, starts[number], ends[number])
-        stop = stop if log.end_offset is None else min(stop, log.end_offset)
-        plan = plan_stretch(session, opened, first, stop)
-        plans.append(plan if session.unlocated is None else _unlocated(session, plan, session.unlocated))
-    return tuple(plans)
+    pool = DaemonPool(_AT_ONCE, "remote-fetch-plan")
+    session.share_locator()
+    try:
+        local = pool.submit(partial(session.local_starts, chosen))
+        if session.guard is not None and chosen:
+            session.guard.authorise(chosen[0])  # once for all of them
+
+        def made(one: TopicIdPartition) -> PartitionPlan:
+            opened = _open(session, one, isolation, log_starts.get(one.partition))
+            opened = replace(opened, local_start=local.wait(_TIMEOUT_MS).get(one))
+            return _plan(session, opened, starts[one.partition], ends[one.partition])
+
+        calls = [pool.submit(partial(made, one)) for one in chosen]
+        return tuple(call.wait(_TIMEOUT_MS) for call in calls)
+    finally:
+        pool.close(_CLOSE_WAIT_MS)
+
+
+def _plan(session: Session, opened: OpenPartition, start: Bound, end: Bound) -> PartitionPlan:
+    first, stop = resolve(session, opened, start, end)
+    log_end = opened.log.end_offset
+    plan = plan_stretch(session, opened, first, stop if log_end is None else min(stop, log_end))
+    return plan if session.unlocated is None else _unlocated(session, plan, session.unlocated)
 
 
 def _unlocated(session: Session, plan: PartitionPlan, reason: ErrorKind) -> PartitionPlan:
@@ -90,7 +113,10 @@ def _log_bounds(
     return LogBounds(max(told.log_start_offset or 0, log_start or 0), told.end_offset)
 
 
-def _open(session: Session, partition: TopicIdPartition, isolation: IsolationLevel, log: LogBounds) -> OpenPartition:
+def _open(
+    session: Session, partition: TopicIdPartition, isolation: IsolationLevel, log_start: int | None
+) -> OpenPartition:
+    log = _log_bounds(session, partition, isolation, log_start)
     try:
         return open_partition(session, partition, isolation, log)
     except RemoteFetchError as error:
