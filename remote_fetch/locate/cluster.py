@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,21 @@ __all__ = ["Cluster", "Topic"]
 _ZERO_UUID = bytes(16)
 _RETRY_S = 0.1
 _ONE_ANSWER_S = 5.0
+_PASSING = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._UNKNOWN_PARTITION,  # also of a partition that has no leader yet; a topic that is gone says so
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+    }
+)
 _GROUP = "remote-fetch"
 """librdkafka wants a group even of those who never join one."""
 _FETCH_QUEUE_BACKOFF_MS = 10
@@ -120,6 +135,19 @@ class Cluster:
         wanted = TopicPartition(partition.topic, partition.partition)
         low, high = self.consumer(isolation).get_watermark_offsets(wanted, timeout=timeout_s or self._timeout_s)
         return LogBounds(low, high)
+
+    def ends(self, name: str, numbers: Collection[int]) -> dict[int, tuple[int, int]]:
+        """Where each of these partitions of a topic begins and ends; ends are high watermarks, exclusive.
+
+        All are asked for at once (ListOffsets). Raises KafkaException with the broker's error about any of them.
+        """
+        wanted = [TopicPartition(name, number) for number in sorted(numbers)]
+        told = [
+            self._asker().list_offsets(dict.fromkeys(wanted, spec), request_timeout=self._timeout_s)
+            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        ]
+        low, high = ({one.partition: int(answer.result().offset) for one, answer in each.items()} for each in told)
+        return {number: (low[number], high[number]) for number in low}
 
     def offset_for_time(self, partition: TopicIdPartition, timestamp_ms: int, isolation: IsolationLevel) -> int | None:
         """The first offset whose record is not before `timestamp_ms`, None if there is none (ListOffsets).
@@ -254,6 +282,11 @@ def _raw_uuid(uuid: Any) -> bytes:
     most: int = uuid.get_most_significant_bits() & mask
     least: int = uuid.get_least_significant_bits() & mask
     return ((most << 64) | least).to_bytes(16, "big")
+
+
+def is_passing(error: KafkaException) -> bool:
+    """Whether a broker is away, or not ready to answer yet, as while a leader is being elected."""
+    return error.args[0].code() in _PASSING
 
 
 def is_refusal(error: KafkaException) -> bool:

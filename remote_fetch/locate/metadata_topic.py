@@ -11,23 +11,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from remote_fetch.errors import UnknownTopic, Unlocatable
 from remote_fetch.formats.metadata_partitioner import metadata_partition
-from remote_fetch.locate.cluster import Cluster, is_refusal
+from remote_fetch.locate.cluster import Cluster, is_passing, is_refusal
 from remote_fetch.locate.timeline import Timeline, TimelineBuilder
 from remote_fetch.locate.topics import sorted_partitions, split_topic
 from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 
 __all__ = ["METADATA_TOPIC", "MetadataTopicLocator"]
 
+T = TypeVar("T")
+
 METADATA_TOPIC = "__remote_log_metadata"
 
 _CONSUME_MESSAGES = 10_000
 _POLL_S = 0.2
+_RETRY_S = 0.1
 _EOF = KafkaError._PARTITION_EOF
 
 
@@ -151,7 +154,7 @@ class MetadataTopicLocator:
         """
         if self._count is not None:
             return self._count
-        described = self._metadata_cluster().describe(METADATA_TOPIC)
+        described = self._patiently(lambda: self._metadata_cluster().describe(METADATA_TOPIC))
         if not described.may_read:
             # Asked for because a consumer that may not read just never hears anything.
             raise _denied()
@@ -163,12 +166,12 @@ class MetadataTopicLocator:
 
         Raises Unlocatable when that takes too long or may not be, KafkaException with the broker's error.
         """
-        consumer = self._metadata_cluster().catcher()
+        consumer = self._metadata_cluster().catcher()  # made first, so that it connects while the bounds are asked for
         replay = self._replay(topic_id)
-        bounds = {number: self._bounds(consumer, number) for number in numbers}
+        bounds = self._bounds(numbers)
         if any(replay.read_to.get(number, 0) > high for number, (_, high) in bounds.items()):
             # The topic was made anew, or an election cut it off: what was read is not what is there.
-            bounds |= {number: self._bounds(consumer, number) for number in replay.read_to.keys() - bounds.keys()}
+            bounds |= self._bounds(replay.read_to.keys() - bounds.keys())
             replay = self._replays[topic_id] = _Replay.of(topic_id)
         ends: dict[int, int] = {}
         starts = []
@@ -186,11 +189,33 @@ class MetadataTopicLocator:
         finally:
             consumer.unassign()
 
-    def _bounds(self, consumer: Consumer, number: int) -> tuple[int, int]:
-        """Where a metadata partition begins and ends; the end is exclusive."""
-        wanted = TopicPartition(METADATA_TOPIC, number)
-        low, high = consumer.get_watermark_offsets(wanted, timeout=self._timeout_ms / 1000)
-        return low, high
+    def _bounds(self, numbers: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """Where each of these metadata partitions begins and ends; the end is exclusive."""
+        wanted = frozenset(numbers)
+
+        def ask() -> dict[int, tuple[int, int]]:
+            try:
+                return self._metadata_cluster().ends(METADATA_TOPIC, wanted)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
+                    self._metadata_cluster().describe(METADATA_TOPIC)  # raises if the whole topic is gone
+                raise
+
+        return self._patiently(ask) if wanted else {}
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """The answer to a question, asked again while a leader changes or brokers are away; its last error after that.
+
+        What is not located comes through the broker, for all of a read: too high a price for a moment's change.
+        """
+        deadline = time.monotonic() + self._timeout_ms / 1000
+        while True:
+            try:
+                return ask()
+            except KafkaException as error:
+                if not is_passing(error) or time.monotonic() >= deadline:
+                    raise
+            time.sleep(_RETRY_S)
 
     def _consume(self, consumer: Consumer, replay: _Replay, ends: dict[int, int]) -> None:
         deadline = time.monotonic() + self._timeout_ms / 1000

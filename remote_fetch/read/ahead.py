@@ -1,4 +1,4 @@
-"""Large batches in other threads, ahead of their turn: checksum, decompression, decoding to Arrow.
+"""Work in other threads, ahead of its turn: large batches from checksum to Arrow, and runs of small ones.
 
 Rules of the file: it changes when and where work is done, and nothing else: batches keep their order, and an error is
 raised where it would have been without. What waits is bounded in number and in size; a batch that is small, or inflates
@@ -22,12 +22,16 @@ from remote_fetch.formats.codecs import Codecs
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Ahead", "Prepared", "Wanted"]
+__all__ = ["Ahead", "Decoding", "Prepared", "RunOfBatches", "Wanted"]
 
 _MIN_BATCH_BYTES = 64 << 10
 """Below it the way to another thread and back costs more than the work."""
 _MIN_DECODED_FACTOR = 4
 """How many times as large records are that are decoded there too: each such batch becomes an Arrow batch of its own."""
+_MIN_RUN_BYTES = 256 << 10
+"""The same of a run of small batches, whose checksums have been checked before."""
+_MAX_RUN_ARROW_BATCHES = 16
+"""A run ends after as many full Arrow batches, of about 1 MiB each, whatever its batches inflate to."""
 _MAX_DECOMPRESSED_BYTES = 16 << 20
 """Most that one batch may inflate to ahead of its turn; a producer's batches have 1 MiB by default."""
 _MAX_THREADS = 4
@@ -71,6 +75,25 @@ class Prepared:
         return self.result().rows if is_same else None
 
 
+class RunOfBatches(NamedTuple):
+    """The first `rows` batches of a table, at the places in `data` that it says; nobody else has the table."""
+
+    data: memoryview
+    table: memoryview[int]
+    rows: int
+
+
+class Decoding:
+    """A run that is being decoded."""
+
+    def __init__(self, call: Call[tuple[int, list[pa.RecordBatch]]]) -> None:
+        self._call = call
+
+    def result(self) -> tuple[int, list[pa.RecordBatch]]:
+        """The first batch that was not taken, and the rows of those before it."""
+        return self._call.wait(_TIMEOUT_MS)
+
+
 class Ahead:
     """Threads that prepare batches. `threads` None: one for each processor, for whoever draws the rows mostly waits;
     none where there is only one. Thread-safe.
@@ -79,11 +102,19 @@ class Ahead:
     where there are no threads, for then it is of no use.
     """
 
-    def __init__(self, *, max_bytes: int, threads: int | None = None, min_batch_bytes: int = _MIN_BATCH_BYTES) -> None:
+    def __init__(
+        self,
+        *,
+        max_bytes: int,
+        threads: int | None = None,
+        min_batch_bytes: int = _MIN_BATCH_BYTES,
+        min_run_bytes: int = _MIN_RUN_BYTES,
+    ) -> None:
         wanted = _threads(_processors()) if threads is None else threads
         self._max_bytes = min(max_bytes, _MAX_DECOMPRESSED_BYTES)
         self._min_batch_bytes = min_batch_bytes
         self._min_decoded_bytes = _MIN_DECODED_FACTOR * min_batch_bytes
+        self.min_run_bytes = min_run_bytes
         self._own = threading.local()
         self._pool = DaemonPool(wanted, "remote-fetch-ahead") if wanted > 0 else None
         self.depth = wanted + 2 if wanted > 0 else 1
@@ -115,6 +146,23 @@ class Ahead:
             return Ready(rows=rows + builder.drain())
         except RemoteFetchError:
             return Ready(records)  # done again in its turn, and raised then if it has to be
+
+    def decode(self, run: RunOfBatches, wanted: Wanted) -> Decoding:
+        """Begin with a run; only where there are threads."""
+        assert self._pool is not None
+        return Decoding(self._pool.submit(partial(self._decode, run, wanted)))
+
+    def _decode(self, run: RunOfBatches, wanted: Wanted) -> tuple[int, list[pa.RecordBatch]]:
+        builder, decompress = self._builder(wanted.builder), self._codecs().decompress
+        window, done = (wanted.start_offset, wanted.stop_offset), 0
+        batches: list[pa.RecordBatch] = []
+        while done < run.rows and len(batches) < _MAX_RUN_ARROW_BATCHES:
+            stop, full = builder.append_run(run.data, run.table, done, run.rows, window, decompress)
+            batches += full
+            if stop == done and not full:
+                break  # what is wrong with that one shows in its turn
+            done = stop
+        return done, batches + builder.drain()
 
     def _codecs(self) -> Codecs:
         """This thread's own: they are for one thread, and to make them anew costs a fraction of a batch."""

@@ -27,6 +27,7 @@ from remote_fetch.errors import (
     UnsupportedFormat,
 )
 from remote_fetch.formats.batches import FramedBatch
+from remote_fetch.formats.codecs import Codecs
 from remote_fetch.formats.indexes import TimeIndex
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import Fallback, RangeReread, SegmentScanned
@@ -273,7 +274,9 @@ def _first_in_batch(session: Session, batch: FramedBatch, piece: SegmentSlice, t
         return None
     if header.record_count == 0:
         return None
-    header, records = decompressed(batch, session.codecs)
+    # Several partitions are asked at once, and the session's own is for one thread.
+    codecs = Codecs(max_bytes=session.config.number("fetch.remote.max.decompressed.bytes"))
+    header, records = decompressed(batch, codecs)
     partition = piece.segment.topic_id_partition
     builder = ColumnBuilder(partition.topic, partition.partition, ("offset", "timestamp"))
     decoded = builder.append(header, records, piece.first_offset, piece.last_offset + 1)

@@ -18,6 +18,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from remote_fetch.decode.columns import schema_for
+from remote_fetch.errors import UnsupportedFormat
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.observe import BrokerRead, Notice, Observer
@@ -59,7 +60,8 @@ class BrokerReader:
         """The records of the stretch that the isolation level shows, in order.
 
         Raises OffsetOutOfRange when the log start has passed what was not read yet, TopicRecreated when the name is
-        another topic's now, and KafkaException with the broker's own error.
+        another topic's now, UnsupportedFormat for a header key that is not UTF-8, and KafkaException with the broker's
+        own error.
         """
         consumer, partition = self._cluster.consumer(isolation), step.partition
         stop = step.last_offset + 1
@@ -185,7 +187,18 @@ def _is_news(message: Any, stop: int) -> bool:
 
 
 def _headers(message: Any) -> list[dict[str, Any]]:
-    return [{"key": key, "value": value} for key, value in message.headers() or ()]
+    """A key is cut off at its first NUL, for the client holds it as a C string."""
+    try:
+        headers = message.headers()
+    except (SystemError, UnicodeDecodeError) as error:
+        raise UnsupportedFormat(
+            "a header key of the record is not UTF-8, and the client cannot give it",
+            topic=message.topic(),
+            partition=message.partition(),
+            offset=message.offset(),
+            hint="Leave the column headers out, or read the record from the store with fetch.remote.when=always",
+        ) from error
+    return [{"key": key, "value": value} for key, value in headers or ()]
 
 
 def _leader_epoch(message: Any) -> int:

@@ -17,7 +17,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.errors import OffsetOutOfRange, TopicRecreated
-from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.cluster import Cluster, is_passing
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition
 from remote_fetch.observe import Notice, Observer
 
@@ -29,21 +29,6 @@ _LOG_START_S = 0.5
 """How old a log start may be. What is deleted later counts as already fetched, as in a consumer's own buffers."""
 _TOPIC_S = 5.0
 """How long a permission and a topic id are taken to hold while objects are read."""
-_AWAY = frozenset(
-    {
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._RESOLVE,
-        KafkaError._TIMED_OUT,
-        KafkaError._TRANSPORT,
-        KafkaError._UNKNOWN_PARTITION,  # also of a partition that has no leader yet; a topic that is gone says so
-        KafkaError.BROKER_NOT_AVAILABLE,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NETWORK_EXCEPTION,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.REQUEST_TIMED_OUT,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +179,7 @@ class LogGuard:
 
     def _say_away(self, partition: TopicIdPartition, error: KafkaException) -> None:
         """Say once that the broker is away. Raises the error if that is not what it says."""
-        if error.args[0].code() not in _AWAY:
+        if not is_passing(error):
             raise error
         if not self._is_away:
             self._is_away = True

@@ -6,11 +6,13 @@ reading face and `remote-fetch plan`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from remote_fetch.errors import ConfigError, RemoteFetchError, UnknownTopic
+from remote_fetch.fetch.pool import DaemonPool
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition
 from remote_fetch.observe import Fallback, Notice
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, plan_offsets
@@ -21,7 +23,15 @@ from remote_fetch.read.scan import PartitionPlan
 from remote_fetch.read.session import Session
 from remote_fetch.read.transactions import Replan, settle, settle_steps
 
-__all__ = ["open_partitions", "outline_stretch", "parse_isolation", "plan_job", "plan_stretch", "with_reason"]
+__all__ = ["outline_stretch", "parse_isolation", "plan_job", "plan_stretch", "with_open", "with_reason"]
+
+T = TypeVar("T")
+
+_AT_ONCE = 8
+"""Partitions that are made ready at the same time."""
+_TIMEOUT_MS = 600_000
+"""Every question and every GET has a deadline of its own; this one is for what nobody has thought of."""
+_CLOSE_WAIT_MS = 1000
 
 
 def parse_isolation(value: object) -> IsolationLevel:
@@ -54,30 +64,44 @@ def plan_job(
         session.observe(
             Notice("log start unknown: the bucket alone does not tell which records were deleted before its segments")
         )
-    plans = []
-    for opened in open_partitions(session, chosen, isolation, log_starts):
+
+    def planned(opened: OpenPartition) -> PartitionPlan:
         number = opened.partition.partition
         first, stop = resolve(session, opened, starts[number], ends[number])
         stop = stop if opened.log.end_offset is None else min(stop, opened.log.end_offset)
-        plans.append(with_reason(session, plan_stretch(session, opened, first, stop)))
-    return tuple(plans)
+        return with_reason(session, plan_stretch(session, opened, first, stop))
+
+    return with_open(session, chosen, isolation, planned, log_starts)
 
 
-def open_partitions(
+def with_open(
     session: Session,
     partitions: Sequence[TopicIdPartition],
     isolation: IsolationLevel,
+    make: Callable[[OpenPartition], T],
     log_starts: Mapping[int, int] | None = None,
-) -> Iterator[OpenPartition]:
-    """Partitions of one topic made ready, each when it is asked for; what cannot be opened counts as not tiered.
+) -> tuple[T, ...]:
+    """What `make` makes of each of these partitions of one topic; what cannot be opened counts as not tiered.
 
+    Each takes questions to brokers and small GETs one after the other, so several are made ready at once, in threads.
     `log_starts` are those that the user knows better. Raises, without a broker, what `open_partition` raises, and
     with one the broker's own errors.
     """
-    local_starts = session.local_starts(partitions)
-    for partition in partitions:
-        log = _log_bounds(session, partition, isolation, (log_starts or {}).get(partition.partition))
-        yield replace(_open(session, partition, isolation, log), local_start=local_starts.get(partition))
+    pool = DaemonPool(_AT_ONCE, "remote-fetch-plan")
+    session.share_locator()
+    try:
+        local = pool.submit(partial(session.local_starts, partitions))
+        if session.guard is not None and partitions:
+            session.guard.authorise(partitions[0])  # once for all of them
+
+        def made(one: TopicIdPartition) -> T:
+            opened = _open(session, one, isolation, (log_starts or {}).get(one.partition))
+            return make(replace(opened, local_start=local.wait(_TIMEOUT_MS).get(one)))
+
+        calls = [pool.submit(partial(made, one)) for one in partitions]
+        return tuple(call.wait(_TIMEOUT_MS) for call in calls)
+    finally:
+        pool.close(_CLOSE_WAIT_MS)
 
 
 def with_reason(session: Session, plan: PartitionPlan) -> PartitionPlan:
@@ -106,7 +130,10 @@ def _log_bounds(
     return LogBounds(max(told.log_start_offset or 0, log_start or 0), told.end_offset)
 
 
-def _open(session: Session, partition: TopicIdPartition, isolation: IsolationLevel, log: LogBounds) -> OpenPartition:
+def _open(
+    session: Session, partition: TopicIdPartition, isolation: IsolationLevel, log_start: int | None
+) -> OpenPartition:
+    log = _log_bounds(session, partition, isolation, log_start)
     try:
         return open_partition(session, partition, isolation, log)
     except RemoteFetchError as error:

@@ -144,8 +144,8 @@ class Scan:
                 continue
             except (RemoteFetchError, MisleadingIndex) as error:
                 trouble = error
-            except Exception:  # a broker's own error
-                yield from self._flush(self._todo[0].partition)
+            except Exception:  # a broker's own error, or an observer's
+                yield from self._flush((self._todo[0] if self._todo else head).partition)
                 raise
             yield from self._deal_with(trouble)
 

@@ -183,6 +183,11 @@ class Session:
         self.unlocated = ErrorKind.UNLOCATABLE
         self.observe(Notice(why, is_warning=True))
 
+    def share_locator(self) -> None:
+        """Let several threads ask the locator."""
+        if not isinstance(self.locator, SharedLocator):
+            self.locator = SharedLocator(self.locator)
+
     def local_starts(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
         """From which offset on a broker has each partition on its own disk, if that is to be its own and can be asked.
 

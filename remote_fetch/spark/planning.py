@@ -19,7 +19,7 @@ from remote_fetch.plan.cost import PlanCost, estimate
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.plan.shares import share_out
 from remote_fetch.read.bounds import first_offset_at
-from remote_fetch.read.job import open_partitions, outline_stretch, with_reason
+from remote_fetch.read.job import outline_stretch, with_open, with_reason
 from remote_fetch.read.partition import OpenPartition
 from remote_fetch.read.scan import PartitionPlan
 from remote_fetch.read.session import Session
@@ -116,7 +116,7 @@ def open_subscribed(
             Notice("log start unknown: the bucket alone does not tell which records were deleted before its segments")
         )
     for _, group in groupby(partitions, key=lambda one: one.topic_id):
-        yield from open_partitions(session, list(group), isolation)
+        yield from with_open(session, list(group), isolation, lambda opened: opened)
 
 
 def subscribed(session: Session, subscription: Subscription) -> tuple[TopicIdPartition, ...]:

@@ -6,7 +6,7 @@ Rules of the file: what brokers really answer is in tests/rig; here is what they
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -78,6 +78,7 @@ class Message:
 class Topics:
     """A cluster with one data topic and a metadata topic, and its consumer: both ports that the locator sees.
 
+    The first questions about ends are answered by the errors `passing`.
     `logs` are the metadata partitions, from the log start in `starts` on; None stands for a record that was compacted
     away. `news` is handed out before any record; with `is_mute` there is nothing but that.
     """
@@ -92,6 +93,8 @@ class Topics:
     assigned: list[TopicPartition] = field(default_factory=list)
     assignments: list[list[int]] = field(default_factory=list)
     described: list[str] = field(default_factory=list)
+    passing: list[int] = field(default_factory=list)
+    asked: list[list[int]] = field(default_factory=list)
 
     def describe(self, name: str) -> Topic:
         self.described.append(name)
@@ -106,10 +109,14 @@ class Topics:
     def catcher(self) -> Topics:
         return self
 
-    def get_watermark_offsets(self, wanted: TopicPartition, timeout: float) -> tuple[int, int]:
+    def ends(self, name: str, numbers: Collection[int]) -> dict[int, tuple[int, int]]:
+        assert name == METADATA_TOPIC
+        self.asked.append(sorted(numbers))
+        if self.passing:
+            raise KafkaException(KafkaError(self.passing.pop(0)))
         if self.refusal is not None:
             raise KafkaException(self.refusal)
-        return self.starts.get(wanted.partition, 0), self.end(wanted.partition)
+        return {number: (self.starts.get(number, 0), self.end(number)) for number in numbers}
 
     def end(self, number: int) -> int:
         return self.starts.get(number, 0) + len(self.logs[number])
@@ -170,6 +177,7 @@ def test_a_topics_partitions_are_read_at_once() -> None:
         assert reader.starts(partition) == [10 * partition.partition, 10 * partition.partition + 10]
     places = {metadata_partition(DATA_ID, partition.partition, COUNT) for partition in PARTITIONS}
     assert topics.assignments == [sorted(places)]
+    assert topics.asked == [sorted(places)]
     assert reader.said == []
     assert topics.assigned == []
 
@@ -294,12 +302,52 @@ def test_a_right_that_was_taken_away_shows_when_nothing_comes() -> None:
 )
 def test_what_keeps_it_from_reading_is_said_once(code: int, said: str) -> None:
     topics = Topics(refusal=KafkaError(code))
-    reader = Reader(topics)
+    reader = Reader(topics, timeout_ms=20)
     assert reader.locator.partitions("data") == tuple(PARTITIONS)
     reader.locator.refresh(PARTITIONS[0])
     assert [text.startswith(said) for text in reader.said] == [True]
     with pytest.raises(Unlocatable, match=METADATA_TOPIC):
         reader.locator.partitions(None)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError._TRANSPORT,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+    ],
+)
+def test_a_moment_without_a_leader_is_waited_for(code: int) -> None:
+    topics = Topics(passing=[code, code])
+    topics.write(PARTITIONS[0], 0)
+    reader = Reader(topics)
+    assert reader.locator.refresh(PARTITIONS[0]).end_offset == 10
+    assert len(topics.asked) == 3
+    assert reader.said == []
+
+
+def test_a_leader_that_does_not_come_is_not_waited_for_without_end() -> None:
+    topics = Topics(passing=[KafkaError.LEADER_NOT_AVAILABLE] * 10_000)
+    reader = Reader(topics, timeout_ms=20)
+    reader.locator.refresh(PARTITIONS[0])
+    assert topics.passing
+    (said,) = reader.said
+    assert said.startswith(f"{METADATA_TOPIC} cannot be read: ")
+    topics.passing = []
+    topics.write(PARTITIONS[0], 0)
+    assert reader.locator.refresh(PARTITIONS[0]).end_offset == 10
+
+
+def test_a_metadata_topic_that_was_deleted_is_not_waited_for() -> None:
+    topics = Topics()
+    reader = Reader(topics)
+    reader.locator.partitions("data")
+    topics.passing, topics.refusal = [KafkaError._UNKNOWN_PARTITION], KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    reader.locator.refresh(PARTITIONS[0])
+    assert len(topics.asked) == 2
+    assert [text.startswith(f"there is no topic {METADATA_TOPIC}") for text in reader.said] == [True]
 
 
 @pytest.mark.parametrize(

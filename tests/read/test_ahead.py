@@ -19,7 +19,7 @@ from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, FramedBatch
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.model import IsolationLevel
 from remote_fetch.read import ahead as ahead_module
-from remote_fetch.read import session
+from remote_fetch.read import runs, session
 from remote_fetch.read.ahead import Ahead, Wanted
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record, rewrite_crc
@@ -58,14 +58,20 @@ def told(outcome: Outcome) -> tuple[object, ...]:
     return outcome.rows, where, outcome.report.rereads, outcome.report.scans, outcome.report.fallbacks
 
 
-def both_ways(bucket: Bucket, **bounds: object) -> tuple[Outcome, Outcome]:
-    """The same read, each batch on the spot, and each prepared."""
+SPOT: dict[str, int] = {"threads": 0}
+BATCHES: dict[str, int] = {"threads": 2, "min_batch_bytes": 0}
+RUNS: dict[str, int] = {"threads": 2, "min_batch_bytes": 1 << 30, "min_run_bytes": 1}
+
+
+def all_ways(bucket: Bucket, **bounds: object) -> list[Outcome]:
+    """The same read, each batch on the spot, each prepared, and in short runs that other threads decode."""
     outcomes = []
-    for options in ({"threads": 0}, {"threads": 2, "min_batch_bytes": 0}):
+    for options in (SPOT, BATCHES, RUNS):
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(session, "Ahead", partial(Ahead, **options))
+            patched.setattr(runs, "HANDED_STEP_BYTES", 300)
             outcomes.append(read(bucket, **bounds))  # type: ignore[arg-type]
-    return outcomes[0], outcomes[1]
+    return outcomes
 
 
 class TestReads:
@@ -77,8 +83,9 @@ class TestReads:
         segments = log.tiered(options)
         if segments:
             config = {"fetch.remote.range.bytes": range_bytes, "fetch.remote.max.bytes": 4 * range_bytes}
-            plain, prepared = both_ways(Bucket(segments), isolation=isolation, config=config)
-            assert told(plain) == told(prepared)
+            plain, prepared, in_runs = map(told, all_ways(Bucket(segments), isolation=isolation, config=config))
+            assert prepared == plain
+            assert in_runs == plain
 
     @examples(60)
     @given(st.integers(0, 2), st.integers(0, 1000), st.integers(0, 7))
@@ -87,8 +94,38 @@ class TestReads:
         log = bytearray(bucket.log(segment))
         log[at % len(log)] ^= 1 << bit
         bucket.write(segment, bytes(log))
-        plain, prepared = both_ways(bucket)
-        assert told(plain) == told(prepared)
+        plain, prepared, in_runs = map(told, all_ways(bucket))
+        assert prepared == plain
+        assert in_runs == plain
+
+    @examples(60)
+    @given(st.integers(0, 5000), st.integers(0, 255), st.sampled_from((0, LZ4, ZSTD)))
+    def test_one_batch_that_is_damaged_under_a_right_checksum(self, at: int, byte: int, codec: int) -> None:
+        """Its run ends before it, and what was decoded behind it is made again."""
+        log = LogBuilder()
+        for number in range(40):
+            log.append_batch([Record(delta, value=b"%d" % number * 20) for delta in range(3)], codec=codec)
+        log.roll()
+        data = bytearray().join(one.data for one in log.batches)
+        frame = next(one for one in framed(log) if at % len(data) < one.position + one.header.size_bytes)
+        start, end = frame.position, frame.position + frame.header.size_bytes
+        data[max(at % len(data), start + HEADER_BYTES)] = byte
+        data[start:end] = rewrite_crc(bytes(data[start:end]))
+        bucket = Bucket(log.segments())
+        bucket.write(0, bytes(data))
+        plain, prepared, in_runs = map(told, all_ways(bucket))
+        assert prepared == plain
+        assert in_runs == plain
+
+    def test_a_run_that_inflates_far_is_taken_in_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """No thread holds more than a few full Arrow batches, and what is left of its run is found again."""
+        log = LogBuilder()
+        for _ in range(40):
+            log.append_batch([Record(0, value=bytes(900_000))], codec=ZSTD)
+        log.roll()
+        monkeypatch.setattr(ahead_module, "_MAX_RUN_ARROW_BATCHES", 4)
+        monkeypatch.setattr(session, "Ahead", partial(Ahead, **RUNS))
+        assert read(Bucket(log.segments())).offsets == list(range(40))
 
     @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
     def test_the_bound_of_the_configuration_holds(self, codec: int, always: None) -> None:

@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from remote_fetch.errors import OffsetOutOfRange, TopicRecreated
+from remote_fetch.errors import OffsetOutOfRange, TopicRecreated, UnsupportedFormat
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import BrokerRead, Event, Notice
@@ -131,6 +131,40 @@ def reader_of(broker: Broker, observer: Callable[[Event], None], *, skips: bool 
     patience = Patience(wait_s=5, pause_s=0)
     guard = LogGuard(cluster, observer, skips=skips, patience=patience, clock=lambda: broker.now_s)
     return BrokerReader(cluster, guard, observer, stall_s=STALL_S, clock=lambda: broker.now_s)
+
+
+class Headed(Message):
+    """A message with headers; without any its keys are such as the client fails on."""
+
+    def __init__(self, at: int, headers: list[tuple[str, bytes]] | None) -> None:
+        super().__init__(at)
+        self.given = headers
+        self.asked = 0
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        self.asked += 1
+        if self.given is None:
+            raise SystemError("<method 'headers'> returned a result with an exception set")
+        return self.given
+
+
+class TestHeaders:
+    def test_they_are_asked_for_once(self) -> None:
+        message = Headed(5, [("name", b"value")])
+        reader = reader_of(Broker([[message]]), lambda event: None)
+        (batch,) = reader.read(BrokerRange(PARTITION, 5, 5, "hole"), UNCOMMITTED, ("headers",))
+        assert batch.to_pylist() == [{"headers": [{"key": "name", "value": b"value"}]}]
+        assert message.asked == 1
+
+    def test_a_key_that_the_client_cannot_give_is_an_error_that_says_where(self) -> None:
+        message = Headed(6, None)
+        reader = reader_of(Broker([[Headed(5, [("a", b"b")])], [message]]), lambda event: None)
+        rows = reader.read(BrokerRange(PARTITION, 5, 6, "hole"), UNCOMMITTED, ("offset", "headers"))
+        assert next(rows).num_rows == 1
+        with pytest.raises(UnsupportedFormat, match="not UTF-8") as raised:
+            next(rows)
+        assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("topic", 0, 6)
+        assert message.asked == 1
 
 
 class TestNoProgress:

@@ -27,8 +27,9 @@ from tests.read.resource_runs import MIB, Used
 ROOT = Path(__file__).resolve().parents[2]
 MAX_THREADS = 16
 """Of one reader for its GETs, however small its ranges."""
-AHEAD_THREADS = min(len(os.sched_getaffinity(0)) - 1, 4) if hasattr(os, "sched_getaffinity") else 4
-"""Those that check and decompress large batches before their turn."""
+PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4
+AHEAD_THREADS = min(PROCESSORS, 4) if PROCESSORS > 1 else 0
+"""Those that check, decompress and decode large batches before their turn."""
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="measures by Linux's /proc")
 

@@ -375,6 +375,20 @@ class TestScan:
         assert sum(event.records for event in heard) == sum(batch.num_rows for batch in batches) == 60
         assert heard[-1].next_offset == 60
 
+    def test_an_observer_that_fails_at_the_very_end_is_heard_of(self) -> None:
+        """When the last rows are counted there is nothing left to read; the error is the observer's all the same."""
+
+        def observer(event: object) -> None:
+            if isinstance(event, RecordsRead):
+                raise LookupError("the observer's own")
+
+        with Session(Config.parse({}), Bucket(plain_log().segments()), observer) as session:
+            plans = plan_job(
+                session, "topic", start="earliest", end="latest", partitions=None, isolation=UNCOMMITTED, log_start=0
+            )
+            with pytest.raises(LookupError, match="the observer's own"):
+                list(Scan(session, plans, COLUMNS).batches())
+
     def test_a_scan_given_up_leaves_no_thread(self) -> None:
         log = plain_log(value_bytes=5000)
         before = threading.active_count()
