@@ -42,8 +42,8 @@ _HINTS: tuple[tuple[type[RemoteFetchError], str, str], ...] = (
         StorageDenied,
         "s3",
         (
-            "wrong credentials or region, a clock more than 15 minutes off, or no s3:ListBucket: without it S3 says 403 "
-            "of an object that is not there"
+            "wrong credentials or region, a clock more than 15 minutes off, or no s3:ListBucket: without it S3 says "
+            "403 of an object that is not there"
         ),
     ),
     (StorageDenied, "", "wrong or missing credentials, or one that has expired; a clock that is off"),
