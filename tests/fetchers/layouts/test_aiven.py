@@ -24,6 +24,7 @@ from remote_fetch.errors import (
     StorageDenied,
     UnsupportedFormat,
 )
+from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.formats.tagged_fields import encode_compact_string, encode_tagged_fields, encode_varlong
 from remote_fetch.model import UNKNOWN_SIZE, IndexType
 from tests.fetchers.layouts.aiven_writer import PARTITION, SEGMENT_ID, Store, Written
@@ -38,9 +39,7 @@ def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The private key of pair `k1`."""
     path = tmp_path_factory.mktemp("keys") / "k1.pem"
     path.write_bytes(
-        KEY.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        KEY.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
     return path
 
@@ -229,7 +228,9 @@ def test_a_prefix_that_changed_is_in_the_custom_metadata() -> None:
     assert bytes(opened(key__prefix="new/").read_segment(store, written.metadata, 0, -1)) == LOG
     assert [name.partition("/")[0] for name, *_ in store.gets] == ["new", "old", "old"]
     with pytest.raises(SegmentNotFound):
-        opened(key__prefix="new/").read_segment(store, dataclasses.replace(written.metadata, custom_metadata=None), 0, 1)
+        opened(key__prefix="new/").read_segment(
+            store, dataclasses.replace(written.metadata, custom_metadata=None), 0, 1
+        )
 
 
 def test_names_in_the_custom_metadata_are_those_of_log_and_indexes() -> None:
@@ -273,7 +274,7 @@ def test_iceberg_tables_are_told_from_a_segment_that_is_gone() -> None:
 class NoListing(Store):
     """A store that lists nothing, as one behind a permission."""
 
-    def list(self, prefix: str = "") -> Iterator[object]:  # type: ignore[override]
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         raise StorageDenied("no ListBucket")
 
 

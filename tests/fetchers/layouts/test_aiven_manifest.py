@@ -1,4 +1,4 @@
-"""Manifests of Aiven's plug-in: the chunk index against plain arithmetic, and everything that a manifest may not say."""
+"""Manifests of Aiven's plug-in: the chunk index against plain arithmetic, and what a manifest may not say."""
 
 from __future__ import annotations
 
