@@ -77,14 +77,16 @@ class _Partition:
 
 @dataclass(slots=True)
 class _Work:
-    """One slice still to be read, from `position` on. `rereads` are the positions already fetched a second time."""
+    """One slice still to be read, from `position` on. `rereads` are the positions already fetched a second time,
+    `relocated_at` is the one at which a newer location was last asked for.
+    """
 
     piece: SegmentSlice
     partition: _Partition
     position: int
     rereads: set[int] = field(default_factory=set)
     ended: bool = False
-    is_relocated: bool = False
+    relocated_at: int = -1
 
 
 @dataclass(slots=True)
@@ -310,11 +312,12 @@ class Scan:
             raise error
 
     def _relocate(self, work: _Work) -> bool:
-        """Ask once where the segment is, if metadata has a place for that: a signed URL expires (KIP-917, KIP-1254).
+        """Ask where the segment is now, if metadata has a place for that: a signed URL expires (KIP-917, KIP-1254).
 
-        What is known of it goes for every slice of the partition that waits: their URLs are as old.
+        Once at each position, so that a slow read outlives any number of them and a refusal ends it.
+        What is heard goes for every slice of the partition that waits: their URLs are as old.
         """
-        if work.is_relocated or work.piece.segment.custom_metadata is None:
+        if work.relocated_at == work.position or work.piece.segment.custom_metadata is None:
             return False
         timeline = self._session.locator.refresh(work.partition.opened.partition)
         newest = {segment.segment_id: segment for segment in timeline.segments}
@@ -323,7 +326,7 @@ class Scan:
             if isinstance(waiting, _Work) and waiting.partition is work.partition:
                 segment = newest.get(waiting.piece.segment.segment_id, waiting.piece.segment)
                 waiting.piece = replace(waiting.piece, segment=segment)
-        work.is_relocated = True
+        work.relocated_at = work.position
         return work.piece.segment.custom_metadata != before
 
     def _scan_instead(self, work: _Work) -> None:
