@@ -24,11 +24,11 @@ from remote_fetch.formats.tagged_fields import encode_compact_string, encode_tag
 from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 
 __all__ = [
-    "ChunkReader",
     "LOCATIONS",
     "PROPERTIES",
     "SIZES",
     "TEMPLATES",
+    "ChunkReader",
     "check_json",
     "custom_metadata",
     "damage_sizes",
@@ -80,7 +80,8 @@ storage.azure.container.name=c
 storage.azure.endpoint.url=https://h:8
 """,
 )
- = TopicIdPartition(Uuid(bytes(range(16))), "topic-a", 0)
+_READ_CHUNKS = 64
+_PARTITION = TopicIdPartition(Uuid(bytes(range(16))), "topic-a", 0)
 _SEGMENT = RemoteLogSegmentMetadata(RemoteLogSegmentId(_PARTITION, Uuid(bytes(range(1, 17)))), 7, 9, 100)
 
 
