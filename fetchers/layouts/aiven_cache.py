@@ -1,4 +1,7 @@
-"""Manifests of Aiven's plug-in that have been read: a segment's does not change, and every range of it needs it."""
+"""Manifests of Aiven's plug-in that have been read: a segment's does not change, and every range of it needs it.
+
+Rules of the file: what is kept is bounded in number and in size, and nobody waits for another thread for ever.
+"""
 
 from __future__ import annotations
 

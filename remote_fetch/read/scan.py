@@ -375,13 +375,17 @@ def _work_for(step: PlanStep, partition: _Partition) -> _Work | _BrokerWork:
 
 
 def _requests(works: Sequence[_Work], range_bytes: int) -> Iterator[RangeRequest]:
-    """The ranges of all slices, in order; drawn lazily, and no further for a slice that has ended."""
+    """The ranges of all slices, in order; drawn lazily, and no further for a slice that has ended.
+
+    They end at multiples of `range_bytes`: what a store keeps in chunks is then fetched once, and not for the end of one
+    range and the beginning of the next.
+    """
     for tag, work in enumerate(works):
         segment, stop = work.piece.segment, work.piece.end_position
         if stop < 0:
             stop = segment.segment_size_in_bytes if segment.size_known else 2**63 - 1
         start = work.position
         while start < stop and not work.ended:
-            end = min(start + range_bytes, stop)
+            end = min((start // range_bytes + 1) * range_bytes, stop)
             yield RangeRequest(segment, start, end, tag)
             start = end
