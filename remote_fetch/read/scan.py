@@ -377,8 +377,8 @@ def _work_for(step: PlanStep, partition: _Partition) -> _Work | _BrokerWork:
 def _requests(works: Sequence[_Work], range_bytes: int) -> Iterator[RangeRequest]:
     """The ranges of all slices, in order; drawn lazily, and no further for a slice that has ended.
 
-    They end at multiples of `range_bytes`: what a store keeps in chunks is then fetched once, and not for the end of one
-    range and the beginning of the next.
+    They end at multiples of `range_bytes`: what a store keeps in chunks is then fetched once, and not both for the end
+    of one range and for the beginning of the next.
     """
     for tag, work in enumerate(works):
         segment, stop = work.piece.segment, work.piece.end_position

@@ -117,8 +117,11 @@ def test_azure() -> None:
     connection = {"storage.azure.connection.string": "AccountName=me", "storage.azure.endpoint.url": "http://x:1/me"}
     configs, unmapped = mapped({**AZURE, **connection})
     assert (configs[f"{OPTION}connection_string"], unmapped) == ("AccountName=me", ())
-    _, unmapped = mapped(AZURE, storage__azure__endpoint__url="http://x:1/me")
-    assert [text.partition(":")[0] for text in unmapped] == ["storage.azure.endpoint.url"]
+    for endpoint in ("http://x:1/me", "https://x/me", "https://u:s3cret@x", "https://[x", "https://x[1]/"):
+        configs, unmapped = mapped(AZURE, storage__azure__endpoint__url=endpoint)
+        assert [text.partition(":")[0] for text in unmapped] == ["storage.azure.endpoint.url"]
+        assert "s3cret" not in str(unmapped)
+        assert f"{OPTION}account_host" not in configs
 
 
 def test_keys() -> None:
