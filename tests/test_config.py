@@ -183,9 +183,27 @@ def test_no_value_is_in_the_representation() -> None:
 
 def test_the_parts_cannot_be_changed() -> None:
     config = Config.parse({f"{OPTIONS}a": "b", "group.id": "g"})
-    for part in (config.values, config.options, config.librdkafka, KEYS, PREFIX_KEYS):
+    for part in (config.values, config.options, config.layout, config.librdkafka, KEYS, PREFIX_KEYS):
         with pytest.raises(TypeError):
             part["x"] = "y"  # type: ignore[index]
+
+
+def test_a_brokers_file_stands_under_what_was_set() -> None:
+    layout = "remote.storage.layout."
+    own = {
+        "remote.storage.url": "/mine",
+        f"{OPTIONS}a": "1",
+        f"{layout}b": "2",
+        "remote.locator.c": "3",
+        "group.id": "g",
+    }
+    config = Config.parse(own)
+    assert config.ours() == {name: value for name, value in own.items() if name != "group.id"}
+    broker = {"remote.storage.url": "/theirs", f"{OPTIONS}a": "9", f"{OPTIONS}z": "9", f"{layout}b": "9"}
+    under = config.under({**broker, "remote.storage.layout": "aiven"})
+    assert under.ours() == {**config.ours(), f"{OPTIONS}z": "9", "remote.storage.layout": "aiven"}
+    assert dict(under.librdkafka) == {"group.id": "g"}
+    assert under.for_fetcher()[f"{layout}b"] == "2"
 
 
 def test_a_text_is_no_number() -> None:

@@ -32,10 +32,10 @@ from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice
 from remote_fetch.plan.saved import dump_plan
 from remote_fetch.testing.records import Record, encode_batch, encode_legacy, encode_marker
 from remote_fetch.testing.segments import encode_offset_index
-from tools import fuzz_parsers
+from tools import fuzz_layouts, fuzz_parsers
 from tools.fuzz_batches import damage_log, reseal_log
 from tools.fuzz_codecs import damage_stream, streams
-from tools.fuzz_damage import damage_entries, damage_json, damage_numbers, mutate
+from tools.fuzz_damage import damage_entries, damage_json, damage_numbers, damage_varints, mutate
 from tools.fuzz_reading import check_checksums, read_batches, read_slice
 
 __all__ = ["GOLDENS", "Target", "targets"]
@@ -102,8 +102,31 @@ def targets(goldens: Path = GOLDENS, *, seeds_per_kind: int = 6) -> tuple[Target
             _reseal_producers, _damage_producers, _check_producers,
         ),
         *_metadata_targets(goldens, seeds_per_kind),
-        Target("saved plan", (_plan(),), fuzz_parsers.read_plan, inside=damage_json, gate=_check_json),
+        Target("saved plan", (_plan(),), fuzz_parsers.read_plan, inside=damage_json, gate=fuzz_layouts.check_json),
         Target("object names", (names,), partial(fuzz_parsers.list_names, KafkaLocalLayout), inside=damage_numbers),
+        *_layout_targets(goldens.with_name("aiven")),
+    )  # fmt: skip
+
+
+def _layout_targets(goldens: Path) -> tuple[Target, ...]:
+    read_chunks = fuzz_layouts.ChunkReader(goldens)
+    return (
+        Target(
+            "aiven manifest", tuple(fuzz_layouts.manifests(goldens)), fuzz_layouts.read_manifest,
+            inside=damage_json, gate=fuzz_layouts.check_json,
+        ),
+        Target("aiven chunk sizes", fuzz_layouts.SIZES, fuzz_layouts.read_sizes, inside=fuzz_layouts.damage_sizes),
+        Target("aiven chunks", (read_chunks.seed,), read_chunks),
+        Target(
+            "aiven custom metadata", (fuzz_layouts.custom_metadata(),), fuzz_layouts.read_custom_metadata,
+            inside=damage_varints,
+        ),
+        Target(
+            "aiven object names", (fuzz_layouts.names(goldens),), fuzz_layouts.list_aiven_names, inside=damage_numbers
+        ),
+        Target("locations", fuzz_layouts.LOCATIONS, fuzz_layouts.read_locations, inside=damage_numbers),
+        Target("name template", fuzz_layouts.TEMPLATES, fuzz_layouts.read_template),
+        Target("broker properties", fuzz_layouts.PROPERTIES, fuzz_layouts.read_properties),
     )  # fmt: skip
 
 
@@ -248,13 +271,6 @@ def _check_timelines(data: bytes) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ plans and names
-
-
-def _check_json(data: bytes) -> None:
-    try:
-        json.loads(data)
-    except (ValueError, RecursionError):
-        raise CorruptSegment("no JSON") from None
 
 
 def _plan() -> bytes:

@@ -11,17 +11,16 @@ SegmentCustomMetadataField and KIP-917.
 from __future__ import annotations
 
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
 import zstandard
 
 from fetchers.layouts.aiven_backends import from_aiven_properties
+from fetchers.layouts.aiven_cache import Known, ManifestCache
 from fetchers.layouts.aiven_keys import KEY_FILE_OPTION, Cipher, KeyRing, key_files
 from fetchers.layouts.aiven_manifest import ByteRange, Manifest, parse_manifest
 from fetchers.layouts.options import layout_options
@@ -54,12 +53,8 @@ _OBJECT_PREFIX_TAG, _OBJECT_KEY_TAG = 1, 2
 _MAX_MANIFEST_BYTES = 8 << 20
 """Some five bytes a chunk in base64: enough for the most chunks that are believed."""
 _DEFAULT_MAX_CHUNK_BYTES = 256 << 20
-_MAX_CACHED_MANIFESTS = 1024
-_MAX_CACHED_CHUNKS = 1 << 20
 _LISTING_THREADS = 8
 _LISTED_AT_ONCE = 256
-_PATIENCE_S = 1.0
-"""How long a call waits for another one that fetches the same manifest, before it fetches that itself."""
 _PROBED_OBJECTS = 2_000
 """How many names are looked at to tell a warehouse of Iceberg tables from a segment that is gone."""
 
@@ -78,14 +73,6 @@ class _Opened(NamedTuple):
     cipher: Cipher | None
 
 
-@dataclass(slots=True)
-class _Known:
-    """A manifest that has been read. The cipher costs an RSA operation, which a listing does not need."""
-
-    manifest: Manifest
-    cipher: Cipher | None = None
-
-
 class AivenLayout:
     """The layout `aiven`. Its options are the plug-in's own `key.prefix` and `...<id>.private.key.file`."""
 
@@ -95,7 +82,7 @@ class AivenLayout:
         self._prefix = ""
         self._keys = KeyRing({})
         self._max_chunk_bytes = _DEFAULT_MAX_CHUNK_BYTES
-        self._cache = _Manifests()
+        self._cache = ManifestCache()
         self._is_iceberg: bool | None = None
 
     def configure(self, configs: Mapping[str, str]) -> None:
@@ -123,9 +110,9 @@ class AivenLayout:
         try:
             if opened.manifest.is_plain:
                 return _whole(store.get(opened.log, start, stop), ByteRange(start, stop))
-            if chunks.chunk_bytes > self._max_chunk_bytes:
+            if chunks.original_bytes(0) > self._max_chunk_bytes:
                 raise DecompressionLimit(
-                    f"chunks of {chunks.chunk_bytes} bytes, {self._max_chunk_bytes} are allowed",
+                    f"chunks of {chunks.original_bytes(0)} bytes, {self._max_chunk_bytes} are allowed",
                     hint="Raise fetch.remote.max.decompressed.bytes",
                 )
             return self._read_chunks(store, opened, start, stop)
@@ -187,7 +174,7 @@ class AivenLayout:
             raise _no_segments().at(object_name=names[0] + _MANIFEST)
         raise missing
 
-    def _manifest(self, store: ObjectStore, name: str) -> _Known:
+    def _manifest(self, store: ObjectStore, name: str) -> Known:
         with self._cache.turn(name):
             known = self._cache.get(name)
             if known is None:
@@ -195,7 +182,7 @@ class AivenLayout:
                     data = store.get(name + _MANIFEST, 0, _MAX_MANIFEST_BYTES + 1)
                     if memoryview(data).nbytes > _MAX_MANIFEST_BYTES:
                         raise CorruptSegment(f"a manifest of more than {_MAX_MANIFEST_BYTES} bytes")
-                    known = _Known(parse_manifest(data))
+                    known = Known(parse_manifest(data))
                 except RemoteFetchError as error:
                     raise error.at(object_name=name + _MANIFEST) from error.__cause__
                 self._cache.put(name, known)
@@ -276,59 +263,6 @@ class AivenLayout:
             segment_size_in_bytes=manifest.chunks.segment_bytes,
             txn_index_empty=manifest.indexes[IndexType.TRANSACTION] is None,
         )
-
-
-class _Manifests:
-    """Manifests already read, the last ones used; and turns, so that several threads do not fetch the same one."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._turns = tuple(threading.Lock() for _ in range(32))
-        self._known: OrderedDict[str, _Known] = OrderedDict()
-        self._chunks = 0
-
-    def turn(self, name: str) -> _Turn:
-        """A context in which nobody else fetches this manifest, unless that takes long."""
-        return _Turn(self._turns[hash(name) % len(self._turns)])
-
-    def get(self, name: str) -> _Known | None:
-        with self._lock:
-            if name in self._known:
-                self._known.move_to_end(name)
-            return self._known.get(name)
-
-    def put(self, name: str, known: _Known) -> None:
-        with self._lock:
-            self._forget(name)
-            self._known[name] = known
-            self._chunks += _weight(known.manifest)
-            while len(self._known) > _MAX_CACHED_MANIFESTS or (
-                self._chunks > _MAX_CACHED_CHUNKS and len(self._known) > 1
-            ):
-                self._forget(next(iter(self._known)))
-
-    def _forget(self, name: str) -> None:
-        known = self._known.pop(name, None)
-        if known is not None:
-            self._chunks -= _weight(known.manifest)
-
-
-class _Turn:
-    def __init__(self, lock: threading.Lock) -> None:
-        self._lock = lock
-        self._is_held = False
-
-    def __enter__(self) -> None:
-        self._is_held = self._lock.acquire(timeout=_PATIENCE_S)
-
-    def __exit__(self, *error: object) -> None:
-        if self._is_held:
-            self._lock.release()
-
-
-def _weight(manifest: Manifest) -> int:
-    """How many numbers the manifest keeps for its chunks: none where they can be reckoned."""
-    return len(manifest.chunks.starts) if manifest.is_compressed else 0
 
 
 def _no_segments() -> UnsupportedFormat:

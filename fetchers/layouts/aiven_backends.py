@@ -7,10 +7,10 @@ What only the writer needs is passed over, what a reader may need and is not map
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import urlsplit
 
 from fetchers.layouts.aiven_keys import KEY_FILE_OPTION
 from remote_fetch.errors import ConfigError, UnsupportedFormat
@@ -30,6 +30,7 @@ _WRITERS = (
     "storage.s3.multipart.", "storage.s3.storage.class",
 )  # fmt: skip
 """Beginnings of names that a reader has no use for, or that are dealt with where they are set."""
+_HTTPS_HOST = re.compile(r"https://(?P<host>[A-Za-z0-9.-]+(?::[0-9]{1,5})?)/?")
 _COLD = ("GLACIER", "DEEP_ARCHIVE")
 
 
@@ -150,9 +151,9 @@ def _azure(found: _Backend) -> None:
         found.option("anon", "false")  # then the SDK's own chain of credentials is asked
     endpoint = found.get("storage.azure.endpoint.url")
     if endpoint is not None and connection is None:
-        parts = urlsplit(endpoint)
-        if parts.scheme == "https" and parts.path in ("", "/"):
-            found.option("account_host", parts.netloc)
+        host = _HTTPS_HOST.fullmatch(endpoint)
+        if host is not None:
+            found.option("account_host", host["host"])
         else:
             found.notes.append(
                 f"storage.azure.endpoint.url: give it in a connection string ({_OPTION}connection_string)"

@@ -107,7 +107,7 @@ def _load(key_pair_id: str, path: str) -> Callable[[bytes], bytes]:
     try:
         with open(path, "rb") as file:
             text = file.read(_MAX_KEY_FILE_BYTES + 1)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a path may hold what no path holds
         raise ConfigError(f"{option}: {error}", key=option) from error
     try:
         key = RSA.import_key(text) if len(text) <= _MAX_KEY_FILE_BYTES else None

@@ -50,8 +50,7 @@ def masked_url(text: str) -> str:
 
 def _option(name: str, text: str) -> str:
     if name == "connection_string":
-        parts = (part.partition("=") for part in text.split(";") if part)
-        return ";".join(f"{key}={_part(key, value)}" for key, _, value in parts)
+        return ";".join(_part(*part.partition("=")) for part in text.split(";") if part)
     if name not in _HARMLESS_OPTIONS:
         return MASK
     if text.startswith("{"):
@@ -62,8 +61,10 @@ def _option(name: str, text: str) -> str:
     return masked_url(text)
 
 
-def _part(key: str, value: str) -> str:
-    return MASK if key.lower() in _SECRET_PARTS or not value else masked_url(value)
+def _part(key: str, equals: str, value: str) -> str:
+    if not equals:
+        return MASK
+    return f"{key}={MASK if key.strip().lower() in _SECRET_PARTS else masked_url(value)}"
 
 
 def _object(value: Any) -> Any:

@@ -39,10 +39,10 @@ def complete(config: Config) -> Completed:
     try:
         with open(path, "rb") as file:
             properties = parse_properties(file.read(MAX_BYTES + 1))
-    except OSError as error:
-        raise ConfigError(f"{_KEY}: {error}", key=_KEY) from error
     except ConfigError as error:
         raise ConfigError(f"{_KEY}={path}: {error.message}", key=_KEY) from None
+    except (OSError, ValueError) as error:  # a path may hold what no path holds
+        raise ConfigError(f"{_KEY}: {error}", key=_KEY) from error
     manager = properties.get(_CLASS, "").strip()
     if not manager:
         raise ConfigError(

@@ -72,4 +72,5 @@ def _unescaped(text: str, line_number: int) -> str:
         other = match["other"] or ""
         return _ESCAPES.get(other, other)
 
-    return _ESCAPE.sub(meant, text)
+    # Java's characters are halves where they need four bytes; a half alone is no text here.
+    return _ESCAPE.sub(meant, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")

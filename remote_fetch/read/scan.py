@@ -79,14 +79,16 @@ class _Partition:
 
 @dataclass(slots=True)
 class _Work:
-    """One slice still to be read, from `position` on. `rereads` are the positions already fetched a second time."""
+    """One slice still to be read, from `position` on. `rereads` are the positions already fetched a second time,
+    `relocated_at` is the one at which a newer location was last asked for.
+    """
 
     piece: SegmentSlice
     partition: _Partition
     position: int
     rereads: set[int] = field(default_factory=set)
     ended: bool = False
-    is_relocated: bool = False
+    relocated_at: int = -1
 
 
 @dataclass(slots=True)
@@ -322,11 +324,12 @@ class Scan:
             raise error
 
     def _relocate(self, work: _Work) -> bool:
-        """Ask once where the segment is, if metadata has a place for that: a signed URL expires (KIP-917, KIP-1254).
+        """Ask where the segment is now, if metadata has a place for that: a signed URL expires (KIP-917, KIP-1254).
 
-        What is known of it goes for every slice of the partition that waits: their URLs are as old.
+        Once at each position, so that a slow read outlives any number of them and a refusal ends it.
+        What is heard goes for every slice of the partition that waits: their URLs are as old.
         """
-        if work.is_relocated or work.piece.segment.custom_metadata is None:
+        if work.relocated_at == work.position or work.piece.segment.custom_metadata is None:
             return False
         timeline = self._session.locator.refresh(work.partition.opened.partition)
         newest = {segment.segment_id: segment for segment in timeline.segments}
@@ -335,7 +338,7 @@ class Scan:
             if isinstance(waiting, _Work) and waiting.partition is work.partition:
                 segment = newest.get(waiting.piece.segment.segment_id, waiting.piece.segment)
                 waiting.piece = replace(waiting.piece, segment=segment)
-        work.is_relocated = True
+        work.relocated_at = work.position
         return work.piece.segment.custom_metadata != before
 
     def _scan_instead(self, work: _Work) -> None:
@@ -379,8 +382,9 @@ def _work_for(step: PlanStep, partition: _Partition) -> _Work | _BrokerWork:
 def _requests(works: Sequence[_Work], range_bytes: int) -> Iterator[RangeRequest]:
     """The ranges of all slices, in order; drawn lazily, and no further for a slice that has ended.
 
-    Where a slice takes several, the first are small and each twice the one before, so that decoding begins while the
-    large ones are under way.
+    Where a slice takes several, the first are small and each about twice the one before, so that decoding begins while
+    the large ones are under way. They end at multiples of their size: what a store keeps in chunks is then fetched once,
+    and not both for the end of one range and for the beginning of the next.
     """
     ramp_bytes = min(range_bytes, _FIRST_RANGE_BYTES)
     for tag, work in enumerate(works):
@@ -390,6 +394,6 @@ def _requests(works: Sequence[_Work], range_bytes: int) -> Iterator[RangeRequest
         start = work.position
         while start < stop and not work.ended:
             size_bytes = range_bytes if stop - start <= range_bytes else ramp_bytes
-            end = min(start + size_bytes, stop)
+            end = min((start // size_bytes + 1) * size_bytes, stop)
             yield RangeRequest(segment, start, end, tag)
             start, ramp_bytes = end, min(2 * ramp_bytes, range_bytes)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Run
 
 COMMAND = (sys.executable, "-c", "from remote_fetch.cli import main; raise SystemExit(main())")
-COMMANDS = ("ls", "plan", "cat", "demo")
+COMMANDS = ("ls", "plan", "cat", "config", "demo")
 
 
 def raising(error: BaseException) -> Callable[[Any], int]:

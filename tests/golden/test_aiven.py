@@ -20,6 +20,7 @@ from remote_fetch import Counters, read_arrow
 from remote_fetch.config import Config
 from remote_fetch.decode.columns import ColumnBuilder
 from remote_fetch.errors import CorruptSegment, StorageDenied, UnsupportedFormat
+from remote_fetch.fetch.broker_file import complete
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata, Uuid
@@ -129,6 +130,20 @@ def test_a_listing_knows_what_the_metadata_says(aiven_tier: AivenTier) -> None:
     known = sorted([getattr(segment, name) for name in fields] for segment in segments_of(aiven_tier))
     assert sorted([getattr(segment, name) for name in fields] for segment in listed) == known
     assert known
+
+
+def test_the_brokers_own_file_is_all_that_is_needed(encrypted_tier: AivenTier, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(__file__).parents[2]
+    monkeypatch.chdir(root)  # paths in it are as seen from there
+    file = encrypted_tier.data / encrypted_tier.name / "server.properties"
+    found = complete(Config.parse({"remote.storage.broker.properties": str(file)}))
+    paths = {name: value for name, value in found.config.ours().items() if name in found.from_file}
+    places = {
+        name: str(root / value) if isinstance(value, str) and value.startswith("tests/") else value
+        for name, value in paths.items()
+    }
+    assert places == encrypted_tier.config
+    assert found.unmapped == ()
 
 
 def test_without_its_key_a_segment_says_which_it_needs(encrypted_tier: AivenTier) -> None:

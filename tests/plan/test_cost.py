@@ -24,6 +24,13 @@ def test_gets_and_bytes() -> None:
     assert cost.mean_bytes_per_get == 1999 / 5
 
 
+def test_ranges_end_at_multiples() -> None:
+    """A slice that begins in the middle of a range has a short one first."""
+    one = segment(1, 0, 9, size_bytes=1000)
+    gets = [estimate([SegmentSlice(one, 0, 4, start, end)], 300).gets for start, end in ((0, 600), (299, 601), (7, 7))]
+    assert gets == [2, 3, 0]
+
+
 def test_nothing() -> None:
     assert estimate([], 500) == PlanCost(0, 0, 0, 0, 0)
     assert estimate([], 500).mean_bytes_per_get == 0

@@ -1,0 +1,81 @@
+"""Manifests of Aiven's plug-in that have been read: a segment's does not change, and every range of it needs it.
+
+Rules of the file: what is kept is bounded in number and in size, and nobody waits for another thread for ever.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from fetchers.layouts.aiven_keys import Cipher
+from fetchers.layouts.aiven_manifest import Manifest
+
+__all__ = ["Known", "ManifestCache"]
+
+_MAX_MANIFESTS = 1024
+_MAX_CHUNKS = 1 << 20
+_PATIENCE_S = 1.0
+"""How long a call waits for another one that fetches the same manifest, before it fetches that itself."""
+
+
+@dataclass(slots=True)
+class Known:
+    """A manifest that has been read. The cipher costs an RSA operation, which a listing does not need."""
+
+    manifest: Manifest
+    cipher: Cipher | None = None
+
+
+class ManifestCache:
+    """Manifests already read, the last ones used; and turns, so that several threads do not fetch the same one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._turns = tuple(threading.Lock() for _ in range(32))
+        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._chunks = 0
+
+    def turn(self, name: str) -> _Turn:
+        """A context in which nobody else fetches this manifest, unless that takes long."""
+        return _Turn(self._turns[hash(name) % len(self._turns)])
+
+    def get(self, name: str) -> Known | None:
+        """The manifest under a name, if it is still known."""
+        with self._lock:
+            if name in self._known:
+                self._known.move_to_end(name)
+            return self._known.get(name)
+
+    def put(self, name: str, known: Known) -> None:
+        """Keep a manifest, and let go of those that were not used for longest."""
+        with self._lock:
+            self._forget(name)
+            self._known[name] = known
+            self._chunks += _weight(known.manifest)
+            while len(self._known) > _MAX_MANIFESTS or (self._chunks > _MAX_CHUNKS and len(self._known) > 1):
+                self._forget(next(iter(self._known)))
+
+    def _forget(self, name: str) -> None:
+        known = self._known.pop(name, None)
+        if known is not None:
+            self._chunks -= _weight(known.manifest)
+
+
+class _Turn:
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self._is_held = False
+
+    def __enter__(self) -> None:
+        self._is_held = self._lock.acquire(timeout=_PATIENCE_S)
+
+    def __exit__(self, *error: object) -> None:
+        if self._is_held:
+            self._lock.release()
+
+
+def _weight(manifest: Manifest) -> int:
+    """How many numbers the manifest keeps for its chunks: none where they can be reckoned."""
+    return len(manifest.chunks.starts) if manifest.is_compressed else 0

@@ -1,0 +1,67 @@
+"""What of a configuration is shown: what is not known to be harmless is not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from remote_fetch.cli.masked import masked, masked_url
+
+OPTION = "remote.storage.options."
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("/mnt/tier", "/mnt/tier"),
+        ("s3://bucket/prefix", "s3://bucket/prefix"),
+        ("s3://me:s3cret@bucket/p", "s3://bucket/p"),
+        ("https://h/p?X-Amz-Signature=s3cret", "https://h/p?***"),
+        ("https://s3cret@h:1/p?a=s3cret#s3cret", "https://h:1/p?***"),
+        ("az://c, https://u:s3cret@h/?sig=s3cret", "az://c, https://h/?***"),
+        ("https://u:p@ss:s3cret@h/x", "https://h/x"),
+    ],
+)
+def test_urls(text: str, shown: str) -> None:
+    assert masked_url(text) == shown
+    assert masked("remote.storage.url", text) == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("secret", "s3cret", "***"),
+        ("key", "AKIA", "***"),
+        ("token", '{"private_key": "s3cret"}', "***"),
+        ("of.tomorrow", "s3cret", "***"),
+        ("anon", "true", "true"),
+        ("endpoint_url", "http://u:s3cret@minio:9000", "http://minio:9000"),
+        ("client_kwargs", '{"region_name": "x", "aws_secret_access_key": "s3cret"}', None),
+        ("config_kwargs", '{"s3": {"addressing_style": "path"}, "proxies": {"http": "http://u:s3cret@p"}}', None),
+        ("client_kwargs", "{s3cret", "***"),
+        (
+            "connection_string",
+            "AccountName=me;AccountKey=s3cret==;BlobEndpoint=http://h:1/me?sig=s3cret;SharedAccessSignature=sv=1&sig=s3cret",
+            "AccountName=me;AccountKey=***;BlobEndpoint=http://h:1/me?***;SharedAccessSignature=***",
+        ),
+        ("connection_string", "s3cret", "***"),
+    ],
+)
+def test_options(name: str, value: str, shown: str | None) -> None:
+    found = masked(OPTION + name, value)
+    assert "s3cret" not in found
+    if shown is not None:
+        assert found == shown
+    else:
+        assert json.loads(found).keys() == json.loads(value).keys()
+
+
+def test_the_rest() -> None:
+    assert masked("remote.locator.sasl.password", "s3cret") == "***"
+    assert masked("remote.locator.bootstrap.servers", "b:9092") == "b:9092"
+    assert masked("remote.locator.snapshot.file", "/f") == "/f"
+    assert masked("remote.storage.layout.key.prefix", "tiered/") == "tiered/"
+    assert masked("fetch.remote.read.timeout.ms", 5000) == "5000"
+    assert masked("sasl.password", "s3cret") == "***"
+    assert masked("bootstrap.servers", "b:9092") == "b:9092"

@@ -1,0 +1,115 @@
+"""A broker's own file: which layout reads it, what it becomes, what wins over it, what is said of the rest."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+import pytest
+
+from remote_fetch import read_arrow
+from remote_fetch.config import Config
+from remote_fetch.errors import ConfigError, UnsupportedFormat
+from remote_fetch.fetch import broker_file
+from remote_fetch.fetch.broker_file import complete
+from remote_fetch.observe import Event, Notice
+from remote_fetch.read.session import Session
+
+KEY = "remote.storage.broker.properties"
+AIVEN = "remote.log.storage.manager.class.name=io.aiven.kafka.tieredstorage.RemoteStorageManager\n"
+LOCAL = "remote.log.storage.manager.class.name=org.apache.kafka.server.log.remote.storage.LocalTieredStorage\n"
+STORAGE = "io.aiven.kafka.tieredstorage.storage."
+GOLDENS = Path(__file__).parents[1] / "golden"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Where the broker's properties go."""
+    return tmp_path / "server.properties"
+
+
+def test_without_a_file_nothing_is_read() -> None:
+    config = Config.parse({"remote.storage.url": "/tier"})
+    assert complete(config) == (config, frozenset(), ())
+
+
+def test_a_local_tier(file: Path) -> None:
+    file.write_text(f"{LOCAL}rsm.config.dir=/mnt/\\\n   tier\nbroker.id=1\n")
+    found = complete(Config.parse({KEY: str(file), "group.id": "g"}))
+    assert found.config.text("remote.storage.url") == "/mnt/tier"
+    assert found.config.text("remote.storage.layout") == "kafka_local"
+    assert found.from_file == {"remote.storage.url", "remote.storage.layout"}
+    assert found.config.librdkafka == {"group.id": "g"}
+    file.write_text(LOCAL)
+    with pytest.raises(ConfigError, match="which directory"):
+        complete(Config.parse({KEY: str(file)}))
+
+
+def test_what_the_user_sets_wins(file: Path) -> None:
+    file.write_text(
+        f"{AIVEN}x.storage.backend.class={STORAGE}s3.S3Storage\nx.storage.s3.bucket.name=tier\n"
+        "x.storage.aws.access.key.id=theirs\nx.storage.aws.secret.access.key=s3cret\nx.storage.proxy.host=h\n"
+        "x.key.prefix=a/\nremote.log.storage.manager.impl.prefix=x.\n"
+    )
+    own = {
+        "remote.storage.options.key": "mine",
+        "remote.storage.layout.key.prefix": "b/",
+        "remote.locator.client.id": "c",
+        "fetch.remote.read.timeout.ms": 7,
+    }
+    found = complete(Config.parse({KEY: str(file), **own}))
+    assert dict(found.config.options) == {"key": "mine", "secret": "s3cret"}
+    assert dict(found.config.layout) == {"key.prefix": "b/"}
+    assert dict(found.config.locator) == {"client.id": "c"}
+    assert found.config.number("fetch.remote.read.timeout.ms") == 7
+    assert found.config.text("remote.storage.url") == "s3://tier"
+    assert "remote.storage.options.key" not in found.from_file
+    assert "remote.storage.options.secret" in found.from_file
+    assert [text.partition(":")[0] for text in found.unmapped] == ["storage.proxy.host"]
+    assert "s3cret" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "said"),
+    [
+        ("", ConfigError, "the broker has no tier"),
+        ("remote.log.storage.manager.class.name=x.Y", ConfigError, "storage manager 'x.Y'; known are io.aiven"),
+        (f"{AIVEN}rsm.config.segment.format=iceberg", UnsupportedFormat, "Iceberg"),
+        ("a=\\u12", ConfigError, "line 1"),
+    ],
+)
+def test_files_that_nothing_can_be_made_of(file: Path, text: str, error: type[Exception], said: str) -> None:
+    file.write_text(text)
+    with pytest.raises(error, match=said) as caught:
+        complete(Config.parse({KEY: str(file)}))
+    assert str(file) in str(caught.value)
+
+
+def test_a_file_that_is_not_there(file: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file") as caught:
+        complete(Config.parse({KEY: str(file)}))
+    assert caught.value.key == KEY
+
+
+def test_a_layout_that_does_not_load_hides_no_other(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = list(entry_points(group="remote_fetch.layouts"))
+    broken = EntryPoint("broken", "nowhere.at:All", "remote_fetch.layouts")
+    monkeypatch.setattr(broker_file, "entry_points", lambda group: [broken, *known])
+    file.write_text(f"{LOCAL}rsm.config.dir=/tier")
+    assert complete(Config.parse({KEY: str(file)})).config.text("remote.storage.url") == "/tier"
+
+
+def test_a_tier_is_read_by_its_brokers_file_alone(file: Path) -> None:
+    """And what could not be mapped is told to whoever observes."""
+    remote = GOLDENS / "aiven" / "aiven-zstd" / "remote"
+    file.write_text(
+        f"{AIVEN}rsm.config.storage.backend.class={STORAGE}filesystem.FileSystemStorage\n"
+        f"rsm.config.storage.root={remote}\nrsm.config.key.prefix=tiered/\nrsm.config.storage.proxy.host=h\n"
+    )
+    heard: list[Event] = []
+    table = read_arrow("tx-java", config={KEY: str(file)}, columns=["offset"]).read_all()
+    assert table.num_rows > 10
+    with Session.open({KEY: str(file)}, heard.append):
+        pass
+    (notice,) = (event for event in heard if isinstance(event, Notice) and event.is_warning and "proxy" in event.text)
+    assert "nothing could be made of storage.proxy.host" in notice.text

@@ -1,0 +1,362 @@
+"""The layout of Aiven's plug-in: which bytes are asked for, what names are tried, what is refused, what is listed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fetchers.layouts import aiven_cache
+from fetchers.layouts.aiven import AivenLayout
+from remote_fetch.errors import (
+    ConfigError,
+    CorruptSegment,
+    DecompressionLimit,
+    SegmentNotFound,
+    StorageDenied,
+    UnsupportedFormat,
+)
+from remote_fetch.fetch.spi import ObjectInfo
+from remote_fetch.formats.tagged_fields import encode_compact_string, encode_tagged_fields, encode_varlong
+from remote_fetch.model import UNKNOWN_SIZE, IndexType
+from tests.fetchers.layouts.aiven_writer import PARTITION, SEGMENT_ID, Store, Written
+
+LAYOUT = "remote.storage.layout."
+KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+LOG = bytes(range(256)) * 4 + b"the end"
+
+
+@pytest.fixture(scope="module")
+def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The private key of pair `k1`."""
+    path = tmp_path_factory.mktemp("keys") / "k1.pem"
+    path.write_bytes(
+        KEY.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return path
+
+
+def opened(**options: str) -> AivenLayout:
+    layout = AivenLayout()
+    layout.configure({LAYOUT + name.replace("__", "."): value for name, value in options.items()})
+    return layout
+
+
+@pytest.fixture(scope="module")
+def keyed(key_file: Path) -> AivenLayout:
+    """The layout with the private key."""
+    layout = AivenLayout()
+    layout.configure({f"{LAYOUT}encryption.key.pairs.k1.private.key.file": str(key_file)})
+    return layout
+
+
+@settings(deadline=None, max_examples=120)
+@given(
+    chunk=st.integers(1, 400),
+    start=st.integers(0, len(LOG) + 3),
+    size=st.integers(0, len(LOG)) | st.just(-1),
+    packs=st.booleans(),
+    seals=st.booleans(),
+)
+def test_ranges_are_those_of_the_segment(
+    keyed: AivenLayout, chunk: int, start: int, size: int, packs: bool, seals: bool
+) -> None:
+    written = Written(LOG, chunk, packs, ("k1", KEY) if seals else None, start_offset=chunk)
+    store = Store(written.objects())
+    end = -1 if size < 0 else start + size
+    # The manifest is the same for all ranges: without this, a random one of an earlier example would be known.
+    keyed._cache = aiven_cache.ManifestCache()
+    data = memoryview(keyed.read_segment(store, written.metadata, start, end))
+    assert data.contiguous
+    assert bytes(data) == (LOG[start:] if end < 0 else LOG[start:end])
+    log_gets = [(first, last) for name, first, last in store.gets if name.endswith(".log")]
+    assert len(log_gets) == (1 if data else 0)
+    if data:
+        stop = len(LOG) if end < 0 else min(end, len(LOG))
+        sizes = [len(piece) for piece in written.chunks()]
+        wanted = (sum(sizes[: start // chunk]), sum(sizes[: (stop - 1) // chunk + 1]))
+        assert log_gets == [wanted if packs or seals else (start, stop)]
+
+
+@pytest.mark.parametrize("seals", [False, True])
+def test_indexes(keyed: AivenLayout, seals: bool) -> None:
+    written = Written(LOG, key_pair=("k1", KEY) if seals else None, start_offset=1000 + seals)
+    written.indexes = {**written.indexes, "timestamp": b"", "transaction": None}
+    store = Store(written.objects())
+    found = {kind: keyed.read_index(store, written.metadata, kind) for kind in IndexType}
+    assert {kind: None if data is None else bytes(data) for kind, data in found.items()} == {
+        IndexType.OFFSET: b"the offset index",
+        IndexType.TIMESTAMP: b"",
+        IndexType.PRODUCER_SNAPSHOT: b"the producerSnapshot index",
+        IndexType.LEADER_EPOCH: b"the leaderEpoch index",
+        IndexType.TRANSACTION: None,
+    }
+    assert [name.rpartition(".")[2] for name, *_ in store.gets] == ["rsm-manifest", "indexes", "indexes", "indexes"]
+
+
+# -------------------------------------------------------------------------------------------------------- what is wrong
+
+
+def damaged(name: str, change: Callable[[bytes], bytes], **more: object) -> tuple[Store, Written]:
+    written = Written(LOG, **{"start_offset": 5000, **more})  # type: ignore[arg-type]
+    objects = written.objects()
+    objects[written.name + name] = change(objects[written.name + name])
+    return Store(objects), written
+
+
+def flip(data: bytes) -> bytes:
+    return data[:-3] + bytes([data[-3] ^ 1]) + data[-2:]
+
+
+def cut(data: bytes) -> bytes:
+    return data[:-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "more", "said"),
+    [
+        (".log", cut, {}, "ends at byte 1030, before byte 1031"),
+        (".log", cut, {"is_compressed": True}, "before byte"),
+        (".log", flip, {"key_pair": ("k1", KEY)}, "authentication"),
+        (".log", lambda data: b"\0" * len(data), {"is_compressed": True}, "cannot be decompressed"),
+        (".rsm-manifest", cut, {}, "no JSON"),
+        (".rsm-manifest", lambda data: data + b" " * (8 << 20), {}, "more than 8388608 bytes"),
+    ],
+)
+def test_damaged_segments(
+    key_file: Path, name: str, change: Callable[[bytes], bytes], more: dict[str, object], said: str
+) -> None:
+    store, written = damaged(name, change, **more)
+    layout = AivenLayout()
+    layout.configure({f"{LAYOUT}encryption.key.pairs.k1.private.key.file": str(key_file)})
+    with pytest.raises(CorruptSegment, match=said) as caught:
+        layout.read_segment(store, written.metadata, 0, -1)
+    assert caught.value.object_name == written.name + name
+
+
+def test_damaged_indexes(key_file: Path) -> None:
+    for change, more in ((cut, {}), (flip, {"key_pair": ("k1", KEY)})):
+        store, written = damaged(".indexes", change, **more)
+        layout = AivenLayout()
+        layout.configure({f"{LAYOUT}encryption.key.pairs.k1.private.key.file": str(key_file)})
+        with pytest.raises(CorruptSegment) as caught:
+            layout.read_index(store, written.metadata, IndexType.TRANSACTION)
+        assert caught.value.object_name == f"{written.name}.indexes"
+
+
+def test_a_chunk_of_another_size_than_its_index_says() -> None:
+    written = Written(LOG, is_compressed=True)
+    manifest = written.manifest()
+    manifest["chunkIndex"]["originalChunkSize"] = 99
+    objects = written.objects() | {f"{written.name}.rsm-manifest": json.dumps(manifest).encode()}
+    with pytest.raises(CorruptSegment, match="a chunk of 99 bytes is stored as a frame of 100"):
+        opened().read_segment(Store(objects), written.metadata, 0, -1)
+
+
+def test_chunks_larger_than_allowed() -> None:
+    written = Written(bytes(3000), 2000, is_compressed=True)
+    layout = AivenLayout()
+    layout.configure({"fetch.remote.max.decompressed.bytes": "1999"})
+    with pytest.raises(DecompressionLimit, match="Raise fetch"):
+        layout.read_segment(Store(written.objects()), written.metadata, 0, 10)
+    plain = Written(bytes(3000), 2000, start_offset=8)
+    assert layout.read_segment(Store(plain.objects()), plain.metadata, 0, 10) == bytes(10)
+
+
+def test_keys_that_are_missing_or_wrong(key_file: Path, tmp_path: Path) -> None:
+    written = Written(LOG, key_pair=("k2", KEY))
+    store = Store(written.objects())
+    with pytest.raises(UnsupportedFormat, match=r"key pair 'k2'.*\n?.*pairs\.k2\.private\.key\.file"):
+        opened().read_segment(store, written.metadata, 0, -1)
+    other = tmp_path / "other.pem"
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    other.write_bytes(key.private_bytes(encoding, form, serialization.NoEncryption()))
+    layout = AivenLayout()
+    layout.configure({f"{LAYOUT}encryption.key.pairs.k2.private.key.file": str(other)})
+    with pytest.raises(StorageDenied, match="does not open the segment's data key"):
+        layout.read_segment(store, written.metadata, 0, -1)
+    layout = AivenLayout()
+    layout.configure({f"{LAYOUT}encryption.key.pairs.k2.private.key.file": str(key_file)})
+    assert bytes(layout.read_segment(store, written.metadata, 0, -1)) == LOG
+
+
+@pytest.mark.parametrize("name", ["prefix", "key.prefx", "encryption.key.pairs.k1.private.key", "chunk.size"])
+def test_unknown_options(name: str) -> None:
+    with pytest.raises(ConfigError, match="has no option") as caught:
+        AivenLayout().configure({LAYOUT + name: "s3cret"})
+    assert caught.value.key == LAYOUT + name
+    assert "s3cret" not in str(caught.value)
+
+
+# -------------------------------------------------------------------------------------------------------- names
+
+
+def custom(prefix: str | None = None, key: str | None = None) -> bytes:
+    fields = {0: encode_varlong(12)}
+    if prefix is not None:
+        fields[1] = encode_compact_string(prefix)
+    if key is not None:
+        fields[2] = encode_compact_string(key)
+    return encode_tagged_fields(fields)
+
+
+@pytest.mark.parametrize("prefix", ["", "tier/", "some/pre-fix.", "a/b/c-"])
+def test_the_prefix_is_put_before_the_name_as_it_is(prefix: str) -> None:
+    written = Written(LOG, prefix=prefix)
+    layout = opened(key__prefix=prefix) if prefix else opened()
+    store = Store({**written.objects(), "elsewhere/x.rsm-manifest": b"", f"{prefix}topic/x.rsm-manifest": b""})
+    assert bytes(layout.read_segment(store, written.metadata, 0, -1)) == LOG
+    (segment,) = layout.list_segments(store, None)
+    assert (segment.segment_id, segment.start_offset, segment.end_offset) == (SEGMENT_ID, 7, 16)
+    assert list(layout.list_segments(store, "order")) == []
+    assert list(layout.list_segments(store, "orders")) == [segment]
+
+
+def test_a_prefix_that_changed_is_in_the_custom_metadata() -> None:
+    """The plug-in itself looks for the manifest under the new prefix only, and fails."""
+    written = Written(LOG, prefix="old/", custom_metadata=custom("old/"))
+    store = Store(written.objects())
+    assert bytes(opened(key__prefix="new/").read_segment(store, written.metadata, 0, -1)) == LOG
+    assert [name.partition("/")[0] for name, *_ in store.gets] == ["new", "old", "old"]
+    with pytest.raises(SegmentNotFound):
+        opened(key__prefix="new/").read_segment(
+            store, dataclasses.replace(written.metadata, custom_metadata=None), 0, 1
+        )
+
+
+def test_names_in_the_custom_metadata_are_those_of_log_and_indexes() -> None:
+    written = Written(LOG, custom_metadata=custom("moved/", "orders/log-7"))
+    objects = written.objects()
+    for suffix in (".log", ".indexes"):
+        objects[f"moved/orders/log-7{suffix}"] = objects.pop(written.name + suffix)
+    layout = opened()
+    assert bytes(layout.read_segment(Store(objects), written.metadata, 3, 9)) == LOG[3:9]
+    assert layout.read_index(Store(objects), written.metadata, IndexType.OFFSET) is not None
+
+
+@pytest.mark.parametrize("metadata", [b"\xff", b"\x01", custom("../x/"), custom(None, "a/../../b")])
+def test_custom_metadata_that_is_none(metadata: bytes) -> None:
+    written = Written(LOG, custom_metadata=metadata)
+    with pytest.raises(CorruptSegment):
+        opened().read_segment(Store(written.objects()), written.metadata, 0, 1)
+
+
+def test_another_prefix_is_named() -> None:
+    store = Store(Written(LOG, prefix="some/pre-fix.").objects())
+    for wrong in ("", "some/", "other/"):
+        with pytest.raises(ConfigError, match=r"set remote\.storage\.layout\.key\.prefix=some/pre-fix\.$"):
+            list((opened(key__prefix=wrong) if wrong else opened()).list_segments(store, None))
+    assert list(opened().list_segments(store, "orders")) == []
+
+
+def test_iceberg_tables_are_told_from_a_segment_that_is_gone() -> None:
+    written = Written(LOG)
+    store = Store({"warehouse/ns/orders/metadata/1.puffin": b"", "warehouse/ns/orders/data/1.parquet": b""})
+    for call in (
+        lambda: opened().read_segment(store, written.metadata, 0, 1),
+        lambda: list(opened().list_segments(store, None)),
+    ):
+        with pytest.raises(UnsupportedFormat, match=r"segment\.format=iceberg"):
+            call()
+    with pytest.raises(SegmentNotFound):
+        opened().read_segment(Store({"readme.puffin": b""}), written.metadata, 0, 1)
+
+
+class NoListing(Store):
+    """A store that lists nothing, as one behind a permission."""
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        raise StorageDenied("no ListBucket")
+
+
+def test_what_is_there_is_not_asked_where_nothing_is_listed() -> None:
+    with pytest.raises(SegmentNotFound):
+        opened().read_segment(NoListing({}), Written(LOG).metadata, 0, 1)
+
+
+# -------------------------------------------------------------------------------------------------------- listing
+
+
+def test_what_a_listing_knows() -> None:
+    written = Written(LOG)
+    (segment,) = opened().list_segments(Store(written.objects()), None)
+    assert segment.topic_id_partition == PARTITION
+    assert segment.segment_size_in_bytes == len(LOG)
+    assert segment.max_timestamp_ms == 1_700_000_000_000
+    assert [entry.epoch for entry in segment.segment_leader_epochs] == [0, 2, 10]
+
+
+def test_manifests_that_cannot_be_read_are_listed_by_their_names() -> None:
+    store, _ = damaged(".rsm-manifest", cut)
+    (segment,) = opened().list_segments(store, None)
+    assert (segment.start_offset, segment.end_offset, segment.segment_size_in_bytes) == (5000, -1, UNKNOWN_SIZE)
+
+
+def test_without_a_description_the_size_is_known() -> None:
+    written = Written(LOG)
+    manifest = written.manifest()
+    del manifest["remoteLogSegmentMetadata"]
+    store = Store(written.objects() | {f"{written.name}.rsm-manifest": json.dumps(manifest).encode()})
+    (segment,) = opened().list_segments(store, None)
+    assert (segment.end_offset, segment.segment_size_in_bytes, segment.txn_index_empty) == (-1, len(LOG), False)
+
+
+def test_foreign_names_are_passed_over() -> None:
+    written = Written(LOG)
+    topic = f"{PARTITION.topic}-{PARTITION.topic_id}"
+    stem = written.name.rpartition("/")[2]
+    foreign = {
+        f"{topic}/03/{stem}.rsm-manifest": b"",
+        f"{topic}/3/old/{stem}.rsm-manifest": b"",
+        f"{topic}/3/{stem[1:]}.rsm-manifest": b"",
+        f"{topic}/3/{stem}x.rsm-manifest": b"",
+        f"{topic}/3/{20 * '9'}-{SEGMENT_ID.id}.rsm-manifest": b"",
+        f"{topic}/3/{7:020d}-{22 * 'z'}.rsm-manifest": b"",
+        f"{topic}/3/{8:020d}-{SEGMENT_ID.id}.log": b"",  # an upload under way
+        f"orders-{22 * 'z'}/3/{stem}.rsm-manifest": b"",
+        f"-{PARTITION.topic_id}/3/{stem}.rsm-manifest": b"",
+    }
+    (segment,) = opened().list_segments(Store({**written.objects(), **foreign}), None)
+    assert segment.start_offset == 7
+
+
+def test_an_object_that_goes_while_it_is_listed() -> None:
+    class Vanishing(Store):
+        def get(self, name: str, start: int = 0, end: int = -1) -> bytes:
+            raise SegmentNotFound("gone")
+
+    assert list(opened().list_segments(Vanishing(Written(LOG).objects()), None)) == []
+
+
+def test_a_refusal_ends_a_listing() -> None:
+    class Refusing(Store):
+        def get(self, name: str, start: int = 0, end: int = -1) -> bytes:
+            raise StorageDenied("no")
+
+    with pytest.raises(StorageDenied):
+        list(opened().list_segments(Refusing(Written(LOG).objects()), None))
+
+
+def test_a_manifest_is_fetched_once_by_several_threads() -> None:
+    written = Written(LOG, is_compressed=True)
+    store, layout = Store(written.objects()), opened()
+    found: list[bytes] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(bytes(layout.read_segment(store, written.metadata, 0, -1))))
+        for _ in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [LOG] * 6
+    assert sum(name.endswith(".rsm-manifest") for name, *_ in store.gets) == 1

@@ -1,0 +1,147 @@
+"""Locations in custom metadata: what they may be, where they may lead, and that nobody sees what signs them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+import traceback
+from typing import Any
+
+import pytest
+
+from fetchers.layouts import url
+from fetchers.layouts.url import UrlLayout, parse_locations
+from remote_fetch.errors import ConfigError, CorruptSegment, SegmentNotFound, StorageDenied, UnsupportedFormat
+from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from tests.fetchers.layouts.aiven_writer import Store
+
+ROOT = "https://bucket.example/tier"
+QUERY = "X-Amz-Signature=s3cret&X-Amz-Expires=60"
+PARTITION = TopicIdPartition(Uuid(b"\x01" * 16), "orders", 0)
+SEGMENT = RemoteLogSegmentMetadata(RemoteLogSegmentId(PARTITION, Uuid(b"\x02" * 16)), 0, 9, 3)
+
+
+class Signed(Store):
+    """A store that reads signed URLs too; an expired one is refused, with all of it in the SDK's message."""
+
+    def get_url(self, url: str, start: int = 0, end: int = -1) -> bytes:
+        path, _, query = url.partition("?")
+        if query != QUERY:
+            cause = OSError(f"403 for {url}")
+            raise StorageDenied(f"refused: {url}", object_name=url) from cause
+        return self.get(path.removeprefix(f"{ROOT}/"), start, end)
+
+
+def segment(custom_metadata: object, **more: Any) -> RemoteLogSegmentMetadata:
+    data = custom_metadata if isinstance(custom_metadata, bytes | None) else json.dumps(custom_metadata).encode()
+    return dataclasses.replace(SEGMENT, custom_metadata=data, **more)
+
+
+def opened() -> UrlLayout:
+    layout = UrlLayout()
+    layout.configure({"remote.storage.url": f"{ROOT}/"})
+    return layout
+
+
+@pytest.mark.parametrize("location", [b"orders/7.log", f"{ROOT}/orders/7.log".encode()])
+def test_a_location_alone(location: bytes) -> None:
+    store = Store({"orders/7.log": b"log", "orders/7.index": b"idx", "orders/7.txnindex": b"txn"})
+    one = segment(location)
+    assert opened().read_segment(store, one, 1, 3) == b"og"
+    found = {kind: opened().read_index(store, one, kind) for kind in IndexType}
+    assert {kind: data for kind, data in found.items() if data is not None} == {
+        IndexType.OFFSET: b"idx",
+        IndexType.TRANSACTION: b"txn",
+    }
+
+
+def test_a_location_for_each_file() -> None:
+    store = Store({"a": b"log", "b": b"idx"})
+    one = segment({"log": "a", "offset": f"{ROOT}/b", "transaction": None, "of no": "interest"})
+    assert opened().read_segment(store, one, 0, -1) == b"log"
+    assert opened().read_index(store, one, IndexType.OFFSET) == b"idx"
+    assert opened().read_index(store, one, IndexType.TRANSACTION) is None
+    assert opened().read_index(store, one, IndexType.TIMESTAMP) is None
+
+
+def test_a_signed_location() -> None:
+    store = Signed({"orders/7.log": b"log"})
+    one = segment(f"{ROOT}/orders/7.log?{QUERY}".encode())
+    assert opened().read_segment(store, one, 1, -1) == b"og"
+    assert opened().read_index(store, one, IndexType.OFFSET) is None
+    with pytest.raises(UnsupportedFormat, match="where the transaction index is"):
+        opened().read_index(store, one, IndexType.TRANSACTION)
+    assert opened().read_index(store, segment(one.custom_metadata, txn_index_empty=True), IndexType.TRANSACTION) is None
+
+
+def test_what_signs_a_location_is_in_no_error() -> None:
+    one = segment(f"{ROOT}/orders/7.log?{QUERY}-expired".encode())
+    with pytest.raises(StorageDenied) as caught:
+        opened().read_segment(Signed({}), one, 0, 1)
+    error = caught.value
+    told = "".join(traceback.format_exception(error)) + repr(error) + repr(pickle.loads(pickle.dumps(error)).__dict__)
+    assert "s3cret" not in told
+    assert (error.__cause__, error.__context__) == (None, None)
+    assert error.object_name == f"{ROOT}/orders/7.log"
+    with pytest.raises(UnsupportedFormat, match="fetcher 'http'") as plain:
+        opened().read_segment(Store({}), one, 0, 1)
+    assert "s3cret" not in str(plain.value)
+    assert "s3cret" not in repr(parse_locations(one.custom_metadata))
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "https://elsewhere.example/tier/7.log",
+        "https://bucket.example/tiers/7.log",
+        "http://bucket.example/tier/7.log",
+        "https://me:s3cret@bucket.example/tier/7.log",
+        f"{ROOT}/../other/7.log",
+        f"{ROOT}/%2e%2e/other/7.log",
+        "../7.log",
+        "a/../../7.log",
+        "/etc/passwd",
+        "a//b",
+        "file:///etc/passwd",
+        f"https://bucket.example/other/7.log?{QUERY}",
+    ],
+)
+def test_locations_elsewhere_are_not_followed(location: str) -> None:
+    store = Signed({})
+    with pytest.raises(UnsupportedFormat, match=r"below remote\.storage\.url|fetcher 'http'") as caught:
+        opened().read_segment(store, segment(location.encode()), 0, 1)
+    assert store.gets == []
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "data", [None, b"", b"\xff", b"a b", b"a\nb", b"{", b'{"log": 5}', b'{"log": ""}', b"{" * 9000, b"x" * 70_000]
+)
+def test_metadata_that_is_no_location(data: bytes | None) -> None:
+    with pytest.raises(UnsupportedFormat):
+        opened().read_segment(Store({}), segment(data), 0, 1)
+
+
+def test_without_a_location_of_the_log() -> None:
+    for document in ({}, {"log": None}, {"offset": "a"}):
+        with pytest.raises(UnsupportedFormat, match="where the log is"):
+            opened().read_segment(Store({}), segment(document), 0, 1)
+
+
+def test_an_index_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(url, "_MAX_INDEX_BYTES", 2)
+    with pytest.raises(CorruptSegment, match="more than 2 bytes"):
+        opened().read_index(Store({"b": b"idx"}), segment({"offset": "b"}), IndexType.OFFSET)
+
+
+def test_a_segment_that_is_gone() -> None:
+    with pytest.raises(SegmentNotFound):
+        opened().read_segment(Store({}), segment(b"a.log"), 0, 1)
+
+
+def test_nothing_is_listed_and_nothing_configured() -> None:
+    with pytest.raises(UnsupportedFormat, match="cannot list segments"):
+        opened().list_segments(Store({}), None)
+    with pytest.raises(ConfigError, match="nor any other"):
+        UrlLayout().configure({"remote.storage.layout.x": "y"})
