@@ -8,10 +8,11 @@ are named as Hive and Spark name them, and their columns are left out of the fil
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
-from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +25,8 @@ __all__ = ["ParquetFiles", "check_partition_by"]
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _DERIVED = ("day", "hour")
+_ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
+"""What Spark escapes in the name of a directory."""
 _Key: TypeAlias = tuple[str, ...]
 
 
@@ -121,11 +124,9 @@ class ParquetFiles:
     def abandon(self) -> None:
         """Let go of the files that are open, whatever is in them."""
         for file in self._open.values():
-            try:
+            with suppress(Exception):  # the task has failed already, and what it wrote does not count
                 file.writer.close()
                 file.sink.close()
-            except Exception:  # noqa: S110, PERF203 - the task has failed already, and what it wrote does not count
-                pass
         self._open.clear()
 
     def _parts(self, batch: pa.RecordBatch) -> Iterator[tuple[_Key, pa.RecordBatch]]:
@@ -190,4 +191,4 @@ def _directory(name: str, value: Any) -> str:
     if isinstance(value, datetime.datetime):
         return f"{name}={value:%Y-%m-%d-%H}"
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    return f"{name}={quote(text, safe=' ') or _NULL}"
+    return f"{name}={_ESCAPED.sub(lambda one: f'%{ord(one[0]):02X}', text) or _NULL}"

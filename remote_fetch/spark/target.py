@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 import os
 import posixpath
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from remote_fetch.errors import ConfigError, CorruptSegment, MissingExtra, UnsupportedFormat
@@ -23,6 +23,8 @@ __all__ = ["MANIFEST", "Committed", "StagedFile", "Target", "TaskRecord"]
 
 MANIFEST = "_manifest.json"
 """The name of the manifest in a target; readers of data files pass over names that begin with an underscore."""
+
+T = TypeVar("T")
 
 _VERSION = 1
 _FLAT = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
@@ -88,7 +90,7 @@ class Committed:
         return cls(str(saved["job_id"]), str(saved["topic"]), records)
 
 
-def _parsed(text: str | bytes, parse: Any) -> Any:
+def _parsed(text: str | bytes, parse: Callable[[Any], T]) -> T:
     try:
         return parse(json.loads(text))
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
