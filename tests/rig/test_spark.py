@@ -84,9 +84,9 @@ def test_an_open_transaction(
 ) -> None:
     topic = new_topic("spark")
     mixed_topic(rig_43, topic)
+    topics.wait_tiered(rig_43, topic)
     with transaction(rig_43, topic, 60, "open") as producer:
         topics.produce(rig_43, topic, 60, seed=3)
-        topics.wait_tiered(rig_43, topic, gone_locally=False)
         found, report = rows(options_of(rig_43, topic, **more), **{"kafka.isolation.level": isolation})
         assert found == shown(topics.broker_records(rig_43, topic, 0, isolation))
         assert report.remote_gets > 0
