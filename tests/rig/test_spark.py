@@ -178,8 +178,9 @@ def test_several_topics_and_partitions(rig_43: Rig, new_topic: Callable[[str], s
 
 @pytest.mark.parametrize("cut", [False, True], ids=["whole", "cut"])
 @pytest.mark.parametrize("fails", [False, True], ids=["skips", "fails"])
+@pytest.mark.parametrize("how", ["DeleteRecords", "retention"])
 def test_records_deleted_between_plan_and_read(
-    rig_43: Rig, new_topic: Callable[[str], str], fails: bool, cut: bool
+    rig_43: Rig, new_topic: Callable[[str], str], how: str, fails: bool, cut: bool
 ) -> None:
     topic = new_topic("spark")
     topics.create_topic(rig_43, topic)
@@ -188,14 +189,19 @@ def test_records_deleted_between_plan_and_read(
     expected = shown(topics.broker_records(rig_43, topic, 0, "read_uncommitted"))
     options = options_of(rig_43, topic, failOnDataLoss=str(fails).lower(), minPartitions="30" if cut else "1")
     plan = planned(options)
-    topics.delete_records(rig_43, topic, 0, 150)
+    if how == "retention":
+        topics.set_config(rig_43, topic, retention_bytes=30_000)
+    else:
+        topics.delete_records(rig_43, topic, 0, 150)
     rig_43.until("objects deleted", lambda: len(list(rig_43.remote.rglob(f"{topic}-0*/*.log"))) < 10)
+    start = topics.offsets(rig_43, topic, 0).earliest
+    assert 0 < start < 200
     if fails:
         with pytest.raises(OffsetOutOfRange, match="Some data may have been lost because they are not available"):
             read(options, plan)
         return
     found, _ = read(options, plan)
-    assert [(*row[:5], topics.shortened(row[5]), row[6]) for row in found] == expected[150:]
+    assert [(*row[:5], topics.shortened(row[5]), row[6]) for row in found] == expected[start:]
 
 
 def test_an_object_that_only_the_broker_still_has(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
@@ -204,19 +210,30 @@ def test_an_object_that_only_the_broker_still_has(rig_43: Rig, new_topic: Callab
     topics.produce(rig_43, topic, 150)
     rig_43.until("tiered", lambda: topics.offsets(rig_43, topic, 0).latest_tiered > 100)
     options = options_of(rig_43, topic, **{"fetch.remote.when": "always"})
-    plan = planned(options)
-    gone = sorted(rig_43.remote.rglob(f"{topic}-0*/*.log"))[1:3]
-    for path in gone:
+    for path in sorted(rig_43.remote.rglob(f"{topic}-0*/*.log"))[1:3]:
         path.unlink()
     for isolation in ISOLATIONS:
         found, report = rows(options, **{"kafka.isolation.level": isolation})
         assert found == shown(topics.broker_records(rig_43, topic, 0, isolation))
         assert report.fallbacks
         assert report.broker_records > 0
-    cut = planned({**options, "minPartitions": "40"})
     with pytest.raises(RemoteFetchError, match="run the query again"):
-        read(options, cut)
-    assert plan.tasks
+        rows(options, minPartitions="40")
+
+
+def test_a_worker_that_cannot_reach_the_broker(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
+    """It reads what is tiered, by what the driver was told, and says once that it could not ask again."""
+    topic = new_topic("spark")
+    topics.create_topic(rig_43, topic)
+    topics.produce(rig_43, topic, 100)
+    topics.wait_tiered(rig_43, topic)
+    options = options_of(rig_43, topic)
+    plan = planned(options)
+    found, report = read({**options, "kafka.bootstrap.servers": "127.0.0.1:1"}, plan)
+    assert [(*row[:5], topics.shortened(row[5]), row[6]) for row in found] == (
+        shown(topics.broker_records(rig_43, topic, 0, "read_uncommitted"))
+    )
+    assert [notice for notice in report.notices if "does not answer" in notice]
 
 
 def test_the_example(rig_43: Rig, half_tiered: str, spark: SparkSession) -> None:
