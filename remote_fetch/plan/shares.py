@@ -65,11 +65,8 @@ def share_out(
     total = sum(piece.size_bytes for piece in pieces)
     total += sum(int(_offsets(step) * densities[at]) for at, step in ranges)
     wanted = target_bytes if min_shares == 1 else min(target_bytes, max(1, total // min_shares))
-    slice_bytes = min(_SLICE_BYTES, wanted // 64) if wanted == target_bytes else 0
-    if max_offsets is None:
-        remote = _by_bytes(pieces, wanted, slice_bytes)
-    else:
-        remote = _by_offsets(pieces, wanted, max_offsets)
+    extra = min(_SLICE_BYTES, wanted // 64) if wanted == target_bytes else 0
+    remote = _by_bytes(pieces, wanted, extra) if max_offsets is None else _by_offsets(pieces, wanted, max_offsets)
     return (*remote, *_of_broker(ranges, densities, wanted, max_offsets))
 
 
