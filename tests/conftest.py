@@ -1,7 +1,7 @@
 """What every test session does here, whichever tests it runs.
 
 Rules of the file: only the session's own behaviour, so that a test file can be read without this one; its fixtures are
-the shared brokers of tests/rig/brokers.py and no others.
+the shared brokers of tests/rig/brokers.py, the one Spark of tests/spark/session.py, and no others.
 
 * A skipped test is listed with its reason. Where `REMOTE_FETCH_STRICT=1` says that every tool is meant to be at hand,
   as in CI, it fails the session.
@@ -22,8 +22,9 @@ import pytest
 
 from tests.rig.brokers import needs_broker, new_topic, rig, rig_39, rig_43
 from tests.rig.rig import Rig
+from tests.spark.session import spark
 
-__all__ = ["needs_broker", "new_topic", "rig", "rig_39", "rig_43"]
+__all__ = ["needs_broker", "new_topic", "rig", "rig_39", "rig_43", "spark"]
 
 
 class SkippedTests:

@@ -26,7 +26,10 @@ PRINTED = {
 }
 
 
-ON_A_BROKER = {"04_remote_consumer.py": "tests/rig/test_consumer_traffic.py"}
+ON_A_BROKER = {
+    "04_remote_consumer.py": "tests/rig/test_consumer_traffic.py",
+    "05_spark_batch.py": "tests/rig/test_spark.py",
+}
 """Examples that need one, and where they run."""
 
 

@@ -123,3 +123,11 @@ def test_what_reaches_the_log(event: Event, lines: list[tuple[int, str]], caplog
 def test_the_observer_of_nobody() -> None:
     for event, _ in EVENTS:
         ignore(event)
+
+
+def test_reports_add_up() -> None:
+    one = Report(records=2, fetch_s=0.5, fallbacks={"auth": 1}, notices=("a", "b"))
+    other = Report(records=3, remote_bytes=7, fallbacks={"auth": 2, "hole": 1}, notices=("b", "c"))
+    both = Report(records=5, remote_bytes=7, fetch_s=0.5, fallbacks={"auth": 3, "hole": 1}, notices=("a", "b", "c"))
+    assert one + other == both
+    assert sum([one, other], Report()) == both

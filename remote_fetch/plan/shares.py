@@ -64,11 +64,9 @@ def share_out(
     densities = [_bytes_per_offset(plan) for plan in plans]
     total = sum(piece.size_bytes for piece in pieces)
     total += sum(int(_offsets(step) * densities[at]) for at, step in ranges)
-    wanted = min(target_bytes, max(1, total // min_shares))
-    extra = _SLICE_BYTES if wanted == target_bytes else 0
-    remote = _by_bytes(pieces, wanted, min(extra, wanted // 64))
-    if max_offsets is not None:
-        remote = _by_offsets(pieces, wanted, max_offsets)
+    wanted = target_bytes if min_shares == 1 else min(target_bytes, max(1, total // min_shares))
+    extra = min(_SLICE_BYTES, wanted // 64) if wanted == target_bytes else 0
+    remote = _by_bytes(pieces, wanted, extra) if max_offsets is None else _by_offsets(pieces, wanted, max_offsets)
     return (*remote, *_of_broker(ranges, densities, wanted, max_offsets))
 
 

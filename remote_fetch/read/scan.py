@@ -383,8 +383,8 @@ def _requests(works: Sequence[_Work], range_bytes: int) -> Iterator[RangeRequest
     """The ranges of all slices, in order; drawn lazily, and no further for a slice that has ended.
 
     Where a slice takes several, the first are small and each about twice the one before, so that decoding begins while
-    the large ones are under way. They end at multiples of their size: what a store keeps in chunks is then fetched once,
-    and not both for the end of one range and for the beginning of the next.
+    the large ones are under way. They end at multiples of their size: what a store keeps in chunks is then fetched
+    once, and not both for the end of one range and for the beginning of the next.
     """
     ramp_bytes = min(range_bytes, _FIRST_RANGE_BYTES)
     for tag, work in enumerate(works):

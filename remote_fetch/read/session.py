@@ -39,6 +39,10 @@ __all__ = ["Planned", "Session"]
 _MAX_SNAPSHOT_BYTES = 1 << 30
 _CLUSTER_TIMEOUT_MS = 30_000
 """Longest wait for one answer of a broker about topics, offsets or metadata."""
+_PLANNED_TIMEOUT_MS = 10_000
+"""The same, of one who reads what another has planned, and may not be able to reach a broker at all."""
+_PLANNED_PAUSE_S = 60.0
+"""How long such a one leaves a broker alone that does not answer."""
 _CHANNEL_TIMEOUT_MS = 5_000
 """Longest wait for the channel beside librdkafka; its client uses it up where credentials are wrong."""
 _STORAGE_KEYS = ("remote.storage.url", "remote.storage.fetcher.class")
@@ -92,9 +96,10 @@ class Session:
             from remote_fetch.read.broker import BrokerReader  # noqa: PLC0415 - librdkafka is loaded for it
             from remote_fetch.read.guard import LogGuard, Patience  # noqa: PLC0415 - as above
 
-            self.cluster = _cluster(config.librdkafka)
+            timeout_ms = _CLUSTER_TIMEOUT_MS if planned is None else _PLANNED_TIMEOUT_MS
+            self.cluster = _cluster(config.librdkafka, timeout_ms)
             skips = config.librdkafka.get("auto.offset.reset") in ("earliest", "beginning", "smallest")
-            patience = None if planned is None else Patience(blind_s=math.inf)
+            patience = None if planned is None else Patience(blind_s=math.inf, slice_pause_s=_PLANNED_PAUSE_S)
             self.guard = LogGuard(self.cluster, self.observe, skips=skips, patience=patience)
             for partition, log_start in () if planned is None else planned.log_starts.items():
                 self.guard.remember(partition, log_start)
@@ -245,10 +250,10 @@ class Session:
         self.close()
 
 
-def _cluster(properties: Mapping[str, Any]) -> Cluster:
+def _cluster(properties: Mapping[str, Any], timeout_ms: int = _CLUSTER_TIMEOUT_MS) -> Cluster:
     from remote_fetch.locate.cluster import Cluster  # noqa: PLC0415 - librdkafka is loaded for it
 
-    return Cluster(properties, timeout_ms=_CLUSTER_TIMEOUT_MS)
+    return Cluster(properties, timeout_ms=timeout_ms)
 
 
 class NoStorage:

@@ -5,16 +5,18 @@ The public names are loaded when they are first used; PySpark only with `registe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from remote_fetch.spark.backfill_job import BackfillReport
     from remote_fetch.spark.planning import JobPlan
     from remote_fetch.spark.source import Registered
+    from remote_fetch.spark.write_task import Transform
 
-__all__ = ["plan", "register"]
+__all__ = ["backfill", "plan", "register"]
 
 
 def register(spark: SparkSession) -> Registered:
@@ -35,6 +37,66 @@ def register(spark: SparkSession) -> Registered:
             raise
         raise MissingExtra('PySpark is not installed; pip install "remote-fetch[spark]"', extra="spark") from None
     return register_source(spark)
+
+
+def backfill(
+    spark: SparkSession,
+    topic: str,
+    *,
+    to: str,
+    options: Mapping[str, Any],
+    format: str = "parquet",  # noqa: A002 - as Spark calls it
+    columns: Sequence[str] | None = None,
+    partition_by: Sequence[str] = (),
+    transform: Transform | None = None,
+    to_options: Mapping[str, Any] | None = None,
+    job_id: str | None = None,
+    row_group_bytes: int = 32 << 20,
+) -> BackfillReport:
+    """Write a topic's records to Parquet files: Spark's executors read the store and write, and no row sees the JVM.
+
+    The rows are those of `read_arrow`. Nothing is seen in the target before all of it is there. The same call again
+    goes on where a call that failed has ended, with the plan of then, and does nothing where the job was done. Works
+    in a classic session and over Spark Connect.
+
+    Args:
+        spark: The session whose executors do the work.
+        topic: A topic's name; NAME:ID where one name stands for several topic ids.
+        to: The target, a directory or a URL that fsspec knows (`s3://bucket/orders`): one job's, and absent or empty
+            when it begins. Executors and driver all write there, and beside it while the job is under way.
+        options: Those of `format("kafka_remote")`, but for the topic: where to read and what. `kafka.isolation.level`
+            is read_uncommitted if it is not given, as in Spark's Kafka source.
+        format: "parquet".
+        columns: Which columns, in which order; None: all but leaderEpoch, as in `read_arrow`.
+        partition_by: A directory for each value of these: columns of what is written, or "day" and "hour" of
+            `timestamp`, in UTC.
+        transform: What makes of an Arrow RecordBatch another one, or a Table; run on the executors, and once on the
+            driver with an empty batch, to learn the schema that all of them have to have.
+        to_options: What the target's filesystem is made with. They travel to the executors with the job.
+        job_id: The job's name; None: one that the arguments come to. One driver at a time may run a job.
+        row_group_bytes: How many bytes of Arrow data make a row group, and how many an executor's task holds back.
+
+    Prints the report, and returns it. Raises ConfigError for arguments that are wrong and for a target that is taken,
+    MissingExtra where the target's SDK is not installed, what planning raises, and PySpark's error for a task that
+    failed for good, which quotes ours.
+    """
+    from remote_fetch.spark.backfill_job import run_backfill  # noqa: PLC0415 - nothing is loaded before it is used
+
+    done = run_backfill(
+        spark,
+        topic,
+        to=to,
+        format=format,
+        options=options,
+        columns=columns,
+        partition_by=partition_by,
+        transform=transform,
+        to_options=to_options,
+        job_id=job_id,
+        row_group_bytes=row_group_bytes,
+    )
+    print(done)  # noqa: T201 - a report is what whoever waited for the job wants to see
+    return done
 
 
 def plan(options: Mapping[str, Any]) -> JobPlan:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["read_task"]
+__all__ = ["read_rows", "read_task"]
 
 
 def read_task(
@@ -41,7 +41,20 @@ def read_task(
     observer: Observer = ignore,
     report: Callable[[Report], None] = lambda report: None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, in order of partition and offset, as batches that Spark takes.
+    """The rows of a task, in order of partition and offset, as batches that Spark takes; else as `read_rows`."""
+    for batch in read_rows(task, config, columns, observer=observer, report=report):
+        yield as_spark(batch)
+
+
+def read_rows(
+    task: Task,
+    config: Mapping[str, str],
+    columns: Sequence[str],
+    *,
+    observer: Observer = ignore,
+    report: Callable[[Report], None] = lambda report: None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, in order of partition and offset, as `read_arrow` gives them.
 
     `config` is `SourceOptions.config`. `report` is told what it cost, when it is over or given up. Raises the errors of
     reading; OffsetOutOfRange where records were deleted that the task should have read, and that is not to pass.
@@ -49,8 +62,7 @@ def read_task(
     with Session.open(config, observer, planned=task.planned) as session:
         try:
             plans = [_ready(session, part) for part in task.parts]
-            for batch in Scan(session, plans, columns).batches():
-                yield as_spark(batch)
+            yield from Scan(session, plans, columns).batches()
         except OffsetOutOfRange as error:
             error.hint = FAIL_ON_DATA_LOSS_HINT
             raise

@@ -209,3 +209,21 @@ def test_same_verdict_as_the_broker_inside_the_log(data: st.DataObject) -> None:
     else:
         # The broker does not look at epochs older than the lineage's first, wherever they lie.
         assert verdict or not lineage.accepts(found)
+
+
+@settings(deadline=None, max_examples=300)
+@given(data=st.data())
+def test_a_part_says_the_same_within_its_offsets(data: st.DataObject) -> None:
+    entries = epochs(*data.draw(histories(0, 60)))
+    whole = Lineage(entries, data.draw(st.none() | st.integers(0, 70)))
+    first = data.draw(st.integers(0, 60))
+    last = data.draw(st.integers(first, 70))
+    part = whole.within(first, last)
+    assert len(part.entries) <= len(whole.entries)
+    for offset in range(first, last + 1):
+        if whole.end_offset is None or offset < whole.end_offset:
+            assert part.epoch_for(offset) == whole.epoch_for(offset)
+    for offset in range(80):
+        for epoch in range(-1, 12):
+            if whole.agrees(offset, epoch) and first <= offset <= last:
+                assert part.agrees(offset, epoch)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from remote_fetch.errors import UnknownTopic
-from remote_fetch.locate.locator import KnownTimelines, SharedLocator
+from remote_fetch.locate.locator import KnownTimelines, PlannedLocator, SharedLocator
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.testing.log_builder import LogBuilder
@@ -81,3 +81,24 @@ def test_a_shared_locator_lets_one_thread_through_at_a_time() -> None:
     for thread in threads:
         thread.join()
     assert most == [1] * 20
+
+
+def test_a_plan_is_believed_until_more_is_needed() -> None:
+    locator, timeline = known()
+    part = timeline.within(0, 25)
+    opened: list[int] = []
+
+    def open_rest() -> KnownTimelines:
+        opened.append(1)
+        return locator
+
+    planned = PlannedLocator([part], {timeline.segments[0].segment_id}, open_rest)
+    assert planned.partitions("topic") == (timeline.partition,)
+    assert planned.timeline(timeline.partition) is part
+    assert [planned.end_is_inferred(one) for one in timeline.segments[:2]] == [True, False]
+    assert opened == []
+    assert planned.refresh(timeline.partition) is timeline
+    assert planned.recheck(timeline.partition, 30) is timeline
+    assert planned.measure(timeline.partition, timeline.segments[0]) is timeline
+    assert opened == [1]
+    assert [planned.end_is_inferred(one) for one in timeline.segments[:2]] == [True, False]

@@ -683,3 +683,19 @@ def test_a_look_up_in_a_long_timeline_looks_at_few_segments() -> None:
         assert found is not None
         assert found.start_offset == offset
     assert CountingLineage.asked == 100
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 15)), max_size=8), st.integers(0, 60), st.integers(0, 30))
+def test_a_part_holds_what_covers_its_offsets(spans: list[tuple[int, int]], first: int, length: int) -> None:
+    found = [
+        RemoteLogSegmentMetadata(RemoteLogSegmentId(ORDERS, uuid(at)), start, start + more, 10, event_timestamp_ms=at)
+        for at, (start, more) in enumerate(spans)
+    ]
+    whole = Timeline.of_listing(ORDERS, found)
+    part = whole.within(first, first + length)
+    assert list(part.segments) == [
+        one for one in whole.segments if one.end_offset >= first and one.start_offset <= first + length
+    ]
+    for offset in range(first, first + length + 1):
+        assert part.covering(offset, UNKNOWN) == whole.covering(offset, UNKNOWN)

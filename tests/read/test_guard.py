@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -122,3 +123,19 @@ def test_it_is_said_again_when_it_goes_away_again() -> None:
         guard.check(PARTITION, LEVEL, 5)
         cluster.now_s += PATIENCE.slice_pause_s
     assert len(heard) == 2
+
+
+def test_what_a_plan_was_told_holds_where_nobody_answers() -> None:
+    """A worker that cannot reach the broker goes by what the driver heard, as long as it reads, and says so once."""
+    cluster, heard = Asked(is_away=True), list[Event]()
+    patience = Patience(blind_s=math.inf, slice_pause_s=10, slice_timeout_s=3)
+    guard = LogGuard(cast(Cluster, cluster), heard.append, skips=True, patience=patience, clock=lambda: cluster.now_s)
+    guard.remember(PARTITION, 7)
+    for _ in range(100):
+        assert guard.check(PARTITION, LEVEL, 9) == 9
+        cluster.now_s += 100
+    assert guard.check(PARTITION, LEVEL, 5) == 7
+    assert len([event for event in heard if "does not answer" in str(event)]) == 1
+    cluster.is_away, cluster.log_start = False, 8
+    cluster.now_s += 100
+    assert guard.check(PARTITION, LEVEL, 5) == 8

@@ -1,0 +1,194 @@
+"""Arrow batches to Parquet files, a directory for each value of the columns they are partitioned by.
+
+Rules of the file: what is held back for the next row groups is bounded in bytes, over all files together, and so is the
+number of files open at once; a row group is written when it is large enough, or when the bound asks for it; directories
+are named as Hive and Spark name them, and their columns are left out of the files.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from remote_fetch.errors import ConfigError
+from remote_fetch.spark.target import StagedFile
+
+__all__ = ["ParquetFiles", "check_partition_by"]
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_DERIVED = ("day", "hour")
+_ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
+"""What Spark escapes in the name of a directory."""
+_Key: TypeAlias = tuple[str, ...]
+
+
+def check_partition_by(schema: pa.Schema, partition_by: Sequence[str]) -> None:
+    """Raise ConfigError for what files of this schema cannot be partitioned by.
+
+    Possible are columns of whole numbers, strings, booleans and dates; `day` and `hour` of `timestamp`, in UTC, where
+    there is no such column.
+    """
+    if len(set(partition_by)) != len(partition_by):
+        raise ConfigError(f"partition_by={list(partition_by)}: a column is named twice", key="partition_by")
+    for name in partition_by:
+        at = schema.get_field_index("timestamp" if _is_derived(schema, name) else name)
+        if at < 0:
+            raise ConfigError(
+                f"partition_by names {name!r}; there are {', '.join(schema.names)}, and day and hour of timestamp",
+                key="partition_by",
+            )
+        kind = schema.field(at).type
+        plain = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_boolean(kind)
+        fits = pa.types.is_timestamp(kind) if _is_derived(schema, name) else plain or pa.types.is_date(kind)
+        if not fits:
+            raise ConfigError(
+                f"partition_by={name!r} is of type {kind}; choose whole numbers, strings, booleans, dates, "
+                "or day and hour of timestamp",
+                key="partition_by",
+            )
+    if set(schema.names) <= set(partition_by):
+        raise ConfigError("partition_by names every column: nothing is left for the files", key="partition_by")
+
+
+def _is_derived(schema: pa.Schema, name: str) -> bool:
+    return name in _DERIVED and name not in schema.names
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    path: str
+    sink: Any
+    writer: pq.ParquetWriter
+    rows: int = 0
+    pending: list[pa.RecordBatch] = field(default_factory=list)
+    pending_bytes: int = 0
+
+
+class ParquetFiles:
+    """The files of one task. `create` opens a new one by its path in the target; `name` is what they are called.
+
+    `row_group_bytes` are bytes in memory, of one row group and of everything that waits for one. A file is closed, and
+    a new one begun when more comes for it, where more than `max_open` would be open.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        create: Callable[[str], Any],
+        name: str,
+        *,
+        partition_by: Sequence[str] = (),
+        row_group_bytes: int = 32 << 20,
+        max_open: int = 32,
+    ) -> None:
+        check_partition_by(schema, partition_by)
+        self._schema = pa.schema([one for one in schema if one.name not in partition_by])
+        self._whole = schema
+        self._create = create
+        self._name = name
+        self._partition_by = tuple(partition_by)
+        self._row_group_bytes = row_group_bytes
+        self._max_open = max_open
+        self._open: dict[_Key, _OpenFile] = {}
+        self._pending_bytes = 0
+        self._begun = 0
+        self._written: list[StagedFile] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take a batch of the schema."""
+        if batch.num_rows == 0:
+            return
+        for key, part in self._parts(batch):
+            file = self._open.pop(key, None) or self._begin(key)
+            self._open[key] = file  # the one used last stands last
+            file.pending.append(part)
+            file.pending_bytes += part.nbytes
+            self._pending_bytes += part.nbytes
+            if self._pending_bytes >= self._row_group_bytes:
+                self._flush(max(self._open.values(), key=lambda one: one.pending_bytes))
+
+    def close(self) -> tuple[StagedFile, ...]:
+        """Write what waits and close all files; returns what was written."""
+        for key in list(self._open):
+            self._end(key)
+        return tuple(self._written)
+
+    def abandon(self) -> None:
+        """Let go of the files that are open, whatever is in them."""
+        for file in self._open.values():
+            with suppress(Exception):  # the task has failed already, and what it wrote does not count
+                file.writer.close()
+                file.sink.close()
+        self._open.clear()
+
+    def _parts(self, batch: pa.RecordBatch) -> Iterator[tuple[_Key, pa.RecordBatch]]:
+        """The batch by directory, without the columns that the directory tells."""
+        rows = batch.select(self._schema.names)
+        if not self._partition_by:
+            yield (), rows
+            return
+        columns = [_values(batch, self._whole, name) for name in self._partition_by]
+        keys = pa.table(columns, names=[str(at) for at in range(len(columns))])
+        distinct = keys.group_by(keys.column_names).aggregate([]).to_pylist()
+        for found in distinct:
+            values = list(found.values())
+            key = tuple(map(_directory, self._partition_by, values))
+            if len(distinct) == 1:
+                yield key, rows
+                return
+            mask: Any = None
+            for column, value in zip(columns, values, strict=True):
+                same: Any = pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, value), False)
+                mask = same if mask is None else pc.and_(mask, same)
+            yield key, rows.filter(mask)
+
+    def _begin(self, key: _Key) -> _OpenFile:
+        if len(self._open) >= self._max_open:
+            self._end(next(iter(self._open)))
+        path = "/".join([*key, f"{self._name}-{self._begun}.parquet"])
+        self._begun += 1
+        sink = self._create(path)
+        return _OpenFile(path, sink, pq.ParquetWriter(sink, self._schema, compression="zstd"))
+
+    def _flush(self, file: _OpenFile) -> None:
+        if file.pending:
+            table = pa.Table.from_batches(file.pending, schema=self._schema)
+            file.writer.write_table(table, row_group_size=table.num_rows)
+            file.rows += table.num_rows
+            self._pending_bytes -= file.pending_bytes
+            file.pending, file.pending_bytes = [], 0
+
+    def _end(self, key: _Key) -> None:
+        file = self._open[key]
+        self._flush(file)
+        file.writer.close()
+        size_bytes = file.sink.tell()
+        file.sink.close()
+        del self._open[key]
+        self._written.append(StagedFile(file.path, file.rows, size_bytes))
+
+
+def _values(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> Any:
+    if not _is_derived(schema, name):
+        return batch.column(name)
+    times = batch.column("timestamp")
+    if name == "day":
+        return times.cast(pa.date32())
+    return pc.floor_temporal(times, unit="hour")
+
+
+def _directory(name: str, value: Any) -> str:
+    if value is None:
+        return f"{name}={_NULL}"
+    if isinstance(value, datetime.datetime):
+        return f"{name}={value:%Y-%m-%d-%H}"
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"{name}={_ESCAPED.sub(lambda one: f'%{ord(one[0]):02X}', text) or _NULL}"

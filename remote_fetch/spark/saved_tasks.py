@@ -1,0 +1,76 @@
+"""A job's tasks as text and back, so that whoever resumes it reads the very same shares.
+
+Rules of the file: what is saved is which bytes and offsets each task reads; everything else a task needs is found out
+anew, as it may have changed: segments deleted, the log start moved. A share whose topic is not that topic any more is
+refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from remote_fetch.errors import CorruptSegment, TopicRecreated, UnsupportedFormat
+from remote_fetch.model import TopicIdPartition
+from remote_fetch.plan.ranges import BrokerRange, PlanStep
+from remote_fetch.plan.saved import dump_plan, load_plan
+from remote_fetch.plan.shares import Share
+from remote_fetch.read.session import Session
+from remote_fetch.spark.options import SourceOptions
+from remote_fetch.spark.planning import open_subscribed, subscribed
+from remote_fetch.spark.tasks import Task, pack
+
+__all__ = ["dump_tasks", "load_tasks"]
+
+_VERSION = 1
+
+
+def dump_tasks(tasks: Iterable[Task], fingerprint: str) -> str:
+    """Tasks as JSON. `fingerprint` stands for the arguments that they were made from."""
+    saved = [{"size_bytes": task.size_bytes, "plan": dump_plan(task.steps)} for task in tasks]
+    return json.dumps({"version": _VERSION, "fingerprint": fingerprint, "tasks": saved})
+
+
+def load_tasks(text: str, options: SourceOptions) -> tuple[str, tuple[Task, ...]]:
+    """The fingerprint and the tasks that `dump_tasks` was given.
+
+    Raises UnsupportedFormat for another version, CorruptSegment for anything that is none, TopicRecreated where a topic
+    is another one by now, and what finding a topic's segments raises.
+    """
+    try:
+        saved: Any = json.loads(text)
+        version = saved["version"]
+        if version != _VERSION:
+            raise UnsupportedFormat(f"saved tasks of version {version!r}; version {_VERSION} is known")
+        plans = [(load_plan(one["plan"]), int(one["size_bytes"])) for one in saved["tasks"]]
+        fingerprint = str(saved["fingerprint"])
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise CorruptSegment(f"no saved tasks: {type(error).__name__}: {error}") from None
+    return fingerprint, tuple(_packed(plans, options)) if plans else ()
+
+
+def _packed(plans: Iterable[tuple[tuple[PlanStep, ...], int]], options: SourceOptions) -> Iterable[Task]:
+    with Session.open(options.config) as session:
+        found = open_subscribed(session, subscribed(session, options.subscription), options.isolation)
+        opened = [replace(one, known_txn_index_from=one.tells_txn_index_from) for one in found]
+        numbers = {one.partition: number for number, one in enumerate(opened)}
+        for steps, size_bytes in plans:
+            numbered = tuple((_number(numbers, _partition(step)), step) for step in steps)
+            yield pack(Share(numbered, size_bytes), opened, session.locator.end_is_inferred)
+
+
+def _partition(step: PlanStep) -> TopicIdPartition:
+    return step.partition if isinstance(step, BrokerRange) else step.segment.topic_id_partition
+
+
+def _number(numbers: dict[TopicIdPartition, int], partition: TopicIdPartition) -> int:
+    if partition not in numbers:
+        raise TopicRecreated(
+            f"the job was begun with partition {partition.partition} of {partition.topic}:{partition.topic_id}, "
+            "which is not there any more",
+            topic=partition.topic,
+            hint="Give another job_id to begin anew",
+        )
+    return numbers[partition]

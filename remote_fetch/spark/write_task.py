@@ -1,0 +1,124 @@
+"""What an executor does in a backfill: one task from its bytes to files, and the record that says so.
+
+Rules of the file: nothing of Spark is imported; an attempt writes under a name of its own, so that attempts at one task
+never meet; a task whose record is there is not done again; what a transform gives is held against the schema that the
+whole job has.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TypeAlias
+from uuid import uuid4
+
+import pyarrow as pa
+
+from remote_fetch.decode.columns import schema_for
+from remote_fetch.errors import ConfigError
+from remote_fetch.observe import Report
+from remote_fetch.spark.parquet_files import ParquetFiles
+from remote_fetch.spark.reader import read_rows
+from remote_fetch.spark.target import Target, TaskRecord
+from remote_fetch.spark.tasks import Task
+
+__all__ = ["TaskWriter", "Transform", "Wave", "applied", "schema_of"]
+
+Transform: TypeAlias = "Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table]"
+
+
+def applied(transform: Transform | None, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """What a transform makes of a batch. Raises ConfigError if that is neither a RecordBatch nor a Table."""
+    made = batch if transform is None else _arrow(transform(batch))
+    yield from [made] if isinstance(made, pa.RecordBatch) else made.to_batches()
+
+
+def _arrow(made: object) -> pa.RecordBatch | pa.Table:
+    if isinstance(made, (pa.RecordBatch, pa.Table)):
+        return made
+    raise ConfigError(
+        f"transform gave a {type(made).__name__}: it has to give an Arrow RecordBatch or Table", key="transform"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskWriter:
+    """Everything but the tasks that the executors of a job have to know. `schema` is that of the files' rows."""
+
+    target: Target
+    config: Mapping[str, str] = field(repr=False)
+    columns: Sequence[str]
+    transform: Transform | None
+    schema: pa.Schema
+    partition_by: Sequence[str]
+    row_group_bytes: int
+
+    def run(self, number: int, task: Task) -> TaskRecord:
+        """The record of a task, that is done now if it was not before.
+
+        Raises the errors of reading and of writing, ConfigError where the transform changes the schema.
+        """
+        done = self.target.record(number)
+        if done is not None:
+            return done
+        attempt = f"{number:05d}-{uuid4().hex}"
+        reports: list[Report] = []
+        files = ParquetFiles(
+            self.schema,
+            lambda path: self.target.create(attempt, path),
+            f"part-{number:05d}",
+            partition_by=self.partition_by,
+            row_group_bytes=self.row_group_bytes,
+        )
+        try:
+            for batch in read_rows(task, self.config, self.columns, report=reports.append):
+                for made in applied(self.transform, batch):
+                    files.write(self._checked(made))
+            written = files.close()
+        except BaseException:
+            files.abandon()
+            raise
+        record = TaskRecord(number, attempt, written, asdict(sum(reports, Report())))
+        self.target.finish(record)
+        return record
+
+    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.schema.equals(self.schema):
+            return batch
+        raise ConfigError(
+            f"transform gave the columns {_shown(batch.schema)}, and for an empty batch {_shown(self.schema)}: "
+            "one job has one schema",
+            key="transform",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """The function that Spark runs, over places in `tasks`, which are pickled; `numbers` are theirs in the job."""
+
+    writer: TaskWriter
+    numbers: Sequence[int]
+    tasks: Sequence[bytes]
+
+    def __call__(self, at: int) -> str:
+        """Do one task, and give its record as text."""
+        task: Task = pickle.loads(self.tasks[at])
+        return self.writer.run(self.numbers[at], task).dump()
+
+
+def _shown(schema: pa.Schema) -> str:
+    return json.dumps({one.name: str(one.type) for one in schema})
+
+
+def schema_of(columns: Sequence[str], transform: Transform | None) -> pa.Schema:
+    """The schema of a job's rows: what the transform makes of an empty batch.
+
+    Raises ConfigError for columns that are not there, and whatever the transform raises.
+    """
+    schema = schema_for(columns)
+    if transform is None:
+        return schema
+    made = transform(pa.RecordBatch.from_arrays([pa.array([], one.type) for one in schema], schema=schema))
+    return _arrow(made).schema

@@ -1,0 +1,256 @@
+"""The Spark source beside a real broker: its rows are those of a plain consumer, whatever options ask for them.
+
+Rules of the file: what Spark itself does with rows is seen in a few tests, with a real session; the others read the
+tasks one by one as workers would, each by itself and last one first.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from remote_fetch.errors import ConfigError, OffsetOutOfRange, RemoteFetchError
+from remote_fetch.observe import Report
+from tests.rig import topics
+from tests.rig.metrics import topic_metrics
+from tests.rig.rig import Rig
+from tests.rig.test_read import ISOLATIONS, mixed_topic, transaction
+from tests.rig.topics import OracleRecord
+from tests.spark.buckets import Row, planned, read
+from tests.spark.test_source import plain
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+
+
+def options_of(rig: Rig, topic: str, **more: str) -> dict[str, str]:
+    options = {"subscribe": topic, "kafka.bootstrap.servers": rig.bootstrap, "remote.storage.url": str(rig.remote)}
+    return {**options, "kafka.log_level": "0", **more}
+
+
+def shown(records: Iterable[OracleRecord]) -> list[Row]:
+    """A consumer's records as rows of the Spark source."""
+    return [
+        (one.topic, one.partition, one.offset, one.timestamp_ms, one.key, one.value, one.headers or None)
+        for one in records
+    ]
+
+
+def rows(options: dict[str, str], **more: str) -> tuple[list[Row], Report]:
+    found, report = read({**options, **more})
+    return [(*row[:5], topics.shortened(row[5]), row[6]) for row in found], report
+
+
+@pytest.fixture(scope="module")
+def half_tiered(rig_43: Rig) -> str:
+    """Transactions that end each way, every codec; then more, of which nothing is in the tier."""
+    topic = "spark-half"
+    mixed_topic(rig_43, topic)
+    topics.wait_tiered(rig_43, topic)
+    topics.set_config(rig_43, topic, local_retention_ms=-2)
+    topics.produce(rig_43, topic, 40, seed=20)
+    return topic
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_rows_in_spark(rig: Rig, new_topic: Callable[[str], str], spark: SparkSession, isolation: str) -> None:
+    topic = new_topic("spark")
+    mixed_topic(rig, topic)
+    topics.wait_tiered(rig, topic)
+    topics.set_config(rig, topic, local_retention_ms=-2)
+    topics.produce(rig, topic, 20, seed=20)
+    options = options_of(rig, topic, includeHeaders="true", minPartitions="5", **{"kafka.isolation.level": isolation})
+    found = plain(spark.read.format("kafka_remote").options(**options).load().collect())
+    expected = topics.broker_records(rig, topic, 0, isolation)
+    assert [(*row[2:6], row[0], topics.shortened(row[1]), row[7]) for row in found] == shown(expected)
+    assert [row[6] for row in found] == [one.timestamp_type for one in expected]
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"minPartitions": "9"}, {"maxRecordsPerPartition": "17"}], ids=["one", "cut", "few"]
+)
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_an_open_transaction(
+    rig_43: Rig, new_topic: Callable[[str], str], isolation: str, more: dict[str, str]
+) -> None:
+    topic = new_topic("spark")
+    mixed_topic(rig_43, topic)
+    topics.wait_tiered(rig_43, topic)
+    with transaction(rig_43, topic, 60, "open") as producer:
+        topics.produce(rig_43, topic, 60, seed=3)
+        found, report = rows(options_of(rig_43, topic, **more), **{"kafka.isolation.level": isolation})
+        assert found == shown(topics.broker_records(rig_43, topic, 0, isolation))
+        assert report.remote_gets > 0
+        producer.abort_transaction(30)
+
+
+def test_what_is_tiered_costs_the_broker_nothing(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
+    topic = new_topic("spark")
+    mixed_topic(rig_43, topic)
+    topics.wait_tiered(rig_43, topic)
+    before = topic_metrics(rig_43, topic)
+    for isolation in ISOLATIONS:
+        found, report = rows(options_of(rig_43, topic, minPartitions="7"), **{"kafka.isolation.level": isolation})
+        assert found
+        assert (report.broker_records, report.fallbacks) == (0, {})
+    used = topic_metrics(rig_43, topic) - before
+    assert (used.bytes_out, used.remote_fetch_bytes, used.remote_fetch_requests) == (0, 0, 0)
+
+
+def test_offsets(rig_43: Rig, half_tiered: str) -> None:
+    everything = shown(topics.broker_records(rig_43, half_tiered, 0, "read_uncommitted"))
+    latest = topics.offsets(rig_43, half_tiered, 0).latest
+    for start, end in ((-2, -1), (0, 10), (11, 250), (37, -1), (latest - 5, latest), (latest, -1), (-2, 30), (40, 40)):
+        bounds = {
+            "startingOffsets": json.dumps({half_tiered: {"0": start}}),
+            "endingOffsets": json.dumps({half_tiered: {"0": end}}),
+        }
+        for more in ({}, {"minPartitions": "4"}, {"maxRecordsPerPartition": "23"}):
+            found, _ = rows(options_of(rig_43, half_tiered, **bounds, **more))
+            low, high = (0 if start == -2 else start), (latest if end == -1 else end)
+            assert found == [row for row in everything if low <= row[2] < high], (start, end, more)
+
+
+def offset_for(rig: Rig, topic: str, timestamp_ms: int) -> int:
+    """The broker's own answer; -1: no record is as late."""
+    consumer = Consumer({"bootstrap.servers": rig.bootstrap, "group.id": "oracle", **topics.QUIET})
+    try:
+        (found,) = consumer.offsets_for_times([TopicPartition(topic, 0, timestamp_ms)], timeout=60)
+        return int(found.offset)
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("form", ["global", "by partition"])
+def test_timestamps(rig_43: Rig, half_tiered: str, form: str) -> None:
+    everything = shown(topics.broker_records(rig_43, half_tiered, 0, "read_uncommitted"))
+    for start, end in ((1_700_000_004_000, 1_700_000_012_345), (0, 1_700_000_020_000), (1_700_000_027_500, 2**45)):
+        first, stop = offset_for(rig_43, half_tiered, start), offset_for(rig_43, half_tiered, end)
+        if form == "global":
+            bounds = {"startingTimestamp": str(start), "endingTimestamp": str(end), "startingOffsets": "{}"}
+        else:
+            bounds = {
+                "startingOffsetsByTimestamp": json.dumps({half_tiered: {"0": start}}),
+                "endingOffsetsByTimestamp": json.dumps({half_tiered: {"0": end}}),
+            }
+        found, _ = rows(options_of(rig_43, half_tiered, **bounds))
+        assert found == [row for row in everything if first <= row[2] and (stop < 0 or row[2] < stop)]
+
+
+def test_a_time_that_no_record_reaches(rig_43: Rig, half_tiered: str) -> None:
+    options = options_of(rig_43, half_tiered, startingTimestamp=str(2**45))
+    with pytest.raises(ConfigError, match=f"No offset matched from request of topic-partition {half_tiered}-0"):
+        rows(options)
+    assert rows(options, startingOffsetsByTimestampStrategy="latest")[0] == []
+
+
+def test_several_topics_and_partitions(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
+    topic = new_topic("spark-many")
+    names = [f"{topic}-a", f"{topic}-b"]
+    for name in names:
+        topics.create_topic(rig_43, name, partitions=3)
+        for number in range(2):  # the last one stays empty
+            topics.produce(rig_43, name, 40, partition=number, seed=number)
+    topics.wait_tiered(rig_43, names[0], range(3))
+
+    def of(*places: tuple[str, int]) -> list[Row]:
+        return [row for place in places for row in shown(topics.broker_records(rig_43, *place, "read_uncommitted"))]
+
+    everything = of(*((name, number) for name in names for number in range(2)))
+    options = options_of(rig_43, topic)
+    del options["subscribe"]
+    assert sorted(rows(options, subscribe=", ".join(names))[0]) == sorted(everything)
+    assert sorted(rows(options, subscribePattern=f"{topic}-[ab]", minPartitions="8")[0]) == sorted(everything)
+    assert rows(options, assign=json.dumps({names[1]: [0], names[0]: [1]}))[0] in (
+        of((names[0], 1), (names[1], 0)),
+        of((names[1], 0), (names[0], 1)),
+    )
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["whole", "cut"])
+@pytest.mark.parametrize("fails", [False, True], ids=["skips", "fails"])
+@pytest.mark.parametrize("how", ["DeleteRecords", "retention"])
+def test_records_deleted_between_plan_and_read(
+    rig_43: Rig, new_topic: Callable[[str], str], how: str, fails: bool, cut: bool
+) -> None:
+    topic = new_topic("spark")
+    topics.create_topic(rig_43, topic)
+    topics.produce(rig_43, topic, 200, sizes=(600, 700))
+    topics.wait_tiered(rig_43, topic)
+    expected = shown(topics.broker_records(rig_43, topic, 0, "read_uncommitted"))
+    options = options_of(rig_43, topic, failOnDataLoss=str(fails).lower(), minPartitions="30" if cut else "1")
+    plan = planned(options)
+    if how == "retention":
+        topics.set_config(rig_43, topic, retention_bytes=30_000)
+    else:
+        topics.delete_records(rig_43, topic, 0, 150)
+    rig_43.until("objects deleted", lambda: len(list(rig_43.remote.rglob(f"{topic}-0*/*.log"))) < 10)
+    start = topics.offsets(rig_43, topic, 0).earliest
+    assert 0 < start < 200
+    if fails:
+        with pytest.raises(OffsetOutOfRange, match="Some data may have been lost because they are not available"):
+            read(options, plan)
+        return
+    found, _ = read(options, plan)
+    assert [(*row[:5], topics.shortened(row[5]), row[6]) for row in found] == expected[start:]
+
+
+def test_an_object_that_only_the_broker_still_has(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
+    topic = new_topic("spark")
+    topics.create_topic(rig_43, topic, local_retention_ms="-2")
+    topics.produce(rig_43, topic, 150)
+    rig_43.until("tiered", lambda: topics.offsets(rig_43, topic, 0).latest_tiered > 100)
+    options = options_of(rig_43, topic, **{"fetch.remote.when": "always"})
+    for path in sorted(rig_43.remote.rglob(f"{topic}-0*/*.log"))[1:3]:
+        path.unlink()
+    for isolation in ISOLATIONS:
+        found, report = rows(options, **{"kafka.isolation.level": isolation})
+        assert found == shown(topics.broker_records(rig_43, topic, 0, isolation))
+        assert report.fallbacks
+        assert report.broker_records > 0
+    with pytest.raises(RemoteFetchError, match="run the query again"):
+        rows(options, minPartitions="40")
+
+
+def test_a_worker_that_cannot_reach_the_broker(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
+    """It reads what is tiered, by what the driver was told, and says once that it could not ask again."""
+    topic = new_topic("spark")
+    topics.create_topic(rig_43, topic)
+    topics.produce(rig_43, topic, 100)
+    topics.wait_tiered(rig_43, topic)
+    options = options_of(rig_43, topic)
+    plan = planned(options)
+    found, report = read({**options, "kafka.bootstrap.servers": "127.0.0.1:1"}, plan)
+    assert [(*row[:5], topics.shortened(row[5]), row[6]) for row in found] == (
+        shown(topics.broker_records(rig_43, topic, 0, "read_uncommitted"))
+    )
+    assert [notice for notice in report.notices if "does not answer" in notice]
+
+
+def test_the_example(rig_43: Rig, half_tiered: str, spark: SparkSession) -> None:
+    """In a process of its own, as a user would run it."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(ROOT / "examples" / "05_spark_batch.py"),
+            rig_43.bootstrap,
+            str(rig_43.remote),
+            half_tiered,
+        ],
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    count = len(topics.broker_records(rig_43, half_tiered, 0, "read_committed"))
+    assert f"{count} records" in done.stdout

@@ -1,0 +1,135 @@
+"""The Java client's properties under librdkafka's names; each result is one that librdkafka itself takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from remote_fetch.errors import ConfigError
+from remote_fetch.read.librdkafka import check_properties
+from remote_fetch.spark.java_client import librdkafka_properties
+
+SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="p\\"w=;d";'
+
+
+def test_names_that_both_have() -> None:
+    both = {"bootstrap.servers": "a:1", "fetch.min.bytes": "5", "max.partition.fetch.bytes": "99", "client.id": "x"}
+    assert librdkafka_properties(both) == both
+    check_properties(both)
+
+
+def test_names_that_differ() -> None:
+    found = librdkafka_properties(
+        {
+            "receive.buffer.bytes": "65536",
+            "send.buffer.bytes": "65537",
+            "fetch.max.wait.ms": "100",
+            "request.timeout.ms": "30000",
+            "ssl.endpoint.identification.algorithm": "",
+        }
+    )
+    assert found == {
+        "socket.receive.buffer.bytes": "65536",
+        "socket.send.buffer.bytes": "65537",
+        "fetch.wait.max.ms": "100",
+        "socket.timeout.ms": "30000",
+        "ssl.endpoint.identification.algorithm": "none",
+    }
+    check_properties(found)
+
+
+@pytest.mark.parametrize("module", ["plain.PlainLoginModule", "scram.ScramLoginModule"])
+def test_a_user_and_a_password(module: str) -> None:
+    jaas = f"kafkashaded.org.apache.kafka.common.security.{module} required\n username='me' password=\"pw\" ;"
+    found = librdkafka_properties(
+        {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas}
+    )
+    assert found == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "me",
+        "sasl.password": "pw",
+    }
+    check_properties(found)
+
+
+def test_what_is_quoted_keeps_its_signs() -> None:
+    assert librdkafka_properties({"sasl.jaas.config": SCRAM})["sasl.password"] == 'p"w=;d'
+
+
+def test_kerberos() -> None:
+    jaas = (
+        "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true "
+        'keyTab="/etc/me.keytab" principal="me@REALM" serviceName="kafka";'
+    )
+    assert librdkafka_properties({"sasl.jaas.config": jaas}) == {
+        "sasl.kerberos.keytab": "/etc/me.keytab",
+        "sasl.kerberos.principal": "me@REALM",
+        "sasl.kerberos.service.name": "kafka",
+    }
+
+
+def test_oauth() -> None:
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+    jaas = f'{module} required clientId="c" clientSecret="s" scope="x";'
+    assert librdkafka_properties({"sasl.jaas.config": jaas, "sasl.oauthbearer.token.endpoint.url": "https://t"}) == {
+        "sasl.oauthbearer.client.id": "c",
+        "sasl.oauthbearer.client.secret": "s",
+        "sasl.oauthbearer.scope": "x",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": "https://t",
+    }
+    assert librdkafka_properties({"sasl.jaas.config": f"{module} required;"}) == {}
+
+
+def test_certificates() -> None:
+    pem = {
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": "/ca.pem",
+        "ssl.keystore.type": "pem",
+        "ssl.keystore.location": "/me.pem",
+        "ssl.key.password": "pw",
+    }
+    assert librdkafka_properties(pem) == {
+        "ssl.ca.location": "/ca.pem",
+        "ssl.certificate.location": "/me.pem",
+        "ssl.key.location": "/me.pem",
+        "ssl.key.password": "pw",
+    }
+    inline = {"ssl.truststore.certificates": "A", "ssl.keystore.certificate.chain": "B", "ssl.keystore.key": "C"}
+    assert librdkafka_properties(inline) == {"ssl.ca.pem": "A", "ssl.certificate.pem": "B", "ssl.key.pem": "C"}
+    pkcs12 = {
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": "/me.p12",
+        "ssl.keystore.password": "pw",
+        "ssl.truststore.type": "PEM",
+    }
+    assert librdkafka_properties(pkcs12) == {"ssl.keystore.location": "/me.p12", "ssl.keystore.password": "pw"}
+    unlocked = {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": "/me.p12"}
+    assert librdkafka_properties(unlocked) == {"ssl.keystore.location": "/me.p12"}
+
+
+@pytest.mark.parametrize(
+    ("java", "message"),
+    [
+        ({"max.poll.records": "1"}, "Kafka option 'max.poll.records' belongs to the Java client"),
+        ({"sasl.jaas.config": "secret"}, "Kafka option 'sasl.jaas.config' is none: expected"),
+        (
+            {"sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required secret=1;"},
+            "Kafka option 'sasl.jaas.config' names the login module IAMLoginModule, which only the Java client has",
+        ),
+        (
+            {"ssl.truststore.location": "/secret.jks"},
+            "Kafka option 'ssl.truststore.location' names a store of type JKS",
+        ),
+        (
+            {"ssl.keystore.location": "/secret", "ssl.keystore.type": "JKS"},
+            "Kafka option 'ssl.keystore.location' names a store of type JKS, which librdkafka does not read",
+        ),
+    ],
+)
+def test_what_has_no_counterpart(java: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        librdkafka_properties(java)
+    assert str(caught.value).startswith(message)
+    assert "secret" not in str(caught.value)
+    assert caught.value.hint is not None or "sasl" in message

@@ -1,0 +1,154 @@
+"""Options as Spark's Kafka source takes them: names, precedence, and its words for what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from remote_fetch.errors import ConfigError
+from remote_fetch.model import IsolationLevel
+from remote_fetch.read.bounds import Edge, Timestamp
+from remote_fetch.spark.options import Subscription, check_batch, parse_options
+
+BASE = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t"}
+
+
+def limits(**options: str) -> tuple[Any, Any]:
+    return check_batch(parse_options({**BASE, **options}))
+
+
+def test_what_is_left_out() -> None:
+    found = parse_options(BASE)
+    assert found.subscription == Subscription(("t",))
+    assert check_batch(found) == (Edge.EARLIEST, Edge.LATEST)
+    assert (found.min_partitions, found.max_records_per_partition, found.task_bytes) == (1, None, 64 << 20)
+    assert (found.include_headers, found.fail_on_data_loss, found.pushes_filters) == (False, True, False)
+    assert found.isolation is IsolationLevel.READ_UNCOMMITTED
+    assert found.config == {
+        "bootstrap.servers": "broker:9092",
+        "group.id": "spark-kafka-remote",
+        "auto.offset.reset": "error",
+    }
+
+
+def test_names_are_taken_in_any_case() -> None:
+    found = parse_options(
+        {
+            "KAFKA.Bootstrap.Servers": "broker:9092",
+            "SubscribePattern": " t.* ",
+            "minpartitions": "7",
+            "MAXRECORDSPERPARTITION": "100",
+            "includeheaders": "TRUE",
+            "failOnDataLoss": "False",
+            "groupIdPrefix": "mine",
+            "kafka.isolation.level": "read_committed",
+            "Fetch.Remote.Task.Bytes": "2048",
+            "fetch.remote.pushdown": "true",
+            "remote.storage.url": "/Tier",
+        }
+    )
+    assert found.subscription == Subscription(pattern="t.*")
+    assert (found.min_partitions, found.max_records_per_partition, found.task_bytes) == (7, 100, 2048)
+    assert (found.include_headers, found.fail_on_data_loss, found.pushes_filters) == (True, False, True)
+    assert found.isolation is IsolationLevel.READ_COMMITTED
+    assert found.config["group.id"] == "mine"
+    assert found.config["auto.offset.reset"] == "earliest"
+    assert found.config["remote.storage.url"] == "/Tier"
+    assert "isolation.level" not in found.config
+
+
+def test_a_bucket_needs_no_broker() -> None:
+    assert parse_options({"subscribe": "t", "remote.storage.url": "/tier"}).config == {"remote.storage.url": "/tier"}
+
+
+def test_topics() -> None:
+    assert parse_options({**BASE, "subscribe": " a, b,,a"}).subscription == Subscription(("a", "b"))
+    assigned = {"kafka.bootstrap.servers": "b", "assign": '{"a":[0,2],"b":[1]}'}
+    assert parse_options(assigned).subscription == Subscription(("a", "b"), partitions={"a": (0, 2), "b": (1,)})
+
+
+def test_limits() -> None:
+    assert limits(startingOffsets=" Earliest ", endingOffsets="LATEST") == (Edge.EARLIEST, Edge.LATEST)
+    assert limits(startingOffsets='{"t":{"0":23,"1":-2}}', endingOffsets='{"t":{"0":40,"1":-1}}') == (
+        {("t", 0): 23, ("t", 1): Edge.EARLIEST},
+        {("t", 0): 40, ("t", 1): Edge.LATEST},
+    )
+    by_time = '{"t":{"0":5}}'
+    assert limits(startingOffsetsByTimestamp=by_time, startingOffsets="{") == ({("t", 0): Timestamp(5)}, Edge.LATEST)
+    assert limits(endingOffsetsByTimestamp=by_time, endingOffsets="earliest")[1] == {("t", 0): Timestamp(5)}
+    assert limits(startingTimestamp=" 9 ", startingOffsetsByTimestamp="{", startingOffsets="latest")[0] == Timestamp(9)
+    assert limits(endingTimestamp="9", endingOffsetsByTimestamp="{")[1] == Timestamp(9)
+
+
+def test_what_becomes_of_a_time_that_no_record_reaches() -> None:
+    assert not parse_options(BASE).latest_if_unmatched
+    assert parse_options({**BASE, "startingOffsetsByTimestampStrategy": "Latest"}).latest_if_unmatched
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"subscribe": None}, "One of the following options must be specified for Kafka source: subscribe, subscribep"),
+        ({"assign": "{}"}, "Only one of the following options can be specified for Kafka source: subscribe, subscri"),
+        ({"subscribe": " ,"}, "No topics to subscribe to as specified value for option 'subscribe' is ' ,'"),
+        ({"subscribe": None, "subscribePattern": " "}, "Pattern to subscribe is empty as specified value for option"),
+        ({"subscribe": None, "assign": "t"}, "No topicpartitions to assign as specified value for option 'assign' is"),
+        ({"subscribe": None, "assign": '{"t":1}'}, 'Expected e.g. {"topicA":[0,1],"topicB":[0,1]}, got {"t":1}'),
+        ({"subscribe": None, "assign": '{"t":[-1]}'}, 'Expected e.g. {"topicA":[0,1],"topicB":[0,1]}, got'),
+        ({"kafka.bootstrap.servers": None}, "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka"),
+        ({"minPartitions": "0"}, "minPartitions must be positive"),
+        ({"minPartitions": "few"}, "minPartitions must be a number, not 'few'"),
+        ({"maxRecordsPerPartition": "-1"}, "maxRecordsPerPartition must be positive"),
+        ({"includeHeaders": "yes"}, "includeHeaders must be true or false, not 'yes'"),
+        ({"failOnDataLoss": "1"}, "failOnDataLoss must be true or false, not '1'"),
+        ({"kafka.auto.offset.reset": "latest"}, "Kafka option 'auto.offset.reset' is not supported. Instead set"),
+        ({"kafka.key.deserializer": "x"}, "Kafka option 'key.deserializer' is not supported as keys are deserialized"),
+        ({"kafka.value.deserializer": "x"}, "Kafka option 'value.deserializer' is not supported as values are"),
+        ({"kafka.enable.auto.commit": "x"}, "Kafka option 'enable.auto.commit' is not supported"),
+        ({"kafka.interceptor.classes": "x"}, "Kafka option 'interceptor.classes' is not supported"),
+        ({"kafka.isolation.level": "x"}, "isolation='x': choose read_uncommitted or read_committed"),
+        ({"startingTimestamp": "now"}, "Expected a single long value, got now"),
+        ({"startingOffsets": "first"}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got first'),
+        ({"endingOffsets": '{"t":{"0":-3}}'}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got'),
+        ({"endingOffsets": '{"t":{"x":3}}'}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got'),
+        ({"endingOffsets": '{"t":[3]}'}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got'),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":"a"}}'}, 'Expected e.g. {"topicA": {"0": 123456789'),
+        ({"startingOffsetsByTimestampStrategy": "x"}, "startingOffsetsByTimestampStrategy must be 'error' or 'latest'"),
+        ({"startingOffsets": "latest"}, "starting offset can't be latest for batch queries on Kafka"),
+        ({"startingOffsets": '{"t":{"0":-1}}'}, "startingOffsets for t-0 can't be latest for batch queries on Kafka"),
+        ({"endingOffsets": "earliest"}, "ending offset can't be earliest for batch queries on Kafka"),
+        ({"endingOffsets": '{"t":{"0":-2}}'}, "ending offset for t-0 can't be earliest for batch queries on Kafka"),
+        (
+            {"startingOffsets": '{"t":{"0":1}}', "endingOffsets": '{"t":{"1":1}}'},
+            "Mismatched topic partitions between start offset and end offset: only one of them has t-0, t-1",
+        ),
+        (
+            {"startingOffsets": '{"t":{"0":5}}', "endingOffsets": '{"t":{"0":4}}'},
+            "Failed to resolve the range of t-0: start offset 5 is greater than end offset 4",
+        ),
+        (
+            {"startingOffsetsByTimestamp": '{"t":{"0":5}}', "endingOffsetsByTimestamp": '{"t":{"0":4}}'},
+            "Failed to resolve the range of t-0: start timestamp 5 is greater than end timestamp 4",
+        ),
+        ({"startingOffset": "latest"}, "unknown option 'startingoffset'; the nearest one is 'startingoffsets'"),
+        ({"remote.storage.ulr": "x"}, "unknown configuration key 'remote.storage.ulr'; the nearest one is 'remote.sto"),
+        ({"fetch.remote.task.bytes": "1"}, "fetch.remote.task.bytes=1: the smallest value is 1024"),
+    ],
+)
+def test_what_is_wrong(options: dict[str, str | None], message: str) -> None:
+    given = {name: value for name, value in {**BASE, **options}.items() if value is not None}
+    with pytest.raises(ConfigError) as caught:
+        check_batch(parse_options(given))
+    assert str(caught.value).startswith(message)
+
+
+def test_what_nobody_knows_is_nobodys_concern() -> None:
+    """As in Spark: tables bring options of their own."""
+    parse_options({**BASE, "path": "/x", "owner": "me", "maxOffsetsPerTrigger": "1", "provider": "kafka_remote"})
+
+
+def test_no_value_is_shown() -> None:
+    found = parse_options({**BASE, "kafka.sasl.password": "secret", "remote.storage.options.secret": "secret"})
+    assert found.config["sasl.password"] == found.config["remote.storage.options.secret"] == "secret"
+    assert "secret" not in repr(found).replace("remote.storage.options.secret", "")

@@ -1,0 +1,121 @@
+"""Tasks read one by one: together they are the log, whatever it is and however it was shared out."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remote_fetch.errors import OffsetOutOfRange, SegmentNotFound, Unlocatable
+from remote_fetch.model import IsolationLevel
+from remote_fetch.plan.ranges import SegmentSlice
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
+from remote_fetch.testing.segments import SegmentOptions
+from remote_fetch.testing.strategies import logs, segment_options
+from tests.read.bucket import COMMITTED, UNCOMMITTED, examples, plain_log
+from tests.spark.buckets import at, expected, planned, read, tier
+
+
+@examples(60)
+@given(logs(), segment_options(), st.sampled_from(IsolationLevel), st.sampled_from((1, 3, 9, 40)), st.data())
+def test_tasks_are_the_log(
+    log: LogBuilder, options: SegmentOptions, isolation: IsolationLevel, tasks: int, data: st.DataObject
+) -> None:
+    segments = log.tiered(options)
+    if not segments:
+        return
+    first, stop = segments[0].metadata.start_offset, segments[-1].metadata.end_offset + 1
+    if isolation is COMMITTED:
+        stop = max(first, log.stable_offset_at(stop))
+    begin = data.draw(st.integers(first, stop), label="begin")
+    end = data.draw(st.integers(begin, stop), label="end")
+    more = {
+        "kafka.isolation.level": isolation.value,
+        "minPartitions": str(tasks),
+        "startingOffsets": at(begin),
+        "endingOffsets": at(end),
+    }
+    if data.draw(st.booleans(), label="by offsets"):
+        more["maxRecordsPerPartition"] = str(data.draw(st.integers(1, 9), label="records"))
+    with tempfile.TemporaryDirectory() as directory:
+        where = tier(Path(directory), segments)
+        rows, report = read({**where, **more})
+    assert rows == expected(log.expected(isolation, begin, end))
+    assert (report.rereads, report.fallbacks) == ({}, {})
+
+
+def spanning_log() -> LogBuilder:
+    """Transactions of which one spans five segments and is aborted, and others that are committed beside it."""
+    log = LogBuilder()
+    log.begin(1)
+    log.append_batch([Record(0, 0, b"a", b"aborted")], producer_id=1)
+    for number in range(5):
+        log.begin(2)
+        log.append_batch([Record(n, n, b"c", b"committed %d" % number) for n in range(4)], producer_id=2)
+        log.commit(2)
+        log.append_batch([Record(0, 0, b"a", b"aborted")], producer_id=1)
+        log.roll()
+    log.abort(1)
+    log.append_batch([Record(0, 0, b"p", b"plain")])
+    log.roll()
+    return log
+
+
+@pytest.mark.parametrize("locator", ["snapshot", "listing"])
+def test_a_marker_further_on_than_a_task_was_told(locator: str, tmp_path: Path) -> None:
+    log = spanning_log()
+    where = {**tier(tmp_path, log.segments()), "remote.locator": locator}
+    rows, _ = read({**where, "minPartitions": "12", "kafka.isolation.level": "read_committed"})
+    assert rows == expected(log.expected(COMMITTED, 0, log.next_offset))
+    assert len(rows) == 21
+
+
+def test_what_a_task_is_stays_small(tmp_path: Path) -> None:
+    log = plain_log(segments=60, batches=1)
+    where = tier(tmp_path, log.segments())
+    plan = planned({**where, "minPartitions": "30", "kafka.isolation.level": "read_committed"})
+    assert len(plan.tasks) == 30
+    assert max(len(pickle.dumps(task)) for task in plan.tasks) < 4096
+    known = [len(part.opened.timeline.segments) for task in plan.tasks for part in task.parts]
+    assert max(known) <= 5
+
+
+def test_planning_reads_no_object(tmp_path: Path) -> None:
+    log = plain_log(segments=4)
+    where = tier(tmp_path, log.segments())
+    for path in tmp_path.rglob("*"):
+        if path.is_file() and path.suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot"):
+            path.write_bytes(b"")
+    assert len(planned({**where, "minPartitions": "10"}).tasks) >= 10
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_an_object_that_is_gone_is_never_silence(is_cut: bool, tmp_path: Path) -> None:
+    log = plain_log(segments=3)
+    where = tier(tmp_path, log.segments())
+    plan = planned({**where, "minPartitions": "12" if is_cut else "1"})
+    assert is_cut == any(isinstance(s, SegmentSlice) and s.is_cut for task in plan.tasks for s in task.steps)
+    gone = sorted(tmp_path.rglob("*.log"))[1]
+    gone.unlink()
+    with pytest.raises((SegmentNotFound, Unlocatable)) as caught:
+        read(where, plan)
+    assert caught.value.object_name is not None
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_offsets_that_the_log_does_not_have(fails: bool, tmp_path: Path) -> None:
+    log = plain_log(segments=3)
+    first, *rest = log.segments()
+    where = tier(tmp_path, rest)
+    where |= {"startingOffsets": at(7), "endingOffsets": at(99)}
+    if fails:
+        with pytest.raises(OffsetOutOfRange, match=r"some data may have been missed.*'failOnDataLoss' to"):
+            read(where)
+        return
+    rows, _ = read({**where, "failOnDataLoss": "false"})
+    assert rows == expected(log.expected(UNCOMMITTED, first.metadata.end_offset + 1, 60))

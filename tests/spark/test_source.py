@@ -1,0 +1,185 @@
+"""The source inside a real Spark: rows, schema, filters, SQL, errors, and a worker that dies."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from remote_fetch import read_arrow
+from remote_fetch.spark import register
+from remote_fetch.spark.settings import hints
+from tests.golden.conftest import SETS, Tier
+from tests.read.bucket import UNCOMMITTED, plain_log
+from tests.spark.buckets import expected, tier
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+ROOT = Path(__file__).parents[2]
+
+
+def load(spark: SparkSession, options: dict[str, str], **more: str) -> DataFrame:
+    return spark.read.format("kafka_remote").options(**{**options, **more}).load()
+
+
+def plain(rows: list[Row]) -> list[tuple[Any, ...]]:
+    """Rows of all columns as tuples of plain values, sorted by topic, partition and offset."""
+    found = [
+        (
+            *(None if one is None else bytes(one) for one in row[:2]),
+            *row[2:5],
+            round(row[5].timestamp() * 1000),
+            row[6],
+            None if row[7] is None else tuple((key, None if value is None else bytes(value)) for key, value in row[7]),
+        )
+        for row in rows
+    ]
+    return sorted(found, key=lambda row: row[2:5])
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize("name", SETS)
+def test_everything_that_real_brokers_wrote(spark: SparkSession, name: str, isolation: str) -> None:
+    """As `read_arrow` reads it, which is compared with the brokers' own reading elsewhere."""
+    golden = Tier(name)
+    topics = sorted({place.topic for place in golden.places})
+    options = {"subscribe": ",".join(topics), "remote.storage.url": golden.url, "includeHeaders": "true"}
+    frame = load(spark, options, **{"kafka.isolation.level": isolation, "fetch.remote.task.bytes": "50000"})
+    assert frame.rdd.getNumPartitions() > 4
+    wanted = [
+        (
+            *(row[column] for column in ("key", "value", "topic", "partition", "offset")),
+            round(row["timestamp"].timestamp() * 1000),
+            row["timestampType"],
+            tuple((one["key"], one["value"]) for one in row["headers"]) or None,
+        )
+        for topic in topics
+        for row in read_arrow(topic, isolation=isolation, config={"remote.storage.url": golden.url})
+        .read_all()
+        .to_pylist()
+    ]
+    assert plain(frame.collect()) == wanted
+
+
+def test_fewer_columns(spark: SparkSession, tmp_path: Path) -> None:
+    log = plain_log()
+    options = tier(tmp_path, log.segments())
+    frame = spark.read.format("kafka_remote").options(**options).schema("offset long, value binary").load()
+    assert [(row.offset, bytes(row.value)) for row in frame.collect()] == [
+        (one.offset, one.value) for one in log.records()
+    ]
+    assert load(spark, options).columns == [
+        "key",
+        "value",
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "timestampType",
+    ]
+    assert load(spark, options).count() == 60
+
+
+def test_filters_that_are_taken_over(spark: SparkSession, tmp_path: Path) -> None:
+    options = tier(tmp_path, plain_log().segments())
+    pushed = load(spark, options, **{"fetch.remote.pushdown": "true"})
+    narrowed = pushed.where("partition = 0 and offset between 15 and 24")
+    assert [row.offset for row in narrowed.collect()] == list(range(15, 25))
+    assert "Filter (" not in plan_of(narrowed)
+    later = narrowed.where("timestamp >= '2000-01-01'")
+    assert later.count() == 10
+    assert "Filter (timestamp" in plan_of(later)
+    assert pushed.where("partition in (1, 2)").count() == 0
+    assert "Filter (" in plan_of(load(spark, options).where("offset = 1"))
+
+
+def plan_of(frame: DataFrame) -> str:
+    """The physical plan, as Spark prints it."""
+    return str(frame._jdf.queryExecution().executedPlan().toString())
+
+
+def test_sql_and_tables(spark: SparkSession, tmp_path: Path) -> None:
+    options = tier(tmp_path, plain_log().segments())
+    listed = ", ".join(f"`{name}` '{value}'" for name, value in options.items())
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW records USING kafka_remote OPTIONS ({listed})")
+    assert spark.sql("SELECT count(*), max(offset) FROM records").collect()[0] == (60, 59)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"subscribe": "topic", "startingOffsets": "latest"}, "starting offset can't be latest for batch queries"),
+        ({"subscribe": "topic", "assign": "{}"}, "Only one of the following options can be specified for Kafka source"),
+        ({"subscribe": "elsewhere"}, "no segment of topic 'elsewhere'"),
+        ({"subscribe": "topic", "startingOffsets": '{"topic":{"1":0}}'}, "you must specify all TopicPartitions"),
+        ({"subscribe": "topic", "startingTimestamp": str(2**50)}, "No offset matched from request of topic-partition"),
+    ],
+)
+def test_what_is_wrong_is_said_before_a_task_begins(
+    spark: SparkSession, tmp_path: Path, options: dict[str, str], message: str
+) -> None:
+    where = {name: value for name, value in tier(tmp_path, plain_log().segments()).items() if "locator" not in name}
+    del where["subscribe"]
+    with pytest.raises(Exception, match="(?s)" + message):
+        load(spark, {**where, **options}).collect()
+
+
+def test_a_worker_that_is_killed(spark: SparkSession, tmp_path: Path) -> None:
+    """Its task is done again: no row is lost, none comes twice."""
+    log = plain_log(segments=6)
+    options = tier(tmp_path / "tier", log.segments())
+    mark = tmp_path / "killed"
+    options |= {
+        "remote.storage.fetcher.class": "killing:KillingFetcher",
+        "remote.storage.fetcher.class.path": str(ROOT / "tests" / "spark"),
+        "remote.storage.options.kill.at": "60",
+        "remote.storage.options.kill.mark": str(mark),
+        "includeHeaders": "true",
+        "minPartitions": "4",
+    }
+    rows = plain(load(spark, options).collect())
+    assert mark.exists()
+    assert [(*row[2:6], *row[:2], row[7]) for row in rows] == expected(log.expected(UNCOMMITTED, 0, 120))
+
+
+def test_what_reads_cost(spark: SparkSession, tmp_path: Path) -> None:
+    registered = register(spark)
+    assert registered.hints == ()
+    assert load(spark, tier(tmp_path, plain_log().segments())).count() == 60
+    report = registered.report
+    assert (report.records, report.remote_gets, report.broker_records) == (60, 3, 0)
+
+
+def test_settings_that_slow_it_down() -> None:
+    settings = {
+        "spark.python.unix.domain.socket.enabled": "false",
+        "spark.python.worker.reuse": "false",
+        "spark.sql.execution.arrow.maxBytesPerOutputBatch": "65536",
+    }
+    said = list(hints(settings.get))
+    assert [text.split()[0] for text in said] == list(settings)
+    assert list(hints({"spark.python.unix.domain.socket.enabled": "true"}.get)) == []
+
+
+def test_spark_finds_the_format_by_itself(tmp_path: Path) -> None:
+    """Where the package is installed Spark looks for `pyspark_*` and its DefaultSource."""
+    script = (
+        "import json, pkgutil, importlib, sys\n"
+        "names = [one.name for one in pkgutil.iter_modules() if one.name.startswith('pyspark_')]\n"
+        "print(json.dumps([importlib.import_module(name).DefaultSource.name() for name in names]))\n"
+    )
+    where = ROOT / "remote_fetch" / "spark" / "discovery"
+    found = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=where,
+        check=True,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+    )
+    assert "kafka_remote" in json.loads(found.stdout)
