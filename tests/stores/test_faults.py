@@ -27,7 +27,7 @@ from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import kafka_local_files
 from tests.read.bucket import DENSE, Bucket, WatchedBucket, expected_rows, snapshot_config
-from tests.stores.range_server import Asked, Fault, FaultKind, RangeServer
+from tests.stores.range_server import Asked, Fault, FaultKind, RangeServer, stalled_connect
 from tests.stores.stand_in import Stream, read_with_broker
 
 TIMEOUT_MS = 500
@@ -35,7 +35,7 @@ GROSS_S = 30.0
 """No read of this file takes half a second of waiting more than a few times."""
 HTTP_CONFIG = {
     "fetch.remote.read.timeout.ms": TIMEOUT_MS,
-    "fetch.remote.connect.timeout.ms": TIMEOUT_MS,
+    "fetch.remote.connect.timeout.ms": TIMEOUT_MS // 2,
     "fetch.remote.retry.backoff.ms": 5,
     "fetch.remote.range.bytes": 2048,
     "fetch.remote.max.bytes": 8192,
@@ -115,11 +115,13 @@ def server(tmp_path: Path) -> Iterator[RangeServer]:
         yield server
 
 
-def read_over_http(server: RangeServer, directory: Path, isolation: IsolationLevel) -> Stream:
+def read_over_http(
+    server: RangeServer, directory: Path, isolation: IsolationLevel, url: str | None = None, query: str = ""
+) -> Stream:
     config = {
         **HTTP_CONFIG,
         **snapshot_config([segment.metadata for segment in SEGMENTS], directory),
-        "remote.storage.url": f"{server.url}/tier",
+        "remote.storage.url": f"{url or server.url}/tier{query}",
     }
     fetcher = HttpFetcher()
     fetcher.configure(Config.parse(config).for_fetcher())
@@ -174,6 +176,29 @@ def test_what_goes_wrong_with_the_small_files(server: RangeServer, tmp_path: Pat
     """No index can be had: nothing is taken for "nothing was aborted"."""
     server.plan = lambda asked: None if is_log(asked) else row.fault
     read_over_http(server, tmp_path, IsolationLevel.READ_COMMITTED)
+
+
+def test_a_store_that_takes_no_connection(server: RangeServer, tmp_path: Path) -> None:
+    with stalled_connect() as url:
+        stream = read_over_http(server, tmp_path, IsolationLevel.READ_COMMITTED, url)
+    late = {ErrorKind.READ_TIMEOUT}  # on a machine that is busy the deadline of the range may be over first
+    assert stream.from_broker
+    assert set(stream.report.fallbacks) <= {ErrorKind.CONNECT_TIMEOUT, *late}
+    assert server.asked == []
+
+
+def test_a_signed_url_that_expires_in_the_middle(server: RangeServer, tmp_path: Path) -> None:
+    """The rest is the broker's, and the reason is that the store refused."""
+    server.signature = "good"
+
+    def expire(asked: Asked) -> None:
+        if is_log(asked, 1):
+            server.signature = "another"
+
+    server.plan = expire
+    stream = read_over_http(server, tmp_path, IsolationLevel.READ_COMMITTED, query="?sig=good")
+    assert set(stream.report.fallbacks) == {ErrorKind.AUTH}
+    assert stream.report.remote_bytes > 0
 
 
 # --------------------------------------------------------------------------------------------------- random schedules
