@@ -11,6 +11,7 @@ import pytest
 from fsspec.asyn import AsyncFileSystem
 from fsspec.registry import _registry
 
+from fetchers import _store
 from fetchers._store import FsspecStore
 from fetchers.any_fsspec import FsspecFetcher
 from remote_fetch.config import Config
@@ -39,6 +40,10 @@ class Slow(AsyncFileSystem):  # type: ignore[misc]
             raise
         return b"0123456789"[start : None if end is None else end + self._extra]
 
+    async def _ls(self, path: str, detail: bool = True, **options: Any) -> list[dict[str, Any]]:
+        await asyncio.sleep(self._delay_s)
+        return [{"name": f"{path}a", "size": 10, "type": "file"}]
+
 
 @pytest.fixture
 def slow() -> Iterator[None]:
@@ -60,6 +65,13 @@ def test_a_late_answer_is_a_timeout_and_the_call_is_cancelled() -> None:
     with pytest.raises(StorageTimeout):
         store.get("a", 0, 5)
     assert Slow.cancelled == 1
+
+
+def test_a_listing_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [info.name for info in FsspecStore(Slow(skip_instance_cache=True), "x").list()] == ["a"]
+    monkeypatch.setattr(_store, "_LISTING_TIMEOUT_S", 0.05)
+    with pytest.raises(StorageTimeout):
+        list(FsspecStore(Slow(delay_s=60, skip_instance_cache=True), "x").list())
 
 
 def test_more_than_was_asked_for_is_no_data() -> None:
