@@ -31,10 +31,11 @@ from tests.stores.range_server import Asked, Fault, FaultKind, RangeServer, stal
 from tests.stores.stand_in import Stream, read_with_broker
 
 TIMEOUT_MS = 500
+PATIENT_MS = 30_000
+"""For faults that come at once: on a busy machine nothing else is late."""
 GROSS_S = 30.0
-"""No read of this file takes half a second of waiting more than a few times."""
+"""No read of this file waits for half a second more than a few times."""
 HTTP_CONFIG = {
-    "fetch.remote.read.timeout.ms": TIMEOUT_MS,
     "fetch.remote.connect.timeout.ms": TIMEOUT_MS // 2,
     "fetch.remote.retry.backoff.ms": 5,
     "fetch.remote.range.bytes": 2048,
@@ -116,18 +117,25 @@ def server(tmp_path: Path) -> Iterator[RangeServer]:
 
 
 def read_over_http(
-    server: RangeServer, directory: Path, isolation: IsolationLevel, url: str | None = None, query: str = ""
+    server: RangeServer,
+    directory: Path,
+    isolation: IsolationLevel,
+    *,
+    timeout_ms: int = PATIENT_MS,
+    url: str | None = None,
+    query: str = "",
 ) -> Stream:
     config = {
         **HTTP_CONFIG,
         **snapshot_config([segment.metadata for segment in SEGMENTS], directory),
+        "fetch.remote.read.timeout.ms": timeout_ms,
         "remote.storage.url": f"{url or server.url}/tier{query}",
     }
     fetcher = HttpFetcher()
     fetcher.configure(Config.parse(config).for_fetcher())
     stream = read_with_broker(fetcher, LOG, isolation, config)
     assert stream.rows == expected_rows(LOG.expected(isolation))
-    print(f"{stream.duration_s * 1000:.0f} ms with a timeout of {TIMEOUT_MS} ms; {stream.report.fallbacks}")
+    print(f"{stream.duration_s * 1000:.0f} ms with a timeout of {timeout_ms} ms; {stream.report.fallbacks}")
     assert stream.duration_s < GROSS_S
     return stream
 
@@ -149,9 +157,10 @@ def test_without_a_fault_the_broker_is_not_asked(
 
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
 def test_what_goes_wrong_once(server: RangeServer, tmp_path: Path, row: Row) -> None:
-    """The first GET of each range of one segment fails."""
+    """The first GET of the first range of one segment fails."""
     server.plan = lambda asked: row.fault if is_log(asked, 1) and asked.start == 0 and asked.attempt == 0 else None
-    stream = read_over_http(server, tmp_path, IsolationLevel.READ_COMMITTED)
+    timeout_ms = TIMEOUT_MS if row.reason is ErrorKind.READ_TIMEOUT else PATIENT_MS
+    stream = read_over_http(server, tmp_path, IsolationLevel.READ_COMMITTED, timeout_ms=timeout_ms)
     if row.passes:
         assert stream.from_broker == []
         assert sum(stream.report.retries.values()) + sum(stream.report.rereads.values()) == 1
@@ -164,23 +173,26 @@ def test_what_goes_wrong_once(server: RangeServer, tmp_path: Path, row: Row) -> 
 def test_what_goes_wrong_for_good(server: RangeServer, tmp_path: Path, row: Row) -> None:
     """Every GET of one segment fails: the broker has what is left of it, and at most what comes after it."""
     server.plan = lambda asked: row.fault if is_log(asked, 1) else None
-    stream = read_over_http(server, tmp_path, IsolationLevel.READ_COMMITTED)
-    late = {ErrorKind.READ_TIMEOUT} if row.passes else set()  # the deadline may end the trying first
+    waits = row.reason in (ErrorKind.READ_TIMEOUT, ErrorKind.THROTTLED, ErrorKind.UNAVAILABLE)
+    timeout_ms = TIMEOUT_MS if waits else PATIENT_MS
+    stream = read_over_http(server, tmp_path, IsolationLevel.READ_COMMITTED, timeout_ms=timeout_ms)
+    late = {ErrorKind.READ_TIMEOUT} if waits else set()  # the deadline may be over first
     assert set(stream.report.fallbacks) <= {row.reason, *late}
-    first, last = stream.from_broker[0]
-    assert SEGMENTS[1].metadata.start_offset <= first < last == SEGMENTS[1].metadata.end_offset
+    failed = SEGMENTS[1].metadata
+    assert any(failed.start_offset <= last <= failed.end_offset for _, last in stream.from_broker)
+    assert waits or stream.from_broker[0][0] >= failed.start_offset
 
 
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
 def test_what_goes_wrong_with_the_small_files(server: RangeServer, tmp_path: Path, row: Row) -> None:
     """No index can be had: nothing is taken for "nothing was aborted"."""
     server.plan = lambda asked: None if is_log(asked) else row.fault
-    read_over_http(server, tmp_path, IsolationLevel.READ_COMMITTED)
+    read_over_http(server, tmp_path, IsolationLevel.READ_COMMITTED, timeout_ms=TIMEOUT_MS)
 
 
 def test_a_store_that_takes_no_connection(server: RangeServer, tmp_path: Path) -> None:
     with stalled_connect() as url:
-        stream = read_over_http(server, tmp_path, IsolationLevel.READ_COMMITTED, url)
+        stream = read_over_http(server, tmp_path, IsolationLevel.READ_COMMITTED, timeout_ms=TIMEOUT_MS, url=url)
     late = {ErrorKind.READ_TIMEOUT}  # on a machine that is busy the deadline of the range may be over first
     assert stream.from_broker
     assert set(stream.report.fallbacks) <= {ErrorKind.CONNECT_TIMEOUT, *late}
