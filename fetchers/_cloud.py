@@ -11,19 +11,21 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import AsyncIterable, Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import AsyncIterable, Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 from fsspec.asyn import sync
 
 from fetchers._composed import ComposedFetcher
 from fetchers._store import FsspecStore
-from remote_fetch.errors import RetriableError, SegmentNotFound, StorageUnavailable
+from remote_fetch.errors import RemoteFetchError, RetriableError, SegmentNotFound, StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
 
 __all__ = ["BODY_BYTES", "CloudFetcher", "CloudStore", "Page", "RefusedError", "range_of", "receive", "size_of_range"]
+
+T = TypeVar("T")
 
 BODY_BYTES = 256 << 10
 """Most bytes of a body that are taken at once."""
@@ -76,6 +78,14 @@ class CloudStore(FsspecStore):
         bucket, _, key = path.partition("/")
         loop = self._filesystem.loop
         return cast(Buffer, sync(loop, self.get_range, bucket, key, start, end, timeout=self._timeout_s))
+
+    def _mapped(self, name: str, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        try:
+            return super()._mapped(name, call, *args, **kwargs)
+        except RemoteFetchError as error:
+            if "://" in repr(error.__cause__):  # a URL may hold a signature
+                raise error from ConnectionError(type(error.__cause__).__name__)
+            raise
 
     def _entries(self, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         below = f"{self._root}/{prefix}/" if prefix else f"{self._root}/"

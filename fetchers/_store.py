@@ -8,7 +8,7 @@ store are relative to the root, and are what messages show.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
 from fsspec.asyn import sync
@@ -21,6 +21,9 @@ from remote_fetch.model import Buffer
 __all__ = ["FsspecStore"]
 
 T = TypeVar("T")
+
+_LISTING_TIMEOUT_S = 60.0
+"""Longest wait for the listing of one folder, which may take many pages."""
 
 
 class FsspecStore:
@@ -78,13 +81,21 @@ class FsspecStore:
     def _entries(self, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """What is right below a folder. By `ls`, for fsspec's `find` passes over the folders that it may not read."""
         try:
-            found = self._mapped(prefix, self._filesystem.ls, f"{self._root}/{prefix}", detail=True)
+            found = self._mapped(prefix, self._ls, f"{self._root}/{prefix}")
         except SegmentNotFound:
             return
         for info in found:
             path = self._filesystem._strip_protocol(info["name"])
             if path.startswith(f"{self._root}/{prefix}/" if prefix else f"{self._root}/"):  # a folder may list itself
                 yield path.removeprefix(f"{self._root}/"), info
+
+    def _ls(self, path: str) -> Iterable[Mapping[str, Any]]:
+        filesystem = self._filesystem
+        if getattr(filesystem, "async_impl", False):
+            found = sync(filesystem.loop, filesystem._ls, path, detail=True, timeout=_LISTING_TIMEOUT_S)
+        else:
+            found = filesystem.ls(path, detail=True)
+        return cast(Iterable[Mapping[str, Any]], found)
 
     def _mapped(self, name: str, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         try:

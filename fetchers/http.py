@@ -61,7 +61,7 @@ class HttpFetcher(ComposedFetcher):
         if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
             raise ConfigError('give the headers as a JSON object, {"name": "value"}', key=OPTIONS + "headers")
         timeouts = timeouts_of(configs)
-        return _HttpStore(url, _connections(given, timeouts), headers, timeouts.read_s)
+        return _HttpStore(url, _connections(given), headers, timeouts)
 
     def close(self) -> None:
         """As `RemoteStorageFetcher.close`."""
@@ -70,7 +70,7 @@ class HttpFetcher(ComposedFetcher):
         super().close()
 
 
-def _connections(options: dict[str, Any], timeouts: Timeouts) -> urllib3.PoolManager:
+def _connections(options: dict[str, Any]) -> urllib3.PoolManager:
     try:
         import urllib3  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -82,7 +82,6 @@ def _connections(options: dict[str, Any], timeouts: Timeouts) -> urllib3.PoolMan
     settings: dict[str, Any] = {
         "maxsize": _MAX_CONNECTIONS,
         "retries": False,
-        "timeout": urllib3.Timeout(connect=timeouts.connect_s, read=timeouts.read_s),
         "ca_certs": options.get("ca_certs"),
     }
     if options.get("verify") is False:
@@ -104,18 +103,18 @@ class _HttpStore:
     """As `ObjectStore`. One request for one range, and one for each redirect."""
 
     def __init__(
-        self, url: str, connections: urllib3.PoolManager, headers: Mapping[str, str], timeout_s: float
+        self, url: str, connections: urllib3.PoolManager, headers: Mapping[str, str], timeouts: Timeouts
     ) -> None:
         self._base = urlsplit(url)
         self._connections = connections
         self._headers = dict(headers)
-        self._timeout_s = timeout_s
+        self._timeouts = timeouts
 
     def get(self, name: str, start: int = 0, end: int = -1) -> Buffer:
         """As `ObjectStore.get`."""
         if 0 <= end <= start:
             return b""
-        wanted = _Range(start, end, time.monotonic() + self._timeout_s)
+        wanted = _Range(start, end, time.monotonic() + self._timeouts.read_s)
         try:
             response = self._answer(name, wanted)
             try:
@@ -141,6 +140,7 @@ class _HttpStore:
                 "GET",
                 url,
                 headers={**own, "Range": range_header, "Accept-Encoding": "identity"},
+                timeout=self._timeout(wanted.deadline),
                 redirect=False,
                 preload_content=False,
                 decode_content=False,
@@ -153,6 +153,12 @@ class _HttpStore:
             if urlsplit(url).scheme != self._base.scheme:
                 raise StorageDenied("the server redirects to another scheme, which is not followed")
         raise StorageDenied(f"the server redirects more than {_MAX_REDIRECTS} times")
+
+    def _timeout(self, deadline: float) -> urllib3.Timeout:
+        import urllib3  # noqa: PLC0415 - an extra, which is there by now
+
+        left_s = max(deadline - time.monotonic(), 0.001)
+        return urllib3.Timeout(connect=min(self._timeouts.connect_s, left_s), read=left_s)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """As `ObjectStore.list`: there is none. Raises Unlocatable."""

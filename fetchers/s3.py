@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fsspec.asyn import sync
+
 from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, range_of, receive, size_of_range
-from fetchers._options import Timeouts, with_defaults
+from fetchers._failures import failure_of
+from fetchers._options import OPTIONS, Timeouts, with_defaults
+from remote_fetch.errors import ConfigError
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
 
@@ -18,6 +22,7 @@ __all__ = ["S3Fetcher"]
 
 _CONNECTIONS = 64
 """More than the threads of one reader, so that none of them waits for another; botocore's default is 10."""
+_OPEN_TIMEOUT_S = 30
 
 
 class _S3Store(CloudStore):
@@ -74,4 +79,10 @@ class S3Fetcher(CloudFetcher):
         """As `ComposedFetcher.open_filesystem`."""
         filesystem = super().open_filesystem(configs)
         filesystem.retries = 1
+        try:  # here and not with the first read: a client takes a while to make, and its credentials to find
+            sync(filesystem.loop, filesystem.set_session, timeout=_OPEN_TIMEOUT_S)
+        except Exception as error:
+            raise failure_of(error, configs["remote.storage.url"]) or ConfigError(
+                f"no S3 client can be made of these options ({type(error).__name__})", key=OPTIONS + "*"
+            ) from error
         return filesystem

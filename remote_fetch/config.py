@@ -83,8 +83,8 @@ KEYS: Mapping[str, Key] = MappingProxyType(
                 "remote.storage.url",
                 _Type.STRING,
                 None,
-                "Where the broker's tier is, as the plug-in wrote it: a directory, `file:///tier`, `memory://tier`, or "
-                "another URL whose scheme names an installed fetcher.",
+                "Where the broker's tier is, as the plug-in wrote it: a directory, `s3://bucket/prefix`, "
+                "`https://host/tier` or another URL, whose scheme chooses the fetcher.",
             ),
             Key(
                 "remote.storage.layout",
@@ -211,7 +211,8 @@ KEYS: Mapping[str, Key] = MappingProxyType(
 
 PREFIX_KEYS: Mapping[str, str] = MappingProxyType(
     {
-        "remote.storage.options.": "Handed to the filesystem (fsspec) under the rest of the name, as a string.",
+        "remote.storage.options.": "Handed to the filesystem (fsspec) under the rest of the name. Numbers, "
+        "`true`, `false` and JSON become what they are, but for names that speak of identities and secrets.",
         "remote.storage.layout.": "Handed to the layout under the rest of the name: `docs/reference/layouts.md` lists "
         "what each takes.",
         "remote.locator.": "Handed to the client that reads `__remote_log_metadata` under the rest of the name, over "

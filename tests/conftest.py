@@ -6,6 +6,7 @@ the shared brokers of tests/rig/brokers.py, the one Spark of tests/spark/session
 * A skipped test is listed with its reason. Where `REMOTE_FETCH_STRICT=1` says that every tool is meant to be at hand,
   as in CI, it fails the session.
 * `--workload-seconds` and `--workload-seed` are options of the random workload.
+* `--fault-schedules` says how many random schedules of faults `tests/stores/test_faults.py` runs.
 * A failed test shows what its broker said.
 * The head of the session names the variant of the decoder that the tests use.
 * The files that take longest come first, so that no process is left alone with one of them at the end.
@@ -80,6 +81,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=None,
         metavar="N",
         help="repeat the steps of this seed (default: a new one)",
+    )
+    parser.getgroup("faults", "random faults of a store (tests/stores/test_faults.py)").addoption(
+        "--fault-schedules", type=int, default=100, metavar="N", help="how many schedules are run (100)"
     )
 
 

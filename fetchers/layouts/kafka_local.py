@@ -52,11 +52,12 @@ class KafkaLocalLayout:
 
     def __init__(self) -> None:
         self._tree: str | None = None
+        self._unlisted_tree = f"{_TREE}/"
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """As `Layout.configure`: the URL may name the tree itself."""
+        """As `Layout.configure`: where there is no listing, the URL tells whether it names the tree itself."""
         path = urlsplit(configs.get("remote.storage.url", "")).path
-        self._tree = "" if path.rstrip("/").endswith(f"/{_TREE}") else None
+        self._unlisted_tree = "" if path.rstrip("/").endswith(f"/{_TREE}") else f"{_TREE}/"
 
     def from_broker_properties(self, properties: Mapping[str, str]) -> BrokerStorage:
         """As `BrokerStorageReader.from_broker_properties`. Raises ConfigError."""
@@ -70,30 +71,34 @@ class KafkaLocalLayout:
             try:
                 self._tree = f"{_TREE}/" if _TREE in store.folders() else ""
             except (StorageDenied, Unlocatable):  # reading needs no listing: the tree is where brokers put it
-                self._tree = f"{_TREE}/"
+                return self._unlisted_tree
         return self._tree
 
     def read_segment(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> Buffer:
         """As `Layout.read_segment`: the object is the segment."""
-        return store.get(self._name(store, metadata, ".log"), start, end)
+        return self._get(store, metadata, ".log", start, end)
 
     def read_index(
         self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, index_type: IndexType
     ) -> Buffer | None:
         """As `Layout.read_index`: each index is an object, and one that is not there does not exist."""
-        name = self._name(store, metadata, _SUFFIXES[index_type])
         try:
-            data = store.get(name, 0, _MAX_INDEX_BYTES + 1)
+            data = self._get(store, metadata, _SUFFIXES[index_type], 0, _MAX_INDEX_BYTES + 1)
         except SegmentNotFound:
+            if self._tree is None:  # looked for at a place that nobody has seen: is the segment there?
+                self._get(store, metadata, ".log", 0, 1)
             return None
         if memoryview(data).nbytes > _MAX_INDEX_BYTES:
+            name = _name(metadata, _SUFFIXES[index_type])
             raise CorruptSegment(f"an index of more than {_MAX_INDEX_BYTES} bytes", object_name=name)
         return data
 
-    def _name(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, suffix: str) -> str:
-        partition = metadata.topic_id_partition
-        folder = f"{partition.topic}-{partition.partition}-{partition.topic_id}"
-        return f"{self._tree_in(store)}{folder}/{metadata.start_offset:020d}-{metadata.segment_id.id}{suffix}"
+    def _get(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, suffix: str, start: int, end: int) -> Buffer:
+        tree = self._tree_in(store)
+        data = store.get(f"{tree}{_name(metadata, suffix)}", start, end)
+        if start < end or end < 0:  # else nobody was asked
+            self._tree = tree  # what was found there is there: no listing has to be tried again
+        return data
 
     def list_segments(self, store: ObjectStore, topic: str | None) -> Iterator[RemoteLogSegmentMetadata]:
         """As `Layout.list_segments`: every `.log` object, with its size."""
@@ -102,6 +107,13 @@ class KafkaLocalLayout:
             partition = _partition_of(folder)
             if partition is not None and topic in (None, partition.topic):
                 yield from _segments(partition, f"{tree}{folder}", store)
+
+
+def _name(metadata: RemoteLogSegmentMetadata, suffix: str) -> str:
+    """The name of one file of a segment, below the tree."""
+    partition = metadata.topic_id_partition
+    folder = f"{partition.topic}-{partition.partition}-{partition.topic_id}"
+    return f"{folder}/{metadata.start_offset:020d}-{metadata.segment_id.id}{suffix}"
 
 
 def _segments(partition: TopicIdPartition, folder: str, store: ObjectStore) -> Iterator[RemoteLogSegmentMetadata]:

@@ -314,7 +314,7 @@ class StatusContract(_Base):
     def test_each_status_is_its_error(self, segments: list[BuiltSegment], status: int) -> None:
         """One taxonomy for all stores; only "not found" may say of an index that there is none."""
         error = _BY_STATUS[status]
-        with self.answering(status) as configs, self.opened({**configs, **_TIMEOUTS}) as fetcher:
+        with self.answering(status) as configs, self.opened(configs) as fetcher:
             with pytest.raises(error) as caught:
                 fetcher.fetch_log_segment(segments[0].metadata, 0, 100)
             assert type(caught.value) is error

@@ -18,6 +18,7 @@ import pytest
 
 from remote_fetch.errors import Cancelled, StorageTimeout
 from remote_fetch.fetch.pool import Call, DaemonPool
+from remote_fetch.fetch.window import Window
 
 SOON_MS = 5000
 """Long enough for anything that does not hang."""
@@ -280,6 +281,39 @@ def test_close_frees_whoever_waits_for_a_call_that_hangs(
     pool.close(SHORT_MS)
     waiter.join(SLACK_S)
     assert len(heard) == 1
+
+
+def test_a_narrow_window_keeps_calls_waiting_that_have_not_begun(release: threading.Event) -> None:
+    window = Window(4)
+    window.throttled(time.monotonic())
+    window.throttled(time.monotonic())
+    pool = DaemonPool(4, window=window)
+    begun = [threading.Event() for _ in range(3)]
+    calls = [pool.submit(hang_until(release, event)) for event in begun]
+    assert begun[0].wait(5)
+    with pytest.raises(StorageTimeout):
+        calls[1].wait(50)
+    assert not begun[1].is_set()
+    release.set()
+    assert [call.wait(5000) for call in calls] == ["late"] * 3
+    assert pool.close(5000) == 0
+
+
+def test_close_cancels_what_waits_at_the_window(release: threading.Event) -> None:
+    window = Window(2)
+    window.throttled(time.monotonic())
+    pool = DaemonPool(2, window=window)
+    begun = [threading.Event() for _ in range(2)]
+    calls = [pool.submit(hang_until(release, event)) for event in begun]
+    assert begun[0].wait(5)
+    closing = threading.Thread(target=pool.close, args=(5000,))
+    closing.start()
+    with pytest.raises(Cancelled):
+        calls[1].wait(5000)
+    assert not begun[1].is_set()
+    release.set()
+    closing.join(10)
+    assert not closing.is_alive()
 
 
 def test_nothing_is_taken_after_close(make: Callable[[int], DaemonPool]) -> None:

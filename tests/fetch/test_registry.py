@@ -90,6 +90,30 @@ def test_the_scheme_of_the_url_chooses(url: str, fetcher: str) -> None:
     found.close()
 
 
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        *((f"{scheme}://b/p", "s3") for scheme in ("s3", "s3a", "S3A")),
+        *((f"{scheme}://b/p", "gcs") for scheme in ("gs", "gcs")),
+        *((f"{scheme}://c/p", "azure") for scheme in ("az", "abfs", "abfss", "wasb", "wasbs")),
+        *((f"{scheme}://h/p", "http") for scheme in ("http", "https")),
+        *((f"{scheme}://h/p", "fsspec") for scheme in ("sftp", "webhdfs", "oss", "smb")),
+        ("nosuch://h/p", "nosuch"),
+    ],
+)
+def test_each_scheme_has_its_fetcher(url: str, name: str) -> None:
+    assert registry._name_from_url(Config.parse({URL: url})) == name
+
+
+def test_a_fetcher_that_is_called_as_the_scheme_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    def entry_points(group: str) -> EntryPoints:
+        return EntryPoints([EntryPoint(name, "plug:Fetcher", group) for name in ("s3", "s3a", "sftp", "fsspec")])
+
+    monkeypatch.setattr(registry, "entry_points", entry_points)
+    assert registry._name_from_url(Config.parse({URL: "s3a://b"})) == "s3a"
+    assert registry._name_from_url(Config.parse({URL: "sftp://b"})) == "sftp"
+
+
 @pytest.mark.parametrize("name", ["local", "memory"])
 def test_a_short_name_goes_before_the_url(name: str) -> None:
     found = load_fetcher(Config.parse({CLASS: name, URL: "nosuch://tier"}))

@@ -58,9 +58,8 @@ def of_azure(code: str | None, status: int, kind: type[azure.HttpResponseError] 
 
 def of_a_short_body() -> Exception:
     """Its cause has a `code` of 400, which no store said."""
-    error = aiohttp.ClientPayloadError("Response payload is not completed")
-    error.__cause__ = aiohttp.http_exceptions.ContentLengthError("Not enough data")
-    return error
+    inner: Exception = aiohttp.http_exceptions.ContentLengthError("Not enough data")
+    return caused(aiohttp.ClientPayloadError("Response payload is not completed"), inner)
 
 
 def of_aiohttp(status: int) -> Exception:
@@ -69,7 +68,8 @@ def of_aiohttp(status: int) -> Exception:
 
 
 def of_gcs(code: int) -> Exception:
-    return HttpError({"code": code, "message": SECRET})
+    error: Exception = HttpError({"code": code, "message": SECRET})
+    return error
 
 
 def of_requests(status: int) -> Exception:

@@ -31,11 +31,10 @@ def tree_of_one_topic(directory: Path) -> Path:
     return directory
 
 
-def _started(server: AbstractContextManager[StoreServer], tree: Path | None) -> Iterator[StoreServer]:
+def _started(server: AbstractContextManager[StoreServer], tree: Path) -> Iterator[StoreServer]:
     try:
         with server as running:
-            if tree is not None:
-                put_tree(running, tree)
+            put_tree(running, tree)
             yield running
     except MissingTool as error:
         pytest.skip(str(error))
@@ -50,7 +49,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def s3(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
     """The session's S3 server."""
-    yield from _started(s3_server(tmp_path_factory.mktemp("s3"), tree), None)
+    folder = tmp_path_factory.mktemp("s3")
+    yield from _started(s3_server(folder, folder / "tier"), tree)
 
 
 @pytest.fixture(scope="session")

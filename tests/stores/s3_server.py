@@ -51,6 +51,7 @@ class S3Server:
     def client(self, key: str = _KEY, secret: str = _SECRET) -> Any:
         """boto3's client."""
         import boto3
+        from botocore.config import Config
 
         return boto3.client(
             "s3",
@@ -58,6 +59,7 @@ class S3Server:
             region_name="us-east-1",
             aws_access_key_id=key,
             aws_secret_access_key=secret,
+            config=Config(signature_version="s3v4"),
         )
 
     def add_user(self, name: str, secret: str) -> None:
@@ -68,6 +70,9 @@ class S3Server:
 
     def allow(self, user: str, *actions: str) -> None:
         """Let a user do what the actions say, with the bucket and all objects in it, and nobody else anything."""
+        if not actions:
+            self.client().delete_bucket_policy(Bucket=BUCKET)
+            return
         places = [f"arn:aws:s3:::{BUCKET}", f"arn:aws:s3:::{BUCKET}/*"]
         statements = [
             {

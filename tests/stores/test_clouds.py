@@ -26,7 +26,7 @@ from tests.stores.proxy import Fault, Proxy, proxy_of
 from tests.stores.s3_server import S3Server
 from tests.stores.servers import StoreServer, free_port
 
-READ_TIMEOUT = {"fetch.remote.read.timeout.ms": "700"}
+READ_TIMEOUT = {"fetch.remote.read.timeout.ms": "2000"}
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fetchers.layouts import kafka_local
 from fetchers.layouts.kafka_local import KafkaLocalLayout
-from remote_fetch.errors import CorruptSegment, SegmentNotFound, StorageDenied
+from remote_fetch.errors import CorruptSegment, SegmentNotFound, StorageDenied, Unlocatable
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 
@@ -236,3 +236,51 @@ def test_an_index_of_any_size_is_not_taken_into_memory(monkeypatch: pytest.Monke
 def test_a_segment_that_is_gone() -> None:
     with pytest.raises(SegmentNotFound):
         opened().read_segment(Store({}), SEGMENT, 0, -1)
+
+
+class Unlisted(Store):
+    """May be read, but not listed."""
+
+    error: Exception = StorageDenied("no listing")
+
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        self.asked.append(("folders", prefix))
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [StorageDenied("no listing"), Unlocatable("HTTP has none")])
+@pytest.mark.parametrize(
+    ("url", "tree"),
+    [("s3://bucket/tier", f"{TREE}/"), (f"s3://bucket/{TREE}", ""), (f"https://host/a/{TREE}/?sig=x", "")],
+)
+def test_without_a_listing_the_tree_is_where_brokers_put_it(url: str, tree: str, error: Exception) -> None:
+    store = Unlisted({f"{tree}{LOG}": b"log", f"{tree}{FOLDER}/{STEM}.index": b"index"})
+    store.error = error
+    layout = KafkaLocalLayout()
+    layout.configure({"remote.storage.url": url})
+    assert layout.read_index(store, SEGMENT, IndexType.OFFSET) == b"index"
+    assert layout.read_segment(store, SEGMENT, 0, -1) == b"log"
+    assert layout.read_index(store, SEGMENT, IndexType.TRANSACTION) is None
+    assert [asked for asked in store.asked if asked[0] == "folders"] == [("folders", "")]  # not again and again
+
+
+def test_a_directory_that_is_called_as_the_tree_is_told_apart_by_its_listing() -> None:
+    layout = KafkaLocalLayout()
+    layout.configure({"remote.storage.url": f"/data/{TREE}"})
+    assert layout.read_segment(Store({f"{TREE}/{LOG}": b"log"}), SEGMENT, 0, -1) == b"log"
+
+
+def test_an_index_is_absent_only_beside_a_segment_that_is_there() -> None:
+    """Looked for at a wrong place, everything is missing: that proves nothing."""
+    with pytest.raises(SegmentNotFound):
+        opened().read_index(Unlisted({LOG: b"log"}), SEGMENT, IndexType.TRANSACTION)
+    assert opened().read_index(Unlisted({f"{TREE}/{LOG}": b"log"}), SEGMENT, IndexType.TRANSACTION) is None
+
+
+def test_a_listing_that_is_allowed_later_is_believed() -> None:
+    store = Unlisted({LOG: b"log"})
+    layout = opened()
+    with pytest.raises(SegmentNotFound):
+        layout.read_segment(store, SEGMENT, 0, 3)
+    allowed = Store({LOG: b"log"})
+    assert layout.read_segment(allowed, SEGMENT, 0, 3) == b"log"

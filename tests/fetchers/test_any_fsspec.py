@@ -1,0 +1,129 @@
+"""The fetcher for whatever fsspec knows: the scheme, options out of the URL, timeouts of asynchronous filesystems."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import fsspec
+import pytest
+from fsspec.asyn import AsyncFileSystem
+from fsspec.registry import _registry
+
+from fetchers import _store
+from fetchers._store import FsspecStore
+from fetchers.any_fsspec import FsspecFetcher
+from remote_fetch.config import Config
+from remote_fetch.errors import ConfigError, MissingExtra, StorageTimeout, StorageUnavailable
+from remote_fetch.fetch.registry import load_fetcher
+
+URL = "remote.storage.url"
+
+
+class Slow(AsyncFileSystem):  # type: ignore[misc]
+    """An asynchronous filesystem of one object, which answers late or with too much."""
+
+    protocol = "slow-of-the-tests"
+    cancelled = 0
+
+    def __init__(self, delay_s: float = 0.0, extra: int = 0, **options: Any) -> None:
+        super().__init__(**options)
+        self._delay_s = delay_s
+        self._extra = extra
+
+    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        try:
+            await asyncio.sleep(self._delay_s)
+        except asyncio.CancelledError:
+            type(self).cancelled += 1
+            raise
+        return b"0123456789"[start : None if end is None else end + self._extra]
+
+    async def _ls(self, path: str, detail: bool = True, **options: Any) -> list[dict[str, Any]]:
+        await asyncio.sleep(self._delay_s)
+        return [{"name": f"{path}a", "size": 10, "type": "file"}]
+
+
+@pytest.fixture
+def slow() -> Iterator[None]:
+    fsspec.register_implementation(Slow.protocol, Slow, clobber=True)
+    yield
+    _registry.pop(Slow.protocol)
+
+
+def opened(url: str, **options: str) -> FsspecFetcher:
+    fetcher = FsspecFetcher()
+    fetcher.configure({URL: url, **{f"remote.storage.options.{name}": value for name, value in options.items()}})
+    return fetcher
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_late_answer_is_a_timeout_and_the_call_is_cancelled() -> None:
+    Slow.cancelled = 0
+    store = FsspecStore(Slow(delay_s=60, skip_instance_cache=True), "x", timeout_s=0.05)
+    with pytest.raises(StorageTimeout):
+        store.get("a", 0, 5)
+    assert Slow.cancelled == 1
+
+
+def test_a_listing_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [info.name for info in FsspecStore(Slow(skip_instance_cache=True), "x").list()] == ["a"]
+    monkeypatch.setattr(_store, "_LISTING_TIMEOUT_S", 0.05)
+    with pytest.raises(StorageTimeout):
+        list(FsspecStore(Slow(delay_s=60, skip_instance_cache=True), "x").list())
+
+
+def test_more_than_was_asked_for_is_no_data() -> None:
+    store = FsspecStore(Slow(extra=1, skip_instance_cache=True), "x", timeout_s=5)
+    with pytest.raises(StorageUnavailable, match="4 bytes came for a range of 3"):
+        store.get("a", 2, 5)
+
+
+def test_a_range() -> None:
+    store = FsspecStore(Slow(skip_instance_cache=True), "x", timeout_s=5)
+    assert store.get("a", 2, 5) == b"234"
+    assert store.get("a", 8, 50) == b"89"
+    assert store.get("a") == b"0123456789"
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("url", ["slow-of-the-tests://x/y", "local:///tier", "memory://tier"])
+def test_what_fsspec_knows_is_read_by_it(url: str) -> None:
+    fetcher = load_fetcher(Config.parse({URL: url, "remote.storage.fetcher.class": "fsspec"}))
+    assert type(fetcher) is FsspecFetcher
+    assert fetcher.protocol == url.partition("://")[0]
+    fetcher.close()
+
+
+def test_options_stand_in_the_url_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: dict[str, Any] = {}
+
+    class Host(Slow):
+        @staticmethod
+        def _get_kwargs_from_urls(path: str) -> dict[str, str]:
+            return {"host": "example.com", "user": "of the url"}
+
+        def __init__(self, **options: Any) -> None:
+            super().__init__()
+            taken.update(options)
+
+    monkeypatch.setattr(fsspec, "get_filesystem_class", lambda protocol: Host)
+    opened("sftp://of%20the%20url@example.com/tier", user="given", port="22").close()
+    assert taken == {"host": "example.com", "user": "given", "port": 22}
+
+
+def test_what_nobody_knows() -> None:
+    with pytest.raises(ConfigError, match="fsspec knows no filesystem 'nosuch'"):
+        opened("nosuch://s3cret@host/x")
+
+
+def test_what_is_missing_is_named_as_fsspec_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(protocol: str) -> None:
+        raise ImportError('SFTPFileSystem requires "paramiko" to be installed')
+
+    monkeypatch.setattr(fsspec, "get_filesystem_class", missing)
+    with pytest.raises(MissingExtra) as caught:
+        opened("sftp://user:s3cret@host/x")
+    assert "paramiko" in str(caught.value)
+    assert "s3cret" not in str(caught.value)

@@ -1,0 +1,97 @@
+"""A broker stand-in for reads that fall back, and one way to read a log through a fetcher that has it behind itself.
+
+Rules of the file: the broker answers from the oracle, which has never seen a byte of a segment; the reader is the real
+one from the session on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from remote_fetch.config import Config
+from remote_fetch.decode.columns import schema_for
+from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition
+from remote_fetch.observe import Report
+from remote_fetch.plan.ranges import BrokerRange
+from remote_fetch.read.job import plan_job
+from remote_fetch.read.scan import Scan
+from remote_fetch.read.session import Session
+from remote_fetch.testing.log_builder import LogBuilder
+from tests.read.bucket import COLUMNS, Row, rows_of
+
+__all__ = ["Broker", "Stream", "read_with_broker"]
+
+
+class Broker:
+    """Stands for all that a session asks a cluster; keeps which stretches it read, by first and last offset.
+
+    Nothing is deleted, elected or forbidden meanwhile.
+    """
+
+    def __init__(self, log: LogBuilder) -> None:
+        self._log = log
+        self.asked: list[tuple[int, int]] = []
+
+    def log_bounds(self, partition: TopicIdPartition, isolation: IsolationLevel) -> LogBounds:
+        """As `Cluster.log_bounds`."""
+        return LogBounds(self._log.start_offset, self._log.next_offset)
+
+    def still_holds(self, partition: TopicIdPartition, epoch: int, end_offset: int) -> bool:
+        """As `Cluster.still_holds`."""
+        return True
+
+    def authorise(self, partition: TopicIdPartition) -> None:
+        """As `LogGuard.authorise`."""
+
+    def check(self, partition: TopicIdPartition, isolation: IsolationLevel, next_offset: int) -> int:
+        """As `LogGuard.check`."""
+        return next_offset
+
+    def close(self) -> None:
+        """As `Cluster.close`."""
+
+    def read(self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """As `BrokerReader.read`."""
+        self.asked.append((step.first_offset, step.last_offset))
+        records = self._log.expected(isolation, step.first_offset, step.last_offset + 1)
+        values: dict[str, list[Any]] = {
+            "offset": [record.offset for record in records],
+            "timestamp": [record.timestamp_ms * 1000 for record in records],
+            "timestampType": [int(record.timestamp_type) for record in records],
+            "key": [record.key for record in records],
+            "value": [record.value for record in records],
+            "headers": [[{"key": key, "value": value} for key, value in record.headers] for record in records],
+            "leaderEpoch": [record.leader_epoch for record in records],
+        }
+        schema = schema_for(columns)
+        yield pa.record_batch([pa.array(values[field.name], field.type) for field in schema], schema=schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What a read delivered, what it counted, which stretches were the broker's, and how long it took."""
+
+    rows: list[Row]
+    report: Report
+    from_broker: list[tuple[int, int]]
+    duration_s: float
+
+
+def read_with_broker(fetcher: Any, log: LogBuilder, isolation: IsolationLevel, config: Mapping[str, Any]) -> Stream:
+    """All of the log's tier, read through `fetcher`; the log itself stands in for the broker."""
+    broker, rows = Broker(log), []
+    began = time.monotonic()
+    with Session(Config.parse({**config, "fetch.remote.when": "always"}), fetcher) as session:
+        session.broker = session.cluster = session.guard = broker  # type: ignore[assignment]
+        plans = plan_job(
+            session, log.topic_id_partition.topic, start="earliest", end="latest", partitions=None,
+            isolation=isolation, log_start=None,
+        )  # fmt: skip
+        for batch in Scan(session, plans, COLUMNS).batches():
+            rows += rows_of(batch)
+        return Stream(rows, session.counters.report(), broker.asked, time.monotonic() - began)

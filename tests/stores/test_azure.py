@@ -1,0 +1,154 @@
+"""What only Azure does: SAS of every kind, connection strings, accounts in URLs.
+
+Rules of the file: SAS are made by Microsoft's own library; where only the client that is made matters, nothing is asked
+of a server.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from fetchers.azure import AzureFetcher
+from remote_fetch.config import Config
+from remote_fetch.errors import ConfigError, StorageDenied
+from remote_fetch.fetch.registry import load_fetcher
+from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
+from tests.stores.azure_server import ACCOUNT, CONTAINER, KEY, AzureServer
+from tests.stores.conftest import TOPIC
+
+OPTIONS = "remote.storage.options."
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[[dict[str, str]], Any]]:
+    fetchers: list[Any] = []
+
+    def open_one(configs: dict[str, str]) -> Any:
+        fetchers.append(load_fetcher(Config.parse(configs)))
+        return fetchers[-1]
+
+    yield open_one
+    for fetcher in fetchers:
+        fetcher.close()
+
+
+@pytest.fixture(autouse=True)
+def nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CONNECTION_STRING", "ACCOUNT_NAME", "ACCOUNT_KEY", "SAS_TOKEN", "CLIENT_ID"):
+        monkeypatch.delenv(f"AZURE_STORAGE_{name}", raising=False)
+
+
+@pytest.fixture
+def segment(azure: AzureServer, opened: Callable[[dict[str, str]], Any]) -> RemoteLogSegmentMetadata:
+    segments: list[RemoteLogSegmentMetadata] = list(opened(azure.configs()).list_segments(TOPIC))
+    return max(segments, key=lambda one: one.segment_size_in_bytes)
+
+
+def with_sas(azure: AzureServer, sas: str) -> dict[str, str]:
+    return azure.configs(connection_string=azure.connection_string(f"SharedAccessSignature={sas}"))
+
+
+def test_a_sas_that_may_read_and_list(
+    azure: AzureServer, segment: RemoteLogSegmentMetadata, opened: Callable[[dict[str, str]], Any]
+) -> None:
+    fetcher = opened(with_sas(azure, azure.sas("rl")))
+    assert bytes(fetcher.fetch_log_segment(segment, 0, 61))
+    assert segment in list(fetcher.list_segments())
+
+
+def test_a_sas_that_may_only_read(
+    azure: AzureServer, segment: RemoteLogSegmentMetadata, opened: Callable[[dict[str, str]], Any]
+) -> None:
+    fetcher = opened(with_sas(azure, azure.sas("r")))
+    assert bytes(fetcher.fetch_log_segment(segment, 0, 61))
+    with pytest.raises(StorageDenied):
+        list(fetcher.list_segments())
+
+
+@pytest.mark.parametrize(
+    ("permission", "minutes"), [("l", 60), ("rl", -30)], ids=["without the right to read", "expired"]
+)
+def test_a_sas_that_is_refused(
+    azure: AzureServer,
+    segment: RemoteLogSegmentMetadata,
+    opened: Callable[[dict[str, str]], Any],
+    permission: str,
+    minutes: int,
+) -> None:
+    """And not shown, neither by the error nor by what caused it."""
+    sas = azure.sas(permission, minutes=minutes)
+    fetcher = opened(with_sas(azure, sas))
+    with pytest.raises(StorageDenied):
+        fetcher.fetch_index(segment, IndexType.TRANSACTION)
+    with pytest.raises(StorageDenied) as caught:
+        fetcher.fetch_log_segment(segment, 0, 61)
+    signature = sas.rpartition("sig=")[2].partition("&")[0]
+    assert signature not in "".join(traceback.format_exception(caught.value)) + repr(caught.value.__cause__)
+
+
+def test_a_container_that_is_not_there(
+    azure: AzureServer, segment: RemoteLogSegmentMetadata, opened: Callable[[dict[str, str]], Any]
+) -> None:
+    """Is no absence of the blobs in it."""
+    fetcher = opened({**azure.configs(), "remote.storage.url": "az://another/kafka-tiered-storage"})
+    with pytest.raises(StorageDenied, match="no such bucket or container"):
+        fetcher.fetch_log_segment(segment, 0, 61)
+    with pytest.raises(StorageDenied):
+        fetcher.fetch_index(segment, IndexType.TRANSACTION)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "abfs://tier@orders.dfs.core.windows.net/a/b",
+        "abfss://tier@orders.dfs.core.windows.net/a/b/",
+        "wasb://tier@orders.blob.core.windows.net/a/b",
+        "wasbs://tier@orders.blob.core.windows.net/a/b",
+    ],
+)
+def test_an_account_in_the_url(url: str, opened: Callable[[dict[str, str]], Any]) -> None:
+    fetcher = opened({"remote.storage.url": url, f"{OPTIONS}account_key": KEY})
+    assert isinstance(fetcher, AzureFetcher)
+    _, store = fetcher._opened()
+    assert store._root == "tier/a/b"  # type: ignore[attr-defined]
+    client = store._filesystem.service_client  # type: ignore[attr-defined]
+    assert client.url == "https://orders.blob.core.windows.net/"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"account_name": "orders", "account_key": KEY},
+        {"account_name": "orders", "sas_token": "?sv=2024-01-01&sig=abc"},
+        {"account_name": "orders", "sas_token": "sv=2024-01-01&sig=abc"},
+        {"account_name": "orders", "anon": "true"},
+        {"account_name": "orders", "tenant_id": "t", "client_id": "c", "client_secret": "s"},
+        {"account_name": "orders", "sas_token": "sv=2024-01-01&sig=abc", "account_host": "orders.blob.example"},
+        {"account_name": "orders"},
+    ],
+    ids=["key", "sas", "sas without its mark", "nobody", "service principal", "another host", "what the machine has"],
+)
+def test_who_asks(options: dict[str, str], opened: Callable[[dict[str, str]], Any]) -> None:
+    configs = {f"{OPTIONS}{name}": value for name, value in options.items()}
+    fetcher = opened({"remote.storage.url": "az://tier/a", **configs})
+    client = fetcher._opened()[1]._filesystem.service_client
+    assert client.url.startswith(f"https://{options.get('account_host', 'orders.blob.core.windows.net')}/")
+    assert ("sig=abc" in client.url) == ("sas_token" in options)
+    assert (client.credential is None) == bool({"sas_token", "anon"} & options.keys())
+
+
+def test_no_account_at_all() -> None:
+    with pytest.raises(ConfigError):
+        load_fetcher(Config.parse({"remote.storage.url": f"az://{CONTAINER}", f"{OPTIONS}account_key": KEY}))
+
+
+def test_a_connection_string_that_is_none() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_fetcher(
+            Config.parse({"remote.storage.url": f"az://{CONTAINER}", f"{OPTIONS}connection_string": f"{ACCOUNT} {KEY}"})
+        )
+    assert KEY not in str(caught.value)

@@ -1,0 +1,135 @@
+"""The contract of a fetcher, kept by those of the clouds: on their real servers, and on one that fails on purpose.
+
+Rules of the file: a class for each store says how to write to it and how to reach a server at another endpoint; the
+promises are those of `remote_fetch.testing.contract`. fake-gcs-server refuses nobody, so that denials of GCS are those
+of the other server alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pytest
+
+from fetchers.azure import AzureFetcher
+from fetchers.gcs import GcsFetcher
+from fetchers.s3 import S3Fetcher
+from remote_fetch.errors import StorageUnavailable
+from remote_fetch.fetch.spi import RemoteStorageFetcher
+from remote_fetch.testing.contract import (
+    DenialContract,
+    FetcherContract,
+    ListingContract,
+    StallContract,
+    StatusContract,
+)
+from remote_fetch.testing.segments import BuiltSegment
+from tests.stores.azure_server import KEY
+from tests.stores.proxy import Fault, proxy_of
+from tests.stores.range_server import Fault as Answer
+from tests.stores.range_server import FaultKind, RangeServer, stalled_connect
+from tests.stores.servers import StoreServer
+
+FOLDER = "contract"
+URL = "remote.storage.url"
+
+
+class _Cloud(FetcherContract, ListingContract, StallContract, StatusContract):
+    """One store's fetcher on its server, below a folder of its own. Subclasses name both."""
+
+    fetcher: type[RemoteStorageFetcher]
+    server: StoreServer
+
+    def new_fetcher(self) -> RemoteStorageFetcher:
+        return self.fetcher()
+
+    def configs(self) -> Mapping[str, str]:
+        configs = self.server.configs()
+        return {**configs, URL: f"{configs[URL]}/{FOLDER}"}
+
+    def put(self, name: str, data: bytes) -> None:
+        self.server.put(f"{FOLDER}/{name}", data)
+
+    def at(self, endpoint: str) -> Mapping[str, str]:
+        """The configuration for another server that stands in for the real one; names are known without a listing."""
+        here, there = f":{self.server.server.port}", f":{endpoint.rpartition(':')[2]}"
+        configs = {name: value.replace(here, there) for name, value in self.configs().items()}
+        return {**configs, URL: f"{configs[URL]}/kafka-tiered-storage"}
+
+    @contextmanager
+    def stalled_connect(self) -> Iterator[Mapping[str, str]]:
+        with stalled_connect() as endpoint:
+            yield self.at(endpoint)
+
+    @contextmanager
+    def stalled_body(self) -> Iterator[Mapping[str, str]]:
+        with proxy_of(self.server.server.port) as proxy:
+            proxy.fault = Fault("stall", 2000)
+            yield self.at(proxy.endpoint)
+
+    @contextmanager
+    def answering(self, status: int) -> Iterator[Mapping[str, str]]:
+        with RangeServer(plan=lambda asked: Answer(FaultKind.STATUS, status=status)) as server:
+            yield self.at(server.url)
+
+    @pytest.mark.parametrize(
+        "kind",
+        [FaultKind.WHOLE, FaultKind.WRONG_RANGE, FaultKind.SHORT_RANGE, FaultKind.UNNAMED_RANGE, FaultKind.TRUNCATE],
+    )
+    def test_another_range_is_never_taken_for_data(self, segments: list[BuiltSegment], kind: FaultKind) -> None:
+        """Nor part of one."""
+        with (
+            RangeServer(plan=lambda asked: Answer(kind)) as server,
+            self.opened(self.at(server.url)) as fetcher,
+        ):
+            for name in self._asked_for(server, fetcher, segments[0]):
+                server.files[name] = segments[0].log
+            with pytest.raises(StorageUnavailable):
+                fetcher.fetch_log_segment(segments[0].metadata, 100, 1000)
+
+    def _asked_for(self, server: RangeServer, fetcher: RemoteStorageFetcher, segment: BuiltSegment) -> set[str]:
+        """Under which name this fetcher asks for the segment's log: each protocol has paths of its own."""
+        server.plan, plan = lambda asked: Answer(FaultKind.STATUS, status=500), server.plan
+        with pytest.raises(StorageUnavailable):
+            fetcher.fetch_log_segment(segment.metadata, 0, 1)
+        server.plan = plan
+        return {asked.name for asked in server.asked}
+
+
+class TestS3(_Cloud, DenialContract):
+    """s3, on versitygw."""
+
+    fetcher = S3Fetcher
+
+    @pytest.fixture(autouse=True)
+    def medium(self, s3: StoreServer) -> None:
+        self.server = s3
+
+    @contextmanager
+    def denied(self) -> Iterator[Mapping[str, str]]:
+        yield {**self.configs(), "remote.storage.options.secret": "not-the-secret"}
+
+
+class TestGcs(_Cloud):
+    """gcs, on fake-gcs-server."""
+
+    fetcher = GcsFetcher
+
+    @pytest.fixture(autouse=True)
+    def medium(self, gcs: StoreServer) -> None:
+        self.server = gcs
+
+
+class TestAzure(_Cloud, DenialContract):
+    """azure, on Azurite."""
+
+    fetcher = AzureFetcher
+
+    @pytest.fixture(autouse=True)
+    def medium(self, azure: StoreServer) -> None:
+        self.server = azure
+
+    @contextmanager
+    def denied(self) -> Iterator[Mapping[str, str]]:
+        yield {name: value.replace(KEY, "bm90LXRoZS1rZXk=") for name, value in self.configs().items()}

@@ -1,0 +1,151 @@
+"""What only Google Cloud Storage does: tokens that are renewed, requester pays, a bucket that is not there.
+
+Rules of the file: what a real service would say and fake-gcs-server does not is said by the server of
+`tests/stores/range_server.py`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from fetchers.gcs import GcsFetcher
+from remote_fetch.errors import SegmentNotFound, StorageDenied
+from remote_fetch.testing.contract import contract_segments
+from tests.stores.range_server import RangeServer
+
+SEGMENT = contract_segments()[0]
+PLACE = SEGMENT.metadata.topic_id_partition
+OBJECT = (
+    f"kafka-tiered-storage/{PLACE.topic}-{PLACE.partition}-{PLACE.topic_id}/"
+    f"{SEGMENT.metadata.start_offset:020d}-{SEGMENT.metadata.segment_id.id}.log"
+)
+FILES = {f"download/storage/v1/b/tier/o/{OBJECT}": SEGMENT.log}
+
+
+@contextmanager
+def reading(server: RangeServer, **options: str) -> Iterator[GcsFetcher]:
+    own = {"endpoint_url": server.url, "token": "anon", **options}
+    fetcher = GcsFetcher()
+    fetcher.configure(
+        {
+            "remote.storage.url": "gs://tier/kafka-tiered-storage",
+            **{f"remote.storage.options.{name}": value for name, value in own.items()},
+        }
+    )
+    try:
+        yield fetcher
+    finally:
+        fetcher.close()
+
+
+def filesystem_of(fetcher: GcsFetcher) -> Any:
+    return fetcher._opened()[1]._filesystem  # type: ignore[attr-defined]
+
+
+class Credentials:
+    """Of google-auth's shape; every renewal gives another token."""
+
+    def __init__(self) -> None:
+        self.renewals = 0
+        self.expiry = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
+
+    @property
+    def valid(self) -> bool:
+        return self.renewals > 0
+
+    def refresh(self, request: object) -> None:
+        self.renewals += 1
+        self.expiry = datetime.datetime.now(datetime.UTC).replace(tzinfo=None) + datetime.timedelta(hours=1)
+
+    def apply(self, headers: dict[str, str]) -> None:
+        headers["Authorization"] = f"Bearer token-{self.renewals}"
+
+
+def test_a_token_is_renewed_before_it_expires() -> None:
+    credentials = Credentials()
+    with RangeServer(FILES) as server, reading(server) as fetcher:
+        filesystem_of(fetcher).credentials.credentials = credentials
+        for _ in range(3):
+            assert bytes(fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)) == SEGMENT.log[:61]
+        credentials.expiry -= datetime.timedelta(minutes=56)  # in less than five minutes
+        assert bytes(fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)) == SEGMENT.log[:61]
+    said = [headers["Authorization"] for headers in server.headers]
+    assert said == ["Bearer token-1"] * 3 + ["Bearer token-2"]
+
+
+def test_the_requester_pays() -> None:
+    with RangeServer(FILES) as server, reading(server, requester_pays="my-project") as fetcher:
+        assert bytes(fetcher.fetch_log_segment(SEGMENT.metadata, 5, 61)) == SEGMENT.log[5:61]
+    (path,) = server.paths
+    assert "userProject=my-project" in path
+    assert "alt=media" in path
+
+
+def test_only_reading_is_asked_for() -> None:
+    with RangeServer(FILES) as server, reading(server) as fetcher:
+        assert filesystem_of(fetcher).credentials.scope.endswith("devstorage.read_only")
+
+
+def test_a_service_account_comes_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    from google.oauth2 import service_account
+
+    seen: list[object] = []
+
+    class Made(Credentials):
+        pass
+
+    def from_info(info: object, scopes: object) -> Made:
+        seen.append(info)
+        return Made()
+
+    monkeypatch.setattr(service_account.Credentials, "from_service_account_info", from_info)
+    account = {"type": "service_account", "client_email": "reader@tests.example"}
+    with RangeServer(FILES) as server, reading(server, token=json.dumps(account)) as fetcher:
+        assert bytes(fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)) == SEGMENT.log[:61]
+    assert seen == [account]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [(b"The specified bucket does not exist.", StorageDenied), (b"No such object: tier/x", SegmentNotFound)],
+    ids=["bucket", "object"],
+)
+def test_a_404_says_what_is_missing(text: bytes, error: type[Exception]) -> None:
+    """An index in a bucket that is not there is not absent."""
+    import http.server
+    import threading
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(404)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            fetcher = GcsFetcher()
+            fetcher.configure(
+                {
+                    "remote.storage.url": "gs://tier/kafka-tiered-storage",
+                    "remote.storage.options.token": "anon",
+                    "remote.storage.options.endpoint_url": f"http://127.0.0.1:{server.server_port}",
+                }
+            )
+            with pytest.raises(error):
+                fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)
+            fetcher.close()
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,63 @@
+"""Two hundred partitions of one topic at once: requests, connections and threads stay bounded, nothing is lost.
+
+Rules of the file: the tier is generated; what was asked of the store is counted on its way there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import remote_fetch
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
+from remote_fetch.testing.stores import write_kafka_local
+from tests.stores.artifacts import MissingTool
+from tests.stores.proxy import proxy_of
+from tests.stores.s3_server import S3Server, s3_server
+
+PARTITIONS = 200
+RECORDS = 40
+INDEXES = ("index", "leader_epoch_checkpoint", "snapshot")
+"""What a bounded read asks for, beside the log; there are no transaction indexes, as the listing tells."""
+MAX_THREADS = 16
+"""GETs under way at once, as `remote_fetch.fetch.readahead` has them by default."""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[S3Server]:
+    for partition in range(PARTITIONS):
+        log = LogBuilder(partition=partition)
+        log.append_batch([Record(n, n, b"%d" % partition, b"value" * 20) for n in range(RECORDS)])
+        log.roll()
+        write_kafka_local(tmp_path / "tier", log.segments())
+    try:
+        with s3_server(tmp_path / "s3", tmp_path / "tier") as running:
+            yield running
+    except MissingTool as error:
+        pytest.skip(str(error))
+
+
+def test_two_hundred_partitions(server: S3Server) -> None:
+    with proxy_of(server.server.port) as proxy:
+        config = server.configs(endpoint_url=proxy.endpoint)
+        before, most_threads = threading.active_count(), 0
+        reader = remote_fetch.read_arrow("topic", config=config)
+        counts: Counter[Any] = Counter()
+        for batch in reader:
+            counts.update(batch.column("partition").to_pylist())
+            most_threads = max(most_threads, threading.active_count())
+        proxy_threads = 2 * proxy.most_connections + 1
+        by_kind = Counter(line.split()[1].partition("?")[0].rpartition(".")[2] for line in proxy.asked)
+    assert counts == dict.fromkeys(range(PARTITIONS), RECORDS)
+    # Without a broker the last segment of each partition is opened to find its end, and then read.
+    assert by_kind["log"] == 2 * PARTITIONS
+    assert {kind: by_kind[kind] for kind in INDEXES} == dict.fromkeys(INDEXES, PARTITIONS)
+    assert by_kind.total() == (2 + len(INDEXES)) * PARTITIONS + PARTITIONS + 2  # and a listing for each folder
+    assert proxy.most_connections <= MAX_THREADS
+    assert most_threads - before - proxy_threads <= 2 * MAX_THREADS

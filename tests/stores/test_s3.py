@@ -1,0 +1,244 @@
+"""What only S3 does: signatures and their age, users and bucket policies, profiles, and a secret that changes.
+
+Rules of the file: one server of its own, for users and policies are changed here. A wrong clock is one that botocore
+is told. versitygw answers 404 for a missing object also to those who may not list; Amazon answers 403, which is the
+same to us as any other refusal.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import botocore.auth
+import pytest
+
+import remote_fetch
+from fetchers.s3 import S3Fetcher
+from remote_fetch.config import Config
+from remote_fetch.errors import (
+    ConfigError,
+    MissingExtra,
+    RemoteFetchError,
+    SegmentNotFound,
+    StorageDenied,
+)
+from remote_fetch.fetch.registry import load_fetcher
+from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, Uuid
+from remote_fetch.observe import RangeFetched
+from tests.stores.artifacts import MissingTool
+from tests.stores.conftest import TOPIC, tree_of_one_topic
+from tests.stores.s3_server import BUCKET, S3Server, s3_server
+
+OPTIONS = "remote.storage.options."
+READER, SECRET = "reader", "reader-secret-1"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    folder = tmp_path_factory.mktemp("own-s3")
+    try:
+        with s3_server(folder, tree_of_one_topic(folder / "tier")) as running:
+            running.add_user(READER, SECRET)
+            running.allow(READER, "s3:GetObject", "s3:ListBucket")
+            yield running
+    except MissingTool as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def segment(server: S3Server) -> RemoteLogSegmentMetadata:
+    fetcher = load_fetcher(Config.parse({"remote.storage.url": str(server.directory)}))
+    segments: list[RemoteLogSegmentMetadata] = list(fetcher.list_segments())  # type: ignore[attr-defined]
+    return max(segments, key=lambda one: one.segment_size_in_bytes)
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[[dict[str, str]], Any]]:
+    fetchers: list[Any] = []
+
+    def open_one(configs: dict[str, str]) -> Any:
+        fetchers.append(load_fetcher(Config.parse(configs)))
+        return fetchers[-1]
+
+    yield open_one
+    for fetcher in fetchers:
+        fetcher.close()
+
+
+def refusal(fetcher: Any, segment: RemoteLogSegmentMetadata) -> RemoteFetchError:
+    """A segment and an index that does not exist are refused alike."""
+    with pytest.raises(StorageDenied):
+        fetcher.fetch_index(dataclasses.replace(segment, start_offset=10**6), IndexType.TRANSACTION)
+    with pytest.raises(StorageDenied) as caught:
+        fetcher.fetch_log_segment(segment, 0, 100)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"secret": "another-secret"}, "does not accept the credentials"),
+        ({"key": "nobody-we-know"}, "does not accept the credentials"),
+        ({"token": "an-old-session-token"}, "does not accept the credentials"),
+    ],
+    ids=["wrong secret", "unknown key", "a session that is none"],
+)
+def test_who_asks(
+    server: S3Server,
+    segment: RemoteLogSegmentMetadata,
+    opened: Callable[[dict[str, str]], Any],
+    options: dict[str, str],
+    text: str,
+) -> None:
+    error = refusal(opened(server.configs(**options)), segment)
+    assert text in str(error)
+    shown = "".join(traceback.format_exception(error))
+    assert not any(value in shown for value in options.values())
+
+
+@pytest.mark.parametrize("hours", [-1, 1], ids=["an hour behind", "an hour ahead"])
+def test_a_wrong_clock(
+    server: S3Server,
+    segment: RemoteLogSegmentMetadata,
+    opened: Callable[[dict[str, str]], Any],
+    monkeypatch: pytest.MonkeyPatch,
+    hours: int,
+) -> None:
+    def wrong(remove_tzinfo: bool = True) -> datetime.datetime:
+        now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=hours)
+        return now.replace(tzinfo=None) if remove_tzinfo else now
+
+    monkeypatch.setattr(botocore.auth, "get_current_datetime", wrong)
+    error = refusal(opened(server.configs()), segment)
+    assert "clock" in f"{error}"
+
+
+def test_a_bucket_that_is_not_there(
+    server: S3Server, segment: RemoteLogSegmentMetadata, opened: Callable[[dict[str, str]], Any]
+) -> None:
+    """Is no absence of the objects in it: an index would be taken for empty."""
+    configs = {**server.configs(), "remote.storage.url": "s3://another/kafka-tiered-storage"}
+    assert "no such bucket" in str(refusal(opened(configs), segment))
+    with pytest.raises(StorageDenied):
+        list(opened(configs).list_segments())
+
+
+def test_s3a_is_s3(
+    server: S3Server, segment: RemoteLogSegmentMetadata, opened: Callable[[dict[str, str]], Any]
+) -> None:
+    fetcher = opened({**server.configs(), "remote.storage.url": f"s3a://{BUCKET}"})
+    assert isinstance(fetcher, S3Fetcher)
+    assert bytes(fetcher.fetch_log_segment(segment, 0, 61))
+
+
+def test_reading_needs_no_permission_to_list(
+    server: S3Server, segment: RemoteLogSegmentMetadata, opened: Callable[[dict[str, str]], Any]
+) -> None:
+    server.add_user("no-lister", "no-lister-secret")
+    server.allow("no-lister", "s3:GetObject")
+    fetcher = opened(server.configs(key="no-lister", secret="no-lister-secret"))
+    assert bytes(fetcher.fetch_log_segment(segment, 0, 61))
+    with pytest.raises(StorageDenied) as caught:
+        list(fetcher.list_segments())
+    assert "permission to list" in str(caught.value)
+    gone = dataclasses.replace(segment, segment_id=RemoteLogSegmentId(segment.topic_id_partition, Uuid(b"g" * 16)))
+    with pytest.raises((SegmentNotFound, StorageDenied)):
+        fetcher.fetch_log_segment(gone, 0, 61)
+    server.allow("no-lister")
+    refusal(opened(server.configs(key="no-lister", secret="no-lister-secret")), segment)
+    server.allow(READER, "s3:GetObject", "s3:ListBucket")
+
+
+@pytest.fixture
+def profile(server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, str]]:
+    """Writes the secret into the credentials file of a profile, and gives a configuration that names the profile."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+
+    def write(secret: str) -> dict[str, str]:
+        text = f"[tier]\naws_access_key_id = {READER}\naws_secret_access_key = {secret}\n"
+        (tmp_path / "credentials").write_text(text)
+        return {
+            "remote.storage.url": f"s3://{BUCKET}",
+            f"{OPTIONS}profile": "tier",
+            f"{OPTIONS}endpoint_url": server.endpoint,
+        }
+
+    return write
+
+
+def test_a_secret_that_changes_in_the_middle_of_a_read(
+    server: S3Server, profile: Callable[[str], dict[str, str]]
+) -> None:
+    """The next GET is refused, the profile is read again, and nothing is lost or repeated."""
+    config = {**profile(SECRET), "fetch.remote.range.bytes": "1024", "fetch.remote.max.bytes": "1024"}
+    expected = remote_fetch.read_arrow(TOPIC, config={"remote.storage.url": str(server.directory)}).read_all()
+    counters, ranges = remote_fetch.Counters(), 0
+
+    def observe(event: object) -> None:
+        nonlocal ranges
+        counters(event)  # type: ignore[arg-type]
+        if isinstance(event, RangeFetched) and event.index_type is None:
+            ranges += 1
+            if ranges == 3:
+                server.add_user(READER, "reader-secret-2")
+                profile("reader-secret-2")
+
+    found = remote_fetch.read_arrow(TOPIC, config=config, observer=observe).read_all()
+    server.add_user(READER, SECRET)
+    assert found.equals(expected)
+    assert ranges > 5
+    assert counters.report().retries == {"auth": 1}
+
+
+def presigned(server: S3Server, segment: RemoteLogSegmentMetadata) -> str:
+    """The signed URL of the folder above the segment's partition, with the signature of the segment's log."""
+    place = segment.topic_id_partition
+    folder = f"{place.topic}-{place.partition}-{place.topic_id}"
+    key = f"kafka-tiered-storage/{folder}/{segment.start_offset:020d}-{segment.segment_id.id}.log"
+    url = server.client().generate_presigned_url("get_object", {"Bucket": BUCKET, "Key": key}, ExpiresIn=600)
+    return f"{server.endpoint}/{BUCKET}/kafka-tiered-storage?{url.partition('?')[2]}"
+
+
+def test_a_signed_url(
+    server: S3Server,
+    segment: RemoteLogSegmentMetadata,
+    opened: Callable[[dict[str, str]], Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Is read by the fetcher `http`; one that has expired, or been changed, is refused and not shown."""
+    url = presigned(server, segment)
+    assert bytes(opened({"remote.storage.url": url}).fetch_log_segment(segment, 0, 61))
+
+    def an_hour_ago(remove_tzinfo: bool = True) -> datetime.datetime:
+        now = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
+        return now.replace(tzinfo=None) if remove_tzinfo else now
+
+    monkeypatch.setattr(botocore.auth, "get_current_datetime", an_hour_ago)
+    for refused in (presigned(server, segment), f"{url[:-4]}0000"):
+        with pytest.raises(StorageDenied) as caught:
+            opened({"remote.storage.url": refused}).fetch_log_segment(segment, 0, 61)
+        assert "Signature=" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_options_that_botocore_does_not_know(server: S3Server, opened: Callable[[dict[str, str]], Any]) -> None:
+    for options in ({"config_kwargs": '{"no_such_thing": 1}'}, {"profile": "no-such-profile"}, {"no_such": "1"}):
+        with pytest.raises(ConfigError):
+            opened(server.configs(**options))
+
+
+def test_without_the_extra(server: S3Server, opened: Callable[[dict[str, str]], Any]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [*(name for name in sys.modules if name.partition(".")[0] == "s3fs"), "s3fs"]:
+            patch.setitem(sys.modules, name, None)
+        patch.delitem(sys.modules["fsspec.registry"]._registry, "s3", raising=False)
+        with pytest.raises(MissingExtra, match='pip install "remote-fetch\\[s3\\]"'):
+            opened(server.configs())
