@@ -53,20 +53,28 @@ class _Unreadable(Unlocatable):
 class MetadataTopicLocator:
     """Timelines from the metadata topic of `metadata`, for topics of `cluster`; often the two are one cluster.
 
-    `metadata` None: nothing is to be located, as no storage is configured. `say` hears, once, why nothing can be.
+    `metadata` None: nothing is to be located, as no storage is configured. `say` hears, once, why nothing can be, and
+    `recovered` is called when it can again.
     """
 
     def __init__(
-        self, cluster: Cluster, metadata: Cluster | None, *, timeout_ms: int, say: Callable[[str], None]
+        self,
+        cluster: Cluster,
+        metadata: Cluster | None,
+        *,
+        timeout_ms: int,
+        say: Callable[[str], None],
+        recovered: Callable[[], None] = lambda: None,
     ) -> None:
         self._cluster = cluster
         self._metadata = metadata
         self._timeout_ms = timeout_ms
         self._say = say
+        self._recovered = recovered
         self._replays: dict[Uuid | None, _Replay] = {}
         self._count: int | None = None
         self._is_unreadable = False
-        self._said: set[str] = set()
+        self._is_failing = False
 
     def partitions(self, topic: str | None) -> tuple[TopicIdPartition, ...]:
         """The partitions of a topic that exists (NAME or NAME:ID), tiered or not.
@@ -132,12 +140,13 @@ class MetadataTopicLocator:
         except (Unlocatable, KafkaException) as error:
             reason = _unlocatable(error) if isinstance(error, KafkaException) else error
             self._is_unreadable = isinstance(reason, _Unreadable)
-            self._say_once(f"{reason}: what has not been located comes through the broker")
-
-    def _say_once(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
-            self._say(text)
+            if self._is_unreadable or not self._is_failing:
+                self._say(f"{reason}: what has not been located comes through the broker")
+            self._is_failing = True
+        else:
+            if self._is_failing:
+                self._recovered()
+            self._is_failing = False
 
     def _replay(self, topic_id: Uuid | None) -> _Replay:
         return self._replays.setdefault(topic_id, _Replay.of(topic_id))

@@ -182,11 +182,15 @@ class Session:
             (self._metadata_cluster or self.cluster) if readable else None,
             timeout_ms=_CLUSTER_TIMEOUT_MS,
             say=self._cannot_locate,
+            recovered=self._can_locate,
         )
 
     def _cannot_locate(self, why: str) -> None:
         self.unlocated = ErrorKind.UNLOCATABLE
         self.observe(Notice(why, is_warning=True))
+
+    def _can_locate(self) -> None:
+        self.unlocated = None
 
     def share_locator(self) -> None:
         """Let several threads ask the locator."""

@@ -156,7 +156,13 @@ class Reader:
         self.said: list[str] = []
         cluster = cast(Cluster, topics)
         metadata = cluster if is_configured else None
-        self.locator = MetadataTopicLocator(cluster, metadata, timeout_ms=timeout_ms, say=self.said.append)
+        self.recoveries = 0
+        self.locator = MetadataTopicLocator(
+            cluster, metadata, timeout_ms=timeout_ms, say=self.said.append, recovered=self._recovered
+        )
+
+    def _recovered(self) -> None:
+        self.recoveries += 1
 
     def starts(self, partition: TopicIdPartition) -> list[int]:
         return [one.start_offset for one in self.locator.timeline(partition).segments]
@@ -271,10 +277,16 @@ def test_what_has_passed_is_forgotten_and_said_once() -> None:
     reader = Reader(topics, timeout_ms=20)
     reader.locator.partitions("data")
     reader.locator.refresh(PARTITIONS[0])
-    assert len(reader.said) == 1
+    assert (len(reader.said), reader.recoveries) == (1, 0)
     topics.is_mute = False
     topics.news = [broker_down()]
     assert reader.locator.refresh(PARTITIONS[0]).end_offset == 10
+    assert reader.locator.refresh(PARTITIONS[0]).end_offset == 10
+    assert reader.recoveries == 1
+    topics.write(PARTITIONS[0], 1)
+    topics.is_mute = True
+    reader.locator.refresh(PARTITIONS[0])
+    assert len(reader.said) == 2, "it is news again"
 
 
 def test_a_right_that_was_taken_away_shows_when_nothing_comes() -> None:
