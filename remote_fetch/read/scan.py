@@ -377,8 +377,8 @@ def _work_for(step: PlanStep, partition: _Partition) -> _Work | _BrokerWork:
 def _requests(works: Sequence[_Work], range_bytes: int) -> Iterator[RangeRequest]:
     """The ranges of all slices, in order; drawn lazily, and no further for a slice that has ended.
 
-    They end at multiples of `range_bytes`: what a store keeps in chunks is then fetched once, and not both for the end
-    of one range and for the beginning of the next.
+    What does not fit into one ends at multiples of `range_bytes`: what a store keeps in chunks is then fetched once,
+    and not both for the end of one range and for the beginning of the next.
     """
     for tag, work in enumerate(works):
         segment, stop = work.piece.segment, work.piece.end_position
@@ -386,6 +386,6 @@ def _requests(works: Sequence[_Work], range_bytes: int) -> Iterator[RangeRequest
             stop = segment.segment_size_in_bytes if segment.size_known else 2**63 - 1
         start = work.position
         while start < stop and not work.ended:
-            end = min((start // range_bytes + 1) * range_bytes, stop)
+            end = stop if stop - start <= range_bytes else (start // range_bytes + 1) * range_bytes
             yield RangeRequest(segment, start, end, tag)
             start = end
