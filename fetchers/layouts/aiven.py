@@ -125,7 +125,8 @@ class AivenLayout:
         wanted = ByteRange(chunks.stored_range(first).start, chunks.stored_range(last).end)
         stored = _whole(store.get(opened.log, *wanted), wanted)
         inflate = zstandard.ZstdDecompressor() if opened.manifest.is_compressed else None
-        pieces: list[memoryview] = []
+        found = memoryview(bytearray(stop - start))
+        filled = 0
         for chunk in range(first, last + 1):
             at = chunks.stored_range(chunk)
             piece: Buffer = stored[at.start - wanted.start : at.end - wanted.start]
@@ -135,8 +136,10 @@ class AivenLayout:
             if inflate is not None:
                 piece = _inflated(inflate, piece, original_bytes)
             origin = chunk * chunks.chunk_bytes
-            pieces.append(memoryview(piece)[max(start - origin, 0) : min(stop - origin, original_bytes)])
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            part = memoryview(piece)[max(start - origin, 0) : min(stop - origin, original_bytes)]
+            found[filled : filled + len(part)] = part
+            filled += len(part)
+        return found.toreadonly()
 
     def read_index(
         self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, index_type: IndexType
