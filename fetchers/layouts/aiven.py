@@ -166,16 +166,24 @@ class AivenLayout:
         for name in names:
             try:
                 known = self._manifest(store, name)
-                if known.cipher is None and known.manifest.encryption is not None:
-                    known.cipher = self._keys.open(known.manifest.encryption)
-                return _Opened(written + _LOG, written + _INDEXES, known.manifest, known.cipher)
             except SegmentNotFound as error:
                 missing = error
+                continue
+            self._is_iceberg = False
+            return _Opened(written + _LOG, written + _INDEXES, known.manifest, self._cipher(name, known))
         if self._is_iceberg is None:
             self._is_iceberg = isinstance(self._what_is_there(store), UnsupportedFormat)
         if self._is_iceberg:
             raise _no_segments().at(object_name=names[0] + _MANIFEST)
         raise missing
+
+    def _cipher(self, name: str, known: Known) -> Cipher | None:
+        if known.cipher is None and known.manifest.encryption is not None:
+            try:
+                known.cipher = self._keys.open(known.manifest.encryption)
+            except RemoteFetchError as error:
+                raise error.at(object_name=name + _MANIFEST) from None
+        return known.cipher
 
     def _manifest(self, store: ObjectStore, name: str) -> Known:
         with self._cache.turn(name):
