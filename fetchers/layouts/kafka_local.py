@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from fetchers.layouts.options import layout_options
 from remote_fetch.errors import ConfigError, CorruptSegment, SegmentNotFound
 from remote_fetch.fetch.spi import BrokerStorage, ObjectInfo, ObjectStore
 from remote_fetch.model import (
@@ -53,7 +54,8 @@ class KafkaLocalLayout:
         self._tree: str | None = None
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """As `Layout.configure`: there is nothing to configure."""
+        """As `Layout.configure`: there is nothing to configure. Raises ConfigError for an option of another layout."""
+        layout_options(configs).refuse_unknown((), layout="kafka_local")
 
     def from_broker_properties(self, properties: Mapping[str, str]) -> BrokerStorage:
         """As `BrokerStorageReader.from_broker_properties`. Raises ConfigError."""

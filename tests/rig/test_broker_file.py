@@ -19,7 +19,7 @@ def test_a_brokers_file_and_its_address(
     topics.create_topic(rig_43, topic)
     topics.produce(rig_43, topic, 40)
     topics.wait_tiered(rig_43, topic)
-    file = str(rig_43.nodes[0].folder / "server.properties")
+    file = str(rig_43.nodes[1].folder / "server.properties")
     common = ["-b", rig_43.bootstrap, "-t", topic, "-X", "log_level=0"]
     assert main(["config", "check", "--broker-properties", file, *common]) == 0, capsys.readouterr().out
     told = capsys.readouterr().out

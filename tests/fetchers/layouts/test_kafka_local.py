@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fetchers.layouts import kafka_local
 from fetchers.layouts.kafka_local import KafkaLocalLayout
-from remote_fetch.errors import CorruptSegment, SegmentNotFound, StorageDenied
+from remote_fetch.errors import ConfigError, CorruptSegment, SegmentNotFound, StorageDenied
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 
@@ -236,3 +236,9 @@ def test_an_index_of_any_size_is_not_taken_into_memory(monkeypatch: pytest.Monke
 def test_a_segment_that_is_gone() -> None:
     with pytest.raises(SegmentNotFound):
         opened().read_segment(Store({}), SEGMENT, 0, -1)
+
+
+def test_options_of_another_layout_are_refused() -> None:
+    """Whoever sets them has forgotten to name that layout."""
+    with pytest.raises(ConfigError, match=r"'kafka_local' has no option remote\.storage\.layout\.key\.prefix"):
+        KafkaLocalLayout().configure({"remote.storage.layout.key.prefix": "tiered/"})
