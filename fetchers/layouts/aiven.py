@@ -54,7 +54,7 @@ _MAX_MANIFEST_BYTES = 8 << 20
 """Some five bytes a chunk in base64: enough for the most chunks that are believed."""
 _DEFAULT_MAX_CHUNK_BYTES = 256 << 20
 _LISTING_THREADS = 8
-_LISTED_AT_ONCE = 256
+_LISTED_AT_ONCE = 32
 _PROBED_OBJECTS = 2_000
 """How many names are looked at to tell a warehouse of Iceberg tables from a segment that is gone."""
 
