@@ -54,7 +54,7 @@ _MAX_MANIFEST_BYTES = 8 << 20
 """Some five bytes a chunk in base64: enough for the most chunks that are believed."""
 _DEFAULT_MAX_CHUNK_BYTES = 256 << 20
 _LISTING_THREADS = 8
-_LISTED_AT_ONCE = 256
+_LISTED_AT_ONCE = 32
 _PROBED_OBJECTS = 2_000
 """How many names are looked at to tell a warehouse of Iceberg tables from a segment that is gone."""
 
@@ -125,7 +125,8 @@ class AivenLayout:
         wanted = ByteRange(chunks.stored_range(first).start, chunks.stored_range(last).end)
         stored = _whole(store.get(opened.log, *wanted), wanted)
         inflate = zstandard.ZstdDecompressor() if opened.manifest.is_compressed else None
-        pieces: list[memoryview] = []
+        found = memoryview(bytearray(stop - start))
+        filled = 0
         for chunk in range(first, last + 1):
             at = chunks.stored_range(chunk)
             piece: Buffer = stored[at.start - wanted.start : at.end - wanted.start]
@@ -135,8 +136,10 @@ class AivenLayout:
             if inflate is not None:
                 piece = _inflated(inflate, piece, original_bytes)
             origin = chunk * chunks.chunk_bytes
-            pieces.append(memoryview(piece)[max(start - origin, 0) : min(stop - origin, original_bytes)])
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            part = memoryview(piece)[max(start - origin, 0) : min(stop - origin, original_bytes)]
+            found[filled : filled + len(part)] = part
+            filled += len(part)
+        return found.toreadonly()
 
     def read_index(
         self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, index_type: IndexType
@@ -163,16 +166,24 @@ class AivenLayout:
         for name in names:
             try:
                 known = self._manifest(store, name)
-                if known.cipher is None and known.manifest.encryption is not None:
-                    known.cipher = self._keys.open(known.manifest.encryption)
-                return _Opened(written + _LOG, written + _INDEXES, known.manifest, known.cipher)
             except SegmentNotFound as error:
                 missing = error
+                continue
+            self._is_iceberg = False
+            return _Opened(written + _LOG, written + _INDEXES, known.manifest, self._cipher(name, known))
         if self._is_iceberg is None:
             self._is_iceberg = isinstance(self._what_is_there(store), UnsupportedFormat)
         if self._is_iceberg:
             raise _no_segments().at(object_name=names[0] + _MANIFEST)
         raise missing
+
+    def _cipher(self, name: str, known: Known) -> Cipher | None:
+        if known.cipher is None and known.manifest.encryption is not None:
+            try:
+                known.cipher = self._keys.open(known.manifest.encryption)
+            except RemoteFetchError as error:
+                raise error.at(object_name=name + _MANIFEST) from None
+        return known.cipher
 
     def _manifest(self, store: ObjectStore, name: str) -> Known:
         with self._cache.turn(name):

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
+from fetchers.layouts.options import layout_options
 from remote_fetch.errors import ConfigError, CorruptSegment, SegmentNotFound, StorageDenied, Unlocatable
 from remote_fetch.fetch.spi import BrokerStorage, ObjectInfo, ObjectStore
 from remote_fetch.model import (
@@ -55,7 +56,11 @@ class KafkaLocalLayout:
         self._unlisted_tree = f"{_TREE}/"
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """As `Layout.configure`: where there is no listing, the URL tells whether it names the tree itself."""
+        """As `Layout.configure`: where there is no listing, the URL tells whether it names the tree itself.
+
+        Raises ConfigError for an option of another layout.
+        """
+        layout_options(configs).refuse_unknown((), layout="kafka_local")
         path = urlsplit(configs.get("remote.storage.url", "")).path
         self._unlisted_tree = "" if path.rstrip("/").endswith(f"/{_TREE}") else f"{_TREE}/"
 

@@ -27,17 +27,11 @@ def add_parser(commands: Any, summary: str) -> None:
     check.add_argument(
         "-t", dest="topic", metavar="TOPIC", help="try a segment of this topic; NAME:ID for one topic id"
     )
-    check.add_argument(
-        "--broker-properties", metavar="FILE", help="a broker's server.properties (remote.storage.broker.properties)"
-    )
     add_common_options(check)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    config = config_from(arguments)
-    if arguments.broker_properties is not None:
-        config["remote.storage.broker.properties"] = arguments.broker_properties
-    completed = complete(Config.parse(config))
+    completed = complete(Config.parse(config_from(arguments)))
     _print_configuration(completed)
     print()
     found = []

@@ -24,6 +24,9 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     storage = parser.add_argument_group("storage")
     storage.add_argument("--url", help="the broker's remote storage: a directory or URL (remote.storage.url)")
     storage.add_argument("--layout", help="how segments are stored there (remote.storage.layout)")
+    storage.add_argument(
+        "--broker-properties", metavar="FILE", help="a broker's server.properties (remote.storage.broker.properties)"
+    )
     storage.add_argument("-b", dest="brokers", metavar="BROKERS", help="bootstrap.servers of the cluster")
     storage.add_argument(
         "-X", dest="properties", metavar="KEY=VALUE", action="append", default=[], help="set a configuration key"
@@ -70,6 +73,7 @@ def config_from(arguments: argparse.Namespace) -> dict[str, Any]:
             raise ConfigError(f"-F {arguments.file}: {error}") from error
     config.update(_pairs(arguments.properties, "-X"))
     own = {"remote.storage.url": arguments.url, "remote.storage.layout": arguments.layout}
+    own["remote.storage.broker.properties"] = arguments.broker_properties
     own["bootstrap.servers"] = arguments.brokers
     config.update({key: value for key, value in own.items() if value is not None})
     return config

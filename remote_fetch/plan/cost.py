@@ -33,7 +33,7 @@ class PlanCost:
 
 
 def estimate(steps: Iterable[PlanStep], range_bytes: int) -> PlanCost:
-    """The cost of the steps when no GET asks for more than `range_bytes`, nor past a multiple of that."""
+    """The cost of the steps when no GET asks for more than `range_bytes`."""
     gets = size_bytes = broker_offsets = unknown = 0
     segments = set()
     for step in steps:
@@ -45,7 +45,10 @@ def estimate(steps: Iterable[PlanStep], range_bytes: int) -> PlanCost:
             unknown += 1
         else:
             size_bytes += step.size_bytes
-            if step.size_bytes:
-                end_position = step.start_position + step.size_bytes
-                gets += -(-end_position // range_bytes) - step.start_position // range_bytes
+            gets += _gets(step.start_position, step.start_position + step.size_bytes, range_bytes)
     return PlanCost(gets, size_bytes, len(segments), broker_offsets, unknown)
+
+
+def _gets(start: int, end: int, range_bytes: int) -> int:
+    """One for what fits into one; else ranges end at multiples of `range_bytes`."""
+    return int(end > start) if end - start <= range_bytes else -(-end // range_bytes) - start // range_bytes

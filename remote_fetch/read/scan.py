@@ -393,7 +393,6 @@ def _requests(works: Sequence[_Work], range_bytes: int) -> Iterator[RangeRequest
             stop = segment.segment_size_in_bytes if segment.size_known else 2**63 - 1
         start = work.position
         while start < stop and not work.ended:
-            size_bytes = range_bytes if stop - start <= range_bytes else ramp_bytes
-            end = min((start // size_bytes + 1) * size_bytes, stop)
+            end = stop if stop - start <= range_bytes else (start // ramp_bytes + 1) * ramp_bytes
             yield RangeRequest(segment, start, end, tag)
             start, ramp_bytes = end, min(2 * ramp_bytes, range_bytes)

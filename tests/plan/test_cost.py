@@ -24,11 +24,12 @@ def test_gets_and_bytes() -> None:
     assert cost.mean_bytes_per_get == 1999 / 5
 
 
-def test_ranges_end_at_multiples() -> None:
+def test_what_does_not_fit_into_one_range_ends_at_multiples() -> None:
     """A slice that begins in the middle of a range has a short one first."""
     one = segment(1, 0, 9, size_bytes=1000)
-    gets = [estimate([SegmentSlice(one, 0, 4, start, end)], 300).gets for start, end in ((0, 600), (299, 601), (7, 7))]
-    assert gets == [2, 3, 0]
+    bounds = ((0, 600), (299, 601), (299, 599), (7, 7), (1, 301), (1, 302))
+    gets = [estimate([SegmentSlice(one, 0, 4, start, end)], 300).gets for start, end in bounds]
+    assert gets == [2, 3, 1, 0, 1, 2]
 
 
 def test_nothing() -> None:

@@ -18,6 +18,7 @@ from remote_fetch.config import Config
 from remote_fetch.errors import CorruptSegment, ErrorKind, SegmentNotFound, Unlocatable
 from remote_fetch.model import IsolationLevel
 from remote_fetch.observe import RecordsRead
+from remote_fetch.plan.cost import estimate
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice
 from remote_fetch.plan.shares import share_out
 from remote_fetch.read.cuts import settle_cut
@@ -361,6 +362,20 @@ class TestScan:
         (piece,) = planned(Bucket(log.segments(DENSE)), start=22, end=27)
         assert piece.size_bytes is not None
         assert piece.size_bytes < len(log.segments()[1].log)
+
+    @pytest.mark.parametrize(("start", "last"), [(0, 60), (3, 60), (3, 9)])
+    def test_ranges_end_at_multiples_unless_one_is_enough(self, start: int, last: int) -> None:
+        """What a store keeps in chunks is fetched once then, however a read begins; and estimated as it is."""
+        log = plain_log(segments=1, value_bytes=300)
+        bucket = WatchedBucket(Bucket(log.segments(DENSE)))
+        config = {**snapshot_config(s.metadata for s in log.segments(DENSE)), "fetch.remote.range.bytes": 1024}
+        assert read(bucket, start=start, end=min(last, log.next_offset), config=config).error is None
+        ranges = sorted((c.start_position, c.end_position) for c in bucket.calls if c.index_type is None)
+        assert all(end % 1024 == 0 for _, end in ranges[:-1])
+        assert [end for _, end in ranges[:-1]] == [begin for begin, _ in ranges[1:]]
+        assert all(0 < end - begin <= 1024 for begin, end in ranges)
+        steps = planned(Bucket(log.segments(DENSE)), start=start, end=min(last, log.next_offset))
+        assert estimate(steps, 1024).gets == len(ranges)
 
     def test_an_observer_hears_of_every_row(self) -> None:
         log = plain_log()

@@ -174,8 +174,9 @@ def test_chunks_larger_than_allowed() -> None:
 def test_keys_that_are_missing_or_wrong(key_file: Path, tmp_path: Path) -> None:
     written = Written(LOG, key_pair=("k2", KEY))
     store = Store(written.objects())
-    with pytest.raises(UnsupportedFormat, match=r"key pair 'k2'.*\n?.*pairs\.k2\.private\.key\.file"):
+    with pytest.raises(UnsupportedFormat, match=r"key pair 'k2'.*pairs\.k2\.private\.key\.file") as caught:
         opened().read_segment(store, written.metadata, 0, -1)
+    assert caught.value.object_name == f"{written.name}.rsm-manifest"
     other = tmp_path / "other.pem"
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
@@ -269,6 +270,15 @@ def test_iceberg_tables_are_told_from_a_segment_that_is_gone() -> None:
             call()
     with pytest.raises(SegmentNotFound):
         opened().read_segment(Store({"readme.puffin": b""}), written.metadata, 0, 1)
+
+
+def test_where_a_segment_was_read_nobody_looks_for_tables() -> None:
+    """A listing takes long, and segments are deleted all the time."""
+    written, layout = Written(LOG), opened()
+    store = Store({**written.objects(), "ns/orders/metadata/1.puffin": b""})
+    layout.read_segment(store, written.metadata, 0, 1)
+    with pytest.raises(SegmentNotFound):
+        layout.read_segment(store, dataclasses.replace(written.metadata, start_offset=8), 0, 1)
 
 
 class NoListing(Store):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fetchers.layouts import kafka_local
 from fetchers.layouts.kafka_local import KafkaLocalLayout
-from remote_fetch.errors import CorruptSegment, SegmentNotFound, StorageDenied, Unlocatable
+from remote_fetch.errors import ConfigError, CorruptSegment, SegmentNotFound, StorageDenied, Unlocatable
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 
@@ -284,3 +284,9 @@ def test_a_listing_that_is_allowed_later_is_believed() -> None:
         layout.read_segment(store, SEGMENT, 0, 3)
     allowed = Store({LOG: b"log"})
     assert layout.read_segment(allowed, SEGMENT, 0, 3) == b"log"
+
+
+def test_options_of_another_layout_are_refused() -> None:
+    """Whoever sets them has forgotten to name that layout."""
+    with pytest.raises(ConfigError, match=r"'kafka_local' has no option remote\.storage\.layout\.key\.prefix"):
+        KafkaLocalLayout().configure({"remote.storage.layout.key.prefix": "tiered/"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from fetchers.layouts import plain
 from fetchers.layouts.plain import PlainLayout
+from remote_fetch import read_arrow
 from remote_fetch.errors import ConfigError, CorruptSegment, UnsupportedFormat
 from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from tests.fetchers.layouts.aiven_writer import Store
@@ -224,3 +226,21 @@ def test_options_that_are_wrong(more: Mapping[str, str], key: str) -> None:
     assert caught.value.key == LAYOUT + key
     with pytest.raises(ConfigError, match=r"needs remote\.storage\.layout\.template"):
         opened({})
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_the_tier_of_a_real_broker_by_its_template(isolation: str) -> None:
+    """As the layout made for it reads it."""
+    remote = Path(__file__).parents[2] / "golden" / "data" / "local-4.1" / "remote"
+    by_layout = {"remote.storage.url": str(remote)}
+    by_template = {
+        "remote.storage.url": str(remote / "kafka-tiered-storage"),
+        "remote.storage.layout": "plain",
+        f"{LAYOUT}template": LOCAL["template"],
+    }
+    for topic in ("tx", "codecs"):
+        wanted, found = (
+            read_arrow(topic, isolation=isolation, config=config).read_all() for config in (by_layout, by_template)
+        )
+        assert found.equals(wanted)
+        assert found.num_rows > 50
