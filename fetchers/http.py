@@ -112,11 +112,19 @@ class _HttpStore:
 
     def get(self, name: str, start: int = 0, end: int = -1) -> Buffer:
         """As `ObjectStore.get`."""
+        path = f"{self._base.path.rstrip('/')}/{quote(name)}"
+        return self._get(urlunsplit(self._base._replace(path=path, fragment="")), name, start, end)
+
+    def get_url(self, url: str, start: int = 0, end: int = -1) -> Buffer:
+        """As `UrlStore.get_url`."""
+        return self._get(url, url.partition("?")[0], start, end)
+
+    def _get(self, url: str, name: str, start: int, end: int) -> Buffer:
         if 0 <= end <= start:
             return b""
         wanted = _Range(start, end, time.monotonic() + self._timeouts.read_s)
         try:
-            response = self._answer(name, wanted)
+            response = self._answer(url, wanted)
             try:
                 return _body_of(response, wanted)
             finally:
@@ -130,9 +138,7 @@ class _HttpStore:
                 raise
             raise failure from _without_url(error)
 
-    def _answer(self, name: str, wanted: _Range) -> urllib3.BaseHTTPResponse:
-        path = f"{self._base.path.rstrip('/')}/{quote(name)}"
-        url = urlunsplit(self._base._replace(path=path, fragment=""))
+    def _answer(self, url: str, wanted: _Range) -> urllib3.BaseHTTPResponse:
         range_header = f"bytes={wanted.start}-{'' if wanted.end < 0 else wanted.end - 1}"
         for _ in range(_MAX_REDIRECTS + 1):
             own = self._headers if _origin(url) == _origin(urlunsplit(self._base)) else {}
