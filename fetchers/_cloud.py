@@ -118,6 +118,8 @@ class CloudStore(FsspecStore):
                 if attempt == _PAGE_TRIES - 1:
                     raise
                 time.sleep(_PAGE_PAUSE_S * 2**attempt)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise StorageUnavailable("the store's listing cannot be understood", object_name=prefix) from error
         raise AssertionError("unreachable")
 
 

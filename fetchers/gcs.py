@@ -54,7 +54,7 @@ class _GcsStore(CloudStore):
         )
         async with asked as answer:
             await _refused(answer)
-            found = await answer.json()
+            found = await answer.json(content_type=None)
         return Page(
             tuple(found.get("prefixes", ())),
             tuple(ObjectInfo(one["name"], int(one["size"])) for one in found.get("items", ())),

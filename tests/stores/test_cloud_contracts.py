@@ -8,7 +8,7 @@ of the other server alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -16,7 +16,7 @@ from fetchers.azure import AzureFetcher
 from fetchers.gcs import GcsFetcher
 from fetchers.s3 import S3Fetcher
 from remote_fetch.errors import StorageDenied, StorageUnavailable
-from remote_fetch.fetch.spi import RemoteStorageFetcher
+from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
 from remote_fetch.testing.contract import (
     DenialContract,
     FetcherContract,
@@ -27,8 +27,8 @@ from remote_fetch.testing.contract import (
 from remote_fetch.testing.segments import BuiltSegment
 from tests.stores.azure_server import KEY
 from tests.stores.proxy import Fault, proxy_of
+from tests.stores.range_server import Asked, FaultKind, RangeServer, stalled_connect
 from tests.stores.range_server import Fault as Answer
-from tests.stores.range_server import FaultKind, RangeServer, stalled_connect
 from tests.stores.servers import StoreServer
 
 FOLDER = "contract"
@@ -87,6 +87,18 @@ class _Cloud(FetcherContract, ListingContract, StallContract, StatusContract):
             server.plan = lambda asked: Answer(kind) if asked.name in server.files else refused
             with pytest.raises(StorageUnavailable):
                 fetcher.fetch_log_segment(segments[0].metadata, 100, 1000)
+
+    @pytest.mark.parametrize("text", [b"", b"\x00\xff", b"[1]", b"{}", b"<a></a>", b'{"items": [{}]}'], ids=repr)
+    def test_a_listing_that_is_none(self, text: bytes) -> None:
+        """Is nothing, or an error of ours: foreign bytes are no reason to break down."""
+
+        def answer(asked: Asked) -> None:
+            server.files.setdefault(asked.name, text)
+
+        with RangeServer(plan=answer) as server, self.opened(self.at(server.url)) as fetcher:
+            assert isinstance(fetcher, SegmentLister)
+            with suppress(StorageUnavailable):
+                assert list(fetcher.list_segments()) == []
 
 
 class TestS3(_Cloud, DenialContract):
