@@ -241,8 +241,8 @@ def test_names_of_types_are_names_of_types() -> None:
 
     modules = {
         "builtins": [__import__("builtins")], "aiohttp": [aiohttp], "botocore": [boto, botocore.parsers],
-        "azure": [azure], "google": [google], "gcsfs": [__import__("gcsfs.retry", fromlist=["x"])], "requests": [requests],
-        "urllib3": [urllib], "http": [http.client],
+        "azure": [azure], "google": [google], "gcsfs": [__import__("gcsfs.retry", fromlist=["x"])],
+        "requests": [requests], "urllib3": [urllib], "http": [http.client],
     }  # fmt: skip
     for name in _TYPES:
         assert re.fullmatch(r"\w+\.\w+", name)
