@@ -15,7 +15,7 @@ import pytest
 from fetchers.azure import AzureFetcher
 from fetchers.gcs import GcsFetcher
 from fetchers.s3 import S3Fetcher
-from remote_fetch.errors import StorageDenied, StorageUnavailable
+from remote_fetch.errors import RetriableError, StorageDenied, StorageUnavailable
 from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
 from remote_fetch.testing.contract import (
     DenialContract,
@@ -87,6 +87,16 @@ class _Cloud(FetcherContract, ListingContract, StallContract, StatusContract):
             server.plan = lambda asked: Answer(kind) if asked.name in server.files else refused
             with pytest.raises(StorageUnavailable):
                 fetcher.fetch_log_segment(segments[0].metadata, 100, 1000)
+
+    @pytest.mark.parametrize("status", [429, 500, 503])
+    def test_retries_are_not_the_sdks(self, segments: list[BuiltSegment], status: int) -> None:
+        """One GET for one call, also when it fails: the reader above knows what time is left."""
+        refused = Answer(FaultKind.STATUS, status=403)
+        failed = Answer(FaultKind.STATUS, status=status)
+        with RangeServer(plan=lambda asked: failed if asked.name.endswith(".log") else refused) as server:
+            with self.opened(self.at(server.url)) as fetcher, pytest.raises(RetriableError):
+                fetcher.fetch_log_segment(segments[0].metadata, 0, 100)
+            assert [asked.attempt for asked in server.asked if asked.name.endswith(".log")] == [0]
 
     @pytest.mark.parametrize("text", [b"", b"\x00\xff", b"[1]", b"{}", b"<a></a>", b'{"items": [{}]}'], ids=repr)
     def test_a_listing_that_is_none(self, text: bytes) -> None:

@@ -121,6 +121,19 @@ def test_a_listing_of_several_pages(store: StoreServer) -> None:
         assert {"many", "many-more"} <= set(objects.folders())
 
 
+def test_a_prefix_with_odd_letters(store: StoreServer, tree: Path) -> None:
+    """Neither cut nor decoded on the way."""
+    prefix = "env=a b+c%20d/ü#1"
+    for path in sorted(tree.rglob("*")):
+        if path.is_file():
+            store.put(f"{prefix}/{path.relative_to(tree).as_posix()}", path.read_bytes())
+    with opened(
+        {**store.configs(), "remote.storage.url": f"{store.configs()['remote.storage.url']}/{prefix}"}
+    ) as found:
+        segment = a_segment(found)
+        assert bytes(found.fetch_log_segment(segment, 0, 61)) == log_of(segment, tree)[:61]
+
+
 def test_several_threads(store: StoreServer, tree: Path) -> None:
     wrong: list[object] = []
     with opened(store.configs()) as fetcher:
