@@ -18,8 +18,10 @@ import pyarrow as pa
 from fsspec.asyn import sync
 
 from fetchers._composed import ComposedFetcher
+from fetchers._failures import failure_of
+from fetchers._options import OPTIONS, Timeouts, timeouts_of
 from fetchers._store import FsspecStore
-from remote_fetch.errors import RemoteFetchError, RetriableError, SegmentNotFound, StorageUnavailable
+from remote_fetch.errors import ConfigError, RemoteFetchError, RetriableError, SegmentNotFound, StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
 
@@ -118,11 +120,30 @@ class CloudStore(FsspecStore):
                 if attempt == _PAGE_TRIES - 1:
                     raise
                 time.sleep(_PAGE_PAUSE_S * 2**attempt)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise StorageUnavailable("the store's listing cannot be understood", object_name=prefix) from error
         raise AssertionError("unreachable")
 
 
 class CloudFetcher(ComposedFetcher):
-    """A fetcher whose store has connections to close."""
+    """A fetcher whose filesystem is prepared for our requests, and whose store has connections to close."""
+
+    def prepare(self, filesystem: Any, timeouts: Timeouts) -> None:
+        """Make ready what should not be made within a read's deadline. Raises what the SDK raises."""
+
+    def open_filesystem(self, configs: Mapping[str, str]) -> Any:
+        """As `ComposedFetcher.open_filesystem`; raises the errors of a fetcher where credentials are looked for."""
+        try:
+            filesystem = super().open_filesystem(configs)
+            self.prepare(filesystem, timeouts_of(configs))
+        except Exception as error:
+            failure = failure_of(error, configs["remote.storage.url"].partition("?")[0])
+            if failure is error:
+                raise
+            raise failure or ConfigError(
+                f"no {self.protocol!r} client can be made of these options ({type(error).__name__})", key=f"{OPTIONS}*"
+            ) from error
+        return filesystem
 
     def close(self) -> None:
         """As `RemoteStorageFetcher.close`."""

@@ -143,6 +143,7 @@ _TYPES: Mapping[str, _Failure] = {
     "botocore.HTTPClientError": _BROKEN,
     "botocore.ConnectionError": _BROKEN,
     "botocore.IncompleteReadError": _BROKEN,
+    "botocore.ResponseParserError": _BROKEN,
     "botocore.NoCredentialsError": _NOBODY,
     "botocore.PartialCredentialsError": _NOBODY,
     "botocore.CredentialRetrievalError": _NOBODY,
@@ -235,7 +236,7 @@ _STATUS_OF: tuple[Callable[[BaseException], Any], ...] = (
     lambda error: getattr(error, "status", None),
     lambda error: getattr(error, "status_code", None),
     lambda error: getattr(getattr(error, "response", None), "status_code", None),
-    lambda error: getattr(error, "code", None),  # last, for aiohttp has one that warns
+    lambda error: None if hasattr(error, "status") else getattr(error, "code", None),  # aiohttp has both, and one warns
 )
 
 

@@ -6,11 +6,10 @@ identity) and renewed by the SDK; the client is made here, for adlfs gives it ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from fetchers._cloud import CloudFetcher, CloudStore, Page, range_of, size_of_range
-from fetchers._options import Timeouts, timeouts_of
+from fetchers._options import Timeouts
 from remote_fetch.errors import StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
@@ -102,11 +101,9 @@ class AzureFetcher(CloudFetcher):
         """As `ComposedFetcher.root_of`."""
         return super().root_of(f"abfs://{url.partition('://')[2]}")
 
-    def open_filesystem(self, configs: Mapping[str, str]) -> Any:
-        """As `ComposedFetcher.open_filesystem`."""
-        filesystem = super().open_filesystem(configs)
-        filesystem.service_client = _client_of(filesystem, timeouts_of(configs))
-        return filesystem
+    def prepare(self, filesystem: Any, timeouts: Timeouts) -> None:
+        """As `CloudFetcher.prepare`: with a client of our own."""
+        filesystem.service_client = _client_of(filesystem, timeouts)
 
 
 def _client_of(filesystem: Any, timeouts: Timeouts) -> Any:

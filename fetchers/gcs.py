@@ -8,11 +8,13 @@ gcsfs's plain filesystem is taken, for the other one first asks by gRPC what kin
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping
 from typing import Any
 
 from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, RefusedError, range_of, receive, size_of_range
-from fetchers._options import Timeouts, with_defaults
+from fetchers._options import OPTIONS, Timeouts, with_defaults
+from remote_fetch.errors import ConfigError
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
 
@@ -54,7 +56,7 @@ class _GcsStore(CloudStore):
         )
         async with asked as answer:
             await _refused(answer)
-            found = await answer.json()
+            found = await answer.json(content_type=None)
         return Page(
             tuple(found.get("prefixes", ())),
             tuple(ObjectInfo(one["name"], int(one["size"])) for one in found.get("items", ())),
@@ -73,6 +75,10 @@ async def _refused(answer: Any) -> None:
         raise RefusedError(answer.status, "NoSuchBucket" if b"bucket does not exist" in text else None)
 
 
+def _is_file_name(token: str) -> bool:
+    return token.startswith(("/", ".", "~")) or token.endswith(".json")
+
+
 class GcsFetcher(CloudFetcher):
     """The fetcher `gcs`: `remote.storage.url` is `gs://bucket/prefix`.
 
@@ -89,6 +95,10 @@ class GcsFetcher(CloudFetcher):
         """As `ComposedFetcher.options`."""
         import aiohttp  # noqa: PLC0415 - the extra brings it
 
+        token = given.get("token")
+        if isinstance(token, str) and _is_file_name(token) and not os.path.exists(token):
+            # gcsfs would take it for a token, and ask Google what it is worth.
+            raise ConfigError("the token is the name of a file that is not there", key=OPTIONS + "token")
         limits = aiohttp.ClientTimeout(total=timeouts.read_s, sock_connect=timeouts.connect_s)
         return with_defaults(given, {"access": "read_only", "requests_timeout": limits, "session_kwargs": {}})
 

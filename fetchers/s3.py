@@ -12,9 +12,7 @@ from typing import Any
 from fsspec.asyn import sync
 
 from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, range_of, receive, size_of_range
-from fetchers._failures import failure_of
-from fetchers._options import OPTIONS, Timeouts, with_defaults
-from remote_fetch.errors import ConfigError
+from fetchers._options import Timeouts, with_defaults
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
 
@@ -75,14 +73,7 @@ class S3Fetcher(CloudFetcher):
         }
         return with_defaults(given, {"config_kwargs": config})
 
-    def open_filesystem(self, configs: Mapping[str, str]) -> Any:
-        """As `ComposedFetcher.open_filesystem`."""
-        filesystem = super().open_filesystem(configs)
+    def prepare(self, filesystem: Any, timeouts: Timeouts) -> None:
+        """As `CloudFetcher.prepare`: a client takes a while to make, and its credentials to find."""
         filesystem.retries = 1
-        try:  # here and not with the first read: a client takes a while to make, and its credentials to find
-            sync(filesystem.loop, filesystem.set_session, timeout=_OPEN_TIMEOUT_S)
-        except Exception as error:
-            raise failure_of(error, configs["remote.storage.url"]) or ConfigError(
-                f"no S3 client can be made of these options ({type(error).__name__})", key=OPTIONS + "*"
-            ) from error
-        return filesystem
+        sync(filesystem.loop, filesystem.set_session, timeout=_OPEN_TIMEOUT_S)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from fetchers.layouts.options import layout_options
@@ -52,17 +53,17 @@ class KafkaLocalLayout:
     storage_managers = frozenset({"org.apache.kafka.server.log.remote.storage.LocalTieredStorage"})
 
     def __init__(self) -> None:
-        self._tree: str | None = None
-        self._unlisted_tree = f"{_TREE}/"
+        self._tree: str | None = None  # unknown until it has been seen
+        self._is_named = False
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """As `Layout.configure`: where there is no listing, the URL tells whether it names the tree itself.
+        """As `Layout.configure`: the URL may name the tree itself, and then no listing is needed to find it.
 
         Raises ConfigError for an option of another layout.
         """
         layout_options(configs).refuse_unknown((), layout="kafka_local")
         path = urlsplit(configs.get("remote.storage.url", "")).path
-        self._unlisted_tree = "" if path.rstrip("/").endswith(f"/{_TREE}") else f"{_TREE}/"
+        self._is_named = path.rstrip("/").endswith(f"/{_TREE}")
 
     def from_broker_properties(self, properties: Mapping[str, str]) -> BrokerStorage:
         """As `BrokerStorageReader.from_broker_properties`. Raises ConfigError."""
@@ -71,12 +72,12 @@ class KafkaLocalLayout:
             raise ConfigError("the broker's file does not say which directory its LocalTieredStorage has", key="dir")
         return BrokerStorage({"remote.storage.url": directory, "remote.storage.layout": "kafka_local"})
 
-    def _tree_in(self, store: ObjectStore) -> str:
-        if self._tree is None:  # asked twice by two threads, it is found twice: the answer is the same
-            try:
+    def _tree_in(self, store: ObjectStore, *, listed: bool = False) -> str:
+        if self._tree is None and (listed or not self._is_named):  # two threads may ask: the answer is the same
+            with suppress(StorageDenied, Unlocatable):  # reading needs no listing: the tree is where brokers put it
                 self._tree = f"{_TREE}/" if _TREE in store.folders() else ""
-            except (StorageDenied, Unlocatable):  # reading needs no listing: the tree is where brokers put it
-                return self._unlisted_tree
+        if self._tree is None:
+            return "" if self._is_named else f"{_TREE}/"
         return self._tree
 
     def read_segment(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> Buffer:
@@ -100,14 +101,19 @@ class KafkaLocalLayout:
 
     def _get(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, suffix: str, start: int, end: int) -> Buffer:
         tree = self._tree_in(store)
-        data = store.get(f"{tree}{_name(metadata, suffix)}", start, end)
+        try:
+            data = store.get(f"{tree}{_name(metadata, suffix)}", start, end)
+        except SegmentNotFound:  # a broker's directory may be called as the tree in it
+            if self._tree is not None or self._tree_in(store, listed=True) == tree:
+                raise
+            return self._get(store, metadata, suffix, start, end)
         if start < end or end < 0:  # else nobody was asked
-            self._tree = tree  # what was found there is there: no listing has to be tried again
+            self._tree = tree  # what was found there is there
         return data
 
     def list_segments(self, store: ObjectStore, topic: str | None) -> Iterator[RemoteLogSegmentMetadata]:
         """As `Layout.list_segments`: every `.log` object, with its size."""
-        tree = self._tree_in(store)
+        tree = self._tree_in(store, listed=True)
         for folder in store.folders(tree.rstrip("/")):
             partition = _partition_of(folder)
             if partition is not None and topic in (None, partition.topic):

@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 import azure.core.exceptions as azure
 import botocore.exceptions as boto
+import botocore.parsers
 import google.auth.exceptions as google
 import pytest
 import requests
@@ -113,6 +114,7 @@ ERRORS: list[tuple[Exception, type[RemoteFetchError]]] = [
     (boto.ConnectionClosedError(endpoint_url=SECRET), StorageUnavailable),
     (boto.ResponseStreamingError(error=SECRET), StorageUnavailable),
     (boto.IncompleteReadError(actual_bytes=1, expected_bytes=2), StorageUnavailable),
+    (botocore.parsers.ResponseParserError(SECRET), StorageUnavailable),
     (boto.NoCredentialsError(), StorageDenied),
     (boto.CredentialRetrievalError(provider="sso", error_msg=SECRET), StorageDenied),
     (boto.UnauthorizedSSOTokenError(), StorageDenied),
@@ -238,9 +240,9 @@ def test_names_of_types_are_names_of_types() -> None:
     from fetchers._failures import _TYPES
 
     modules = {
-        "builtins": [__import__("builtins")], "aiohttp": [aiohttp], "botocore": [boto], "azure": [azure],
-        "google": [google], "gcsfs": [__import__("gcsfs.retry", fromlist=["x"])], "requests": [requests],
-        "urllib3": [urllib], "http": [http.client],
+        "builtins": [__import__("builtins")], "aiohttp": [aiohttp], "botocore": [boto, botocore.parsers],
+        "azure": [azure], "google": [google], "gcsfs": [__import__("gcsfs.retry", fromlist=["x"])],
+        "requests": [requests], "urllib3": [urllib], "http": [http.client],
     }  # fmt: skip
     for name in _TYPES:
         assert re.fullmatch(r"\w+\.\w+", name)

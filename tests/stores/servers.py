@@ -96,6 +96,9 @@ def serving(server: Server) -> Iterator[Server]:
     server.start()
     try:
         yield server
+    except Exception as error:
+        error.add_note(f"the end of {server.log_file}:\n{server.log_tail()}")
+        raise
     finally:
         server.stop()
 

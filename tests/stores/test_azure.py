@@ -76,10 +76,12 @@ def test_a_sas_that_is_refused(
     azure: AzureServer,
     segment: RemoteLogSegmentMetadata,
     opened: Callable[[dict[str, str]], Any],
+    caplog: pytest.LogCaptureFixture,
     permission: str,
     minutes: int,
 ) -> None:
-    """And not shown, neither by the error nor by what caused it."""
+    """And not shown, neither by the error, nor by what caused it, nor by anything that logs."""
+    caplog.set_level("DEBUG")
     sas = azure.sas(permission, minutes=minutes)
     fetcher = opened(with_sas(azure, sas))
     with pytest.raises(StorageDenied):
@@ -88,6 +90,7 @@ def test_a_sas_that_is_refused(
         fetcher.fetch_log_segment(segment, 0, 61)
     signature = sas.rpartition("sig=")[2].partition("&")[0]
     assert signature not in "".join(traceback.format_exception(caught.value)) + repr(caught.value.__cause__)
+    assert signature not in caplog.text
 
 
 def test_a_container_that_is_not_there(

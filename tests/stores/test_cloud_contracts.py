@@ -8,15 +8,15 @@ of the other server alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
 from fetchers.azure import AzureFetcher
 from fetchers.gcs import GcsFetcher
 from fetchers.s3 import S3Fetcher
-from remote_fetch.errors import StorageUnavailable
-from remote_fetch.fetch.spi import RemoteStorageFetcher
+from remote_fetch.errors import RetriableError, StorageDenied, StorageUnavailable
+from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
 from remote_fetch.testing.contract import (
     DenialContract,
     FetcherContract,
@@ -27,8 +27,8 @@ from remote_fetch.testing.contract import (
 from remote_fetch.testing.segments import BuiltSegment
 from tests.stores.azure_server import KEY
 from tests.stores.proxy import Fault, proxy_of
+from tests.stores.range_server import Asked, FaultKind, RangeServer, stalled_connect
 from tests.stores.range_server import Fault as Answer
-from tests.stores.range_server import FaultKind, RangeServer, stalled_connect
 from tests.stores.servers import StoreServer
 
 FOLDER = "contract"
@@ -79,22 +79,36 @@ class _Cloud(FetcherContract, ListingContract, StallContract, StatusContract):
     )
     def test_another_range_is_never_taken_for_data(self, segments: list[BuiltSegment], kind: FaultKind) -> None:
         """Nor part of one."""
-        with (
-            RangeServer(plan=lambda asked: Answer(kind)) as server,
-            self.opened(self.at(server.url)) as fetcher,
-        ):
-            for name in self._asked_for(server, fetcher, segments[0]):
-                server.files[name] = segments[0].log
+        refused = Answer(FaultKind.STATUS, status=403)  # also the listing: the tree is where its name says
+        with RangeServer(plan=lambda asked: refused) as server, self.opened(self.at(server.url)) as fetcher:
+            with pytest.raises(StorageDenied):  # each protocol has paths of its own
+                fetcher.fetch_log_segment(segments[0].metadata, 0, 1)
+            server.files = {asked.name: segments[0].log for asked in server.asked if asked.name.endswith(".log")}
+            server.plan = lambda asked: Answer(kind) if asked.name in server.files else refused
             with pytest.raises(StorageUnavailable):
                 fetcher.fetch_log_segment(segments[0].metadata, 100, 1000)
 
-    def _asked_for(self, server: RangeServer, fetcher: RemoteStorageFetcher, segment: BuiltSegment) -> set[str]:
-        """Under which name this fetcher asks for the segment's log: each protocol has paths of its own."""
-        server.plan, plan = lambda asked: Answer(FaultKind.STATUS, status=500), server.plan
-        with pytest.raises(StorageUnavailable):
-            fetcher.fetch_log_segment(segment.metadata, 0, 1)
-        server.plan = plan
-        return {asked.name for asked in server.asked}
+    @pytest.mark.parametrize("status", [429, 500, 503])
+    def test_retries_are_not_the_sdks(self, segments: list[BuiltSegment], status: int) -> None:
+        """One GET for one call, also when it fails: the reader above knows what time is left."""
+        refused = Answer(FaultKind.STATUS, status=403)
+        failed = Answer(FaultKind.STATUS, status=status)
+        with RangeServer(plan=lambda asked: failed if asked.name.endswith(".log") else refused) as server:
+            with self.opened(self.at(server.url)) as fetcher, pytest.raises(RetriableError):
+                fetcher.fetch_log_segment(segments[0].metadata, 0, 100)
+            assert [asked.attempt for asked in server.asked if asked.name.endswith(".log")] == [0]
+
+    @pytest.mark.parametrize("text", [b"", b"\x00\xff", b"[1]", b"{}", b"<a></a>", b'{"items": [{}]}'], ids=repr)
+    def test_a_listing_that_is_none(self, text: bytes) -> None:
+        """Is nothing, or an error of ours: foreign bytes are no reason to break down."""
+
+        def answer(asked: Asked) -> None:
+            server.files.setdefault(asked.name, text)
+
+        with RangeServer(plan=answer) as server, self.opened(self.at(server.url)) as fetcher:
+            assert isinstance(fetcher, SegmentLister)
+            with suppress(StorageUnavailable):
+                assert list(fetcher.list_segments()) == []
 
 
 class TestS3(_Cloud, DenialContract):

@@ -10,12 +10,13 @@ import datetime
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fetchers.gcs import GcsFetcher
-from remote_fetch.errors import SegmentNotFound, StorageDenied
+from remote_fetch.errors import ConfigError, SegmentNotFound, StorageDenied
 from remote_fetch.testing.contract import contract_segments
 from tests.stores.range_server import RangeServer
 
@@ -90,6 +91,30 @@ def test_the_requester_pays() -> None:
 def test_only_reading_is_asked_for() -> None:
     with RangeServer(FILES) as server, reading(server) as fetcher:
         assert filesystem_of(fetcher).credentials.scope.endswith("devstorage.read_only")
+
+
+@pytest.mark.parametrize("token", ["/no/such/account.json", "account.json", "~/account"])
+def test_a_file_that_is_not_there(token: str) -> None:
+    """Is not sent to Google as a token."""
+    with (
+        RangeServer() as server,
+        pytest.raises(ConfigError, match="a file that is not there"),
+        reading(server, token=token),
+    ):
+        pass
+
+
+def test_no_credentials_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG", "APPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    with (
+        RangeServer() as server,
+        pytest.raises(StorageDenied, match="credentials"),
+        reading(server, token="google_default"),
+    ):
+        pass
 
 
 def test_a_service_account_comes_as_json(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -250,10 +250,12 @@ class Unlisted(Store):
 
 @pytest.mark.parametrize("error", [StorageDenied("no listing"), Unlocatable("HTTP has none")])
 @pytest.mark.parametrize(
-    ("url", "tree"),
-    [("s3://bucket/tier", f"{TREE}/"), (f"s3://bucket/{TREE}", ""), (f"https://host/a/{TREE}/?sig=x", "")],
+    ("url", "tree", "listings"),
+    [("s3://bucket/tier", f"{TREE}/", 1), (f"s3://bucket/{TREE}", "", 0), (f"https://host/a/{TREE}/?sig=x", "", 0)],
 )
-def test_without_a_listing_the_tree_is_where_brokers_put_it(url: str, tree: str, error: Exception) -> None:
+def test_without_a_listing_the_tree_is_where_brokers_put_it(
+    url: str, tree: str, listings: int, error: Exception
+) -> None:
     store = Unlisted({f"{tree}{LOG}": b"log", f"{tree}{FOLDER}/{STEM}.index": b"index"})
     store.error = error
     layout = KafkaLocalLayout()
@@ -261,13 +263,20 @@ def test_without_a_listing_the_tree_is_where_brokers_put_it(url: str, tree: str,
     assert layout.read_index(store, SEGMENT, IndexType.OFFSET) == b"index"
     assert layout.read_segment(store, SEGMENT, 0, -1) == b"log"
     assert layout.read_index(store, SEGMENT, IndexType.TRANSACTION) is None
-    assert [asked for asked in store.asked if asked[0] == "folders"] == [("folders", "")]  # not again and again
+    assert [asked for asked in store.asked if asked[0] == "folders"] == [("folders", "")] * listings
 
 
 def test_a_directory_that_is_called_as_the_tree_is_told_apart_by_its_listing() -> None:
-    layout = KafkaLocalLayout()
-    layout.configure({"remote.storage.url": f"/data/{TREE}"})
-    assert layout.read_segment(Store({f"{TREE}/{LOG}": b"log"}), SEGMENT, 0, -1) == b"log"
+    objects = {f"{TREE}/{LOG}": b"log", f"{TREE}/{FOLDER}/{STEM}.index": b"index"}
+    for read in (
+        lambda layout, store: layout.read_segment(store, SEGMENT, 0, -1) == b"log",
+        lambda layout, store: layout.read_index(store, SEGMENT, IndexType.OFFSET) == b"index",
+        lambda layout, store: layout.read_index(store, SEGMENT, IndexType.TRANSACTION) is None,
+        lambda layout, store: list(layout.list_segments(store, None)) == [SEGMENT],
+    ):
+        layout = KafkaLocalLayout()
+        layout.configure({"remote.storage.url": f"/data/{TREE}"})
+        assert read(layout, Store(objects))
 
 
 def test_an_index_is_absent_only_beside_a_segment_that_is_there() -> None:

@@ -1,0 +1,177 @@
+"""Ranges, what answers say of themselves, bodies, and the pages of a listing.
+
+Rules of the file: the SDK is a fake that gives what it is told to; the real ones are in `tests/stores`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from fsspec.asyn import get_loop
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fetchers import _cloud
+from fetchers._cloud import CloudStore, Page, RefusedError, range_of, receive, size_of_range
+from remote_fetch.errors import SegmentNotFound, StorageDenied, StorageThrottled, StorageUnavailable
+from remote_fetch.fetch.spi import ObjectInfo
+from remote_fetch.model import Buffer
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "header"),
+    [(0, None, None), (5, None, "bytes=5-"), (0, 1, "bytes=0-0"), (5, 10, "bytes=5-9")],
+)
+def test_the_header_of_a_range(start: int, end: int | None, header: str | None) -> None:
+    assert range_of(start, end) == header
+
+
+@given(st.integers(0, 100), st.none() | st.integers(1, 200), st.integers(1, 100), st.booleans())
+def test_the_range_that_was_asked_for(start: int, end: int | None, total: int, tells_total: bool) -> None:
+    """Whatever a server may say truly is understood, and one byte more or less is not."""
+    if start >= total or (end is not None and end <= start):
+        return
+    stop = total if end is None else min(end, total)
+    known = total if tells_total else "*"
+    if range_of(start, end) is None:
+        assert size_of_range(start, end, None, total) == total
+        return
+    assert size_of_range(start, end, f"bytes {start}-{stop - 1}/{known}", None) == stop - start
+    for first, last in ((start + 1, stop - 1), (start + 1, stop), (start, stop)):
+        if not tells_total and last == stop and end is None:
+            continue  # nobody can tell
+        if not tells_total and (first, last) == (start, stop) and stop < (end or 0):
+            continue
+        with pytest.raises(StorageUnavailable):
+            size_of_range(start, end, f"bytes {first}-{last}/{known}", None)
+
+
+@pytest.mark.parametrize("header", [None, "", "bytes */100", "bytes 5-9", "items 5-9/100", "bytes 5-9/100 "])
+def test_an_answer_that_does_not_say_which_range_it_is(header: str | None) -> None:
+    with pytest.raises(StorageUnavailable, match="without saying which"):
+        size_of_range(5, 10, header, 5)
+
+
+def test_an_empty_answer_at_the_end() -> None:
+    assert size_of_range(100, 110, "bytes 100-99/100", None) == 0
+    with pytest.raises(StorageUnavailable):
+        size_of_range(90, 110, "bytes 90-89/100", None)
+
+
+def test_a_whole_object_of_unknown_size() -> None:
+    with pytest.raises(StorageUnavailable, match="how long"):
+        size_of_range(0, None, None, None)
+
+
+async def body(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
+def test_a_body() -> None:
+    assert bytes(asyncio.run(receive(body(b"abc", b"", b"de"), 5))) == b"abcde"
+    assert bytes(asyncio.run(receive(body(), 0))) == b""
+    with pytest.raises(StorageUnavailable, match="after 3 of 5"):
+        asyncio.run(receive(body(b"abc"), 5))
+    with pytest.raises(StorageUnavailable, match="more than the 5"):
+        asyncio.run(receive(body(b"abc", b"def"), 5))
+
+
+class Filesystem:
+    loop = get_loop()
+
+
+class Store(CloudStore):
+    """Answers with what is left of `pages`, and notes what it was asked."""
+
+    def __init__(self, root: str, pages: list[Page | Exception]) -> None:
+        super().__init__(Filesystem(), root, 5)
+        self.pages = pages
+        self.asked: list[tuple[str, str, str | None]] = []
+
+    async def get_range(self, bucket: str, key: str, start: int, end: int | None) -> Buffer:
+        return f"{bucket} {key} {start} {end}".encode()
+
+    async def list_page(self, bucket: str, prefix: str, page: str | None) -> Page:
+        self.asked.append((bucket, prefix, page))
+        found = self.pages.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+@pytest.mark.parametrize(("root", "at"), [("b", ""), ("b/p/q", "p/q/")])
+def test_a_listing_of_two_pages(root: str, at: str) -> None:
+    first = Page((f"{at}a/x/",), (ObjectInfo(f"{at}a/", 0), ObjectInfo(f"{at}a/1", 5)), "next")
+    second = Page((f"{at}a/y/",), (ObjectInfo(f"{at}a/2", 6),), None)
+    store = Store(root, [first, second])
+    assert list(store.folders("a")) == ["x", "y"]
+    assert store.asked == [("b", f"{at}a/", None), ("b", f"{at}a/", "next")]
+    empty = Page((), (), None)
+    store.pages = [first, empty, second, empty]
+    assert list(store.list("a")) == [ObjectInfo("a/1", 5), ObjectInfo("a/2", 6)]
+    store.pages = [Page((f"{at}a/",), (ObjectInfo(f"{at}1", 5),), None), empty]
+    assert list(store.list()) == [ObjectInfo("1", 5)]
+    assert bytes(store.get("name", 2, 30)) == f"b {at}name 2 30".encode()
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_cloud, "_PAGE_PAUSE_S", 0.001)
+
+
+def test_a_page_is_tried_three_times(no_pauses: None) -> None:
+    page = Page(("a/",), (), None)
+    store = Store("b", [RefusedError(503), RefusedError(500), page])
+    assert list(store.folders()) == ["a"]
+    store.pages = [RefusedError(429), RefusedError(503), RefusedError(429), page]
+    with pytest.raises(StorageThrottled):
+        list(store.folders())
+    assert store.pages == [page]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RefusedError(403), StorageDenied),
+        (RefusedError(404, "NoSuchBucket"), StorageDenied),
+        (KeyError("Prefix"), StorageUnavailable),
+        (ValueError("no JSON"), StorageUnavailable),
+    ],
+    ids=repr,
+)
+def test_a_listing_that_fails(error: Exception, expected: type[Exception]) -> None:
+    with pytest.raises(expected):
+        list(Store("b", [error]).folders())
+
+
+def test_a_prefix_that_is_not_there_lists_nothing() -> None:
+    assert list(Store("b", [RefusedError(404)]).list("a")) == []
+
+
+def test_a_url_in_the_cause_is_not_shown() -> None:
+    store = Store("b", [])
+
+    def fail() -> Any:
+        raise ConnectionResetError("https://h/x?sig=c0ffee")
+
+    with pytest.raises(StorageUnavailable) as caught:
+        store._mapped("name", fail)
+    assert "c0ffee" not in repr(caught.value.__cause__)
+    assert "ConnectionResetError" in repr(caught.value.__cause__)
+
+
+def test_a_missing_object() -> None:
+    class Gone(Store):
+        async def get_range(self, bucket: str, key: str, start: int, end: int | None) -> Buffer:
+            raise RefusedError(404)
+
+    with pytest.raises(SegmentNotFound):
+        Gone("b", []).get("name")
+
+
+def test_closing_what_cannot_be_closed_does_no_harm() -> None:
+    Store("b", []).close()

@@ -1,0 +1,97 @@
+"""Runs the snippets of a how-to page against a real server of its store, and compares what they print with the page.
+
+Rules of the file: a page's plain `python` blocks are run in order, in one namespace; a `text` block right after one is
+what it has to print. The server holds the bucket that ships with the package, and is found by the environment alone, as
+the store's own tools find theirs. Where it cannot be built, the page keeps what was recorded, and says so.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from importlib.resources import files
+from pathlib import Path
+
+from tests.stores.artifacts import AZURITE, FAKE_GCS_SERVER, VERSITYGW, MissingTool
+from tests.stores.azure_server import azure_server
+from tests.stores.gcs_server import gcs_server
+from tests.stores.s3_server import s3_server
+from tests.stores.servers import StoreServer, put_tree
+
+__all__ = ["run_page"]
+
+_PAGES = Path(__file__).parents[2] / "docs" / "howto"
+_BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```$(?:\n\n```text\n(?P<output>.*?)^```$)?", re.MULTILINE | re.DOTALL)
+_NAMES = {
+    "s3": f"versitygw {VERSITYGW}",
+    "gcs": f"fake-gcs-server {FAKE_GCS_SERVER}",
+    "azure": f"Azurite {AZURITE}",
+}
+_PREFIXES = ("AWS_", "AZURE_", "GOOGLE_", "STORAGE_EMULATOR_HOST")
+
+
+def run_page(store: str) -> str:
+    """Run the page of a store; a sentence on what was run. Raises AssertionError where it prints something else."""
+    try:
+        with tempfile.TemporaryDirectory() as folder, _server(store, Path(folder)) as server:
+            put_tree(server, Path(str(files("remote_fetch.cli") / "demo_bucket")))
+            with _environment(_found_by(store, server)):
+                _run(_PAGES / f"read-from-{store}.md")
+    except MissingTool as error:
+        if os.environ.get("REMOTE_FETCH_STRICT", "") not in ("", "0"):
+            raise
+        return f"*What the snippets print was recorded: {error}.*"
+    return f"*The snippets were run against {_NAMES[store]} when this page was built.*"
+
+
+def _server(store: str, folder: Path) -> AbstractContextManager[StoreServer]:
+    if store == "s3":
+        return s3_server(folder / "s3", folder / "tier")
+    return gcs_server(folder) if store == "gcs" else azure_server(folder)
+
+
+def _found_by(store: str, server: StoreServer) -> Mapping[str, str]:
+    """The variables by which the SDK finds the server."""
+    options = {name.rpartition(".")[2]: value for name, value in server.configs().items()}
+    if store == "s3":
+        return {
+            "AWS_ENDPOINT_URL_S3": options["endpoint_url"],
+            "AWS_ACCESS_KEY_ID": options["key"],
+            "AWS_SECRET_ACCESS_KEY": options["secret"],
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+    if store == "gcs":
+        return {"STORAGE_EMULATOR_HOST": options["endpoint_url"]}
+    return {"AZURE_STORAGE_CONNECTION_STRING": options["connection_string"]}
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """These variables, and none other that a store's SDK looks at."""
+    hidden = {name: value for name, value in os.environ.items() if name.startswith(_PREFIXES)}
+    for name in hidden:
+        del os.environ[name]
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in variables:
+            os.environ.pop(name, None)
+        os.environ.update(hidden)
+
+
+def _run(page: Path) -> None:
+    names: dict[str, object] = {}
+    blocks = list(_BLOCK.finditer(page.read_text(encoding="utf-8")))
+    assert blocks, f"{page.name} has nothing to run"
+    for block in blocks:
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            exec(compile(block["code"], str(page), "exec"), names)
+        expected = block["output"] or ""
+        assert printed.getvalue() == expected, f"{page.name} says\n{expected}and prints\n{printed.getvalue()}"

@@ -1,0 +1,69 @@
+"""How the servers' programs are made: once, whole or not at all, and with a reason where they cannot be.
+
+Rules of the file: no program of a server is built here; what is started as `go` and `npm` are scripts of the test.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.stores import artifacts
+from tests.stores.artifacts import MissingTool, azurite, fake_gcs_server, versitygw
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(artifacts, "_FOLDER", tmp_path / "rig")
+    return tmp_path / "rig"
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder of programs there is, beside the system's own."""
+    found = tmp_path / "tools"
+    found.mkdir()
+    monkeypatch.setenv("PATH", str(found))
+    return found
+
+
+def script(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\nPATH=/usr/bin:/bin\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_a_tool_that_is_missing(tools: Path, folder: Path) -> None:
+    for made in (versitygw, fake_gcs_server):
+        with pytest.raises(MissingTool, match="need go,"):
+            made()
+    with pytest.raises(MissingTool, match="need node,"):
+        azurite()
+    script(tools / "node", "true")
+    with pytest.raises(MissingTool, match="need npm,"):
+        azurite()
+    assert not folder.exists()
+
+
+def test_a_program_is_built_once(tools: Path, folder: Path) -> None:
+    script(tools / "go", f'echo "$2" >> {folder}/asked; echo built > "$GOBIN/versitygw"')
+    found: list[Path] = []
+    threads = [threading.Thread(target=lambda: found.append(versitygw())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [folder / f"versitygw-{artifacts.VERSITYGW}" / "versitygw"] * 4
+    assert found[0].read_text() == "built\n"
+    assert (folder / "asked").read_text().splitlines() == [
+        f"github.com/versity/versitygw/cmd/versitygw@{artifacts.VERSITYGW}"
+    ]
+
+
+def test_a_build_that_fails(tools: Path, folder: Path) -> None:
+    """Is an error with its output, and leaves nothing that looks like a program."""
+    script(tools / "go", 'echo half > "$GOBIN/fake-gcs-server"; echo "no such module" >&2; exit 1')
+    with pytest.raises(RuntimeError, match="no such module"):
+        fake_gcs_server()
+    assert [path.name for path in folder.iterdir() if path.is_dir()] == []

@@ -1,0 +1,54 @@
+"""The how-to pages of the stores are run as they stand, and say so where they cannot be.
+
+Rules of the file: that the real pages run is a test of `tests/test_docs.py`; here are pages that do not.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.stores import pages
+from tests.stores.artifacts import MissingTool
+
+
+def test_a_page_that_says_something_else(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```python\nname = 1\n```\n\n```python\nprint(name)\n```\n\n```text\n1\n```\n")
+    pages._run(page)
+    page.write_text("```python\nprint(1)\n```\n\n```text\n2\n```\n")
+    with pytest.raises(AssertionError, match=r"page\.md says\n2\nand prints\n1"):
+        pages._run(page)
+    page.write_text("```python\nprint(1)\n```\n")
+    with pytest.raises(AssertionError):
+        pages._run(page)
+    page.write_text("nothing\n")
+    with pytest.raises(AssertionError, match="nothing to run"):
+        pages._run(page)
+
+
+@pytest.mark.parametrize("store", ["s3", "gcs", "azure"])
+def test_without_a_server(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page says that it was recorded; where every tool has to be there, it is an error."""
+
+    def missing(store: str, folder: Path) -> object:
+        raise MissingTool("go is missing")
+
+    monkeypatch.setattr(pages, "_server", missing)
+    monkeypatch.delenv("REMOTE_FETCH_STRICT", raising=False)
+    assert "was recorded: go is missing" in pages.run_page(store)
+    monkeypatch.setenv("REMOTE_FETCH_STRICT", "1")
+    with pytest.raises(MissingTool):
+        pages.run_page(store)
+
+
+def test_the_environment_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "mine")
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    with pages._environment({"AWS_DEFAULT_REGION": "us-east-1"}):
+        assert "AWS_PROFILE" not in os.environ
+        assert os.environ["AWS_DEFAULT_REGION"] == "us-east-1"
+    assert os.environ["AWS_PROFILE"] == "mine"
+    assert "AWS_DEFAULT_REGION" not in os.environ
