@@ -9,11 +9,8 @@ table into docs/performance.md. A store whose server cannot be built here is lef
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import io
 import multiprocessing
-import os
-import platform
 import random
 import sys
 import tempfile
@@ -30,7 +27,7 @@ from remote_fetch.fetch.readahead import RangeReader, RangeRequest
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from remote_fetch.observe import RangeFetched
-from tests.benchmarks import work
+from tests.benchmarks.document import machine, write
 from tests.stores.artifacts import MissingTool
 from tests.stores.azure_server import ACCOUNT, CONTAINER, KEY, azure_server
 from tests.stores.gcs_server import gcs_server
@@ -258,14 +255,19 @@ def _speed(result: Result) -> float:
     return result.size_bytes / 1e6 / result.seconds
 
 
-def machine() -> str:
-    """What it was measured on."""
-    names = ("s3fs", "aiobotocore", "gcsfs", "adlfs", "aiohttp", "boto3", "google-cloud-storage", "azure-storage-blob")
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
-    return (
-        f"{os.cpu_count()} cores for server and client, load average {os.getloadavg()[1]:.1f} at the end, "
-        f"{platform.system()}, Python {platform.python_version()}, {versions}."
+def measured_on() -> str:
+    """The machine, which the server has too, and the libraries that are compared."""
+    libraries = (
+        "s3fs",
+        "aiobotocore",
+        "gcsfs",
+        "adlfs",
+        "aiohttp",
+        "boto3",
+        "google-cloud-storage",
+        "azure-storage-blob",
     )
+    return f"{machine(*libraries)} The server is on the same cores."
 
 
 def main() -> int:
@@ -299,7 +301,7 @@ def main() -> int:
                 if arguments.write:
                     return 1
     if arguments.write:
-        work.write(MARK, "\n".join([machine(), "", *lines]))
+        write(MARK, "\n".join([measured_on(), "", *lines]))
     return 0
 
 

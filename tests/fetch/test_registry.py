@@ -105,13 +105,14 @@ def test_each_scheme_has_its_fetcher(url: str, name: str) -> None:
     assert registry._name_from_url(Config.parse({URL: url})) == name
 
 
-def test_a_fetcher_that_is_called_as_the_scheme_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_somebody_elses_fetcher_goes_before_what_fsspec_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     def entry_points(group: str) -> EntryPoints:
         return EntryPoints([EntryPoint(name, "plug:Fetcher", group) for name in ("s3", "s3a", "sftp", "fsspec")])
 
     monkeypatch.setattr(registry, "entry_points", entry_points)
-    assert registry._name_from_url(Config.parse({URL: "s3a://b"})) == "s3a"
     assert registry._name_from_url(Config.parse({URL: "sftp://b"})) == "sftp"
+    assert registry._name_from_url(Config.parse({URL: "hdfs://b"})) == "fsspec"
+    assert registry._name_from_url(Config.parse({URL: "s3a://b"})) == "s3", "what is ours needs no look at others"
 
 
 @pytest.mark.parametrize("name", ["local", "memory"])
