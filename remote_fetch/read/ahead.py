@@ -24,16 +24,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Ahead", "Decoding", "Prepared", "RunOfBatches", "Wanted"]
 
-_MIN_BATCH_BYTES = 64 << 10
-"""Below it the way to another thread and back costs more than the work."""
-_MIN_DECODED_FACTOR = 4
-"""How many times as large records are that are decoded there too: each such batch becomes an Arrow batch of its own."""
+_MIN_BATCH_BYTES = 256 << 10
+"""Smaller ones go in runs: each of these becomes an Arrow batch of its own, or several."""
 _MIN_RUN_BYTES = 256 << 10
-"""The same of a run of small batches, whose checksums have been checked before."""
-_MAX_RUN_ARROW_BATCHES = 16
+"""Below it the way to another thread and back is too much beside the work."""
+_MAX_RUN_ARROW_BATCHES = 8
 """A run ends after as many full Arrow batches, of about 1 MiB each, whatever its batches inflate to."""
-_MAX_DECOMPRESSED_BYTES = 16 << 20
-"""Most that one batch may inflate to ahead of its turn; a producer's batches have 1 MiB by default."""
+_MAX_DECOMPRESSED_BYTES = 8 << 20
+"""Most that one batch may inflate to ahead of its turn, and be once more in columns; a producer's have 1 MiB at most by
+default."""
 _MAX_THREADS = 4
 _TIMEOUT_MS = 600_000
 """No batch takes that long; a wait has an end all the same."""
@@ -113,7 +112,6 @@ class Ahead:
         wanted = _threads(_processors()) if threads is None else threads
         self._max_bytes = min(max_bytes, _MAX_DECOMPRESSED_BYTES)
         self._min_batch_bytes = min_batch_bytes
-        self._min_decoded_bytes = _MIN_DECODED_FACTOR * min_batch_bytes
         self.min_run_bytes = min_run_bytes
         self._own = threading.local()
         self._pool = DaemonPool(wanted, "remote-fetch-ahead") if wanted > 0 else None
@@ -126,9 +124,7 @@ class Ahead:
 
     def prepare(self, batch: FramedBatch, wanted: Wanted | None) -> Prepared | None:
         """Begin with a batch, of which only the checksum counts where nothing is wanted; None if it is not worth it."""
-        header = batch.header
-        enough_bytes = self._min_batch_bytes if header.codec else self._min_decoded_bytes
-        if self._pool is None or header.magic != 2 or header.size_bytes < enough_bytes:
+        if self._pool is None or batch.header.magic != 2 or batch.header.size_bytes < self._min_batch_bytes:
             return None
         return Prepared(self._pool.submit(partial(self._prepare, batch, wanted)), wanted)
 
@@ -139,7 +135,7 @@ class Ahead:
         records: memoryview | None = None
         try:
             records = self._codecs().decompress(batch.header.codec, batch.data[HEADER_BYTES:])
-            if not self._min_decoded_bytes <= len(records) <= self._max_bytes:
+            if len(records) > self._max_bytes:
                 return Ready(records)
             builder = self._builder(wanted.builder)
             rows = builder.append(batch.header, records, wanted.start_offset, wanted.stop_offset)
