@@ -19,7 +19,7 @@ from remote_fetch.formats.codecs import Codecs
 from remote_fetch.model import IsolationLevel
 from remote_fetch.read import ahead as ahead_module
 from remote_fetch.read import runs, session
-from remote_fetch.read.ahead import Ahead, Wanted
+from remote_fetch.read.ahead import Ahead, Decoded, RunOfBatches, Wanted
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record, rewrite_crc
 from remote_fetch.testing.segments import SegmentOptions
@@ -117,14 +117,26 @@ class TestReads:
         assert in_runs == plain
 
     def test_a_run_that_inflates_far_is_taken_in_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """No thread holds more than a few full Arrow batches, and what is left of its run is found again."""
+        """No thread holds more than a few full Arrow batches; the rest of its run comes after them."""
         log = LogBuilder()
         for _ in range(40):
             log.append_batch([Record(0, value=bytes(900_000))], codec=ZSTD)
         log.roll()
+        stops: list[int] = []
+        decode = Ahead._decode
+
+        def counted(self: Ahead, run: RunOfBatches, wanted: Wanted) -> Decoded:
+            decoded = decode(self, run, wanted)
+            stops.append(decoded.stop - run.first)
+            return decoded
+
+        monkeypatch.setattr(Ahead, "_decode", counted)
         monkeypatch.setattr(ahead_module, "_MAX_RUN_ARROW_BATCHES", 4)
         monkeypatch.setattr(session, "Ahead", partial(Ahead, **RUNS))
         assert read(Bucket(log.segments())).offsets == list(range(40))
+        assert sum(stops) >= 38, "nothing is done twice, and but the last of a range all is done there"
+        assert sum(stops) <= 40
+        assert max(stops) < 10
 
     @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
     def test_the_bound_of_the_configuration_holds(self, codec: int, always: None) -> None:
