@@ -56,6 +56,8 @@ def plan_job(
 
     Each takes questions to brokers and small GETs one after the other, so several partitions are made ready at once.
     """
+    if session.cluster is not None:
+        session.cluster.consumer(isolation)  # so that it connects meanwhile
     chosen = _choose(session.locator.partitions(topic), topic, partitions)
     numbers = [partition.partition for partition in chosen]
     starts = _by_partition(start, "start", "earliest", numbers)
