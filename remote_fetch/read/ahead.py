@@ -22,18 +22,17 @@ from remote_fetch.formats.codecs import Codecs
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Ahead", "Decoding", "Prepared", "RunOfBatches", "Wanted"]
+__all__ = ["Ahead", "Decoded", "Decoding", "Prepared", "RunOfBatches", "Wanted"]
 
-_MIN_BATCH_BYTES = 64 << 10
-"""Below it the way to another thread and back costs more than the work."""
-_MIN_DECODED_FACTOR = 4
-"""How many times as large records are that are decoded there too: each such batch becomes an Arrow batch of its own."""
+_MIN_BATCH_BYTES = 256 << 10
+"""Smaller ones go in runs: each of these becomes an Arrow batch of its own, or several."""
 _MIN_RUN_BYTES = 256 << 10
-"""The same of a run of small batches, whose checksums have been checked before."""
-_MAX_RUN_ARROW_BATCHES = 16
-"""A run ends after as many full Arrow batches, of about 1 MiB each, whatever its batches inflate to."""
-_MAX_DECOMPRESSED_BYTES = 16 << 20
-"""Most that one batch may inflate to ahead of its turn; a producer's batches have 1 MiB by default."""
+"""Below it the way to another thread and back is too much beside the work."""
+_MAX_RUN_ARROW_BATCHES = 8
+"""A run pauses after as many full Arrow batches, of about 1 MiB each, whatever its batches inflate to."""
+_MAX_DECOMPRESSED_BYTES = 8 << 20
+"""Most that one batch may inflate to ahead of its turn, and be once more in columns; a producer's have 1 MiB at most by
+default."""
 _MAX_THREADS = 4
 _TIMEOUT_MS = 600_000
 """No batch takes that long; a wait has an end all the same."""
@@ -76,21 +75,33 @@ class Prepared:
 
 
 class RunOfBatches(NamedTuple):
-    """The first `rows` batches of a table, at the places in `data` that it says; nobody else has the table."""
+    """Batches [first, stop) of a table, at the places in `data` that it says; nobody else has the table."""
 
     data: memoryview
     table: memoryview[int]
-    rows: int
+    first: int
+    stop: int
+
+
+class Decoded(NamedTuple):
+    """The first batch of a run that was not taken, and the rows of those before it.
+
+    Not `is_sound`: that one cannot be taken. Else it is one too many for once, or the run is at its end.
+    """
+
+    stop: int
+    rows: list[pa.RecordBatch]
+    is_sound: bool
 
 
 class Decoding:
     """A run that is being decoded."""
 
-    def __init__(self, call: Call[tuple[int, list[pa.RecordBatch]]]) -> None:
+    def __init__(self, call: Call[Decoded]) -> None:
         self._call = call
 
-    def result(self) -> tuple[int, list[pa.RecordBatch]]:
-        """The first batch that was not taken, and the rows of those before it."""
+    def result(self) -> Decoded:
+        """What became of it."""
         return self._call.wait(_TIMEOUT_MS)
 
 
@@ -113,7 +124,6 @@ class Ahead:
         wanted = _threads(_processors()) if threads is None else threads
         self._max_bytes = min(max_bytes, _MAX_DECOMPRESSED_BYTES)
         self._min_batch_bytes = min_batch_bytes
-        self._min_decoded_bytes = _MIN_DECODED_FACTOR * min_batch_bytes
         self.min_run_bytes = min_run_bytes
         self._own = threading.local()
         self._pool = DaemonPool(wanted, "remote-fetch-ahead") if wanted > 0 else None
@@ -126,9 +136,7 @@ class Ahead:
 
     def prepare(self, batch: FramedBatch, wanted: Wanted | None) -> Prepared | None:
         """Begin with a batch, of which only the checksum counts where nothing is wanted; None if it is not worth it."""
-        header = batch.header
-        enough_bytes = self._min_batch_bytes if header.codec else self._min_decoded_bytes
-        if self._pool is None or header.magic != 2 or header.size_bytes < enough_bytes:
+        if self._pool is None or batch.header.magic != 2 or batch.header.size_bytes < self._min_batch_bytes:
             return None
         return Prepared(self._pool.submit(partial(self._prepare, batch, wanted)), wanted)
 
@@ -139,7 +147,7 @@ class Ahead:
         records: memoryview | None = None
         try:
             records = self._codecs().decompress(batch.header.codec, batch.data[HEADER_BYTES:])
-            if not self._min_decoded_bytes <= len(records) <= self._max_bytes:
+            if len(records) > self._max_bytes:
                 return Ready(records)
             builder = self._builder(wanted.builder)
             rows = builder.append(batch.header, records, wanted.start_offset, wanted.stop_offset)
@@ -152,17 +160,16 @@ class Ahead:
         assert self._pool is not None
         return Decoding(self._pool.submit(partial(self._decode, run, wanted)))
 
-    def _decode(self, run: RunOfBatches, wanted: Wanted) -> tuple[int, list[pa.RecordBatch]]:
+    def _decode(self, run: RunOfBatches, wanted: Wanted) -> Decoded:
         builder, decompress = self._builder(wanted.builder), self._codecs().decompress
-        window, done = (wanted.start_offset, wanted.stop_offset), 0
-        batches: list[pa.RecordBatch] = []
-        while done < run.rows and len(batches) < _MAX_RUN_ARROW_BATCHES:
-            stop, full = builder.append_run(run.data, run.table, done, run.rows, window, decompress)
-            batches += full
-            if stop == done and not full:
-                break  # what is wrong with that one shows in its turn
+        window, done, is_sound = (wanted.start_offset, wanted.stop_offset), run.first, True
+        rows: list[pa.RecordBatch] = []
+        while is_sound and done < run.stop and len(rows) < _MAX_RUN_ARROW_BATCHES:
+            stop, full = builder.append_run(run.data, run.table, done, run.stop, window, decompress)
+            is_sound = stop > done or bool(full)
+            rows += full
             done = stop
-        return done, batches + builder.drain()
+        return Decoded(done, rows + builder.drain(), is_sound)
 
     def _codecs(self) -> Codecs:
         """This thread's own: they are for one thread, and to make them anew costs a fraction of a batch."""

@@ -55,6 +55,8 @@ def plan_job(
     log_start: int | Mapping[int, int] | None = None,
 ) -> tuple[PartitionPlan, ...]:
     """The plans of the wanted partitions, in order. Raises what planning finds wrong: see `read_arrow`."""
+    if session.cluster is not None:
+        session.cluster.consumer(isolation)  # so that it connects meanwhile
     chosen = _choose(session.locator.partitions(topic), topic, partitions)
     numbers = [partition.partition for partition in chosen]
     starts = _by_partition(start, "start", "earliest", numbers)

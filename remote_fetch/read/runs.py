@@ -4,7 +4,7 @@ Rules of the file: nothing is raised for what the bytes say; a run ends before t
 deal, and where a batch of a run turns out to be damaged inside, it ends there. A step is small enough to stay in a
 processor's cache from its checksum to its decoding, and large enough that the interpreter's lock changes hands rarely.
 Where there are threads for it, they decode long runs, several at once; what they give is taken in order, and where one
-of them stops early, all behind it is dropped and found again.
+of them finds damage, all behind it is dropped and found again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from remote_fetch.formats.codecs import Codecs
 from remote_fetch.locate.lineage import epoch_at
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.plan.visibility import AbortedIntervals
-from remote_fetch.read.ahead import Ahead, Decoding, RunOfBatches, Wanted
+from remote_fetch.read.ahead import Ahead, Decoded, Decoding, RunOfBatches, Wanted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,6 +56,7 @@ class _Handed(NamedTuple):
     """A run that another thread decodes, and where it ends."""
 
     run: RunOfBatches
+    wanted: Wanted
     decoding: Decoding
     position: int
     last_offset: int
@@ -121,9 +122,13 @@ class Runs:
             while self._is_long(found) and self._ahead is not None and len(handed) < self._ahead.depth:
                 handed.append(self._hand_over(self._ahead, data))
                 found = self.find(data, handed[-1].position, handed[-1].last_offset)
-            taken = self._taken(handed.popleft())
-            yield taken
-            if not taken.is_sound:
+            one = handed.popleft()
+            decoded = one.decoding.result()
+            if decoded.is_sound and decoded.stop < one.run.stop and self._ahead is not None:
+                rest = one.run._replace(first=decoded.stop)
+                handed.appendleft(one._replace(run=rest, decoding=self._ahead.decode(rest, one.wanted)))
+            yield self._taken(one, decoded)
+            if not decoded.is_sound:
                 return
         if found:
             yield from self._take_here(data, codecs)
@@ -136,21 +141,20 @@ class Runs:
     def _hand_over(self, ahead: Ahead, data: memoryview) -> _Handed:
         scanner, rows, piece = self._scanner, self._rows, self._piece
         wanted = Wanted(rows.builder, max(rows.next_offset, piece.first_offset), piece.last_offset + 1)
-        run = RunOfBatches(data, self._table, scanner.rows)
+        run = RunOfBatches(data, self._table, 0, scanner.rows)
         self._table = new_table(STEP_BATCHES)
-        return _Handed(run, ahead.decode(run, wanted), scanner.position, scanner.last_offset)
+        return _Handed(run, wanted, ahead.decode(run, wanted), scanner.position, scanner.last_offset)
 
-    def _taken(self, handed: _Handed) -> Taken:
-        """What became of a run in another thread."""
-        stop, decoded = handed.decoding.result()
-        batches = [*self._rows.builder.drain(), *decoded]
-        table = handed.run.table
+    def _taken(self, handed: _Handed, decoded: Decoded) -> Taken:
+        """What became of a run, or of a part of it, in another thread."""
+        run, stop = handed.run, decoded.stop
+        rows = [*self._rows.builder.drain(), *decoded.rows]
         if self._rows.aborted is not None:
-            self._show(table, 0, stop)
-        if stop == handed.run.rows:
-            return Taken(handed.position, handed.last_offset, batches, True)
+            self._show(run.table, run.first, stop)
+        if stop == run.stop:
+            return Taken(handed.position, handed.last_offset, rows, True)
         row = stop * FIELDS
-        return Taken(table[row + Field.AT], table[row + Field.PREVIOUS_OFFSET], batches, False)
+        return Taken(run.table[row + Field.AT], run.table[row + Field.PREVIOUS_OFFSET], rows, decoded.is_sound)
 
     def _take_here(self, data: memoryview, codecs: Codecs) -> Iterator[Taken]:
         scanner, table, rows, piece = self._scanner, self._table, self._rows, self._piece

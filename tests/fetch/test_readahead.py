@@ -210,6 +210,32 @@ def test_one_range_larger_than_the_budget_goes_alone(make: Made) -> None:
     assert [end - start for start, end in fetcher.asked[:2]] == [100, 5000]
 
 
+def test_a_store_that_keeps_up_is_asked_for_few_at_a_time(make: Made) -> None:
+    """Whoever reads finds each range already there: more of them would take memory, and no time less."""
+    fetcher = Fetcher()
+    stage = make(fetcher, max_bytes=10_000, max_threads=16)
+    for request, wait in stage.read_ahead(ranges([100] * 30)):
+        assert eventually(lambda: not stage._pool._open), "all that was asked for is there"
+        assert wait.is_done
+        assert len(wait()) == request.size_bytes
+        fetcher.done(request)
+    assert fetcher.most_bytes <= 500
+
+
+def test_a_store_that_is_waited_for_gets_the_whole_budget(make: Made, release: threading.Event) -> None:
+    """The range that comes first is there at once, none of the others is: after it as many go as there is room for."""
+    fetcher = Fetcher(lambda start_position: hang(release) if start_position else None)
+    stream = make(fetcher, max_bytes=10_000, max_threads=16).read_ahead(ranges([100] * 30))
+    first, wait = next(stream)
+    assert len(wait()) == 100
+    assert len(fetcher.asked) <= 4
+    second, wait = next(stream)
+    assert (first.tag, second.tag) == (0, 1)
+    assert eventually(lambda: len(fetcher.asked) == 9), "four times two, and the first"
+    release.set()
+    assert [request.tag for request, wait in stream if wait()] == list(range(2, 30))
+
+
 def test_a_reader_keeps_to_its_share_of_the_budget(make: Made) -> None:
     fetcher = Fetcher()
     stage = make(fetcher, max_bytes=10_000)

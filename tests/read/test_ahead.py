@@ -5,7 +5,6 @@ Rules of the file: whole logs are read both ways and compared; what one batch gi
 
 from __future__ import annotations
 
-import random
 import threading
 from functools import partial
 
@@ -20,7 +19,7 @@ from remote_fetch.formats.codecs import Codecs
 from remote_fetch.model import IsolationLevel
 from remote_fetch.read import ahead as ahead_module
 from remote_fetch.read import runs, session
-from remote_fetch.read.ahead import Ahead, Wanted
+from remote_fetch.read.ahead import Ahead, Decoded, RunOfBatches, Wanted
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record, rewrite_crc
 from remote_fetch.testing.segments import SegmentOptions
@@ -118,14 +117,26 @@ class TestReads:
         assert in_runs == plain
 
     def test_a_run_that_inflates_far_is_taken_in_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """No thread holds more than a few full Arrow batches, and what is left of its run is found again."""
+        """No thread holds more than a few full Arrow batches; the rest of its run comes after them."""
         log = LogBuilder()
         for _ in range(40):
             log.append_batch([Record(0, value=bytes(900_000))], codec=ZSTD)
         log.roll()
+        stops: list[int] = []
+        decode = Ahead._decode
+
+        def counted(self: Ahead, run: RunOfBatches, wanted: Wanted) -> Decoded:
+            decoded = decode(self, run, wanted)
+            stops.append(decoded.stop - run.first)
+            return decoded
+
+        monkeypatch.setattr(Ahead, "_decode", counted)
         monkeypatch.setattr(ahead_module, "_MAX_RUN_ARROW_BATCHES", 4)
         monkeypatch.setattr(session, "Ahead", partial(Ahead, **RUNS))
         assert read(Bucket(log.segments())).offsets == list(range(40))
+        assert sum(stops) >= 38, "nothing is done twice, and but the last of a range all is done there"
+        assert sum(stops) <= 40
+        assert max(stops) < 10
 
     @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
     def test_the_bound_of_the_configuration_holds(self, codec: int, always: None) -> None:
@@ -172,14 +183,6 @@ class TestOneBatch:
                 assert rows.to_pylist() == [{"partition": partition, "offset": 0}]
         ahead.close()
 
-    def test_records_of_too_few_bytes_to_be_decoded_there(self) -> None:
-        ahead, batch = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=150), one_batch(ZSTD, random.randbytes(500))
-        prepared = ahead.prepare(batch, wanted())
-        assert prepared is not None
-        assert prepared.result().rows is None
-        assert prepared.result().records == Codecs().decompress(ZSTD, batch.data[HEADER_BYTES:])
-        ahead.close()
-
     @pytest.mark.parametrize(
         ("begun_with", "start", "fits"), [(0, 0, True), (0, 5, True), (7, 7, True), (0, 7, False), (7, 5, False)]
     )
@@ -222,6 +225,13 @@ class TestOneBatch:
         assert prepared.result() == (None, None)
         ahead.close()
 
+    def test_an_uncompressed_one_that_is_too_large_is_left_for_its_turn(self) -> None:
+        ahead, batch = Ahead(max_bytes=400, threads=1, min_batch_bytes=0), one_batch(0)
+        prepared = ahead.prepare(batch, wanted())
+        assert prepared is not None
+        assert prepared.result() == (batch.data[HEADER_BYTES:], None)
+        ahead.close()
+
     def test_a_record_that_is_damaged_under_a_right_checksum_is_left_for_its_turn(self) -> None:
         batch = one_batch(0)
         data = bytearray(batch.data)
@@ -239,12 +249,6 @@ class TestOneBatch:
     def test_a_small_one_is_not_worth_it(self) -> None:
         batch = one_batch(0)
         ahead = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=batch.header.size_bytes + 1)
-        assert ahead.prepare(batch, wanted()) is None
-        ahead.close()
-
-    def test_an_uncompressed_one_that_is_not_decoded_there_is_not_worth_it(self) -> None:
-        batch = one_batch(0)
-        ahead = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=batch.header.size_bytes - 1)
         assert ahead.prepare(batch, wanted()) is None
         ahead.close()
 

@@ -102,6 +102,14 @@ def test_a_full_read_takes_large_ranges(tier: tuple[Tier, int], isolation: Isola
     assert watched.returned_bytes / len(watched.calls) >= 4 * MIB
 
 
+def test_a_full_read_begins_with_small_ranges(tier: tuple[Tier, int]) -> None:
+    """So that rows come before the first large one has arrived."""
+    known, _ = tier
+    _, watched = known.read("earliest", "latest", UNCOMMITTED)
+    ranges = sorted((one.start_position, one.end_position) for one in watched.calls if one.index_type is None)
+    assert [(end - start) // MIB for start, end in ranges[:5]] == [1, 2, 4, 8, 8]
+
+
 @pytest.mark.parametrize("isolation", [UNCOMMITTED, COMMITTED])
 def test_one_record_by_its_offset(tier: tuple[Tier, int], isolation: IsolationLevel) -> None:
     """The offset index, and the bytes between two or three of its entries."""
