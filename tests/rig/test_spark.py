@@ -226,6 +226,21 @@ def test_an_object_that_only_the_broker_still_has(rig_43: Rig, new_topic: Callab
         rows(options, minPartitions="40")
 
 
+def test_partitions_of_which_the_bucket_knows_nothing(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
+    topic = new_topic("spark")
+    topics.create_topic(rig_43, topic, partitions=2)
+    topics.produce(rig_43, topic, 40)
+    topics.wait_tiered(rig_43, topic)
+    topics.set_config(rig_43, topic, local_retention_ms=-2)
+    topics.produce(rig_43, topic, 3, partition=1, sizes=(4,))
+    expected = [one for number in (0, 1) for one in topics.broker_records(rig_43, topic, number, "read_uncommitted")]
+    assert {one.partition for one in expected} == {0, 1}
+    for locator in ("metadata-topic", "listing"):
+        found, report = rows(options_of(rig_43, topic, **{"remote.locator": locator}))
+        assert found == shown(expected)
+        assert (len(found), report.broker_records) == (43, 3)
+
+
 def test_a_worker_that_cannot_reach_the_broker(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
     """It reads what is tiered, by what the driver was told, and says once that it could not ask again."""
     topic = new_topic("spark")
