@@ -57,6 +57,7 @@ class StreamDriver:
         self._target: Positions | None = None
         self._ends: Positions | None = None
         self._went_at_s: float | None = None
+        self._began_at: Positions | None = None
 
     def initial(self) -> Positions:
         """Where a query begins that has no checkpoint; at the end of the log, if no option says otherwise."""
@@ -68,6 +69,8 @@ class StreamDriver:
         for opened in open_subscribed(session, partitions, self._options.isolation):
             first, _ = offsets_of(session, opened, start, Edge.LATEST, rules)
             found[_place(opened.partition)] = first
+        if start is Edge.LATEST or (isinstance(start, Mapping) and Edge.LATEST in start.values()):
+            self._began_at = found
         return found
 
     def fix_target(self) -> None:
@@ -83,6 +86,11 @@ class StreamDriver:
 
         Raises OffsetOutOfRange where partitions or offsets are gone, and that is not to pass.
         """
+        began_at, self._began_at = self._began_at, None
+        if start == began_at:
+            # Spark keeps no beginning, but the end of each batch: were this one to have records and to be done again
+            # after a crash, "latest" would be another offset by then.
+            return start
         bounds = self._bounds()
         if self._target is not None:
             bounds = {at: (low, min(end, self._target[at])) for at, (low, end) in bounds.items() if at in self._target}

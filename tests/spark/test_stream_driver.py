@@ -80,9 +80,30 @@ def test_a_query_begins_at_the_end(bucket: dict[str, str]) -> None:
     stream = StreamDriver(parse_options(start), parse_trigger_limits({}))
     at = stream.initial()
     assert at == {AT: plain_log().next_offset}
-    assert stream.next_stop(at, is_limited=False) == at
+    for _ in range(2):
+        assert stream.next_stop(at, is_limited=False) == at
     assert stream.tasks(at, at) == ()
     assert stream.latest() == at
+
+
+def test_the_first_batch_keeps_where_a_query_began(tmp_path: Path) -> None:
+    """Done again after a crash, it would begin at another "latest" otherwise."""
+    built = plain_log().segments()
+    options = {"subscribe": "topic", "remote.storage.url": str(tmp_path)}
+    tier(tmp_path, built[:1])
+    began, end = built[1].metadata.start_offset, plain_log().next_offset
+    for start in ("latest", '{"topic": {"0": -1}}'):
+        stream = driver(options, startingOffsets=start)
+        at = stream.initial()
+        tier(tmp_path, built)
+        assert at == {AT: began}
+        assert stream.next_stop(at, is_limited=False) == at
+        assert stream.next_stop(at, is_limited=False) == {AT: end}
+        for number in (1, 2):
+            for path in tmp_path.rglob(f"*{built[number].metadata.segment_id.id}*"):
+                path.unlink()
+    stream = driver({**options, "startingOffsets": "earliest"})
+    assert stream.next_stop(stream.initial(), is_limited=False) == {AT: began}
 
 
 def test_a_query_waits_for_enough(bucket: dict[str, str]) -> None:
@@ -90,12 +111,12 @@ def test_a_query_waits_for_enough(bucket: dict[str, str]) -> None:
     stream = driver(bucket, at_clock=clock, minOffsetsPerTrigger="7", maxOffsetsPerTrigger="7", maxTriggerDelay="10s")
     end = plain_log().next_offset
     assert stream.next_stop({AT: end - 3}, is_limited=True) == {AT: end}, "the first batch waits for nothing"
-    clock.now_s = 9.9
+    clock.now_s = 9
     assert stream.next_stop({AT: end - 3}, is_limited=True) == {AT: end - 3}
     assert stream.next_stop({AT: end - 9}, is_limited=True)[AT] > end - 9
-    clock.now_s = 19.8
+    clock.now_s = 18
     assert stream.next_stop({AT: end - 3}, is_limited=True) == {AT: end - 3}
-    clock.now_s = 19.9
+    clock.now_s = 19
     assert stream.next_stop({AT: end - 3}, is_limited=True) == {AT: end}
     stream.fix_target()
     assert stream.next_stop({AT: end - 3}, is_limited=True) == {AT: end}, "a query that ends does not wait"
@@ -103,7 +124,8 @@ def test_a_query_waits_for_enough(bucket: dict[str, str]) -> None:
 
 def test_the_target_stays(tmp_path: Path) -> None:
     built = plain_log().segments()
-    options = tier(tmp_path, built[:1])
+    tier(tmp_path, built[:1])
+    options = {"subscribe": "topic", "remote.storage.url": str(tmp_path)}
     stream = driver(options)
     stream.fix_target()
     end = built[0].metadata.end_offset + 1
