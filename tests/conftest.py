@@ -5,7 +5,7 @@ the shared brokers of tests/rig/brokers.py, the one Spark of tests/spark/session
 
 * A skipped test is listed with its reason. Where `REMOTE_FETCH_STRICT=1` says that every tool is meant to be at hand,
   as in CI, it fails the session.
-* `--workload-seconds` and `--workload-seed` are options of the random workload.
+* `--workload-seconds` and `--workload-seed` are options of the random workload, `--stream-restarts` of Spark's streams.
 * `--fault-schedules` says how many random schedules of faults `tests/stores/test_faults.py` runs.
 * A failed test shows what its broker said.
 * The head of the session names the variant of the decoder that the tests use.
@@ -71,7 +71,7 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """How long the random workload of the broker tests runs, and which one it is."""
-    workload = parser.getgroup("workload", "the random workload on a real broker (tests/rig/test_workload.py)")
+    workload = parser.getgroup("workload", "the random workloads on a real broker (tests/rig)")
     workload.addoption(
         "--workload-seconds", type=float, default=120, metavar="S", help="how long it runs on each version (120)"
     )
@@ -81,6 +81,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=None,
         metavar="N",
         help="repeat the steps of this seed (default: a new one)",
+    )
+    workload.addoption(
+        "--stream-restarts",
+        type=int,
+        default=5,
+        metavar="N",
+        help="how often the test of Spark streams stops one and starts it again (5)",
     )
     parser.getgroup("faults", "random faults of a store (tests/stores/test_faults.py)").addoption(
         "--fault-schedules", type=int, default=100, metavar="N", help="how many schedules are run (100)"

@@ -30,6 +30,8 @@ PRINTED = {
 ON_A_BROKER = {
     "04_remote_consumer.py": "tests/rig/test_consumer_traffic.py",
     "05_spark_batch.py": "tests/rig/test_spark.py",
+    "06_spark_backfill.py": "tests/rig/test_spark_streaming.py",
+    "07_spark_available_now.py": "tests/rig/test_spark_streaming.py",
 }
 """Examples that need one, and where they run."""
 

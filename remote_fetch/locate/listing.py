@@ -80,9 +80,9 @@ class ListingLocator:
         return one_topic(topic, found, (segment.topic_id_partition for segment in self._lister(None)))
 
     def timeline(self, partition: TopicIdPartition) -> Timeline:
-        """The readable segments of a partition that `partitions` has named. Raises the errors of a fetcher."""
+        """The readable segments of a partition; none where the listing has none. Raises the errors of a fetcher."""
         if partition not in self._known:
-            self._known[partition] = self._timeline(partition, self._listed[partition])
+            self._known[partition] = self._timeline(partition, self._listed.get(partition, []))
         return self._known[partition]
 
     def refresh(self, partition: TopicIdPartition) -> Timeline:

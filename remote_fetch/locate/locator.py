@@ -53,16 +53,16 @@ class KnownTimelines:
         return one_topic(topic, found, self._timelines)
 
     def timeline(self, partition: TopicIdPartition) -> Timeline:
-        """As `Locator.timeline`."""
-        return self._timelines[partition]
+        """As `Locator.timeline`; of a partition that is not known nothing is in the tier."""
+        return self._timelines.get(partition) or Timeline(partition, (), ())
 
     def refresh(self, partition: TopicIdPartition) -> Timeline:
         """As `Locator.refresh`: nothing newer is known here."""
-        return self._timelines[partition]
+        return self.timeline(partition)
 
     def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
         """As `Locator.recheck`: nothing newer is known here."""
-        return self._timelines[partition]
+        return self.timeline(partition)
 
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
         """As `Locator.end_is_inferred`: metadata records tell where segments end."""
@@ -70,7 +70,7 @@ class KnownTimelines:
 
     def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
         """As `Locator.measure`: there is nothing to find out."""
-        return self._timelines[partition]
+        return self.timeline(partition)
 
 
 class PlannedLocator:

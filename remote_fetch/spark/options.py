@@ -17,7 +17,6 @@ from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel
 from remote_fetch.read.bounds import Edge, Timestamp
-from remote_fetch.read.job import parse_isolation
 from remote_fetch.spark.java_client import librdkafka_properties
 
 __all__ = ["ByPartition", "Limit", "SourceOptions", "Subscription", "check_batch", "parse_options"]
@@ -117,7 +116,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
             key="kafka.bootstrap.servers",
             hint="Without a broker, give 'remote.storage.url', and what the bucket holds is read",
         )
-    isolation = parse_isolation(java.pop("isolation.level", IsolationLevel.READ_UNCOMMITTED.value))
+    isolation = _isolation(java.pop("isolation.level", IsolationLevel.READ_UNCOMMITTED.value))
     fail_on_data_loss = _boolean(given, "failOnDataLoss", True)
     properties = librdkafka_properties(java)
     if properties:
@@ -239,6 +238,17 @@ def _limit(given: Mapping[str, str], which: str) -> Limit | None:
         for topic, by in offsets.items()
         for at, offset in by.items()
     }
+
+
+def _isolation(value: str) -> IsolationLevel:
+    try:
+        return IsolationLevel(value.strip().lower())
+    except ValueError:
+        raise ConfigError(
+            f"Invalid value {value} for configuration isolation.level: String must be one of: "
+            f"{', '.join(sorted(level.value for level in IsolationLevel))}",
+            key="kafka.isolation.level",
+        ) from None
 
 
 def _latest_if_unmatched(given: Mapping[str, str]) -> bool:

@@ -11,7 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from confluent_kafka import KafkaError, KafkaException
+
 from remote_fetch.errors import ConfigError, UnknownTopic
+from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.topics import split_topic
 from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.observe import Notice, Observer, ignore
@@ -21,13 +24,14 @@ from remote_fetch.plan.shares import share_out
 from remote_fetch.read.bounds import first_offset_at
 from remote_fetch.read.job import outline_stretch, with_open, with_reason
 from remote_fetch.read.partition import OpenPartition
+from remote_fetch.read.refusals import refuse_broker_ranges
 from remote_fetch.read.scan import PartitionPlan
 from remote_fetch.read.session import Session
 from remote_fetch.spark.limits import LimitRules, Restriction, check_covered, offsets_of
 from remote_fetch.spark.options import Limit, SourceOptions, Subscription, check_batch
 from remote_fetch.spark.tasks import Task, pack
 
-__all__ = ["JobPlan", "open_subscribed", "plan_batch", "tasks_of"]
+__all__ = ["JobPlan", "open_subscribed", "plan_batch", "subscribed", "tasks_of"]
 
 _INTERNAL = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
 """What a pattern never subscribes to, as in the Java client."""
@@ -104,7 +108,10 @@ def _plans(
         first, stop = max(first, wanted.first_offset), min(stop, wanted.stop_offset)
         if opened.log.end_offset is not None:
             stop = min(stop, opened.log.end_offset)
-        yield with_reason(session, outline_stretch(session, opened, first, max(first, stop)))
+        plan = with_reason(session, outline_stretch(session, opened, first, max(first, stop)))
+        if session.broker is None:
+            refuse_broker_ranges(opened.partition, plan.steps)
+        yield plan
 
 
 def open_subscribed(
@@ -126,11 +133,36 @@ def subscribed(session: Session, subscription: Subscription) -> tuple[TopicIdPar
         topics = tuple(_matching(session, subscription.pattern))
     found: list[TopicIdPartition] = []
     for topic in topics:
-        partitions = session.locator.partitions(topic)
+        partitions = _partitions_of(session, topic)
         if subscription.partitions is not None:
             partitions = _assigned(partitions, topic, subscription.partitions)
         found += partitions
     return tuple(found)
+
+
+def _partitions_of(session: Session, topic: str) -> tuple[TopicIdPartition, ...]:
+    """The partitions of a topic, tiered or not where there is a cluster: a bucket knows only those that are."""
+    name, topic_id = split_topic(topic)
+    described = None if session.cluster is None else _described(session.cluster, name)
+    if described is None or described.topic_id is None or topic_id not in (None, described.topic_id):
+        return session.locator.partitions(topic)
+    try:
+        located = session.locator.partitions(f"{name}:{described.topic_id}")
+    except UnknownTopic:
+        located = ()
+    known = {one.partition: one for one in located}
+    return tuple(
+        known.get(number, TopicIdPartition(described.topic_id, name, number)) for number in described.partitions
+    )
+
+
+def _described(cluster: Cluster, name: str) -> Topic:
+    try:
+        return cluster.describe(name)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise
+        raise UnknownTopic(f"the cluster has no topic {name!r}", topic=name) from None
 
 
 def _matching(session: Session, pattern: str) -> Iterator[str]:

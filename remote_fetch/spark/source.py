@@ -1,7 +1,8 @@
 """The classes that PySpark asks for: a data source, its batch reader, and how a session learns of them.
 
-Rules of the file: the only module that imports PySpark; no decision is made here. What Spark pickles to executors is
-the reader, with the user's options, as Spark's own source does; partitions hold neither options nor credentials.
+Rules of the file: beside `streaming` the only module that imports PySpark; no decision is made here. What Spark pickles
+to executors is the reader, with the user's options, as Spark's own source does; partitions hold neither options nor
+credentials.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyspark
 from pyspark.accumulators import Accumulator, AccumulatorParam
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Report
@@ -56,6 +57,24 @@ class KafkaRemoteDataSource(DataSource):
         columns = columns_of((one.name, one.dataType.simpleString()) for one in schema.fields)
         kind = PushingReader if options.pushes_filters else BatchReader
         return kind(options, columns, self.totals)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A reader of micro-batches. Raises as `reader`, and ConfigError for a PySpark older than 4.2."""
+        try:
+            from remote_fetch.spark.streaming import StreamReader  # noqa: PLC0415 - PySpark 4.1 has batches only
+        except ImportError as error:
+            if error.name is None or not error.name.startswith("pyspark"):
+                raise
+            raise ConfigError(
+                f"kafka_remote streams with PySpark 4.2 or later, not {pyspark.__version__}", key="pyspark"
+            ) from None
+        from remote_fetch.spark.stream_driver import StreamDriver  # noqa: PLC0415 - as above
+        from remote_fetch.spark.stream_limits import parse_trigger_limits  # noqa: PLC0415 - as above
+
+        options = parse_options(self.options)
+        columns = columns_of((one.name, one.dataType.simpleString()) for one in schema.fields)
+        limits = parse_trigger_limits(self.options)
+        return StreamReader(StreamDriver(options, limits), BatchReader(options, columns, self.totals), limits)
 
 
 class TaskPartition(InputPartition):

@@ -120,8 +120,6 @@ class Target:
     def _is_local(self) -> bool:
         return bool(self._protocols & {"file", "local"})
 
-    # ------------------------------------------------------------------------------------------------- what is there
-
     def committed(self) -> Committed | None:
         """The manifest in the target, None where there is none."""
         text = self._get(posixpath.join(self.path, MANIFEST))
@@ -152,8 +150,6 @@ class Target:
         names = self._fs.ls(folder, detail=False) if self._fs.exists(folder) else []
         found = [TaskRecord.load(self._fs.cat_file(name)) for name in names if name.endswith(".json")]
         return {one.task: one for one in found}
-
-    # ------------------------------------------------------------------------------------------------ what is written
 
     def keep_plan(self, text: str) -> None:
         """Keep what the job's tasks are, so that whoever resumes it has the same."""
@@ -190,8 +186,6 @@ class Target:
         """Remove the staging area, and with it what attempts that did not count have left."""
         if self._fs.exists(self.staging):
             self._fs.rm(self.staging, recursive=True)
-
-    # ------------------------------------------------------------------------------------------------------- filesystem
 
     def _record_path(self, task: int) -> str:
         return posixpath.join(self.staging, "done", f"{task:05d}.json")

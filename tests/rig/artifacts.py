@@ -1,6 +1,6 @@
 """The broker's jars, from Maven artifacts, in a folder of the checkout; and why there can be none.
 
-Rules of the file: nothing is downloaded but what `pom.xml` names; a folder that is there is complete.
+Rules of the file: only what `pom.xml` and `spark-pom.xml` name is downloaded; a folder that is there is complete.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-__all__ = ["MissingTool", "jars", "missing_tool"]
+__all__ = ["MissingTool", "jars", "missing_tool", "spark_jars"]
 
 _HERE = Path(__file__).parent
 _FOLDER = _HERE.parent.parent / ".rig"
@@ -31,19 +31,28 @@ def missing_tool() -> str | None:
 
 def jars(version: str) -> Path:
     """The folder with the jars of a Kafka version; filled by Maven the first time. Raises MissingTool."""
-    folder = _FOLDER / f"kafka-{version}"
+    return _copied(f"kafka-{version}", "pom.xml", f"-Dkafka.version={version}")
+
+
+def spark_jars() -> Path:
+    """The folder with the jars of Spark's own Kafka source, likewise."""
+    return _copied("spark-kafka", "spark-pom.xml")
+
+
+def _copied(name: str, pom: str, *settings: str) -> Path:
+    folder = _FOLDER / name
     if folder.is_dir():
         return folder
     reason = missing_tool()
     if reason is not None:
         raise MissingTool(reason)
     partial = folder.with_name(f"{folder.name}.{os.getpid()}")
-    command = ["mvn", "-q", "-B", "-f", str(_HERE / "pom.xml"), f"-Dkafka.version={version}"]
+    command = ["mvn", "-q", "-B", "-f", str(_HERE / pom), *settings]
     command += ["dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_TIMEOUT_S, check=False)
     if done.returncode:
         shutil.rmtree(partial, ignore_errors=True)
-        raise MissingTool(f"Maven could not bring Kafka {version}: {(done.stdout + done.stderr)[-2000:]}")
+        raise MissingTool(f"Maven could not bring {name}: {(done.stdout + done.stderr)[-2000:]}")
     try:
         partial.rename(folder)
     except OSError:  # another run was faster

@@ -63,6 +63,7 @@ def half_tiered(rig_43: Rig) -> str:
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_rows_in_spark(rig: Rig, new_topic: Callable[[str], str], spark: SparkSession, isolation: str) -> None:
+    """Beside a plain consumer's, and beside those of Spark's own source."""
     topic = new_topic("spark")
     mixed_topic(rig, topic)
     topics.wait_tiered(rig, topic)
@@ -73,6 +74,10 @@ def test_rows_in_spark(rig: Rig, new_topic: Callable[[str], str], spark: SparkSe
     expected = topics.broker_records(rig, topic, 0, isolation)
     assert [(*row[2:6], row[0], topics.shortened(row[1]), row[7]) for row in found] == shown(expected)
     assert [row[6] for row in found] == [one.timestamp_type for one in expected]
+    theirs = {name: value for name, value in options.items() if not name.startswith(("remote.", "kafka.log_level"))}
+    own = spark.read.format("kafka").options(**theirs).load()
+    assert own.dtypes == spark.read.format("kafka_remote").options(**options).load().dtypes
+    assert plain(own.collect()) == found
 
 
 @pytest.mark.parametrize(
@@ -221,6 +226,21 @@ def test_an_object_that_only_the_broker_still_has(rig_43: Rig, new_topic: Callab
         rows(options, minPartitions="40")
 
 
+def test_partitions_of_which_the_bucket_knows_nothing(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
+    topic = new_topic("spark")
+    topics.create_topic(rig_43, topic, partitions=2)
+    topics.produce(rig_43, topic, 40)
+    topics.wait_tiered(rig_43, topic)
+    topics.set_config(rig_43, topic, local_retention_ms=-2)
+    topics.produce(rig_43, topic, 3, partition=1, sizes=(4,))
+    expected = [one for number in (0, 1) for one in topics.broker_records(rig_43, topic, number, "read_uncommitted")]
+    assert {one.partition for one in expected} == {0, 1}
+    for locator in ("metadata-topic", "listing"):
+        found, report = rows(options_of(rig_43, topic, **{"remote.locator": locator}))
+        assert found == shown(expected)
+        assert (len(found), report.broker_records) == (43, 3)
+
+
 def test_a_worker_that_cannot_reach_the_broker(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
     """It reads what is tiered, by what the driver was told, and says once that it could not ask again."""
     topic = new_topic("spark")
@@ -236,7 +256,7 @@ def test_a_worker_that_cannot_reach_the_broker(rig_43: Rig, new_topic: Callable[
     assert [notice for notice in report.notices if "does not answer" in notice]
 
 
-def test_the_example(rig_43: Rig, half_tiered: str, spark: SparkSession) -> None:
+def test_the_example(rig_43: Rig, half_tiered: str) -> None:
     """In a process of its own, as a user would run it."""
     done = subprocess.run(
         [
@@ -248,7 +268,7 @@ def test_the_example(rig_43: Rig, half_tiered: str, spark: SparkSession) -> None
         ],
         capture_output=True,
         encoding="utf-8",
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.rig.artifacts import missing_tool, spark_jars
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -46,6 +48,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         environment.setenv("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.master("local[2,3]").appName("remote-fetch")
         builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        if missing_tool() is None:  # Spark's own source, for the tests that compare with it
+            builder = builder.config("spark.jars", ",".join(map(str, sorted(spark_jars().glob("*.jar")))))
         for name, value in _SETTINGS.items():
             builder = builder.config(name, value)
         session = builder.getOrCreate()

@@ -107,7 +107,10 @@ def test_what_becomes_of_a_time_that_no_record_reaches() -> None:
         ({"kafka.value.deserializer": "x"}, "Kafka option 'value.deserializer' is not supported as values are"),
         ({"kafka.enable.auto.commit": "x"}, "Kafka option 'enable.auto.commit' is not supported"),
         ({"kafka.interceptor.classes": "x"}, "Kafka option 'interceptor.classes' is not supported"),
-        ({"kafka.isolation.level": "x"}, "isolation='x': choose read_uncommitted or read_committed"),
+        (
+            {"kafka.isolation.level": "x"},
+            "Invalid value x for configuration isolation.level: String must be one of",
+        ),
         ({"startingTimestamp": "now"}, "Expected a single long value, got now"),
         ({"startingOffsets": "first"}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got first'),
         ({"endingOffsets": '{"t":{"0":-3}}'}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got'),

@@ -1,0 +1,246 @@
+"""What the driver of a streaming query does: where it begins, how far the next micro-batch goes, and its tasks.
+
+Rules of the file: all that a query has to remember is in the offsets that Spark keeps; a batch between two offsets is
+planned from what the tier and the broker have now, so that a batch that is done again has the same rows, whoever has
+them by then; what can be lost is `failOnDataLoss`'s: an error, or said. One session serves the query to its end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from remote_fetch.errors import ConfigError, OffsetOutOfRange, UnknownTopic
+from remote_fetch.locate.topics import split_topic
+from remote_fetch.model import LogBounds, TopicIdPartition, Uuid
+from remote_fetch.observe import Notice
+from remote_fetch.plan.ranges import PlanStep, plan_offsets
+from remote_fetch.read.bounds import Edge
+from remote_fetch.read.job import outline_stretch, with_reason
+from remote_fetch.read.partition import OpenPartition, untiered
+from remote_fetch.read.session import Session
+from remote_fetch.spark.limits import FAIL_ON_DATA_LOSS_HINT, LimitRules, check_covered, offsets_of
+from remote_fetch.spark.options import SourceOptions
+from remote_fetch.spark.planning import open_subscribed, subscribed, tasks_of
+from remote_fetch.spark.stream_limits import (
+    Positions,
+    TriggerLimits,
+    share_limit,
+    size_of,
+    stop_after_bytes,
+    stop_after_offsets,
+)
+from remote_fetch.spark.tasks import Task
+
+__all__ = ["StreamDriver", "check_stream"]
+
+
+def check_stream(options: SourceOptions) -> None:
+    """Raise ConfigError for options that only a batch may have."""
+    if options.end is not None:
+        raise ConfigError("ending offset not valid in streaming queries", key="endingOffsets")
+
+
+class StreamDriver:
+    """The driver's side of one query. Pickles as long as it has not been asked anything."""
+
+    def __init__(
+        self, options: SourceOptions, limits: TriggerLimits, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        check_stream(options)
+        self._options = options
+        self._limits = limits
+        self._clock = clock
+        self._session: Session | None = None
+        self._ids: dict[str, Uuid] = {}
+        self._target: Positions | None = None
+        self._ends: Positions | None = None
+        self._went_at_s: float | None = None
+        self._began_at: Positions | None = None
+
+    def initial(self) -> Positions:
+        """Where a query begins that has no checkpoint; at the end of the log, if no option says otherwise."""
+        start = Edge.LATEST if self._options.start is None else self._options.start
+        rules = LimitRules(self._options.latest_if_unmatched, self._options.fail_on_data_loss)
+        session, partitions = self._survey()
+        check_covered(start, {(one.topic, one.partition) for one in partitions}, "startingOffsets")
+        found: Positions = {}
+        for opened in open_subscribed(session, partitions, self._options.isolation):
+            first, _ = offsets_of(session, opened, start, Edge.LATEST, rules)
+            found[_place(opened.partition)] = first
+        if start is Edge.LATEST or (isinstance(start, Mapping) and Edge.LATEST in start.values()):
+            self._began_at = found
+        return found
+
+    def fix_target(self) -> None:
+        """Go no further than the ends of now (Trigger.AvailableNow)."""
+        self._target = {place: end for place, (_, end) in self._bounds().items()}
+
+    def latest(self) -> Positions | None:
+        """The ends of the log when they were last asked for; None: they were not yet."""
+        return self._ends
+
+    def next_stop(self, start: Positions, *, is_limited: bool) -> Positions:
+        """Where the micro-batch ends that begins at `start`; where it begins, if there is nothing for it yet.
+
+        Raises OffsetOutOfRange where partitions or offsets are gone, and that is not to pass.
+        """
+        began_at, self._began_at = self._began_at, None
+        if start == began_at:
+            # Spark keeps no beginning, but the end of each batch: were this one to have records and to be done again
+            # after a crash, "latest" would be another offset by then.
+            return start
+        bounds = self._bounds()
+        if self._target is not None:
+            bounds = {at: (low, min(end, self._target[at])) for at, (low, end) in bounds.items() if at in self._target}
+        self._check_lost(start, bounds)
+        firsts = {at: start.get(at, low) for at, (low, _) in bounds.items()}
+        wanted = {at: max(end - firsts[at], 0) for at, (_, end) in bounds.items()}
+        if not is_limited:
+            self._went_at_s = self._clock()
+            return {at: end for at, (_, end) in bounds.items()}
+        if self._waits(sum(wanted.values())):
+            return start
+        stops = {at: end for at, (_, end) in bounds.items()}
+        for limit, size, cut in (
+            (self._limits.max_offsets, _offsets, stop_after_offsets),
+            (self._limits.max_bytes, size_of, stop_after_bytes),
+        ):
+            if limit is not None:
+                stops |= self._limited(firsts, stops, limit, size, cut)
+        return stops
+
+    def tasks(self, start: Positions, end: Positions) -> tuple[Task, ...]:
+        """The tasks of the micro-batch [start, end). Raises as `next_stop`, and what planning finds wrong."""
+        if all(start.get(at) == stop for at, stop in end.items()):
+            return ()
+        session, partitions = self._survey()
+        known = {_place(one) for one in partitions}
+        for topic, number in sorted(at for at, stop in end.items() if at not in known and stop > start.get(at, 0)):
+            self._lose(topic, number, "the partition is gone", end[topic, number])
+        chosen = [one for one in partitions if start.get(_place(one)) != end.get(_place(one), start.get(_place(one)))]
+        plans = []
+        for opened in open_subscribed(session, chosen, self._options.isolation):
+            first, stop = self._clipped(opened, start, end)
+            plans.append(with_reason(session, outline_stretch(session, opened, first, max(first, stop))))
+        return tasks_of(session, plans, self._options)
+
+    def close(self) -> None:
+        """End the session."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _survey(self) -> tuple[Session, tuple[TopicIdPartition, ...]]:
+        """The session, and the partitions that there are now. Says where a topic is another one by now."""
+        if self._session is None:
+            self._session = Session.open(self._options.config)
+        partitions = self._subscribed(self._session)
+        for one in partitions:
+            known = self._ids.setdefault(one.topic, one.topic_id)
+            if known != one.topic_id:
+                self._ids[one.topic] = one.topic_id
+                self._lose(one.topic, one.partition, "the topic was deleted and made again", 0)
+        return self._session, partitions
+
+    def _subscribed(self, session: Session) -> tuple[TopicIdPartition, ...]:
+        """The partitions that there are; a topic that was there and is gone has none, where data loss may pass."""
+        wanted = self._options.subscription
+        if wanted.pattern is not None or self._options.fail_on_data_loss:
+            return subscribed(session, wanted)
+        found: list[TopicIdPartition] = []
+        for topic in wanted.topics:
+            try:
+                found += subscribed(session, replace(wanted, topics=(topic,)))
+            except UnknownTopic as error:
+                if split_topic(topic)[0] not in self._ids:
+                    raise
+                session.observe(Notice(f"{error.message}, some data may have been missed", is_warning=True))
+        return tuple(found)
+
+    def _bounds(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """Of each partition the first offset that can be read now, and the end (exclusive)."""
+        session, partitions = self._survey()
+        if session.guard is None:
+            opened = open_subscribed(session, partitions, self._options.isolation)
+            found = {_place(one.partition): (one.first_offset, one.end_offset) for one in opened}
+        else:
+            found = {}
+            for partition in partitions:
+                session.guard.authorise(partition)
+                log = session.guard.bounds(partition, self._options.isolation)
+                found[_place(partition)] = (log.log_start_offset or 0, log.end_offset or 0)
+        self._ends = {place: end for place, (_, end) in found.items()}
+        return found
+
+    def _clipped(self, opened: OpenPartition, start: Positions, end: Positions) -> tuple[int, int]:
+        at = _place(opened.partition)
+        first, stop = start.get(at, opened.first_offset), end[at]
+        if first < opened.first_offset and first < stop:
+            gone = min(opened.first_offset, stop)
+            self._lose(*at, f"offsets {first} to {gone - 1} are gone", first)
+            first = gone
+        if stop > opened.last_start:
+            self._lose(*at, f"the log ends at offset {opened.last_start}, before {stop}", stop)
+            stop = opened.last_start
+        return first, stop
+
+    def _waits(self, offsets: int) -> bool:
+        """Whether so few new offsets are not worth a batch yet; never of a query that ends with what is there."""
+        if self._limits.min_offsets is not None and self._target is None and self._went_at_s is not None:
+            waited_s = self._clock() - self._went_at_s
+            if offsets < self._limits.min_offsets and waited_s < self._limits.max_delay_ms / 1000:
+                return True
+        self._went_at_s = self._clock()
+        return False
+
+    def _limited(
+        self,
+        firsts: Positions,
+        stops: Positions,
+        limit: int,
+        size: Callable[[tuple[PlanStep, ...]], int],
+        cut: Callable[[tuple[PlanStep, ...], int], int],
+    ) -> Positions:
+        """The stops of those partitions that a limit stops earlier."""
+        steps = {at: self._steps(at, firsts[at], stop) for at, stop in stops.items() if stop > firsts[at]}
+        sizes = {at: size(one) for at, one in steps.items()}
+        if sum(sizes.values()) <= limit:
+            return {}
+        return {at: cut(steps[at], share) for at, share in share_limit(sizes, limit).items()}
+
+    def _steps(self, at: tuple[str, int], first: int, stop: int) -> tuple[PlanStep, ...]:
+        """About how a stretch will be read: by the segments as they are listed, whatever their lineage."""
+        session = self._session
+        assert session is not None
+        partition = TopicIdPartition(self._ids[at[0]], *at)
+        opened = untiered(partition, self._options.isolation, LogBounds(None))
+        return plan_offsets(partition, opened.with_timeline(session.locator.timeline(partition)), first, stop)
+
+    def _check_lost(self, start: Positions, bounds: Mapping[tuple[str, int], tuple[int, int]]) -> None:
+        for (topic, number), first in sorted(start.items()):
+            if (topic, number) not in bounds:
+                self._lose(topic, number, "the partition is gone", first)
+            elif first > bounds[topic, number][1]:
+                end = bounds[topic, number][1]
+                self._lose(topic, number, f"offset was changed from {first} to {end}", first)
+        fresh = [at for at in bounds if at not in start]
+        for topic, number in sorted(at for at in fresh if bounds[at][0] > 0):
+            low = bounds[topic, number][0]
+            self._lose(topic, number, f"the partition is new and starts at offset {low}, not 0", low)
+
+    def _lose(self, topic: str, partition: int, what: str, offset: int) -> None:
+        text = f"Partition {topic}-{partition}: {what}, some data may have been missed"
+        if self._options.fail_on_data_loss:
+            raise OffsetOutOfRange(text, topic=topic, partition=partition, offset=offset, hint=FAIL_ON_DATA_LOSS_HINT)
+        if self._session is not None:
+            self._session.observe(Notice(text, is_warning=True))
+
+
+def _place(partition: TopicIdPartition) -> tuple[str, int]:
+    return partition.topic, partition.partition
+
+
+def _offsets(steps: Iterable[PlanStep]) -> int:
+    return sum(one.last_offset - one.first_offset + 1 for one in steps)

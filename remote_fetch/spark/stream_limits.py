@@ -1,0 +1,166 @@
+"""How much one micro-batch takes: the trigger options of Spark's Kafka source, and offsets as it writes them.
+
+Rules of the file: pure; a limit is shared out among partitions by how much each has to give, as Spark's source does; a
+batch ends where a segment ends, where that leaves it at least half of its share; every batch gets on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from remote_fetch.errors import ConfigError
+from remote_fetch.plan.ranges import PlanStep, SegmentSlice
+
+__all__ = [
+    "Positions",
+    "TriggerLimits",
+    "from_json",
+    "parse_trigger_limits",
+    "share_limit",
+    "size_of",
+    "stop_after_bytes",
+    "stop_after_offsets",
+    "to_json",
+]
+
+Positions: TypeAlias = "dict[tuple[str, int], int]"
+"""The next offset to read, by topic and partition."""
+
+_DELAY = re.compile(r"\s*(\d+)\s*(us|ms|s|m|min|h|d)?\s*", re.IGNORECASE)
+_MILLIS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_OFFSET_BYTES = 1024
+"""How many bytes an offset stands for in a partition of which nothing is in the tier."""
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerLimits:
+    """What a micro-batch may have at most, and what it waits for; None: no such limit.
+
+    `max_bytes` are bytes of segments; what comes through the broker counts as much for each offset as what its
+    partition has in the tier. With fewer than `min_offsets` a batch waits, up to `max_delay_ms` after the last one.
+    """
+
+    max_offsets: int | None = None
+    max_bytes: int | None = None
+    min_offsets: int | None = None
+    max_delay_ms: int = 15 * 60_000
+
+
+def parse_trigger_limits(options: Mapping[str, str]) -> TriggerLimits:
+    """`maxOffsetsPerTrigger`, `maxBytesPerTrigger`, `minOffsetsPerTrigger`, `maxTriggerDelay`. Raises ConfigError."""
+    given = {name.lower(): str(value) for name, value in options.items()}
+
+    def number(name: str) -> int | None:
+        text = given.get(name.lower())
+        if text is None:
+            return None
+        if not re.fullmatch(r"\s*\d+\s*", text) or not int(text):
+            raise ConfigError(f"{name} must be a positive number, not '{text}'", key=name)
+        return int(text)
+
+    limits = TriggerLimits(
+        number("maxOffsetsPerTrigger"),
+        number("maxBytesPerTrigger"),
+        number("minOffsetsPerTrigger"),
+        _delay_ms(given.get("maxtriggerdelay", "15m")),
+    )
+    if limits.max_offsets is not None and (limits.min_offsets or 0) > limits.max_offsets:
+        raise ConfigError(
+            f"The value of minOffsetPerTrigger({limits.min_offsets}) is higher than the maxOffsetsPerTrigger"
+            f"({limits.max_offsets}).",
+            key="minOffsetsPerTrigger",
+        )
+    return limits
+
+
+def _delay_ms(text: str) -> int:
+    found = _DELAY.fullmatch(text)
+    if found is None:
+        raise ConfigError(f"maxTriggerDelay must be a time as 30s or 15m, not '{text}'", key="maxTriggerDelay")
+    return int(int(found[1]) * _MILLIS[(found[2] or "ms").lower()])
+
+
+def to_json(positions: Positions) -> dict[str, dict[str, int]]:
+    """Positions as Spark's Kafka source writes them, in the one order that it has: Spark compares them as text."""
+    found: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(positions.items()):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+def from_json(saved: Any) -> Positions:
+    """What `to_json` gave, or a checkpoint holds. Raises ConfigError for anything else."""
+    try:
+        found = {(topic, int(at)): offset for topic, by in saved.items() for at, offset in by.items()}
+        if all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in found.values()):
+            return found
+    except (AttributeError, TypeError, ValueError):
+        pass
+    raise ConfigError(
+        f'the checkpoint has no offsets of Kafka, as {{"topic": {{"0": 23}}}}, but {str(saved)[:200]}', key="checkpoint"
+    )
+
+
+def share_limit(wanted: Mapping[tuple[str, int], int], limit: int) -> dict[tuple[str, int], int]:
+    """`limit` shared out in proportion to what each is `wanted` for, and at least 1 to each; all, if that is no more.
+
+    As Spark's Kafka source does it, so that a partition with little to give is not left behind.
+    """
+    total = sum(wanted.values())
+    if total <= limit:
+        return dict(wanted)
+    return {one: min(size, max(1, limit * size // total)) for one, size in wanted.items() if size > 0}
+
+
+def size_of(steps: Sequence[PlanStep]) -> int:
+    """About how many bytes the steps of one partition are."""
+    return sum(_sizes(steps))
+
+
+def stop_after_bytes(steps: Sequence[PlanStep], limit_bytes: int) -> int:
+    """Where to stop (exclusive) so that steps in order come to about `limit_bytes`; past the first offset."""
+    left = limit_bytes
+    for step, size in zip(steps, _sizes(steps), strict=True):
+        if size > left:
+            return _at_edge(steps, step, step.first_offset + _offsets(step) * left // size)
+        left -= size
+    return steps[-1].last_offset + 1
+
+
+def stop_after_offsets(steps: Sequence[PlanStep], offsets: int) -> int:
+    """Where to stop (exclusive) after at most so many offsets of steps in order; past the first offset."""
+    stop = steps[0].first_offset + offsets
+    for step in steps:
+        if stop <= step.last_offset:
+            return _at_edge(steps, step, stop)
+    return steps[-1].last_offset + 1
+
+
+def _at_edge(steps: Sequence[PlanStep], step: PlanStep, stop: int) -> int:
+    """`stop`, which lies in `step`, or where the step begins, if what is before it is at least half as much."""
+    first = steps[0].first_offset
+    edge = step.first_offset
+    return edge if edge > first and 2 * (edge - first) >= stop - first else max(stop, first + 1)
+
+
+def _sizes(steps: Sequence[PlanStep]) -> list[int]:
+    density = _density(steps)
+    return [_slice_bytes(one) if isinstance(one, SegmentSlice) else int(_offsets(one) * density) for one in steps]
+
+
+def _density(steps: Sequence[PlanStep]) -> float:
+    slices = [one for one in steps if isinstance(one, SegmentSlice) and one.segment.size_known]
+    size_bytes = sum(map(_slice_bytes, slices))
+    return size_bytes / sum(map(_offsets, slices)) if size_bytes else _OFFSET_BYTES
+
+
+def _slice_bytes(step: SegmentSlice) -> int:
+    segment = step.segment
+    return segment.segment_size_in_bytes * _offsets(step) // (segment.end_offset - segment.start_offset + 1)
+
+
+def _offsets(step: PlanStep) -> int:
+    return step.last_offset - step.first_offset + 1

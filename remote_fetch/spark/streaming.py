@@ -1,0 +1,76 @@
+"""The class that PySpark asks for a stream: `readStream.format("kafka_remote")`, PySpark 4.2 and later.
+
+Rules of the file: beside `source` the only module that imports PySpark; no decision is made here. Spark asks one
+instance on the driver, and reads with others on executors: what they need travels in the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from remote_fetch.spark.source import BatchReader, TaskPartition
+from remote_fetch.spark.stream_driver import StreamDriver
+from remote_fetch.spark.stream_limits import TriggerLimits, from_json, to_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["StreamReader"]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches on the driver; executors read tasks as those of a batch (`batch` knows how)."""
+
+    def __init__(self, driver: StreamDriver, batch: BatchReader, limits: TriggerLimits) -> None:
+        self._driver = driver
+        self._batch = batch
+        self._limits = limits
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query without a checkpoint begins."""
+        return to_json(self._driver.initial())
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The limit that the options name. Spark knows one at a time; with several, all of them hold."""
+        if self._limits.max_offsets is not None:
+            return ReadMaxRows(self._limits.max_offsets)
+        if self._limits.max_bytes is not None:
+            return ReadMaxBytes(self._limits.max_bytes)
+        return ReadAllAvailable() if self._limits.min_offsets is None else ReadMinRows(self._limits.min_offsets)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Where the next micro-batch ends."""
+        is_limited = not isinstance(limit, ReadAllAvailable)
+        return to_json(self._driver.next_stop(from_json(start), is_limited=is_limited))
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Take the ends of now for the end of the query."""
+        self._driver.fix_target()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The ends of the log, for the query's progress."""
+        ends = self._driver.latest()
+        return None if ends is None else to_json(ends)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks of a micro-batch."""
+        return [TaskPartition(task) for task in self._driver.tasks(from_json(start), from_json(end))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        return self._batch.read(partition)
+
+    def stop(self) -> None:
+        """End the query."""
+        self._driver.close()

@@ -1,0 +1,285 @@
+"""Backfills by a real Spark: rows, directories, transforms, tasks that fail, workers and drivers that die, and again.
+
+Rules of the file: what is written is read by pyarrow and compared with `read_arrow`; a call that must not need Spark is
+given none.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pytest
+
+from remote_fetch import read_arrow
+from remote_fetch.errors import ConfigError
+from remote_fetch.spark import backfill
+from remote_fetch.spark.backfill_job import BackfillReport, _waves
+from remote_fetch.spark.options import parse_options
+from remote_fetch.spark.planning import plan_batch
+from remote_fetch.spark.saved_tasks import dump_tasks, load_tasks
+from remote_fetch.spark.target import MANIFEST, Target
+from remote_fetch.spark.write_task import TaskWriter, schema_of
+from tests.golden.conftest import SETS, Tier
+from tests.read.bucket import plain_log
+from tests.spark.buckets import tier
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NO_SPARK: Any = None
+SMALL_TASKS = {"fetch.remote.task.bytes": "10000"}
+
+
+def options(name: str = SETS[0], **more: str) -> dict[str, str]:
+    return {"remote.storage.url": Tier(name).url, **SMALL_TASKS, **more}
+
+
+def rows(table: pa.Table) -> pa.Table:
+    return table.sort_by([("partition", "ascending"), ("offset", "ascending")]).combine_chunks()
+
+
+def wanted(topic: str, name: str = SETS[0], isolation: str = "read_uncommitted") -> pa.Table:
+    config = {"remote.storage.url": Tier(name).url}
+    return read_arrow(topic, isolation=isolation, config=config).read_all().combine_chunks()
+
+
+def found(to: Path) -> pa.Table:
+    return rows(ds.dataset(to).to_table())
+
+
+def is_whole(to: Path, done: BackfillReport, topic: str = "codecs") -> None:
+    """The target has each row once, and nothing is left beside it."""
+    assert found(to) == wanted(topic)
+    assert [one.name for one in to.parent.iterdir()] == [to.name]
+    names = [one.name for one in to.iterdir() if one.name != MANIFEST]
+    assert len(names) == len({name.split("-")[1] for name in names}) == done.files
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize(("topic", "isolation"), [("codecs", "read_uncommitted"), ("tx", "read_committed")])
+def test_rows_are_those_of_read_arrow(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, topic: str, isolation: str
+) -> None:
+    to = tmp_path / "lake" / topic
+    done = backfill(spark, topic, to=str(to), options=options(name, **{"kafka.isolation.level": isolation}))
+    expected = wanted(topic, name, isolation)
+    assert found(to) == expected
+    assert (done.rows, done.cost.records, done.tasks) == (expected.num_rows, expected.num_rows, done.tasks_run)
+    assert done.tasks > 2
+    assert (done.cost.broker_bytes, done.cost.fallbacks) == (0, {})
+    assert done.cost.remote_gets > 0
+    assert sum(one.stat().st_size for one in to.glob("*.parquet")) == done.size_bytes
+    assert capsys.readouterr().out == f"{done}\n"
+    assert f"{done.rows} rows in {done.files} files" in str(done)
+
+
+def sized(batch: pa.RecordBatch) -> pa.Table:
+    """Of each record where it was and how long."""
+    columns = {name: batch.column(name) for name in ("partition", "offset", "timestamp")}
+    return pa.table({**columns, "parity": pc.bit_wise_and(batch.column("offset"), 1), "size": _size(batch)})
+
+
+def _size(batch: pa.RecordBatch) -> Any:
+    values: Any = batch.column("value")
+    return pc.fill_null(pc.binary_length(values), -1)
+
+
+def values(table: pa.Table, name: str) -> list[Any]:
+    return table.column(name).to_pylist()
+
+
+def test_transform_and_partition_by(spark: SparkSession, tmp_path: Path) -> None:
+    to = tmp_path / "out"
+    done = backfill(
+        spark, "codecs", to=str(to), options=options(), transform=sized, partition_by=["partition", "parity", "day"]
+    )
+    kinds: dict[str, pa.DataType] = {"partition": pa.int32(), "parity": pa.int64(), "day": pa.date32()}
+    schema = pa.schema(kinds)
+    table = rows(ds.dataset(to, partitioning=ds.partitioning(schema, flavor="hive")).to_table())
+    expected = wanted("codecs")
+    assert table.column("offset") == expected.column("offset")
+    assert table.column("size").to_pylist() == [
+        -1 if one is None else len(one) for one in expected["value"].to_pylist()
+    ]
+    assert [one & 1 for one in values(table, "offset")] == table.column("parity").to_pylist()
+    assert table.column("day").to_pylist() == [one.date() for one in values(expected, "timestamp")]
+    assert done.files > done.tasks
+    assert spark.read.parquet(str(to)).count() == expected.num_rows
+
+
+def once(mark: Path, act: Callable[[], None]) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """A transform that does something terrible, after a file was begun, in one task and once."""
+    calls: list[int] = []
+
+    def transform(batch: pa.RecordBatch) -> pa.RecordBatch:
+        calls.append(batch.num_rows)
+        if len(calls) > 1 and not mark.exists():
+            mark.touch()
+            act()
+        return batch
+
+    return transform
+
+
+def fail() -> None:
+    raise RuntimeError("a task that fails")
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("act", [fail, die])
+def test_a_task_that_fails_in_mid_write(spark: SparkSession, tmp_path: Path, act: Callable[[], None]) -> None:
+    to = tmp_path / "lake" / "out"
+    mark = tmp_path / "mark"
+    whole = {"fetch.remote.task.bytes": "30000"}  # several partitions in a task, and so several batches
+    done = backfill(
+        spark, "codecs", to=str(to), options={**options(), **whole}, row_group_bytes=1, transform=once(mark, act)
+    )
+    assert mark.exists()
+    is_whole(to, done)
+
+
+def test_what_is_done_is_not_done_again(spark: SparkSession, tmp_path: Path) -> None:
+    to = tmp_path / "lake" / "out"
+    done = backfill(spark, "codecs", to=str(to), options=options())
+    before = {one: one.stat().st_mtime_ns for one in to.iterdir()}
+    again = backfill(NO_SPARK, "codecs", to=str(to), options=options())
+    assert (again.tasks_run, again.rows, again.cost) == (0, done.rows, done.cost)
+    assert {one: one.stat().st_mtime_ns for one in to.iterdir()} == before
+    is_whole(to, again)
+
+
+def test_a_driver_that_dies_before_the_commit(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to = tmp_path / "lake" / "out"
+
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    for method in ("commit", "_move"):  # before it is decided, and after
+        with monkeypatch.context() as patched:
+            patched.setattr(Target, method, dies)
+            with pytest.raises(KeyboardInterrupt):
+                backfill(spark, "codecs", to=str(to), options=options())
+        assert not to.exists()
+    done = backfill(NO_SPARK, "codecs", to=str(to), options=options())
+    assert done.tasks_run == 0
+    is_whole(to, done)
+
+
+def test_a_job_goes_on_with_the_tasks_that_are_left(spark: SparkSession, tmp_path: Path) -> None:
+    to, broken = tmp_path / "lake" / "out", tmp_path / "broken"
+    broken.touch()
+
+    def transform(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if broken.exists() and 3 in batch.column("partition").to_pylist():
+            raise RuntimeError("partition 3 cannot be read now")
+        return batch
+
+    with pytest.raises(Exception, match="partition 3 cannot be read now"):
+        backfill(spark, "codecs", to=str(to), options=options(), transform=transform)
+    assert not to.exists()
+    broken.unlink()
+    done = backfill(spark, "codecs", to=str(to), options=options(), transform=transform)
+    assert 0 < done.tasks_run < done.tasks
+    is_whole(to, done)
+
+
+def test_attempts_that_run_at_once_leave_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Spark's speculation makes them: each believes to be the only one."""
+    parsed = parse_options(options(subscribe="codecs"))
+    tasks = plan_batch(parsed).tasks
+    target = Target(str(tmp_path / "lake" / "out"), "job")
+    writer = TaskWriter(
+        target, parsed.config, ("partition", "offset"), None, schema_of(("partition", "offset"), None), (), 1 << 20
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr(Target, "record", lambda *_: None)
+        attempts = {writer.run(0, tasks[0]).attempt for _ in range(3)}
+    assert len(attempts) == 3
+    assert writer.run(0, tasks[0]).attempt in attempts
+    assert len(target.records()) == 1
+
+
+def test_tasks_as_text_and_back(tmp_path: Path) -> None:
+    where = tier(tmp_path, plain_log().segments())
+    parsed = parse_options({**where, "kafka.isolation.level": "read_committed", "minPartitions": "9"})
+    tasks = plan_batch(parsed).tasks
+    assert len(tasks) > 5
+    assert load_tasks(dump_tasks(tasks, "made from"), parsed) == ("made from", tasks)
+
+
+def test_waves_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = parse_options(options(subscribe="codecs"))
+    tasks = plan_batch(parsed).tasks
+    writer: Any = None
+    monkeypatch.setattr("remote_fetch.spark.backfill_job._WAVE_BYTES", 1)
+    waves = list(_waves(writer, tasks, range(1, len(tasks))))
+    assert [wave.numbers for wave in waves] == [(number,) for number in range(1, len(tasks))]
+
+
+def test_a_target_that_is_taken(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="is not empty, and no backfill of ours"):
+        backfill(NO_SPARK, "codecs", to=str(tmp_path), options=options())
+    to = str(tmp_path / "out")
+    backfill(spark, "lat", to=to, options=options(), job_id="mine")
+    with pytest.raises(ConfigError, match="holds the backfill mine of lat"):
+        backfill(NO_SPARK, "codecs", to=to, options=options())
+
+
+def test_a_job_of_other_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    to = str(tmp_path / "out")
+    with pytest.raises(AttributeError):  # there is no Spark to run the tasks
+        backfill(NO_SPARK, "codecs", to=to, options=options(), job_id="mine")
+    with pytest.raises(ConfigError, match="the job mine was begun with other arguments"):
+        backfill(NO_SPARK, "codecs", to=to, options=options(), job_id="mine", columns=["offset"])
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"format": "orc"}, "a backfill writes 'parquet'"),
+        ({"row_group_bytes": 0}, "row_group_bytes=0"),
+        ({"columns": ["offset", "nothing"]}, "unknown column 'nothing'"),
+        ({"partition_by": ["nothing"]}, "partition_by names 'nothing'"),
+        ({"job_id": "a/b"}, "job_id='a/b'"),
+        ({"transform": lambda batch: batch.to_pylist()}, "transform gave a list"),
+        ({"options": {"subscribe": "codecs"}}, "option 'subscribe': backfill is told its topic"),
+    ],
+    ids=lambda value: "".join(value) if isinstance(value, dict) else "",
+)
+def test_arguments_that_are_wrong(tmp_path: Path, more: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        backfill(NO_SPARK, "codecs", to=str(tmp_path), **{"options": options(), **more})
+
+
+def test_a_transform_has_one_schema(tmp_path: Path) -> None:
+    parsed = parse_options(options(subscribe="codecs"))
+    (task, *_) = plan_batch(parsed).tasks
+    target = Target(str(tmp_path / "out"), "job")
+    schema = schema_of(("offset",), None)
+    writer = TaskWriter(
+        target, parsed.config, ("offset",), lambda batch: batch.rename_columns(["o"]), schema, (), 1 << 20
+    )
+    with pytest.raises(ConfigError, match=r'transform gave the columns \{"o": "int64"\}, and for an empty batch'):
+        writer.run(0, task)
+    assert target.records() == {}
+
+
+def test_nothing_to_write(tmp_path: Path) -> None:
+    bounds = {"startingOffsets": '{"delete-records": {"0": 60}}', "endingOffsets": '{"delete-records": {"0": 60}}'}
+    to = tmp_path / "out"
+    done = backfill(NO_SPARK, "delete-records", to=str(to), options=options(**bounds))
+    assert (done.rows, done.files, done.tasks) == (0, 0, 0)
+    assert [one.name for one in to.iterdir()] == [MANIFEST]

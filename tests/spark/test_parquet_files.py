@@ -1,0 +1,140 @@
+"""Parquet files of one task: what went in comes out, in bounded pieces, in the directories that readers expect."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from remote_fetch.errors import ConfigError
+from remote_fetch.spark.parquet_files import ParquetFiles, check_partition_by
+
+_KINDS: dict[str, pa.DataType] = {"name": pa.string(), "number": pa.int32(), "timestamp": pa.timestamp("us", "UTC")}
+SCHEMA = pa.schema(_KINDS)
+
+
+def batch(rows: Sequence[tuple[Any, Any, Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema=SCHEMA)
+
+
+def at(hour: int, day: int = 1) -> datetime.datetime:
+    return datetime.datetime(2024, 2, day, hour, 59, 59, tzinfo=datetime.UTC)
+
+
+class Disk:
+    """Opens files below a directory, and counts how many are open."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.files: list[Any] = []
+        self.most_open = 0
+
+    def create(self, path: str) -> Any:
+        name = self.directory / path
+        name.parent.mkdir(parents=True, exist_ok=True)
+        self.files.append(name.open("xb"))
+        self.most_open = max(self.most_open, sum(not one.closed for one in self.files))
+        return self.files[-1]
+
+
+def written(directory: Path, batches: Sequence[pa.RecordBatch], **more: Any) -> tuple[list[str], Disk]:
+    disk = Disk(directory)
+    files = ParquetFiles(SCHEMA, disk.create, "part-00007", **more)
+    for one in batches:
+        files.write(one)
+    found = files.close()
+    assert sum(one.rows for one in found) == sum(one.num_rows for one in batches)
+    assert [(directory / one.path).stat().st_size for one in found] == [one.size_bytes for one in found]
+    assert all(one.closed for one in disk.files)
+    return sorted(one.path for one in found), disk
+
+
+def test_row_groups_are_bounded(tmp_path: Path) -> None:
+    batches = [batch([("x" * 100, n, at(1)) for n in range(50)]) for _ in range(20)]
+    bound = 4 * batches[0].nbytes
+    (path,), _ = written(tmp_path, batches, row_group_bytes=bound)
+    meta = pq.ParquetFile(tmp_path / path).metadata
+    assert [meta.row_group(number).num_rows for number in range(meta.num_row_groups)] == [200] * 5
+    assert {meta.row_group(0).column(number).compression for number in range(3)} == {"ZSTD"}
+    assert pq.read_table(tmp_path / path) == pa.Table.from_batches(batches)
+
+
+def test_what_is_held_back_is_bounded_over_all_files(tmp_path: Path) -> None:
+    rows = [[("x" * 50, n, at(n % 24)) for n in range(at_row, at_row + 24)] for at_row in range(0, 2400, 24)]
+    disk = Disk(tmp_path)
+    bound = 8 * batch(rows[0]).nbytes
+    files = ParquetFiles(SCHEMA, disk.create, "part", partition_by=["hour"], row_group_bytes=bound)
+    for one in rows:
+        files.write(batch(one))
+        assert sum(file.pending_bytes for file in files._open.values()) == files._pending_bytes < bound
+    assert len(files.close()) == 24
+
+
+def test_few_files_are_open_at_once(tmp_path: Path) -> None:
+    batches = [batch([(f"n{n % 7}", n, None)]) for n in range(70)]
+    paths, disk = written(tmp_path, batches, partition_by=["name"], max_open=3)
+    assert disk.most_open == 3
+    assert len(paths) == 70  # each value has gone before it comes again
+    found = ds.dataset(tmp_path, partitioning="hive").to_table()
+    assert set(found.column("number").to_pylist()) == set(range(70))
+    assert found.num_rows == 70
+
+
+def test_directories(tmp_path: Path) -> None:
+    rows = [("a/b=c%", 1, at(3)), ("a/b=c%", 2, at(4)), (None, 3, at(3)), ("", 4, at(3)), ("\u00e9 x", 5, None)]
+    paths, _ = written(tmp_path, [batch(rows)], partition_by=["name", "day", "hour"])
+    assert [path.rsplit("/", 1)[0] for path in paths] == [
+        "name=__HIVE_DEFAULT_PARTITION__/day=2024-02-01/hour=2024-02-01-03",
+        "name=a%2Fb%3Dc%25/day=2024-02-01/hour=2024-02-01-03",
+        "name=a%2Fb%3Dc%25/day=2024-02-01/hour=2024-02-01-04",
+        "name=\u00e9 x/day=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__",
+    ]
+    found = ds.dataset(tmp_path, partitioning="hive").to_table().to_pylist()
+    assert sorted((one["number"], one["name"]) for one in found) == [
+        (1, "a/b=c%"),
+        (2, "a/b=c%"),
+        (3, None),
+        (4, None),
+        (5, "\u00e9 x"),
+    ]
+    assert pq.ParquetFile(tmp_path / paths[0]).schema_arrow.names == ["number", "timestamp"]
+
+
+def test_nothing_is_written_of_nothing(tmp_path: Path) -> None:
+    assert written(tmp_path, [batch([])])[0] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_are_abandoned_are_closed(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    files = ParquetFiles(SCHEMA, disk.create, "part")
+    files.write(batch([("a", 1, None)]))
+    files.abandon()
+    assert [one.closed for one in disk.files] == [True]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["nothing"], "names 'nothing'; there are name, number, timestamp"),
+        (["name", "name"], "named twice"),
+        (["timestamp"], "of type timestamp"),
+        (["name", "number", "timestamp"], "of type timestamp"),
+    ],
+)
+def test_what_cannot_be_a_directory(names: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        check_partition_by(SCHEMA, names)
+
+
+def test_something_has_to_be_left() -> None:
+    with pytest.raises(ConfigError, match="nothing is left"):
+        check_partition_by(pa.schema([("name", pa.string())]), ["name"])
+    with pytest.raises(ConfigError, match="names 'day'"):
+        check_partition_by(pa.schema([("name", pa.string())]), ["day"])

@@ -1,0 +1,117 @@
+"""Planning: which partitions, which offsets, what is refused, and what a plan looks like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from remote_fetch.errors import ConfigError, RemoteFetchError, UnknownTopic, Unlocatable
+from remote_fetch.observe import Event, Notice
+from remote_fetch.spark import plan
+from remote_fetch.spark.limits import Restriction
+from remote_fetch.spark.options import parse_options
+from remote_fetch.spark.planning import JobPlan, plan_batch
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
+from tests.read.bucket import UNCOMMITTED, plain_log
+from tests.spark.buckets import at, expected, read, tier
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> dict[str, str]:
+    """Sixty records in three segments, each one a second after the one before."""
+    log = LogBuilder()
+    for second in range(60):
+        log.append_batch([Record(0, 0, b"k", b"v")], base_timestamp_ms=1_700_000_000_000 + 1000 * second)
+        if second % 20 == 19:
+            log.roll()
+    return tier(tmp_path, log.segments())
+
+
+def offsets_of(found: JobPlan) -> list[tuple[int, int]]:
+    return [(step.first_offset, step.last_offset) for task in found.tasks for step in task.steps]
+
+
+def test_what_a_plan_looks_like(where: dict[str, str]) -> None:
+    found = str(plan({**where, "minPartitions": "30"})).splitlines()
+    assert found[0].startswith("30 tasks, 0.0 MiB to 0.0 MiB each")
+    assert found[1].startswith("from the store: 0.0 MiB of 3 segments with 30 GETs")
+    assert found[2] == "from the broker: 0 offsets in 0 ranges"
+    assert "topic-0: offsets 0..19 from 00000000000000000000-" in found[3]
+    assert found[-1] == "  ... and 10 more"
+    assert str(plan({**where, "startingOffsets": at(60)})).startswith("no tasks")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "offsets"),
+    [
+        (Restriction(), [(0, 19), (20, 39), (40, 59)]),
+        (Restriction(first_partition=1), []),
+        (Restriction(partitions=frozenset({0})), [(0, 19), (20, 39), (40, 59)]),
+        (Restriction(first_offset=25, stop_offset=45), [(25, 39), (40, 44)]),
+        (Restriction(first_offset=45, stop_offset=25), []),
+        (Restriction(since_ms=1_700_000_030_500), [(31, 39), (40, 59)]),
+        (Restriction(since_ms=1_800_000_000_000), []),
+    ],
+)
+def test_what_filters_leave(where: dict[str, str], wanted: Restriction, offsets: list[tuple[int, int]]) -> None:
+    assert offsets_of(plan_batch(parse_options(where), restriction=wanted)) == offsets
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"subscribePattern": "("}, ConfigError, "subscribePattern '(' is no regular expression"),
+        ({"assign": '{"topic":[0,3]}'}, UnknownTopic, "topic 'topic' has no partition 3; there are 0"),
+        ({"assign": '{"other":[0]}'}, UnknownTopic, "no segment of topic 'other' is in the remote storage"),
+        (
+            {"subscribe": "topic", "startingOffsets": '{"topic":{"0":1,"1":1}}'},
+            ConfigError,
+            "If startingOffsets contains specific offsets, you must specify all TopicPartitions. Use -1 for latest, ",
+        ),
+    ],
+)
+def test_what_is_refused(
+    where: dict[str, str], options: dict[str, str], error: type[RemoteFetchError], message: str
+) -> None:
+    del where["subscribe"]
+    with pytest.raises(error) as caught:
+        plan({**where, **options})
+    assert str(caught.value).startswith(message)
+
+
+def test_topics_by_pattern(where: dict[str, str]) -> None:
+    del where["subscribe"]
+    assert len(plan({**where, "subscribePattern": "to.*c"}).tasks) == 1
+    assert plan({**where, "subscribePattern": "opi"}).tasks == ()
+
+
+def test_a_hole_that_nobody_can_fill(tmp_path: Path) -> None:
+    first, _, third = plain_log(segments=3).segments()
+    with pytest.raises(Unlocatable, match="offsets 20 to 39 cannot be read from the bucket alone"):
+        plan(tier(tmp_path, [first, third]))
+
+
+def test_times(where: dict[str, str]) -> None:
+    found, _ = read({**where, "startingTimestamp": "1700000010000", "endingTimestamp": "1700000012500"})
+    assert [row[2] for row in found] == [10, 11, 12]
+    late = {**where, "startingTimestamp": str(2**45)}
+    with pytest.raises(ConfigError, match="No offset matched from request of topic-partition topic-0 and timestamp 35"):
+        plan(late)
+    assert plan({**late, "startingOffsetsByTimestampStrategy": "latest"}).tasks == ()
+
+
+def test_data_that_may_be_lost_is_said(tmp_path: Path) -> None:
+    log = plain_log(segments=2)
+    _, last = log.segments()
+    heard: list[Event] = []
+    bounds = {"startingOffsets": at(3), "endingOffsets": at(99), "failOnDataLoss": "false"}
+    where = {**tier(tmp_path, [last]), **bounds}
+    assert offsets_of(plan_batch(parse_options(where), observer=heard.append)) == [(20, 39)]
+    said = [event.text for event in heard if isinstance(event, Notice) and event.is_warning]
+    assert said == [
+        "Partition topic-0: offsets 3 to 19 are gone, some data may have been missed",
+        "Partition topic-0: the log ends at offset 40, before 99, some data may have been missed",
+    ]
+    assert read(where)[0] == expected(log.expected(UNCOMMITTED, 20, 40))

@@ -1,0 +1,187 @@
+"""What the driver of a stream decides, over a bucket alone and without Spark; each micro-batch is read task by task."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from pathlib import Path
+
+import pytest
+
+from remote_fetch.errors import ConfigError, OffsetOutOfRange, UnknownTopic
+from remote_fetch.spark.options import parse_options
+from remote_fetch.spark.reader import read_task
+from remote_fetch.spark.stream_driver import StreamDriver
+from remote_fetch.spark.stream_limits import Positions, parse_trigger_limits
+from tests.read.bucket import plain_log
+from tests.spark.buckets import COLUMNS, Row, expected, rows_of, tier
+
+AT = ("topic", 0)
+
+
+class Clock:
+    """Time that tests tell."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def driver(options: dict[str, str], *, at_clock: Clock | None = None, **more: str) -> StreamDriver:
+    given = {"startingOffsets": "earliest", **options, **more}
+    made = StreamDriver(parse_options(given), parse_trigger_limits(given), clock=at_clock or Clock())
+    again: StreamDriver = pickle.loads(pickle.dumps(made))
+    assert again._options == made._options
+    return made
+
+
+def rows_between(stream: StreamDriver, start: Positions, end: Positions) -> list[Row]:
+    config = stream._options.config
+    return [row for task in stream.tasks(start, end) for row in rows_of(read_task(task, config, COLUMNS))]
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> dict[str, str]:
+    return tier(tmp_path, plain_log().segments())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_batches_are_the_log_whatever_the_limits_and_whoever_goes_on(bucket: dict[str, str], seed: int) -> None:
+    """A new driver for each batch, as after a restart, and some batches done twice."""
+    dice = random.Random(seed)
+    log = list(plain_log().records())
+    found: list[Row] = []
+    at = driver(bucket).initial()
+    assert at == {AT: log[0].offset}
+    for _ in range(10_000):
+        limits = {
+            "maxOffsetsPerTrigger": str(dice.randrange(1, 40)),
+            "maxBytesPerTrigger": str(dice.randrange(1, 9_000)),
+        }
+        some = dict(dice.sample(sorted(limits.items()), dice.randrange(3)))
+        with_limits = driver({**bucket, **some}, minPartitions=str(dice.randrange(1, 4)))
+        end = with_limits.next_stop(at, is_limited=bool(some))
+        if end == at:
+            break
+        rows = rows_between(with_limits, at, end)
+        assert rows_between(driver(bucket), at, end) == rows
+        if "maxOffsetsPerTrigger" in some:
+            assert end[AT] - at[AT] <= int(some["maxOffsetsPerTrigger"])
+        with_limits.close()
+        found += rows
+        at = end
+    assert found == expected(log)
+
+
+def test_a_query_begins_at_the_end(bucket: dict[str, str]) -> None:
+    start = bucket.copy()
+    stream = StreamDriver(parse_options(start), parse_trigger_limits({}))
+    at = stream.initial()
+    assert at == {AT: plain_log().next_offset}
+    for _ in range(2):
+        assert stream.next_stop(at, is_limited=False) == at
+    assert stream.tasks(at, at) == ()
+    assert stream.latest() == at
+
+
+def test_the_first_batch_keeps_where_a_query_began(tmp_path: Path) -> None:
+    """Done again after a crash, it would begin at another "latest" otherwise."""
+    built = plain_log().segments()
+    options = {"subscribe": "topic", "remote.storage.url": str(tmp_path)}
+    tier(tmp_path, built[:1])
+    began, end = built[1].metadata.start_offset, plain_log().next_offset
+    for start in ("latest", '{"topic": {"0": -1}}'):
+        stream = driver(options, startingOffsets=start)
+        at = stream.initial()
+        tier(tmp_path, built)
+        assert at == {AT: began}
+        assert stream.next_stop(at, is_limited=False) == at
+        assert stream.next_stop(at, is_limited=False) == {AT: end}
+        for number in (1, 2):
+            for path in tmp_path.rglob(f"*{built[number].metadata.segment_id.id}*"):
+                path.unlink()
+    stream = driver({**options, "startingOffsets": "earliest"})
+    assert stream.next_stop(stream.initial(), is_limited=False) == {AT: began}
+
+
+def test_a_query_waits_for_enough(bucket: dict[str, str]) -> None:
+    clock = Clock()
+    stream = driver(bucket, at_clock=clock, minOffsetsPerTrigger="7", maxOffsetsPerTrigger="7", maxTriggerDelay="10s")
+    end = plain_log().next_offset
+    assert stream.next_stop({AT: end - 3}, is_limited=True) == {AT: end}, "the first batch waits for nothing"
+    clock.now_s = 9
+    assert stream.next_stop({AT: end - 3}, is_limited=True) == {AT: end - 3}
+    assert stream.next_stop({AT: end - 9}, is_limited=True)[AT] > end - 9
+    clock.now_s = 18
+    assert stream.next_stop({AT: end - 3}, is_limited=True) == {AT: end - 3}
+    clock.now_s = 19
+    assert stream.next_stop({AT: end - 3}, is_limited=True) == {AT: end}
+    stream.fix_target()
+    assert stream.next_stop({AT: end - 3}, is_limited=True) == {AT: end}, "a query that ends does not wait"
+
+
+def test_the_target_stays(tmp_path: Path) -> None:
+    built = plain_log().segments()
+    tier(tmp_path, built[:1])
+    options = {"subscribe": "topic", "remote.storage.url": str(tmp_path)}
+    stream = driver(options)
+    stream.fix_target()
+    end = built[0].metadata.end_offset + 1
+    stream.close()
+    tier(tmp_path, built)
+    assert stream.next_stop({AT: 0}, is_limited=False) == {AT: end}
+    assert driver(options).next_stop({AT: 0}, is_limited=False) == {AT: plain_log().next_offset}
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        ({AT: 10**6}, "Partition topic-0: offset was changed from 1000000 to"),
+        ({AT: 0, ("topic", 5): 3}, "Partition topic-5: the partition is gone"),
+    ],
+)
+def test_what_was_lost_is_an_error_or_said(
+    bucket: dict[str, str], caplog: pytest.LogCaptureFixture, start: Positions, said: str
+) -> None:
+    with pytest.raises(OffsetOutOfRange, match=said) as caught:
+        driver(bucket).next_stop(start, is_limited=False)
+    assert "failOnDataLoss" in str(caught.value)
+    stream = driver(bucket, failOnDataLoss="false")
+    assert stream.next_stop(start, is_limited=False) == {AT: plain_log().next_offset}
+    assert said in caplog.text
+    assert stream.next_stop({AT: plain_log().next_offset}, is_limited=False) == {AT: plain_log().next_offset}
+
+
+def test_offsets_that_went_between_plan_and_plan(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    built = plain_log().segments()
+    options = tier(tmp_path, built[1:])
+    first, end = built[1].metadata.start_offset, plain_log().next_offset
+    with pytest.raises(OffsetOutOfRange, match=f"offsets 0 to {first - 1} are gone"):
+        driver(options).tasks({AT: 0}, {AT: end})
+    stream = driver(options, failOnDataLoss="false")
+    assert [row[2] for row in rows_between(stream, {AT: 0}, {AT: end})] == list(range(first, end))
+    assert rows_between(stream, {AT: 0}, {AT: 1}) == []
+    assert [row[2] for row in rows_between(stream, {AT: end - 2}, {AT: end + 9})] == [end - 2, end - 1]
+    assert f"the log ends at offset {end}, before {end + 9}" in caplog.text
+
+
+def test_a_partition_that_is_gone(bucket: dict[str, str]) -> None:
+    end = plain_log().next_offset
+    with pytest.raises(OffsetOutOfRange, match="Partition topic-7: the partition is gone"):
+        driver(bucket).tasks({AT: 0, ("topic", 7): 1}, {AT: end, ("topic", 7): 2})
+    stream = driver(bucket, failOnDataLoss="false")
+    assert len(rows_between(stream, {AT: end - 1}, {AT: end, ("topic", 7): 2})) == 1
+
+
+def test_a_topic_that_never_was(bucket: dict[str, str]) -> None:
+    for fails in ("true", "false"):
+        with pytest.raises(UnknownTopic):
+            driver(bucket, subscribe="nothing", failOnDataLoss=fails).initial()
+
+
+def test_what_only_a_batch_may_have(bucket: dict[str, str]) -> None:
+    for option in ({"endingOffsets": "latest"}, {"endingTimestamp": "3"}):
+        with pytest.raises(ConfigError, match="ending offset not valid in streaming queries"):
+            driver({**bucket, **option})

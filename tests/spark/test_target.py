@@ -1,0 +1,156 @@
+"""A target sees nothing of a job or all of it, wherever its driver dies."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from remote_fetch.errors import ConfigError, CorruptSegment, MissingExtra, UnsupportedFormat
+from remote_fetch.spark.target import MANIFEST, Committed, StagedFile, Target, TaskRecord
+
+
+class Died(BaseException):
+    """The driver is gone."""
+
+
+@pytest.fixture(params=["local", "memory"])
+def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
+    """URLs of targets: below a directory, and in a store in which files are moved one by one."""
+    root = str(tmp_path) if request.param == "local" else f"memory://{uuid4().hex}"
+    numbers = count()
+    return lambda: f"{root}/lake/orders{next(numbers)}"
+
+
+def staged(target: Target) -> Committed:
+    """Two tasks of which one was tried twice."""
+    records = []
+    for task, attempt in ((0, "a"), (1, "b"), (1, "c")):
+        path = f"day=1/part-{task}.parquet"
+        with target.create(attempt, path) as file:
+            file.write(f"{task}{attempt}".encode())
+        record = TaskRecord(task, attempt, (StagedFile(path, 1, 2),), {"records": 1})
+        target.finish(record)
+        records.append(record)
+    assert target.records() == {0: records[0], 1: records[2]}
+    assert (target.record(1), target.record(2)) == (records[2], None)
+    return Committed(target.job_id, "orders", (records[0], records[2]))
+
+
+def seen(target: Target) -> dict[str, bytes]:
+    """The data files that a reader of the target finds."""
+    if not target._fs.exists(target.path):
+        return {}
+    names = target._fs.find(target.path)
+    return {name.rsplit("/", 1)[1]: target._fs.cat_file(name) for name in names if not name.endswith(MANIFEST)}
+
+
+def test_files_count_once_and_the_rest_is_removed(new_url: Callable[[], str]) -> None:
+    target = Target(new_url(), "job")
+    assert target.is_free()
+    committed = staged(target)
+    assert (seen(target), target.committed(), target.decided()) == ({}, None, None)
+    target.commit(committed)
+    assert seen(target) == {"part-0.parquet": b"0a", "part-1.parquet": b"1c"}
+    assert (target.committed(), target.is_free()) == (committed, False)
+    assert not target._fs.exists(target.staging)
+
+
+def test_a_driver_that_dies_anywhere(new_url: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = 0
+    while True:
+        target = Target(new_url(), "job")
+        committed = staged(target)
+        left = count(steps, -1)
+        with monkeypatch.context() as patched:
+            for name in ("_put", "_move", "clean_up"):
+                patched.setattr(Target, name, dying(getattr(Target, name), left))
+            try:
+                target.commit(committed)
+                died = False
+            except Died:
+                died = True
+        if not died:
+            break
+        again = Target(*target._made_from)
+        if again.committed() is None:
+            if target._is_local:
+                assert seen(again) == {}, "before the manifest nothing is seen"
+            assert again.decided() in (None, committed)
+            again.commit(again.decided() or committed)
+        else:
+            again.clean_up()
+        assert seen(again) == {"part-0.parquet": b"0a", "part-1.parquet": b"1c"}
+        assert again.committed() == committed
+        assert not again._fs.exists(again.staging)
+        steps += 1
+    assert steps == 5  # the decision, two files, the manifest, cleaning up
+
+
+def dying(method: Callable[..., Any], left: count[int]) -> Callable[..., Any]:
+    def run(*arguments: Any) -> Any:
+        if next(left) <= 0:
+            raise Died
+        return method(*arguments)
+
+    return run
+
+
+def test_an_attempt_that_ends_after_the_decision_changes_nothing(new_url: Callable[[], str]) -> None:
+    target = Target(new_url(), "job")
+    committed = staged(target)
+    target._put(f"{target.staging}/{MANIFEST}", committed.dump())
+    with target.create("late", "day=1/part-0.parquet") as file:
+        file.write(b"late")
+    target.finish(TaskRecord(0, "late", (StagedFile("day=1/part-0.parquet", 1, 4),), {}))
+    decided = target.decided()
+    assert decided == committed
+    target.complete(decided)
+    assert seen(target)["part-0.parquet"] == b"0a"
+
+
+def test_an_empty_directory_may_be_the_target(tmp_path: Path) -> None:
+    target = Target(str(tmp_path), "job")
+    assert target.is_free()
+    target.commit(Committed("job", "orders", ()))
+    assert [one.name for one in tmp_path.iterdir()] == [MANIFEST]
+
+
+def test_a_target_travels(new_url: Callable[[], str]) -> None:
+    target = Target(new_url(), "job")
+    again = pickle.loads(pickle.dumps(target))
+    assert (again.path, again.staging, again.job_id) == (target.path, target.staging, "job")
+    target.keep_plan("plan")
+    assert (again.plan(), Target(new_url(), "job").plan()) == ("plan", None)
+
+
+def test_an_unknown_store() -> None:
+    with pytest.raises(ConfigError, match=r"to=nowhere://\.\.\.: Protocol not known"):
+        Target("nowhere://bucket/orders", "job")
+
+
+def test_a_store_without_its_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: Any, **__: Any) -> None:
+        raise ImportError("Install s3fs")
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", missing)
+    with pytest.raises(MissingExtra, match=r'pip install "remote-fetch\[s3\]"'):
+        Target("s3://bucket/orders", "job")
+    with pytest.raises(ConfigError, match="another library"):
+        Target("sftp://host/orders", "job")
+
+
+def test_manifests_that_are_none() -> None:
+    with pytest.raises(UnsupportedFormat, match="version 9"):
+        Committed.load(json.dumps({"version": 9}))
+    for text in ("", "[]", "{}", '{"version": 1}', '{"version": 1, "job_id": "a", "topic": "b", "records": [1]}'):
+        with pytest.raises(CorruptSegment, match="not a record of a backfill"):
+            Committed.load(text)
+    with pytest.raises(CorruptSegment):
+        TaskRecord.load(b"\xff")
