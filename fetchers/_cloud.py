@@ -22,7 +22,7 @@ from fetchers._failures import failure_of
 from fetchers._options import OPTIONS, Timeouts, timeouts_of
 from fetchers._store import FsspecStore
 from remote_fetch.errors import ConfigError, RemoteFetchError, RetriableError, SegmentNotFound, StorageUnavailable
-from remote_fetch.fetch.spi import ObjectInfo
+from remote_fetch.fetch.spi import ObjectInfo, ObjectStore
 from remote_fetch.model import Buffer
 
 __all__ = ["BODY_BYTES", "CloudFetcher", "CloudStore", "Page", "RefusedError", "range_of", "receive", "size_of_range"]
@@ -128,6 +128,10 @@ class CloudStore(FsspecStore):
 class CloudFetcher(ComposedFetcher):
     """A fetcher whose filesystem is prepared for our requests, and whose store has connections to close."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._replaced: ObjectStore | None = None
+
     def prepare(self, filesystem: Any, timeouts: Timeouts) -> None:
         """Make ready what should not be made within a read's deadline. Raises what the SDK raises."""
 
@@ -145,12 +149,24 @@ class CloudFetcher(ComposedFetcher):
             ) from error
         return filesystem
 
+    def refresh_credentials(self) -> None:
+        """As `ComposedFetcher.refresh_credentials`. Reads under way keep their connections until the next time."""
+        replaced = self._store
+        super().refresh_credentials()
+        _close(self._replaced)
+        self._replaced = replaced
+
     def close(self) -> None:
         """As `RemoteStorageFetcher.close`."""
-        store = self._store
+        stores = (self._replaced, self._store)
         super().close()
-        if isinstance(store, CloudStore):
-            store.close()
+        for store in stores:
+            _close(store)
+
+
+def _close(store: ObjectStore | None) -> None:
+    if isinstance(store, CloudStore):
+        store.close()
 
 
 def range_of(start: int, end: int | None) -> str | None:

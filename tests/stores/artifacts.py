@@ -1,7 +1,7 @@
 """The store servers' programs, built once from pinned versions into a folder of the checkout; and why there are none.
 
 Rules of the file: a program that is there is complete; who builds holds a lock, so that test processes side by side
-build it once; a build that fails is an error with its output, a tool that is not on this machine is MissingTool.
+build it once; a build that fails is a BuildError with its output, a tool that is not on this machine is MissingTool.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["MissingTool", "azurite", "fake_gcs_server", "missing_tool", "versitygw"]
+__all__ = ["BuildError", "MissingTool", "azurite", "fake_gcs_server", "missing_tool", "versitygw"]
 
 VERSITYGW = "v1.8.0"
 FAKE_GCS_SERVER = "v1.56.1"
@@ -28,6 +28,10 @@ _OUTPUT_CHARS = 3000
 
 class MissingTool(Exception):
     """The servers cannot be built here; the message names the tool that is missing."""
+
+
+class BuildError(Exception):
+    """The tools are there, but a build failed; the message ends with its output."""
 
 
 def missing_tool(*tools: str) -> str | None:
@@ -102,4 +106,4 @@ def _build(command: list[str], environment: Mapping[str, str] | None = None) -> 
         env={**os.environ, **(environment or {})},
     )
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed: {(done.stdout + done.stderr)[-_OUTPUT_CHARS:]}")
+        raise BuildError(f"{' '.join(command)} failed: {(done.stdout + done.stderr)[-_OUTPUT_CHARS:]}")

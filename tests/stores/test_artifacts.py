@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.stores import artifacts
-from tests.stores.artifacts import MissingTool, azurite, fake_gcs_server, versitygw
+from tests.stores.artifacts import BuildError, MissingTool, azurite, fake_gcs_server, versitygw
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +64,6 @@ def test_a_program_is_built_once(tools: Path, folder: Path) -> None:
 def test_a_build_that_fails(tools: Path, folder: Path) -> None:
     """Is an error with its output, and leaves nothing that looks like a program."""
     script(tools / "go", 'echo half > "$GOBIN/fake-gcs-server"; echo "no such module" >&2; exit 1')
-    with pytest.raises(RuntimeError, match="no such module"):
+    with pytest.raises(BuildError, match="no such module"):
         fake_gcs_server()
     assert [path.name for path in folder.iterdir() if path.is_dir()] == []

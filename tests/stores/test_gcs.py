@@ -80,6 +80,18 @@ def test_a_token_is_renewed_before_it_expires() -> None:
     assert said == ["Bearer token-1"] * 3 + ["Bearer token-2"]
 
 
+def test_connections_with_old_credentials_are_closed() -> None:
+    """With the next renewal, for reads may be under way; all of them when the fetcher is closed."""
+    with RangeServer(FILES) as server, reading(server) as fetcher:
+        sessions = []
+        for _ in range(3):
+            fetcher.refresh_credentials()
+            fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)
+            sessions.append(filesystem_of(fetcher).session)
+        assert [session.closed for session in sessions] == [True, False, False]
+    assert [session.closed for session in sessions] == [True, True, True]
+
+
 def test_the_requester_pays() -> None:
     with RangeServer(FILES) as server, reading(server, requester_pays="my-project") as fetcher:
         assert bytes(fetcher.fetch_log_segment(SEGMENT.metadata, 5, 61)) == SEGMENT.log[5:61]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.stores import pages
-from tests.stores.artifacts import MissingTool
+from tests.stores.artifacts import BuildError, MissingTool
 
 
 def test_a_page_that_says_something_else(tmp_path: Path) -> None:
@@ -29,18 +29,21 @@ def test_a_page_that_says_something_else(tmp_path: Path) -> None:
         pages._run(page)
 
 
+@pytest.mark.parametrize(
+    "error", [MissingTool("go is missing"), BuildError("go is missing\nand more")], ids=["tool", "build"]
+)
 @pytest.mark.parametrize("store", ["s3", "gcs", "azure"])
-def test_without_a_server(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_server(store: str, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page says that it was recorded; where every tool has to be there, it is an error."""
 
     def missing(store: str, folder: Path) -> object:
-        raise MissingTool("go is missing")
+        raise error
 
     monkeypatch.setattr(pages, "_server", missing)
     monkeypatch.delenv("REMOTE_FETCH_STRICT", raising=False)
-    assert "was recorded: go is missing" in pages.run_page(store)
+    assert "was recorded: go is missing.*" in pages.run_page(store)
     monkeypatch.setenv("REMOTE_FETCH_STRICT", "1")
-    with pytest.raises(MissingTool):
+    with pytest.raises(type(error)):
         pages.run_page(store)
 
 
