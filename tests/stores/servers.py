@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import time
@@ -23,6 +24,8 @@ __all__ = ["Server", "StoreServer", "free_port", "put_tree", "serving"]
 _START_TIMEOUT_S = 60
 _STOP_TIMEOUT_S = 20
 _LOG_TAIL_CHARS = 4000
+_DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
+"""Linux's way to end a process whose parent was killed and could not stop it."""
 
 
 @dataclass
@@ -37,9 +40,10 @@ class Server:
 
     def start(self) -> None:
         """Start it, and wait until it takes connections. Raises RuntimeError with the end of its log."""
+        prefix = _DIES_WITH_US if shutil.which(_DIES_WITH_US[0]) else ()
         with open(self.log_file, "ab") as log:
             self._process = subprocess.Popen(
-                self.command,
+                [*prefix, *self.command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
