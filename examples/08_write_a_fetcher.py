@@ -1,6 +1,6 @@
 """A fetcher of your own: segments in a table of an SQLite database, and the contract suite that examines it.
 
-    python 05_write_a_fetcher.py
+    python 08_write_a_fetcher.py
 
 The suite comes with the package and needs pytest. What it examines is all that the reader relies on.
 """
