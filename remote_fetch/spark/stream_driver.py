@@ -162,11 +162,15 @@ class StreamDriver:
     def _bounds(self) -> dict[tuple[str, int], tuple[int, int]]:
         """Of each partition the first offset that can be read now, and the end (exclusive)."""
         session, partitions = self._survey()
-        if session.guard is None:
+        if session.guard is None or session.cluster is None:
             opened = open_subscribed(session, partitions, self._options.isolation)
             found = {_place(one.partition): (one.first_offset, one.end_offset) for one in opened}
         else:
             found = {}
+            known = self._ends
+            if known is not None:
+                for topic in sorted({one.topic for one in partitions if _place(one) not in known}):
+                    session.cluster.learn_partitions(topic, self._options.isolation)
             for partition in partitions:
                 session.guard.authorise(partition)
                 log = session.guard.bounds(partition, self._options.isolation)
