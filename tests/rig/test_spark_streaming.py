@@ -7,6 +7,7 @@ file sink, which counts a batch only once; a stop at random is repeated with `--
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import subprocess
 import sys
@@ -31,12 +32,12 @@ from tests.rig.rig import Rig
 from tests.rig.test_read import mixed_topic, transaction
 from tests.rig.test_spark import options_of
 from tests.spark.buckets import COLUMNS, rows_of
+from tests.spark.queries import DEADLINE_S, is_slow_start, run_to_end
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
-WAIT_S = 240
 _MOST_RECORDS = 20_000
 Record = tuple[int, int, bytes | None, bytes | None]
 
@@ -75,7 +76,7 @@ def live_producer(rig: Rig, topic: str, partitions: int) -> Iterator[None]:
         yield
     finally:
         ended.set()
-        thread.join(WAIT_S)
+        thread.join(DEADLINE_S)
     assert not thread.is_alive()
     assert failures == []
 
@@ -114,10 +115,13 @@ class LiveQuery:
 
 
 def until_batches(query: Any, count: int) -> None:
-    """Wait for so many batches with rows, or for the query's failure."""
-    deadline_s = time.monotonic() + WAIT_S
+    """Wait for so many batches with rows; a query that was too slow to start is as good as stopped."""
+    deadline_s = time.monotonic() + DEADLINE_S
     while sum(one.numInputRows > 0 for one in query.recentProgress) < count:
-        assert query.exception() is None
+        error = query.exception()
+        if is_slow_start(error):
+            return
+        assert error is None
         assert time.monotonic() < deadline_s, query.status
         time.sleep(0.05)
 
@@ -155,14 +159,13 @@ def test_stopped_and_started_again_at_random(
                 else:
                     counts["after batches"] += 1
                     until_batches(running, dice.randrange(1, 4))
-                assert running.exception() is None
+                error = running.exception()
+                assert error is None or is_slow_start(error)
             finally:
                 running.stop()
             if dice.random() < 0.4:
                 counts["done again"] += query.forget_last_commit()
-    last = query.start({}, availableNow=True)
-    assert last.awaitTermination(WAIT_S)
-    assert last.exception() is None
+    run_to_end(lambda: query.start({}, availableNow=True))
     assert query.written() == sorted(records(rig_43, topic, 2), key=lambda row: row[:2]), f"seed {seed}"
     print(counts)
 
@@ -176,9 +179,8 @@ def test_a_checkpoint_serves_spark_s_own_source_too(
     for seed, source in enumerate(("kafka", "kafka_remote", "kafka")):
         for number in range(2):
             topics.produce(rig_43, topic, 30, partition=number, seed=seed)
-        running = query.start({"maxOffsetsPerTrigger": "45"}, source=source, availableNow=True)
-        assert running.awaitTermination(WAIT_S)
-        assert running.exception() is None
+        limit = {"maxOffsetsPerTrigger": "45"}
+        running = run_to_end(functools.partial(query.start, limit, source=source, availableNow=True))
         assert query.written() == records(rig_43, topic, 2)
         assert sum(one.numInputRows for one in running.recentProgress) == 60, source
 
