@@ -102,16 +102,23 @@ class LiveQuery:
         return sorted(((*row[:3], topics.shortened(row[3])) for row in rows), key=lambda row: row[:2])
 
     def forget_last_commit(self) -> bool:
-        """As if the driver had died after the last batch was read, before it was committed anywhere."""
+        """As if the driver had died after its last batch was read, before that was committed anywhere.
+
+        Only the batch that began last is ever done again: one that was stopped in its middle already will be.
+        """
         commits = self._checkpoint / "commits"
-        numbers = [int(one.name) for one in commits.glob("[0-9]*")] if commits.exists() else []
-        kept = self.files / "_spark_metadata" / str(max(numbers, default=-1))
-        if not numbers or not kept.exists():
+        last = _last(commits)
+        kept = self.files / "_spark_metadata" / str(last)
+        if last is None or last != _last(self._checkpoint / "offsets") or not kept.exists():
             return False
-        for name in (commits / str(max(numbers)), kept):
+        for name in (commits / str(last), kept):
             name.unlink()
             name.with_name(f".{name.name}.crc").unlink(missing_ok=True)
         return True
+
+
+def _last(folder: Path) -> int | None:
+    return max((int(one.name) for one in folder.glob("[0-9]*")), default=None) if folder.exists() else None
 
 
 def until_batches(query: Any, count: int) -> None:
