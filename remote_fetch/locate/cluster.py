@@ -149,6 +149,13 @@ class Cluster:
         low, high = ({one.partition: int(answer.result().offset) for one, answer in each.items()} for each in told)
         return {number: (low[number], high[number]) for number in low}
 
+    def learn_partitions(self, topic: str, isolation: IsolationLevel) -> None:
+        """Have a topic's partitions looked up anew, where some have come: librdkafka would take minutes to notice.
+
+        Raises KafkaException with the broker's error.
+        """
+        self.consumer(isolation).list_topics(topic, timeout=self._timeout_s)
+
     def offset_for_time(self, partition: TopicIdPartition, timestamp_ms: int, isolation: IsolationLevel) -> int | None:
         """The first offset whose record is not before `timestamp_ms`, None if there is none (ListOffsets).
 

@@ -109,6 +109,8 @@ class BatchReader(DataSourceReader):
         """The rows of one task, as Arrow batches."""
         from remote_fetch.spark.reader import read_task  # noqa: PLC0415 - the driver does not need it
 
+        if partition.value is None:  # what Spark makes of a plan without any task
+            return iter(())
         return read_task(partition.value, self._options.config, self._columns, report=self._report)
 
     def _report(self, report: Report) -> None:

@@ -54,6 +54,7 @@ class StreamDriver:
         self._clock = clock
         self._session: Session | None = None
         self._ids: dict[str, Uuid] = {}
+        self._places: set[tuple[str, int]] = set()
         self._target: Positions | None = None
         self._ends: Positions | None = None
         self._went_at_s: float | None = None
@@ -142,6 +143,11 @@ class StreamDriver:
             if known != one.topic_id:
                 self._ids[one.topic] = one.topic_id
                 self._lose(one.topic, one.partition, "the topic was deleted and made again", 0)
+        places = {_place(one) for one in partitions}
+        if self._session.cluster is not None and self._places:
+            for topic in sorted({topic for topic, _ in places - self._places}):
+                self._session.cluster.learn_partitions(topic, self._options.isolation)
+        self._places |= places
         return self._session, partitions
 
     def _subscribed(self, session: Session) -> tuple[TopicIdPartition, ...]:

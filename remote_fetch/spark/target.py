@@ -101,7 +101,7 @@ class Target:
     """One job's way into one target. `options` are fsspec's, for the filesystem that the URL's scheme names.
 
     Pickles by what it was made from. Raises MissingExtra where the filesystem's SDK is not installed, ConfigError for
-    a scheme that nobody knows.
+    a scheme that nobody knows and for a whole bucket.
     """
 
     def __init__(self, url: str, job_id: str, options: Mapping[str, Any] | None = None) -> None:
@@ -111,6 +111,8 @@ class Target:
         self._protocols = {self._fs.protocol} if isinstance(self._fs.protocol, str) else set(self._fs.protocol)
         self.path = path.rstrip("/")
         parent, name = posixpath.split(self.path)
+        if not name or (not parent and self._protocols & _FLAT):
+            raise ConfigError(f"to={url}: name a directory in it", key="to", hint=f"As {url.rstrip('/')}/orders")
         self.staging = posixpath.join(parent, f"_{name}.{job_id}")
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -85,6 +85,13 @@ def test_fewer_columns(spark: SparkSession, tmp_path: Path) -> None:
     assert load(spark, options).count() == 60
 
 
+def test_nothing_to_read(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark makes a task of a plan that has none."""
+    options = tier(tmp_path, plain_log().segments())
+    frame = load(spark, options, startingOffsets='{"topic":{"0":60}}')
+    assert (frame.count(), frame.collect()) == (0, [])
+
+
 def test_filters_that_are_taken_over(spark: SparkSession, tmp_path: Path) -> None:
     options = tier(tmp_path, plain_log().segments())
     pushed = load(spark, options, **{"fetch.remote.pushdown": "true"})

@@ -16,6 +16,7 @@ from remote_fetch import read_arrow
 from tests.golden.conftest import SETS, Tier
 from tests.read.bucket import plain_log
 from tests.spark.buckets import tier
+from tests.spark.queries import run_to_end
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,21 +32,17 @@ class Stream:
         self._checkpoint, self._files = directory / "checkpoint", directory / "files"
         self._options = {"startingOffsets": "earliest", **options}
 
-    def run(self, *, source: str = "kafka_remote", **more: str) -> list[int]:
+    def run(self, **more: str) -> list[int]:
         """Read what is there now, and stop; returns the rows of each batch."""
-        stream = self._spark.readStream.format(source).options(**{**self._options, **more}).load()
-        query = (
+        stream = self._spark.readStream.format("kafka_remote").options(**{**self._options, **more}).load()
+        writer = (
             stream.select("topic", "partition", "offset", "value")
             .writeStream.format("parquet")
             .option("checkpointLocation", str(self._checkpoint))
             .trigger(availableNow=True)
-            .start(str(self._files))
         )
-        try:
-            assert query.awaitTermination(240), "the query does not end"
-            return [one.numInputRows for one in query.recentProgress if one.numInputRows]
-        finally:
-            query.stop()
+        query = run_to_end(lambda: writer.start(str(self._files)))
+        return [one.numInputRows for one in query.recentProgress if one.numInputRows]
 
     def places(self) -> list[Place]:
         """Where the rows came from that have been written, in order."""

@@ -135,6 +135,12 @@ def test_an_unknown_store() -> None:
         Target("nowhere://bucket/orders", "job")
 
 
+@pytest.mark.parametrize("url", ["s3://bucket", "s3://bucket/", "/"])
+def test_a_whole_bucket_is_no_target(url: str) -> None:
+    with pytest.raises(ConfigError, match=f"to={url}: name a directory in it"):
+        Target(url, "job")
+
+
 def test_a_store_without_its_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: Any, **__: Any) -> None:
         raise ImportError("Install s3fs")

@@ -1,0 +1,35 @@
+"""Streaming queries in tests: waited for with a deadline, and begun again where Spark was too slow to begin.
+
+Rules of the file: Spark gives the Python process that plans a query ten seconds to start, and nobody a say in it; on a
+busy machine that is too little, and says nothing about the query, which has not been asked anything yet.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["DEADLINE_S", "is_slow_start", "run_to_end"]
+
+DEADLINE_S = 300
+
+
+def is_slow_start(error: object) -> bool:
+    """Whether a query ended because its Python process was not there in time."""
+    return "Python worker failed to connect back" in str(error)
+
+
+def run_to_end(start: Callable[[], Any]) -> Any:
+    """A query that ends by itself, at its end. Raises what it failed with."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while True:
+        query = start()
+        try:
+            assert query.awaitTermination(max(1, int(deadline_s - time.monotonic()))), "the query does not end"
+            return query
+        except Exception as error:
+            if not is_slow_start(error) or time.monotonic() > deadline_s:
+                raise
+        finally:
+            query.stop()
