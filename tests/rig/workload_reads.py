@@ -131,7 +131,7 @@ def check_read(
     places = [(topic, partition) for partition in partitions]
     for _ in range(_TRIES):
         ends = log_ends(rig, places, intent.isolation)
-        floors = {place: (no_earlier or {}).get(place, log.start) for place, log in ends.items()}
+        floors = {place: max(log.start, (no_earlier or {}).get(place, 0)) for place, log in ends.items()}
         asked = _resolve(rig, intent, {place: log._replace(start=floors[place]) for place, log in ends.items()}, times)
         offsets = {partition: f"[{first}, {stop})" for (_, partition), (first, stop) in asked.offsets.items()}
         words = f"{topic} {offsets} from {_shown(asked.starts)} to {_shown(asked.ends)}, {intent}"
