@@ -67,7 +67,9 @@ def run_group(found: tuple[Rig, Setting], kinds: tuple[str, ...], config: pytest
         raise
     print(f"\nKafka {rig.version}, {setting.protocol}, {setting.isolation}, seed {seed}:", dict(run.counts))
     if "on" in kinds:
-        assert run.counts["records from the store"]
+        # In a mixed group the others may have read all that is tiered before this kind is given a partition.
+        given = run.counts["records from the store"]
+        assert given if kinds == ("on",) else given + run.counts["records from the broker"]
 
 
 @pytest.mark.slow
