@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import random
 import subprocess
 import sys
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
-_MOST_RECORDS = 20_000
 Record = tuple[int, int, bytes | None, bytes | None]
 
 
@@ -59,13 +59,13 @@ def live_producer(rig: Rig, topic: str, partitions: int) -> Iterator[None]:
 
     def write() -> None:
         try:
-            for seed in range(_MOST_RECORDS // (20 * partitions)):
+            for seed in itertools.count():
                 for number in range(partitions):
                     topics.produce(rig, topic, 20, partition=number, seed=1000 + seed)
                 if seed % 5 == 4:
                     with transaction(rig, topic, 10, f"live-{seed}", seed=seed) as one:
                         one.abort_transaction(30) if seed % 2 else one.commit_transaction(30)
-                if ended.wait(0.2):
+                if ended.wait(0.2 + seed / 100):  # less and less, and never nothing: a query may wait for more
                     return
         except BaseException as error:
             failures.append(error)
