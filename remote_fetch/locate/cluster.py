@@ -171,7 +171,7 @@ class Cluster:
                 return found.offset if found.offset >= 0 else None
             except KafkaException as error:
                 # A leader that is new, and has not read its own metadata topic yet, cannot look into the tier.
-                if error.args[0].code() != KafkaError.REPLICA_NOT_AVAILABLE or time.monotonic() > deadline:
+                if not is_passing(error) or time.monotonic() > deadline:
                     raise
             time.sleep(_RETRY_S)
 

@@ -99,8 +99,9 @@ def _list_offsets(rig: Rig, place: Place, timestamp_ms: int, isolation: str) -> 
                     raise KafkaException(found.error)
                 return None if found.offset < 0 else int(found.offset)
             except KafkaException as error:
-                # The leader of a partition just made has not read the tier's metadata yet, and cannot tell.
-                is_new = error.args[0].code() == KafkaError.REPLICA_NOT_AVAILABLE
-                if not is_new or time.monotonic() > deadline_s:
+                # The leader of a partition just made has not read the tier's metadata yet, and cannot tell; a busy one
+                # may take too long for its own search in the tier.
+                may_pass = error.args[0].code() in (KafkaError.REPLICA_NOT_AVAILABLE, KafkaError.REQUEST_TIMED_OUT)
+                if not may_pass or time.monotonic() > deadline_s:
                     raise
             time.sleep(0.1)
