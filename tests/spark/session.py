@@ -1,7 +1,7 @@
 """The one Spark of a test process: two threads in the driver's own process, a small heap, failed tasks tried again.
 
 Rules of the file: started by the first test that asks, stopped at the end; where there is no Java, its tests are
-skipped with the reason.
+skipped with the reason. The benchmark has a session of the same settings.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,7 +21,7 @@ from tests.rig.artifacts import missing_tool, spark_jars
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["spark"]
+__all__ = ["session", "spark"]
 
 _SETTINGS = {
     "spark.driver.memory": "1g",
@@ -35,24 +37,33 @@ _SETTINGS = {
 }
 
 
+@contextmanager
+def session(master: str, warehouse: Path) -> Iterator[SparkSession]:
+    """A session that runs this Python's workers and, where Maven is at hand, has Spark's own Kafka source."""
+    from pyspark.sql import SparkSession
+
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYSPARK_PYTHON", sys.executable)
+        builder = SparkSession.builder.master(master).appName("remote-fetch")
+        builder = builder.config("spark.sql.warehouse.dir", str(warehouse))
+        if missing_tool() is None:
+            builder = builder.config("spark.jars", ",".join(map(str, sorted(spark_jars().glob("*.jar")))))
+        for name, value in _SETTINGS.items():
+            builder = builder.config(name, value)
+        made = builder.getOrCreate()
+        try:
+            yield made
+        finally:
+            made.stop()
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session that knows `kafka_remote`."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("there is no Java")
-    from pyspark.sql import SparkSession
-
     from remote_fetch.spark import register
 
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.master("local[2,3]").appName("remote-fetch")
-        builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        if missing_tool() is None:  # Spark's own source, for the tests that compare with it
-            builder = builder.config("spark.jars", ",".join(map(str, sorted(spark_jars().glob("*.jar")))))
-        for name, value in _SETTINGS.items():
-            builder = builder.config(name, value)
-        session = builder.getOrCreate()
-        register(session)
-        yield session
-        session.stop()
+    with session("local[2,3]", tmp_path_factory.mktemp("warehouse")) as made:
+        register(made)
+        yield made

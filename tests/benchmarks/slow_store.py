@@ -1,0 +1,41 @@
+"""A local directory whose every GET takes longer, by as much as an object store of the same region would."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from fetchers._options import Timeouts
+from fetchers.local import LocalFetcher
+from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata
+
+__all__ = ["LATENCY_OPTION", "SlowFetcher"]
+
+LATENCY_OPTION = "latency_ms"
+"""Its option, below `remote.storage.options.`"""
+
+
+class SlowFetcher(LocalFetcher):
+    """The fetcher `local`, asleep for `latency_ms` before each GET, of segments and of indexes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._latency_s = 0.0
+
+    def options(self, given: Mapping[str, Any], timeouts: Timeouts) -> Mapping[str, Any]:
+        """Without our own option, which no filesystem takes."""
+        self._latency_s = float(given[LATENCY_OPTION]) / 1000
+        return {name: value for name, value in given.items() if name != LATENCY_OPTION}
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+    ) -> Buffer:
+        """As `RemoteStorageFetcher.fetch_log_segment`, later."""
+        time.sleep(self._latency_s)
+        return super().fetch_log_segment(metadata, start_position, end_position)
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> Buffer | None:
+        """As `RemoteStorageFetcher.fetch_index`, later."""
+        time.sleep(self._latency_s)
+        return super().fetch_index(metadata, index_type)
