@@ -49,6 +49,9 @@ _REBALANCE = (
     KafkaError._WAIT_COORD,
 )
 """What a commit may be answered while a group is being put together anew."""
+_PASSING = (KafkaError._MAX_POLL_EXCEEDED, KafkaError.UNKNOWN)
+"""What a member may hear and read on: it was silent for too long; a broker that has just been started cannot read its
+tier yet, which it calls an unknown error."""
 _NOBODY_THERE = (
     KafkaError._DESTROY,
     KafkaError._TIMED_OUT,
@@ -185,7 +188,7 @@ class Member(threading.Thread):
         for message in messages:
             error = message.error()
             if error is not None:
-                if error.code() == KafkaError._MAX_POLL_EXCEEDED:
+                if error.code() in _PASSING:
                     continue
                 raise KafkaException(error)
             place, offset = (str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0)
