@@ -7,12 +7,14 @@ credentials.
 
 from __future__ import annotations
 
+import gc
 import logging
 import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyspark
+from pyspark import TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
@@ -109,6 +111,7 @@ class BatchReader(DataSourceReader):
         """The rows of one task, as Arrow batches."""
         from remote_fetch.spark.reader import read_task  # noqa: PLC0415 - the driver does not need it
 
+        _spare_the_collector()
         if partition.value is None:  # what Spark makes of a plan without any task
             return iter(())
         return read_task(partition.value, self._options.config, self._columns, report=self._report)
@@ -117,6 +120,15 @@ class BatchReader(DataSourceReader):
         _LOG.info("task: %s", report)
         if self._totals is not None:
             self._totals.add(report)
+
+
+def _spare_the_collector() -> None:
+    """In a worker of Spark, once: let the garbage collector pass over what is loaded by now.
+
+    A worker collects after every task, and walking through all modules takes longer than opening a session does.
+    """
+    if TaskContext.get() is not None and not gc.get_freeze_count():
+        gc.freeze()
 
 
 class PushingReader(BatchReader):

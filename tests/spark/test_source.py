@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -9,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark import TaskContext
 
 from remote_fetch import read_arrow
-from remote_fetch.spark import register
+from remote_fetch.spark import register, source
 from remote_fetch.spark.settings import hints
 from tests.golden.conftest import SETS, Tier
 from tests.read.bucket import UNCOMMITTED, plain_log
@@ -190,3 +192,15 @@ def test_spark_finds_the_format_by_itself(tmp_path: Path) -> None:
         timeout=120,
     )
     assert "kafka_remote" in json.loads(found.stdout)
+
+
+@pytest.mark.parametrize(("in_task", "frozen", "times"), [(True, 0, 1), (True, 5, 0), (False, 0, 0)])
+def test_a_worker_freezes_what_it_has_loaded_once(
+    monkeypatch: pytest.MonkeyPatch, in_task: bool, frozen: int, times: int
+) -> None:
+    calls: list[None] = []
+    monkeypatch.setattr(TaskContext, "get", lambda: object() if in_task else None)
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: frozen)
+    monkeypatch.setattr(gc, "freeze", lambda: calls.append(None))
+    source._spare_the_collector()
+    assert len(calls) == times
