@@ -1,0 +1,83 @@
+"""A run of a group in a process of its own, for groups in which librdkafka's own consumers take part.
+
+    python -m tests.rig.group_apart BOOTSTRAP SETTING KINDS SEED SECONDS
+
+Rules of the file: librdkafka 2.16 may abort the process while a consumer of it is being closed in a rebalance: that is
+told as something wrong, like what the checker finds, and takes no other test along.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.rig.group_members import Setting
+from tests.rig.group_run import GroupRun
+from tests.rig.rig import Rig
+
+__all__ = ["Ran", "run_apart"]
+
+_FEWEST = 30
+_TIMEOUT_S = 300
+_SHOWN_CHARS = 4000
+
+
+class Ran(NamedTuple):
+    """What was wrong in a run, how often what happened, and what happened."""
+
+    wrong: list[str]
+    counts: Counter[str]
+    log: list[str]
+
+
+def run_apart(rig: Rig, setting: Setting, kinds: Sequence[str], seed: int, seconds: float) -> Ran:
+    """Run a group in another process; that this one fails or dies is wrong too."""
+    arguments = [rig.bootstrap, json.dumps(asdict(setting)), json.dumps(list(kinds)), str(seed), str(seconds)]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.rig.group_apart", *arguments],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S + seconds,
+        check=False,
+    )
+    if done.returncode:
+        said = f"{done.stdout[-_SHOWN_CHARS:]}{done.stderr[-_SHOWN_CHARS:]}"
+        return Ran([f"the process ended with {done.returncode}:\n{said}"], Counter(), [])
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return Ran(found["wrong"], Counter(found["counts"]), found["log"])
+
+
+class _BrokerOfAnother:
+    """What a run asks of a rig that another process has started."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+    def until(self, what: str, condition: Callable[[], object], timeout_s: float = _TIMEOUT_S / 2) -> None:
+        """As `Rig.until`, without the broker's log."""
+        deadline_s = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"not within {timeout_s} s: {what}")
+            time.sleep(0.1)
+
+
+def _main() -> None:
+    bootstrap, setting, kinds, seed, seconds = sys.argv[1:]
+    given = json.loads(setting)
+    rig: Any = _BrokerOfAnother(bootstrap)
+    run = GroupRun(rig, Setting(**{**given, "topics": tuple(given["topics"])}), json.loads(kinds), int(seed))
+    wrong = run.run(_FEWEST, time.monotonic() + float(seconds))
+    print(json.dumps({"wrong": wrong, "counts": run.counts, "log": run.log}))
+
+
+if __name__ == "__main__":
+    _main()
