@@ -37,6 +37,9 @@ class Broker:
         self._log = log
         self.asked: list[tuple[int, int]] = []
 
+    def consumer(self, isolation: IsolationLevel) -> None:
+        """As `Cluster.consumer`: nobody asks it for anything."""
+
     def log_bounds(self, partition: TopicIdPartition, isolation: IsolationLevel) -> LogBounds:
         """As `Cluster.log_bounds`."""
         return LogBounds(self._log.start_offset, self._log.next_offset)
