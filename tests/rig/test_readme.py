@@ -2,7 +2,7 @@
 
 Rules of the file: every block is run, or is marked as output (`text`); any other is an error that names it. What is
 replaced is said here: the directory of the tier, the address of the broker, and the environment that `make` would
-install.
+install. What is added: the broker's own file where a command names it, and a session of Spark.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,12 @@ BROKER = "broker:9092"
 TOPIC = "orders"
 PARTITIONS = 2
 RECORDS = 60
+PROPERTIES = "server.properties"
+SPARK = """
+from pyspark.sql import SparkSession
+settings = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
+spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
+"""
 OUTPUT = ("text",)
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _TIMEOUT_S = 300
@@ -110,14 +117,14 @@ def test_a_block_that_would_be_left_out_is_named() -> None:
 
 
 def test_python_into_a_frame(tier: Path, tmp_path: Path) -> None:
-    block, _ = readme("python")
+    block, _, _ = readme("python")
     script = block.text.replace(TIER, str(tier)) + "\nprint(frame.height, frame.width)\n"
     assert TIER in block.text
     assert run([sys.executable, "-W", "error", "-c", script], tmp_path) == f"{RECORDS} 8\n"
 
 
 def test_python_in_a_service(rig_39: Rig, tier: Path, tmp_path: Path) -> None:
-    _, block = readme("python")
+    _, block, _ = readme("python")
     script = block.text.replace(TIER, str(tier)).replace(BROKER, rig_39.bootstrap)
     assert TIER in block.text
     assert BROKER in block.text
@@ -125,11 +132,26 @@ def test_python_in_a_service(rig_39: Rig, tier: Path, tmp_path: Path) -> None:
     assert sorted(line.split(" ", 1)[1] for line in printed) == sorted(str(b"order %d" % n) for n in range(RECORDS))
 
 
+def test_python_in_spark(rig_39: Rig, tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, block = readme("python")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    # Spark looks for it in directories, where it is once it is installed; here it is used from the sources.
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "remote_fetch" / "spark" / "discovery"))
+    script = SPARK + block.text.replace(TIER, str(tier)).replace(BROKER, rig_39.bootstrap) + "\nprint(orders.count())\n"
+    assert TIER in block.text
+    assert BROKER in block.text
+    assert run([sys.executable, "-c", script], tmp_path).split() == [str(RECORDS)]
+
+
 @pytest.mark.parametrize("command", commands("remote-fetch"))
-def test_a_command(command: str, tier: Path, tmp_path: Path) -> None:
-    assert TIER in command
+def test_a_command(command: str, rig_39: Rig, tier: Path, tmp_path: Path) -> None:
+    assert TIER in command or PROPERTIES in command
+    shutil.copy(rig_39.nodes[1].folder / PROPERTIES, tmp_path)
     printed = run(["bash", "-euc", command.replace(TIER, str(tier))], tmp_path)
-    if " cat " in command:
+    if " check " in command:
+        assert str(tier) in printed
+        assert "ok " in printed
+    elif " cat " in command:
         records = [json.loads(line) for line in printed.splitlines()]
         assert [record["offset"] for record in records] == list(
             range(RECORDS // PARTITIONS - 10, RECORDS // PARTITIONS)
@@ -155,6 +177,6 @@ def test_make(command: str) -> None:
 
 
 def test_there_is_something_to_run() -> None:
-    assert len(readme("python")) == 2
-    assert [command.split()[1] for command in commands("remote-fetch")] == ["ls", "plan", "cat"]
+    assert len(readme("python")) == 3
+    assert [command.split()[1] for command in commands("remote-fetch")] == ["ls", "plan", "cat", "config"]
     assert commands("make") == ["make demo", "make test"]
