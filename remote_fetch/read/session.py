@@ -117,7 +117,7 @@ class Session:
         try:
             self.locator: Locator = self._locator_over(fetcher, planned)
             if shared:
-                self.locator = SharedLocator(self.locator)
+                self.share_locator()
         except BaseException:
             self.close()
             raise
