@@ -70,7 +70,7 @@ class Entry:
     def ready_records(self) -> int:
         """How many records, at least, can be taken now."""
         chunks = self.feed.chunks if self.feed is not None else ()
-        return len(self._rest) + len(self._cursor or ()) + sum(chunk.num_rows for chunk in tuple(chunks))
+        return len(self._rest) + len(self._cursor or ()) + sum(chunk.rows for chunk in tuple(chunks))
 
     def take(self, count: int) -> list[Message]:
         """At most `count` records of the store, in order; none only if none are there."""
@@ -79,7 +79,7 @@ class Entry:
             if not self._cursor:
                 if self.feed is None or not self.feed.chunks:
                     break
-                self._cursor = MessageCursor(self.feed.chunks.popleft(), self.topic, self.number, Message)
+                self._cursor = MessageCursor(self.feed.chunks.popleft().batch, self.topic, self.number, Message)
                 self._cursor.skip_before(self.skip_before)
                 continue
             taken += self._cursor.take(count - len(taken))

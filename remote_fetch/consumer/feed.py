@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -34,7 +34,7 @@ from remote_fetch.read.session import Session
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Ending", "Feed", "Source"]
+__all__ = ["Chunk", "Ending", "Feed", "Source"]
 
 _SLICES_AHEAD = 16
 """How many segments one plan covers: enough to read ahead over their borders, few enough to begin soon."""
@@ -150,6 +150,19 @@ class Source:
             self._circuit = self._circuit.worked()
 
 
+class Chunk(NamedTuple):
+    """Decoded records, and how many and how large they are: asking Arrow again and again takes its time."""
+
+    batch: pa.RecordBatch
+    rows: int
+    size_bytes: int
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch) -> Chunk:
+        """The records of a batch."""
+        return cls(batch, batch.num_rows, batch.nbytes)
+
+
 class Feed:
     """The records of one partition from `offset` on, as far as the store has them.
 
@@ -159,7 +172,7 @@ class Feed:
 
     def __init__(self, source: Source, topic: str, number: int, offset: int) -> None:
         self.topic, self.number = topic, number
-        self.chunks: deque[pa.RecordBatch] = deque()
+        self.chunks: deque[Chunk] = deque()
         self.ending: Ending | None = None
         self.is_cancelled = False
         self.log = LogBounds(None)
@@ -180,7 +193,7 @@ class Feed:
         """Whether a worker can do something for this feed."""
         if self.is_cancelled or self.ending is not None:
             return False
-        waiting = sum(chunk.nbytes for chunk in tuple(self.chunks))
+        waiting = sum(chunk.size_bytes for chunk in tuple(self.chunks))
         return waiting == 0 or waiting < self._source.queued_bytes
 
     def work(self) -> bool:
@@ -223,14 +236,14 @@ class Feed:
         if self._rows is None and not self._plan():
             return True
         assert self._rows is not None
-        chunk = next(self._rows, None)
+        batch = next(self._rows, None)
         self._source.worked()
-        if chunk is None:
+        if batch is None:
             self._drop_scan()
             self._offset = self._stop
             return False
-        self._offset = chunk.column("offset")[-1].as_py() + 1
-        self.chunks.append(chunk)
+        self._offset = batch.column("offset")[-1].as_py() + 1
+        self.chunks.append(Chunk.of(batch))
         return True
 
     def _plan(self) -> bool:

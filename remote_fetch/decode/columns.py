@@ -124,13 +124,13 @@ class ColumnBuilder:
     def _empty_chunk(self) -> Chunk:
         return Chunk(self._kernel, self._wanted, self._max_rows, self._target_bytes)
 
-    def twin(self) -> ColumnBuilder:
-        """An empty one that makes the same columns in the same sizes."""
+    def twin(self, *, target_bytes: int) -> ColumnBuilder:
+        """An empty one that makes the same columns in Arrow batches of another size."""
         return ColumnBuilder(
             self._topic,
             self._partition,
             self.schema.names,
-            target_bytes=self._target_bytes,
+            target_bytes=target_bytes,
             max_rows=self._max_rows,
             kernel=self._kernel,
         )

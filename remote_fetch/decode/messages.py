@@ -26,7 +26,7 @@ __all__ = ["MESSAGE_COLUMNS", "MessageCursor"]
 MESSAGE_COLUMNS: tuple[str, ...] = ("key", "value", "offset", "timestamp", "timestampType", "headers", "leaderEpoch")
 """The columns that a message is made of, besides topic and partition."""
 
-_SCHEMA = schema_for(MESSAGE_COLUMNS)
+_TYPES: dict[str, pa.DataType] = {field.name: field.type for field in schema_for(MESSAGE_COLUMNS)}
 _ITEM_BYTES: dict[str, int] = {"i": 4, "q": 8}
 
 _Array: TypeAlias = "pa.Array[Any]"
@@ -103,12 +103,14 @@ class MessageCursor:
 def _column_of(batch: pa.RecordBatch) -> Callable[[str], _Array]:
     """What finds a column by its name, once it has been looked at."""
 
+    schema = batch.schema
+
     def column_of(name: str) -> _Array:
-        index = batch.schema.get_field_index(name)
+        index = schema.get_field_index(name)
         if index < 0:
             raise ConfigError(f"a message needs the column {name!r}", key="columns")
         column = batch.column(index)
-        if column.type != _SCHEMA.field(name).type:
+        if column.type != _TYPES[name]:
             raise ConfigError(f"the column {name!r} is of type {column.type}", key="columns")
         if name not in ("key", "value"):
             _refuse_nulls(column, name)

@@ -37,8 +37,7 @@ class Call(Generic[T]):
         with self._done:
             if self._finished:
                 return
-            self._started_at = time.monotonic()
-            self._done.notify_all()
+            self._started_at = time.monotonic()  # nobody is woken: who waits looks when the time seems to be up
         try:
             self._finish(self._function(), None)
         except BaseException as error:  # the waiting thread gets it, whatever it is
@@ -66,11 +65,14 @@ class Call(Generic[T]):
         thread of the pool hangs. Raises what the call raised, StorageTimeout when it takes longer, Cancelled after
         `cancel`.
         """
+        asked_at = time.monotonic()
         with self._done:
-            self._done.wait_for(lambda: self._finished or self._started_at is not None, timeout_ms / 1000)
-            if not self._finished and self._started_at is not None:
-                left_s = self._started_at + timeout_ms / 1000 - time.monotonic()
-                self._done.wait_for(lambda: self._finished, max(left_s, 0.0))
+            while not self._finished:
+                began_at = asked_at if self._started_at is None else self._started_at
+                left_s = began_at + timeout_ms / 1000 - time.monotonic()
+                if left_s <= 0:
+                    break
+                self._done.wait(left_s)
             if not self._finished:
                 raise StorageTimeout(
                     f"no answer from the store within {timeout_ms} ms",

@@ -1,22 +1,23 @@
-"""Work in other threads, ahead of its turn: large batches from checksum to Arrow, and runs of small ones.
+"""Work in other threads, ahead of its turn: large batches, a few at a time, from checksum to Arrow; runs of small ones.
 
 Rules of the file: it changes when and where work is done, and nothing else: batches keep their order, and an error is
-raised where it would have been without. What waits is bounded in number and in size; a batch that is small, or inflates
-beyond that size, is dealt with on the spot, and so is one that turns out to be damaged. Threads start with the first
-large batch.
+raised where it would have been without. What waits is bounded in number and in size; batches that are small, or
+inflate beyond that size, are dealt with on the spot, and so are those among which one turns out to be damaged. Threads
+start with the first large batch.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from remote_fetch.decode.columns import ColumnBuilder
-from remote_fetch.errors import RemoteFetchError
+from remote_fetch.errors import DecompressionLimit, RemoteFetchError
 from remote_fetch.fetch.pool import Call, DaemonPool
-from remote_fetch.formats.batches import HEADER_BYTES, FramedBatch, check_crc
+from remote_fetch.formats.batches import HEADER_BYTES, BatchHeader, FramedBatch, check_crc
 from remote_fetch.formats.codecs import Codecs
 
 if TYPE_CHECKING:
@@ -25,14 +26,18 @@ if TYPE_CHECKING:
 __all__ = ["Ahead", "Decoded", "Decoding", "Prepared", "RunOfBatches", "Wanted"]
 
 _MIN_BATCH_BYTES = 256 << 10
-"""Smaller ones go in runs: each of these becomes an Arrow batch of its own, or several."""
+"""Smaller ones go in runs."""
+_ENOUGH_BYTES = 2 << 20
+"""Batches that are so much together go to a thread as they are: for more of them the reader need not wait."""
+_ARROW_BATCH_BYTES = 4 << 20
+"""What becomes an Arrow batch here; to close one and hand it on costs as much as decoding some thousand records."""
 _MIN_RUN_BYTES = 256 << 10
 """Below it the way to another thread and back is too much beside the work."""
-_MAX_RUN_ARROW_BATCHES = 8
-"""A run pauses after as many full Arrow batches, of about 1 MiB each, whatever its batches inflate to."""
-_MAX_DECOMPRESSED_BYTES = 8 << 20
-"""Most that one batch may inflate to ahead of its turn, and be once more in columns; a producer's have 1 MiB at most by
-default."""
+_MAX_RUN_ARROW_BATCHES = 2
+"""A run pauses after as many full Arrow batches, whatever its batches inflate to."""
+_MAX_DECOMPRESSED_BYTES = 16 << 20
+"""Most that what goes to a thread may inflate to ahead of its turn, all batches together, to be once more in columns; a
+producer's have 1 MiB each at most by default."""
 _MAX_THREADS = 4
 _TIMEOUT_MS = 600_000
 """No batch takes that long; a wait has an end all the same."""
@@ -47,31 +52,25 @@ class Wanted(NamedTuple):
     stop_offset: int
 
 
-class Ready(NamedTuple):
-    """What became of a batch with the right checksum: its rows, or its records, or neither: the rest is still to do."""
-
-    records: memoryview | None = None
-    rows: list[pa.RecordBatch] | None = None
-
-
 class Prepared:
-    """One batch whose checksum is being checked, and which is decompressed and decoded if that was wanted."""
+    """Batches whose checksums are being checked, and which are decompressed and decoded where that was wanted."""
 
-    def __init__(self, call: Call[Ready], wanted: Wanted | None) -> None:
+    def __init__(self, call: Call[list[pa.RecordBatch] | None], start_offset: int) -> None:
         self._call = call
-        self._start_offset = -1 if wanted is None else wanted.start_offset
+        self._start_offset = start_offset
 
-    def result(self) -> Ready:
-        """What became of it. Raises CorruptSegment for a wrong checksum."""
-        return self._call.wait(_TIMEOUT_MS)
+    @property
+    def is_sound(self) -> bool:
+        """Whether it could be done: if not, all of it is still to do. Waits for it."""
+        return self._call.wait(_TIMEOUT_MS) is not None
 
     def rows(self, base_offset: int, start_offset: int) -> list[pa.RecordBatch] | None:
-        """The rows from `start_offset` on, of a batch that begins at `base_offset`; None where they are still to make.
+        """The rows from `start_offset` on, of batches that begin at `base_offset`; None where they are still to make.
 
-        What is known of the start may have changed since the batch was begun with; that only matters inside it.
+        What is known of the start may have changed since the batches were begun with; that only matters inside them.
         """
         is_same = start_offset == self._start_offset or max(start_offset, self._start_offset) <= base_offset
-        return self.result().rows if is_same else None
+        return self._call.wait(_TIMEOUT_MS) if is_same else None
 
 
 class RunOfBatches(NamedTuple):
@@ -109,8 +108,8 @@ class Ahead:
     """Threads that prepare batches. `threads` None: one for each processor, for whoever draws the rows mostly waits;
     none where there is only one. Thread-safe.
 
-    `max_bytes` is the most that one batch may inflate to, as for `Codecs`. `depth` is how many batches to look ahead; 1
-    where there are no threads, for then it is of no use.
+    `max_bytes` is the most that one batch may inflate to, as for `Codecs`. `depth` is how many units of work to look
+    ahead; 1 where there are no threads, for then it is of no use. `enough_bytes` is what makes batches a unit.
     """
 
     def __init__(
@@ -120,11 +119,13 @@ class Ahead:
         threads: int | None = None,
         min_batch_bytes: int = _MIN_BATCH_BYTES,
         min_run_bytes: int = _MIN_RUN_BYTES,
+        enough_bytes: int = _ENOUGH_BYTES,
     ) -> None:
         wanted = _threads(_processors()) if threads is None else threads
         self._max_bytes = min(max_bytes, _MAX_DECOMPRESSED_BYTES)
         self._min_batch_bytes = min_batch_bytes
         self.min_run_bytes = min_run_bytes
+        self.enough_bytes = enough_bytes
         self._own = threading.local()
         self._pool = DaemonPool(wanted, "remote-fetch-ahead") if wanted > 0 else None
         self.depth = wanted + 2 if wanted > 0 else 1
@@ -134,26 +135,44 @@ class Ahead:
         """Size of the smallest batch that is worth it; more than any batch has where there are no threads."""
         return 1 << 31 if self._pool is None else self._min_batch_bytes
 
-    def prepare(self, batch: FramedBatch, wanted: Wanted | None) -> Prepared | None:
-        """Begin with a batch, of which only the checksum counts where nothing is wanted; None if it is not worth it."""
-        if self._pool is None or batch.header.magic != 2 or batch.header.size_bytes < self._min_batch_bytes:
-            return None
-        return Prepared(self._pool.submit(partial(self._prepare, batch, wanted)), wanted)
+    def takes(self, header: BatchHeader) -> bool:
+        """Whether the batch is one for `prepare`."""
+        return (
+            self._pool is not None
+            and header.magic == 2
+            and header.size_bytes >= self._min_batch_bytes
+            and not header.is_control
+        )
 
-    def _prepare(self, batch: FramedBatch, wanted: Wanted | None) -> Ready:
-        check_crc(batch)
-        if wanted is None:
-            return Ready()
-        records: memoryview | None = None
+    def prepare(self, batches: Sequence[FramedBatch], are_shown: Sequence[bool], wanted: Wanted) -> Prepared:
+        """Begin with batches that follow each other, all of which it `takes`. Where one is not shown, only its checksum
+        counts.
+        """
+        assert self._pool is not None
+        call = self._pool.submit(partial(self._prepare, batches, are_shown, wanted))
+        return Prepared(call, wanted.start_offset)
+
+    def _prepare(
+        self, batches: Sequence[FramedBatch], are_shown: Sequence[bool], wanted: Wanted
+    ) -> list[pa.RecordBatch] | None:
+        codecs, builder = self._codecs(), self._builder(wanted.builder)
+        rows: list[pa.RecordBatch] = []
+        decompressed_bytes = 0
         try:
-            records = self._codecs().decompress(batch.header.codec, batch.data[HEADER_BYTES:])
-            if len(records) > self._max_bytes:
-                return Ready(records)
-            builder = self._builder(wanted.builder)
-            rows = builder.append(batch.header, records, wanted.start_offset, wanted.stop_offset)
-            return Ready(rows=rows + builder.drain())
+            for batch, is_shown in zip(batches, are_shown, strict=True):
+                check_crc(batch)
+                if not is_shown:
+                    continue
+                records = codecs.decompress(batch.header.codec, batch.data[HEADER_BYTES:])
+                decompressed_bytes += len(records)
+                if decompressed_bytes > self._max_bytes:
+                    self.enough_bytes = 1  # from now on each by itself
+                    raise DecompressionLimit(f"more than {self._max_bytes} bytes")
+                rows += builder.append(batch.header, records, wanted.start_offset, wanted.stop_offset)
         except RemoteFetchError:
-            return Ready(records)  # done again in its turn, and raised then if it has to be
+            builder.drain()
+            return None  # done again in its turn, and raised then if it has to be
+        return rows + builder.drain()
 
     def decode(self, run: RunOfBatches, wanted: Wanted) -> Decoding:
         """Begin with a run; only where there are threads."""
@@ -179,9 +198,10 @@ class Ahead:
         return codecs
 
     def _builder(self, model: ColumnBuilder) -> ColumnBuilder:
-        """This thread's own, that makes what `model` makes: kept as long as it is asked for the same."""
+        """This thread's own, that makes what `model` makes in larger batches: kept while it is asked for the same."""
         if getattr(self._own, "model", None) is not model:
-            self._own.model, self._own.builder = model, model.twin()
+            self._own.model = model
+            self._own.builder = model.twin(target_bytes=_ARROW_BATCH_BYTES)
         builder: ColumnBuilder = self._own.builder
         return builder
 

@@ -58,10 +58,14 @@ class PartitionRows:
 
 
 class _Coming(NamedTuple):
-    """A framed batch, and what is done with it in another thread, if anything is."""
+    """Framed batches that follow each other, and what is done with them in another thread; just one if nothing is."""
 
-    batch: FramedBatch
-    prepared: Prepared | None
+    batches: list[FramedBatch]
+    prepared: Prepared | None = None
+
+    @property
+    def last(self) -> FramedBatch:
+        return self.batches[-1]
 
 
 class SliceReader:
@@ -124,16 +128,16 @@ class SliceReader:
                 raise
             if found is None:
                 return
-            batch = found.batch
-            self._check_place(batch)
+            first, last = found.batches[0], found.last
+            self._check_place(first, self._last_offset)
             yield from self._deliver_held()
-            if self._is_past_the_end(batch.header):
+            if self._is_past_the_end(first.header):
                 self.done = self._past_the_end or not self._lacks_wanted()
-                self._ends_in_gap |= batch.header.last_offset <= self.piece.segment.end_offset
+                self._ends_in_gap |= last.header.last_offset <= self.piece.segment.end_offset
                 self._past_the_end = True
             else:
                 self._held = found
-            self._last_offset = batch.header.last_offset
+            self._last_offset = last.header.last_offset
 
     def _take_runs(self) -> Iterator[pa.RecordBatch]:
         """Go on over batches with nothing special about them, many in one step."""
@@ -153,7 +157,7 @@ class SliceReader:
                     return
 
     def _next_batch(self, *, to_the_end: bool) -> _Coming | None:
-        """The next whole batch, checked unless it is not needed; None when more bytes are.
+        """The next whole batches, checked unless they are not needed; None when more bytes are.
 
         Unless `to_the_end`, more bytes come before batches that are being prepared, so that there is always work ahead.
         """
@@ -161,42 +165,74 @@ class SliceReader:
         if not self._coming or (wants_more and not to_the_end):
             return None
         found = self._coming.popleft()
+        if isinstance(found, _Coming) and found.prepared is not None and not self._is_in_order(found):
+            self._coming.extendleft(_Coming([batch]) for batch in reversed(found.batches))  # so that one can be named
+            found = self._coming.popleft()
         if isinstance(found, RemoteFetchError):
             raise found
-        if found.prepared is not None:
-            found.prepared.result()
-        elif not self._is_past_the_end(found.batch.header):
-            check_crc(found.batch)
+        if found.prepared is None and not self._is_past_the_end(found.last.header):
+            check_crc(found.last)
         return found
 
     def _look_ahead(self) -> bool:
         """Frame the next few batches and have them prepared, up to one that is not; whether more bytes are needed for
         that. What cannot be framed is told in its turn.
         """
-        depth = 1 if self._ahead is None else self._ahead.depth
-        while len(self._coming) < depth and not (self._coming and _is_end(self._coming[-1])):
-            try:
-                batch = self._framer.next_batch()
-            except RemoteFetchError as error:
-                self._coming.append(error)
-                return False
-            if batch is None:
+        if self._coming and _is_end(self._coming[-1]):
+            return False
+        ahead, together, size_bytes = self._ahead, list[FramedBatch](), 0
+        while len(self._coming) < (1 if ahead is None else ahead.depth):
+            found = self._frame()
+            if ahead is not None and isinstance(found, FramedBatch) and self._may_prepare(ahead, found.header):
+                together.append(found)
+                size_bytes += found.header.size_bytes
+                if size_bytes >= ahead.enough_bytes:
+                    self._coming.append(self._begin(ahead, together))
+                    together, size_bytes = [], 0
+                continue
+            if ahead is not None and together:
+                self._coming.append(self._begin(ahead, together))
+            if found is None:
                 return True
-            prepared = None
-            if self._ahead is not None and not self._is_past_the_end(batch.header):
-                prepared = self._ahead.prepare(batch, self._wanted(batch.header))
-            self._coming.append(_Coming(batch, prepared))
+            self._coming.append(_Coming([found]) if isinstance(found, FramedBatch) else found)
+            break
         return False
 
-    def _wanted(self, header: BatchHeader) -> Wanted | None:
-        """Which records of the batch will be shown, as far as its header tells."""
-        aborted, start_offset = self._rows.aborted, self._start_offset
-        is_shown = (
-            header.record_count > 0
-            and header.last_offset >= start_offset
-            and (not header.is_control if aborted is None else aborted.shows(header))
-        )
-        return Wanted(self._rows.builder, start_offset, self.piece.last_offset + 1) if is_shown else None
+    def _frame(self) -> FramedBatch | RemoteFetchError | None:
+        try:
+            return self._framer.next_batch()
+        except RemoteFetchError as error:
+            return error
+
+    def _may_prepare(self, ahead: Ahead, header: BatchHeader) -> bool:
+        return ahead.takes(header) and not self._is_past_the_end(header)
+
+    def _begin(self, ahead: Ahead, batches: list[FramedBatch]) -> _Coming:
+        """Have batches prepared, as far as their headers tell that they will be shown."""
+        wanted = Wanted(self._rows.builder, self._start_offset, self.piece.last_offset + 1)
+        are_shown = [batch.header.last_offset >= wanted.start_offset and self._shows(batch.header) for batch in batches]
+        return _Coming(batches, ahead.prepare(batches, are_shown, wanted))
+
+    def _shows(self, header: BatchHeader) -> bool:
+        """Whether there are records in the batch that the isolation level shows."""
+        aborted = self._rows.aborted
+        return header.record_count != 0 and (not header.is_control if aborted is None else aborted.shows(header))
+
+    def _is_in_order(self, found: _Coming) -> bool:
+        """Whether the batches are sound, each confirms the place of the one before it, and nothing is to be said."""
+        if found.prepared is None or not found.prepared.is_sound:
+            return False
+        if len(found.batches) == 1:
+            return True
+        last_offset = self._last_offset
+        try:
+            for batch in found.batches:
+                self._check_place(batch, last_offset)
+                self._check_epoch(batch.header, batch.position)
+                last_offset = batch.header.last_offset
+        except (RemoteFetchError, MisleadingIndex):
+            return False
+        return True
 
     @property
     def _start_offset(self) -> int:
@@ -227,13 +263,14 @@ class SliceReader:
         """Whether wanted offsets have not come yet: a gap, or a damaged base offset, as the next header tells."""
         return max(self._last_offset + 1, self._rows.next_offset, self.piece.first_offset) <= self.piece.last_offset
 
-    def _check_place(self, batch: FramedBatch) -> None:
+    def _check_place(self, batch: FramedBatch, previous: int) -> None:
+        """Raise unless the batch may stand behind one that ends with offset `previous`."""
         header, segment = batch.header, self.piece.segment
-        if any(self._last_offset < at < header.last_offset for at in self._entry_offsets):
+        if any(previous < at < header.last_offset for at in self._entry_offsets):
             raise MisleadingIndex  # an index entry has the last offset of a batch
-        if header.base_offset <= self._last_offset:
+        if header.base_offset <= previous:
             raise CorruptSegment(
-                f"batch at base offset {header.base_offset} follows one that ends with offset {self._last_offset}",
+                f"batch at base offset {header.base_offset} follows one that ends with offset {previous}",
                 position=batch.position,
                 offset=header.base_offset,
             )
@@ -252,36 +289,48 @@ class SliceReader:
         held, self._held = self._held, None
         if held is None:
             return
-        batch = held.batch
-        self.resume_position = batch.position
-        if batch.header.last_offset >= self._start_offset:
-            yield from self._deliver(batch, held.prepared)
+        start = self._start_offset
+        rows = None if held.prepared is None else held.prepared.rows(held.batches[0].header.base_offset, start)
+        if rows is not None and len(held.batches) > 1:
+            self.resume_position = held.batches[0].position
+            yield from self._rows.builder.drain()
+            yield from rows
+            for batch in held.batches:
+                self._remember(batch.header)
+            self._went_past(held.last)
+            return
+        for batch in held.batches:
+            self.resume_position = batch.position
+            if batch.header.last_offset >= self._start_offset:
+                yield from self._deliver(batch, rows)
+            self._went_past(batch)
+
+    def _went_past(self, batch: FramedBatch) -> None:
         self._rows.next_offset = max(self._rows.next_offset, min(batch.header.last_offset, self.piece.last_offset) + 1)
         self.resume_position = batch.position + batch.header.size_bytes
 
-    def _deliver(self, batch: FramedBatch, prepared: Prepared | None) -> Iterator[pa.RecordBatch]:
+    def _remember(self, header: BatchHeader) -> None:
+        """Remember whose transactional records were shown."""
+        if header.is_transactional and self._shows(header):
+            self._rows.shown.setdefault(header.producer_id, header.base_offset)
+
+    def _deliver(self, batch: FramedBatch, prepared: list[pa.RecordBatch] | None) -> Iterator[pa.RecordBatch]:
         header = batch.header
         self._check_epoch(header, batch.position)
         if header.is_control:
             self._see_marker(batch)
             return
-        if self._rows.aborted is not None and not self._rows.aborted.shows(header):
-            return
-        if header.record_count == 0:
-            return  # a cleaner keeps the header of an emptied batch, and nothing that could be decompressed
-        if header.is_transactional:
-            self._rows.shown.setdefault(header.producer_id, header.base_offset)
-        builder, start = self._rows.builder, self._start_offset
-        rows = None if prepared is None else prepared.rows(header.base_offset, start)
-        if rows is not None:
+        if not self._shows(header):
+            return  # or empty: a cleaner keeps the header of an emptied batch, and nothing that could be decompressed
+        self._remember(header)
+        builder = self._rows.builder
+        if prepared is not None:
             yield from builder.drain()
-            yield from rows
+            yield from prepared
             return
         try:
-            records = None if prepared is None else prepared.result().records
-            if records is None:
-                header, records = decompressed(batch, self._codecs)
-            rows = builder.append(header, records, start, self.piece.last_offset + 1)
+            header, records = decompressed(batch, self._codecs)
+            rows = builder.append(header, records, self._start_offset, self.piece.last_offset + 1)
         except RemoteFetchError as error:
             raise error.at(position=batch.position, offset=header.base_offset) from error.__cause__
         yield from rows

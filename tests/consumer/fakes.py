@@ -12,7 +12,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from remote_fetch.config import Config
-from remote_fetch.consumer.feed import Ending, Feed, Source
+from remote_fetch.consumer.feed import Chunk, Ending, Feed, Source
 from remote_fetch.consumer.merge import Merge
 from remote_fetch.consumer.partitions import Partitions
 from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
@@ -166,7 +166,7 @@ class Bench:
         return feed
 
     def give(self, number: int, offsets: Iterable[int]) -> None:
-        self.feed(number).chunks.append(chunk(offsets))
+        self.feed(number).chunks.append(Chunk.of(chunk(offsets)))
 
     def end(self, number: int, offset: int, reason: str = "not-tiered", **more: Any) -> None:
         self.feed(number).log = LogBounds(0, 1_000)

@@ -6,6 +6,7 @@ Rules of the file: whole logs are read both ways and compared; what one batch gi
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -13,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.decode.columns import ColumnBuilder
-from remote_fetch.errors import Cancelled, CorruptSegment, DecompressionLimit
+from remote_fetch.errors import Cancelled, DecompressionLimit
 from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, FramedBatch
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.model import IsolationLevel
 from remote_fetch.read import ahead as ahead_module
 from remote_fetch.read import runs, session
-from remote_fetch.read.ahead import Ahead, Decoded, RunOfBatches, Wanted
+from remote_fetch.read.ahead import Ahead, Decoded, Prepared, RunOfBatches, Wanted
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record, rewrite_crc
 from remote_fetch.testing.segments import SegmentOptions
@@ -58,14 +59,16 @@ def told(outcome: Outcome) -> tuple[object, ...]:
 
 
 SPOT: dict[str, int] = {"threads": 0}
-BATCHES: dict[str, int] = {"threads": 2, "min_batch_bytes": 0}
+BATCHES: dict[str, int] = {"threads": 2, "min_batch_bytes": 0, "enough_bytes": 1}
+TOGETHER: dict[str, int] = {"threads": 2, "min_batch_bytes": 0, "enough_bytes": 600}
 RUNS: dict[str, int] = {"threads": 2, "min_batch_bytes": 1 << 30, "min_run_bytes": 1}
 
 
 def all_ways(bucket: Bucket, **bounds: object) -> list[Outcome]:
-    """The same read, each batch on the spot, each prepared, and in short runs that other threads decode."""
+    """The same read: batch by batch on the spot, each prepared, a few prepared at once, and in short runs that other
+    threads decode."""
     outcomes = []
-    for options in (SPOT, BATCHES, RUNS):
+    for options in (SPOT, BATCHES, TOGETHER, RUNS):
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(session, "Ahead", partial(Ahead, **options))
             patched.setattr(runs, "HANDED_STEP_BYTES", 300)
@@ -82,8 +85,11 @@ class TestReads:
         segments = log.tiered(options)
         if segments:
             config = {"fetch.remote.range.bytes": range_bytes, "fetch.remote.max.bytes": 4 * range_bytes}
-            plain, prepared, in_runs = map(told, all_ways(Bucket(segments), isolation=isolation, config=config))
+            plain, prepared, together, in_runs = map(
+                told, all_ways(Bucket(segments), isolation=isolation, config=config)
+            )
             assert prepared == plain
+            assert together == plain
             assert in_runs == plain
 
     @examples(60)
@@ -93,8 +99,9 @@ class TestReads:
         log = bytearray(bucket.log(segment))
         log[at % len(log)] ^= 1 << bit
         bucket.write(segment, bytes(log))
-        plain, prepared, in_runs = map(told, all_ways(bucket))
+        plain, prepared, together, in_runs = map(told, all_ways(bucket))
         assert prepared == plain
+        assert together == plain
         assert in_runs == plain
 
     @examples(60)
@@ -112,8 +119,9 @@ class TestReads:
         data[start:end] = rewrite_crc(bytes(data[start:end]))
         bucket = Bucket(log.segments())
         bucket.write(0, bytes(data))
-        plain, prepared, in_runs = map(told, all_ways(bucket))
+        plain, prepared, together, in_runs = map(told, all_ways(bucket))
         assert prepared == plain
+        assert together == plain
         assert in_runs == plain
 
     def test_a_run_that_inflates_far_is_taken_in_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +139,6 @@ class TestReads:
             return decoded
 
         monkeypatch.setattr(Ahead, "_decode", counted)
-        monkeypatch.setattr(ahead_module, "_MAX_RUN_ARROW_BATCHES", 4)
         monkeypatch.setattr(session, "Ahead", partial(Ahead, **RUNS))
         assert read(Bucket(log.segments())).offsets == list(range(40))
         assert sum(stops) >= 38, "nothing is done twice, and but the last of a range all is done there"
@@ -159,16 +166,42 @@ def wanted(start_offset: int = 0) -> Wanted:
     return Wanted(ColumnBuilder("topic", 0), start_offset, 1 << 40)
 
 
-class TestOneBatch:
+def prepare(ahead: Ahead, *batches: FramedBatch, wanted: Wanted | None = None, shown: bool = True) -> Prepared:
+    return ahead.prepare(batches, [shown] * len(batches), wanted or Wanted(ColumnBuilder("topic", 0), 0, 1 << 40))
+
+
+def damaged(batch: FramedBatch) -> FramedBatch:
+    """The first record's length is wrong, and the checksum right."""
+    data = bytearray(batch.data)
+    data[HEADER_BYTES] ^= 1
+    rewritten = rewrite_crc(bytes(data))
+    header = batch.header._replace(crc=int.from_bytes(rewritten[17:21], "big"))
+    return batch._replace(header=header, data=memoryview(rewritten))
+
+
+def with_wrong_checksum(batch: FramedBatch) -> FramedBatch:
+    data = bytearray(batch.data)
+    data[-1] ^= 1
+    return batch._replace(data=memoryview(data))
+
+
+class TestBatches:
     @pytest.mark.parametrize("codec", [0, GZIP, SNAPPY, LZ4, ZSTD])
-    def test_is_decoded(self, codec: int) -> None:
+    def test_are_decoded(self, codec: int) -> None:
         ahead, batch = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=0), one_batch(codec)
-        prepared = ahead.prepare(batch, wanted())
-        assert prepared is not None
+        prepared = prepare(ahead, batch)
         header, model = batch.header, ColumnBuilder("topic", 0)
         model.append(header, Codecs().decompress(codec, batch.data[HEADER_BYTES:]), 0, 1 << 40)
-        assert prepared.result().rows == model.drain()
-        assert prepared.rows(header.base_offset, 0) is prepared.result().rows
+        assert prepared.is_sound
+        assert prepared.rows(header.base_offset, 0) == model.drain()
+        ahead.close()
+
+    def test_several_become_one_arrow_batch(self) -> None:
+        ahead, log = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=0), LogBuilder()
+        for _ in range(3):
+            log.append_batch([Record(at, value=bytes(9)) for at in range(5)])
+        (rows,) = prepare(ahead, *framed(log)).rows(0, 0) or []
+        assert rows.column("offset").to_pylist() == list(range(15))
         ahead.close()
 
     def test_one_builder_after_another(self) -> None:
@@ -177,9 +210,7 @@ class TestOneBatch:
         for partition in (3, 4):
             model = ColumnBuilder("topic", partition, ["partition", "offset"])
             for _ in range(2):
-                prepared = ahead.prepare(batch, Wanted(model, 0, 1 << 40))
-                assert prepared is not None
-                (rows,) = prepared.result().rows or []
+                (rows,) = prepare(ahead, batch, wanted=Wanted(model, 0, 1 << 40)).rows(0, 0) or []
                 assert rows.to_pylist() == [{"partition": partition, "offset": 0}]
         ahead.close()
 
@@ -191,80 +222,60 @@ class TestOneBatch:
         ahead, log = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=0), LogBuilder()
         for _ in range(2):
             log.append_batch([Record(at, value=bytes(9)) for at in range(5)])
-        prepared = ahead.prepare(framed(log)[1], wanted(begun_with))
-        assert prepared is not None
-        rows = prepared.rows(5, start)
+        rows = prepare(ahead, framed(log)[1], wanted=wanted(begun_with)).rows(5, start)
         assert (rows is not None) == fits
-        assert sum(one.num_rows for one in prepared.result().rows or []) == 10 - max(begun_with, 5)
+        if rows is not None:
+            assert sum(one.num_rows for one in rows) == 10 - max(begun_with, 5)
         ahead.close()
 
     def test_only_its_checksum_is_checked_where_nobody_will_see_it(self) -> None:
         ahead = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=0)
-        prepared = ahead.prepare(one_batch(ZSTD), None)
-        assert prepared is not None
-        assert prepared.result() == (None, None)
-        assert prepared.rows(0, 0) is None
+        assert prepare(ahead, damaged(one_batch(0)), shown=False).rows(0, 0) == []
+        assert not prepare(ahead, with_wrong_checksum(one_batch(0)), shown=False).is_sound
         ahead.close()
 
-    def test_a_wrong_checksum(self) -> None:
-        batch = one_batch(0)
-        data = bytearray(batch.data)
-        data[-1] ^= 1
-        ahead = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=0)
-        prepared = ahead.prepare(batch._replace(data=memoryview(data)), wanted())
-        assert prepared is not None
-        with pytest.raises(CorruptSegment, match="checksum"):
-            prepared.result()
-        ahead.close()
-
-    @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+    @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD, 0])
     def test_what_inflates_too_much_is_left_for_its_turn(self, codec: int) -> None:
         ahead = Ahead(max_bytes=400, threads=1, min_batch_bytes=0)
-        prepared = ahead.prepare(one_batch(codec), wanted())
-        assert prepared is not None
-        assert prepared.result() == (None, None)
+        assert not prepare(ahead, one_batch(codec)).is_sound
         ahead.close()
 
-    def test_an_uncompressed_one_that_is_too_large_is_left_for_its_turn(self) -> None:
-        ahead, batch = Ahead(max_bytes=400, threads=1, min_batch_bytes=0), one_batch(0)
-        prepared = ahead.prepare(batch, wanted())
-        assert prepared is not None
-        assert prepared.result() == (batch.data[HEADER_BYTES:], None)
+    def test_what_is_too_much_together_goes_one_by_one(self) -> None:
+        ahead, batch = Ahead(max_bytes=700, threads=1, min_batch_bytes=0), one_batch(0)
+        assert ahead.enough_bytes > 1
+        assert not prepare(ahead, batch, batch).is_sound
+        assert ahead.enough_bytes == 1
+        assert prepare(ahead, batch).is_sound, "and nothing of the last ones is left"
         ahead.close()
 
-    def test_a_record_that_is_damaged_under_a_right_checksum_is_left_for_its_turn(self) -> None:
-        batch = one_batch(0)
-        data = bytearray(batch.data)
-        data[HEADER_BYTES] ^= 1  # its length
-        ahead = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=0)
-        damaged = rewrite_crc(bytes(data))
-        header = batch.header._replace(crc=int.from_bytes(damaged[17:21], "big"))
-        prepared = ahead.prepare(batch._replace(header=header, data=memoryview(damaged)), wanted())
-        assert prepared is not None
-        records, rows = prepared.result()
-        assert bytes(records or b"") == damaged[HEADER_BYTES:]
-        assert rows is None
+    @pytest.mark.parametrize("spoil", [damaged, with_wrong_checksum])
+    def test_one_that_is_damaged_spoils_all_for_now(self, spoil: Callable[[FramedBatch], FramedBatch]) -> None:
+        ahead, log = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=0), LogBuilder()
+        for _ in range(3):
+            log.append_batch([Record(0, value=b"value")])
+        batches = framed(log)
+        assert not prepare(ahead, batches[0], spoil(batches[1]), batches[2]).is_sound
+        (rows,) = prepare(ahead, batches[2]).rows(2, 0) or []
+        assert rows.column("offset").to_pylist() == [2], "nothing of the others is left"
         ahead.close()
 
     def test_a_small_one_is_not_worth_it(self) -> None:
-        batch = one_batch(0)
-        ahead = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=batch.header.size_bytes + 1)
-        assert ahead.prepare(batch, wanted()) is None
-        ahead.close()
+        header = one_batch(0).header
+        assert not Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=header.size_bytes + 1).takes(header)
+        assert Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=header.size_bytes).takes(header)
 
     def test_without_threads_there_is_nothing_ahead(self) -> None:
         ahead = Ahead(max_bytes=PLENTY, threads=0, min_batch_bytes=0)
-        assert ahead.prepare(one_batch(0), wanted()) is None
+        assert not ahead.takes(one_batch(0).header)
         assert ahead.depth == 1
         ahead.close()
 
     def test_after_closing(self) -> None:
         ahead = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=0)
         ahead.close()
-        prepared = ahead.prepare(one_batch(0), wanted())
-        assert prepared is not None
+        prepared = prepare(ahead, one_batch(0))
         with pytest.raises(Cancelled):
-            prepared.result()
+            prepared.rows(0, 0)
 
 
 @pytest.mark.parametrize(("processors", "threads"), [(1, 0), (2, 2), (4, 4), (96, 4)])
