@@ -3,13 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import fsspec
+from fsspec.asyn import sync
 
 from fetchers._composed import ComposedFetcher
-from remote_fetch.errors import ConfigError
+from fetchers._store import FsspecStore
+from remote_fetch.errors import ConfigError, StorageUnavailable
+from remote_fetch.model import Buffer
 
-__all__ = ["FsspecFetcher"]
+__all__ = ["FsspecFetcher", "WholeObjects"]
+
+
+class WholeObjects(FsspecStore):
+    """As its parent, but an object that is read whole is held against its size.
+
+    Whether a filesystem notices that a body was cut off is its own affair, and an index that ends between two entries
+    looks like a shorter one: what it should have told would be missed in silence.
+    """
+
+    def read(self, path: str, start: int, end: int | None) -> Buffer:
+        """As `FsspecStore.read`. Raises StorageUnavailable for an object that came in part."""
+        data = super().read(path, start, end)
+        if start == 0 and end is None:
+            size_bytes = self._info(path).get("size")
+            if size_bytes is not None and size_bytes != len(data):
+                raise StorageUnavailable(f"{len(data)} bytes came of an object of {size_bytes}")
+        return data
+
+    def _info(self, path: str) -> Mapping[str, Any]:
+        filesystem = self._filesystem
+        if getattr(filesystem, "async_impl", False):
+            found: Mapping[str, Any] = sync(filesystem.loop, filesystem._info, path, timeout=self._timeout_s)
+        else:
+            found = filesystem.info(path)
+        return found
 
 
 class FsspecFetcher(ComposedFetcher):
@@ -18,6 +47,8 @@ class FsspecFetcher(ComposedFetcher):
     Options go to the filesystem as they are; those that hold its timeouts have names of its own, and what it does not
     bound itself ends with the reader's deadline.
     """
+
+    store_type = WholeObjects
 
     def configure(self, configs: Mapping[str, str]) -> None:
         """As `ComposedFetcher.configure`."""

@@ -10,10 +10,11 @@ import fsspec
 import pytest
 from fsspec.asyn import AsyncFileSystem
 from fsspec.registry import _registry
+from fsspec.spec import AbstractFileSystem
 
 from fetchers import _store
 from fetchers._store import FsspecStore
-from fetchers.any_fsspec import FsspecFetcher
+from fetchers.any_fsspec import FsspecFetcher, WholeObjects
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, MissingExtra, StorageTimeout, StorageUnavailable
 from remote_fetch.fetch.registry import load_fetcher
@@ -27,10 +28,11 @@ class Slow(AsyncFileSystem):  # type: ignore[misc]
     protocol = "slow-of-the-tests"
     cancelled = 0
 
-    def __init__(self, delay_s: float = 0.0, extra: int = 0, **options: Any) -> None:
+    def __init__(self, delay_s: float = 0.0, extra: int = 0, size: int | None = 10, **options: Any) -> None:
         super().__init__(**options)
         self._delay_s = delay_s
         self._extra = extra
+        self._size = size
 
     async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
         try:
@@ -40,9 +42,22 @@ class Slow(AsyncFileSystem):  # type: ignore[misc]
             raise
         return b"0123456789"[start : None if end is None else end + self._extra]
 
+    async def _info(self, path: str, **options: Any) -> dict[str, Any]:
+        return {"name": path, "type": "file", "size": self._size}
+
     async def _ls(self, path: str, detail: bool = True, **options: Any) -> list[dict[str, Any]]:
         await asyncio.sleep(self._delay_s)
         return [{"name": f"{path}a", "size": 10, "type": "file"}]
+
+
+class CutOff(AbstractFileSystem):  # type: ignore[misc]
+    """A filesystem that is not asynchronous, and loses the last byte of a whole object."""
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        return b"0123456789"[start:end]
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        return {"name": path, "type": "file", "size": 11}
 
 
 @pytest.fixture
@@ -85,6 +100,21 @@ def test_a_range() -> None:
     assert store.get("a", 2, 5) == b"234"
     assert store.get("a", 8, 50) == b"89"
     assert store.get("a") == b"0123456789"
+
+
+@pytest.mark.parametrize("size", [10, None])
+def test_an_object_that_came_whole_as_far_as_anybody_knows(size: int | None) -> None:
+    store = WholeObjects(Slow(size=size, skip_instance_cache=True), "x", timeout_s=5)
+    assert store.get("a") == b"0123456789"
+
+
+@pytest.mark.parametrize("filesystem", [Slow(size=11, skip_instance_cache=True), CutOff(skip_instance_cache=True)])
+def test_an_object_that_came_in_part(filesystem: Any) -> None:
+    """An index that ends between two entries looks whole."""
+    store = WholeObjects(filesystem, "x", timeout_s=5)
+    with pytest.raises(StorageUnavailable, match="10 bytes came of an object of 11"):
+        store.get("a")
+    assert store.get("a", 2, 5) == b"234", "a range that is short is noticed by whoever asked for it"
 
 
 @pytest.mark.usefixtures("slow")
