@@ -2,14 +2,17 @@
 
 Rules of the file: a method does what the parent's does, in the parent's words, and no more is said here than how the
 remote half takes part in it; switched off, every method is the parent's. Group membership, rebalances, commits and live
-data stay librdkafka's. As with the parent, one thread at a time.
+data stay librdkafka's. As with the parent, a thread that comes while another is inside waits for it, and one that comes
+again from a callback does not: what the remote half takes part in is behind its gate.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, cast
+from contextlib import AbstractContextManager
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.cimpl import Consumer as _Consumer
@@ -25,6 +28,23 @@ __all__ = ["RemoteConsumer"]
 
 _MAX_CONSUME = 1_000_000
 _NOT_GIVEN: Any = object()
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _alone(method: Callable[Concatenate[RemoteConsumer, P], T]) -> Callable[Concatenate[RemoteConsumer, P], T]:
+    """Let one caller at a time into the method, where there is a remote half."""
+
+    @wraps(method)
+    def alone(self: RemoteConsumer, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        remote = self._remote
+        if remote is None:
+            return method(self, *args, **kwargs)
+        with remote.gate:
+            return method(self, *args, **kwargs)
+
+    return alone
 
 
 class RemoteConsumer(_Consumer):
@@ -42,6 +62,7 @@ class RemoteConsumer(_Consumer):
     """
 
     _remote: Remote | None = None
+    _gate: Callable[[], AbstractContextManager[Any]] = threading.RLock
 
     def __init__(self, *args: Any, observer: Observer = ignore, **kwargs: Any) -> None:
         given = args or ({},) if kwargs else args
@@ -54,7 +75,7 @@ class RemoteConsumer(_Consumer):
         if settings.is_enabled:
             self._settings = settings
             try:
-                self._remote = Remote(cast("Inner", super()), settings, metrics, observer)
+                self._remote = Remote(cast("Inner", super()), settings, metrics, observer, type(self)._gate())
             except BaseException:
                 super().close()
                 raise
@@ -64,17 +85,22 @@ class RemoteConsumer(_Consumer):
     def poll(self, timeout: float = -1) -> Message | None:
         """As the parent's. Seconds; -1: for ever."""
         remote = self._remote
-        return super().poll(timeout) if remote is None else remote.merge.poll(timeout)
+        if remote is None:
+            return super().poll(timeout)
+        with remote.gate:
+            return remote.merge.poll(timeout)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """As the parent's: waits the whole timeout (seconds; -1: for ever) unless it gets as many as it may."""
         remote = self._remote
         if remote is None or not isinstance(num_messages, int) or not 0 < num_messages <= _MAX_CONSUME:
             return super().consume(num_messages, timeout)
-        return remote.merge.consume(num_messages, timeout)
+        with remote.gate:
+            return remote.merge.consume(num_messages, timeout)
 
     # ------------------------------------------------------------------------------------------- what is assigned
 
+    @_alone
     def subscribe(
         self,
         topics: list[str],
@@ -97,12 +123,14 @@ class RemoteConsumer(_Consumer):
             on_lost=partial(_call, remote.on_revoke, given.get("on_lost", revoked)),
         )
 
+    @_alone
     def unsubscribe(self) -> None:
         """As the parent's."""
         if self._remote is not None:
             self._remote.settle()
         super().unsubscribe()
 
+    @_alone
     def assign(self, partitions: list[TopicPartition], /) -> None:
         """As the parent's."""
         if self._remote is None or not _are_partitions(partitions):
@@ -110,6 +138,7 @@ class RemoteConsumer(_Consumer):
         else:
             self._remote.assign(partitions, is_incremental=False)
 
+    @_alone
     def incremental_assign(self, partitions: list[TopicPartition], /) -> None:
         """As the parent's."""
         if self._remote is None or not _are_partitions(partitions):
@@ -117,6 +146,7 @@ class RemoteConsumer(_Consumer):
         else:
             self._remote.assign(partitions, is_incremental=True)
 
+    @_alone
     def unassign(self) -> None:
         """As the parent's."""
         if self._remote is None:
@@ -127,6 +157,7 @@ class RemoteConsumer(_Consumer):
         super().unassign()
         self._remote.partitions.drop(None)
 
+    @_alone
     def incremental_unassign(self, partitions: list[TopicPartition], /) -> None:
         """As the parent's."""
         if self._remote is None:
@@ -137,6 +168,7 @@ class RemoteConsumer(_Consumer):
         super().incremental_unassign(partitions)
         self._remote.partitions.drop(partitions)
 
+    @_alone
     def assignment(self) -> list[TopicPartition]:
         """As the parent's, with the offsets that were assigned."""
         found = super().assignment()
@@ -145,6 +177,7 @@ class RemoteConsumer(_Consumer):
                 one.offset = one.offset if entry is None else entry.assigned_offset
         return found
 
+    @_alone
     def pause(self, partitions: list[TopicPartition]) -> None:
         """As the parent's."""
         remote = self._remote
@@ -155,6 +188,7 @@ class RemoteConsumer(_Consumer):
         remote.partitions.pause(remote.partitions.of(partitions))
         super().pause(remote.partitions.others(partitions))
 
+    @_alone
     def resume(self, partitions: list[TopicPartition]) -> None:
         """As the parent's."""
         remote = self._remote
@@ -166,6 +200,7 @@ class RemoteConsumer(_Consumer):
 
     # ------------------------------------------------------------------------------------------------- positions
 
+    @_alone
     def seek(self, partition: TopicPartition) -> None:
         """As the parent's."""
         remote = self._remote
@@ -176,6 +211,7 @@ class RemoteConsumer(_Consumer):
                 return
         super().seek(partition)
 
+    @_alone
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """As the parent's."""
         found = super().position(partitions)
@@ -189,6 +225,7 @@ class RemoteConsumer(_Consumer):
                     one.offset = min(one.offset, entry.held)
         return found
 
+    @_alone
     def get_watermark_offsets(  # type: ignore[override]  # the stub leaves out the None of an unknown end
         self, partition: TopicPartition, timeout: float = -1, cached: bool = False
     ) -> tuple[int, int] | None:
@@ -199,6 +236,7 @@ class RemoteConsumer(_Consumer):
                 return entry.log_start, entry.end_offset
         return cast("tuple[int, int] | None", found)
 
+    @_alone
     def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
         """As the parent's: an error unless `enable.auto.offset.store` is false."""
         is_theirs = self._remote is not None and self._settings.stores_offsets
@@ -208,12 +246,14 @@ class RemoteConsumer(_Consumer):
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG, text))
         super().store_offsets(message, offsets)
 
+    @_alone
     def commit(self, *args: Any, **kwargs: Any) -> Any:
         """As the parent's."""
         if self._remote is not None:
             self._remote.settle()
         return super().commit(*args, **kwargs)
 
+    @_alone
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """As the parent's, for all connections to brokers."""
         super().set_sasl_credentials(username, password)
@@ -226,6 +266,7 @@ class RemoteConsumer(_Consumer):
 
     # ----------------------------------------------------------------------------------------------------- the end
 
+    @_alone
     def close(self) -> None:
         """As the parent's; the store's side ends within a second more."""
         remote = self._remote

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -35,15 +36,26 @@ Callback = Callable[[Any, list[TopicPartition]], Any]
 
 
 class Remote:
-    """The parts of one consumer, `inner` being its librdkafka half. Raises what `Session.open` raises."""
+    """The parts of one consumer, `inner` being its librdkafka half. Raises what `Session.open` raises.
 
-    def __init__(self, inner: Inner, settings: ConsumerSettings, metrics: Metrics, observer: Observer) -> None:
+    `gate` is for the consumer: who is inside may come again, anybody else waits.
+    """
+
+    def __init__(
+        self,
+        inner: Inner,
+        settings: ConsumerSettings,
+        metrics: Metrics,
+        observer: Observer,
+        gate: AbstractContextManager[Any],
+    ) -> None:
         def observe(event: Event) -> None:
             metrics(event)
             observer(event)
 
         self._inner = inner
         self._settings = settings
+        self.gate = gate
         self.metrics = metrics
         self.session = Session.open(settings.remote, observe, shared=True)
         max_bytes = self.session.config.number("fetch.remote.max.bytes")
