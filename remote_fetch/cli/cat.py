@@ -96,7 +96,7 @@ def _print_records(
     arguments: argparse.Namespace, session: Session, progress: Progress, print_row: Callable[[Row], bytes]
 ) -> None:
     plans = plans_from(arguments, session)
-    progress.start(estimate((s for p in plans for s in p.steps), session.reader.range_bytes).size_bytes)
+    progress.start(estimate([[s for p in plans for s in p.steps]], session.reader.range_bytes).size_bytes)
     left = arguments.count if arguments.count is not None else sys.maxsize
     output = sys.stdout.buffer
     if left == 0:

@@ -44,10 +44,10 @@ def print_plan(plans: Sequence[PartitionPlan], range_bytes: int) -> None:
     """Print every step of the plans, and what they cost together."""
     for plan in plans:
         partition = plan.opened.partition
-        print(f"{partition.topic}-{partition.partition}: {_cost(estimate(plan.steps, range_bytes))}")
+        print(f"{partition.topic}-{partition.partition}: {_cost(estimate([plan.steps], range_bytes))}")
         for step in plan.steps:
             print(f"  {step}")
-    total = estimate((step for plan in plans for step in plan.steps), range_bytes)
+    total = estimate([[step for plan in plans for step in plan.steps]], range_bytes)
     print(f"total: {_cost(total)}, mean {human_bytes(total.mean_bytes_per_get)} per GET")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from remote_fetch.plan.gets import Ramp
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice
 
 __all__ = ["PlanCost", "estimate"]
@@ -32,23 +33,21 @@ class PlanCost:
         return self.size_bytes / self.gets if self.gets else 0.0
 
 
-def estimate(steps: Iterable[PlanStep], range_bytes: int) -> PlanCost:
-    """The cost of the steps when no GET asks for more than `range_bytes`."""
+def estimate(reads: Iterable[Iterable[PlanStep]], range_bytes: int) -> PlanCost:
+    """The cost of the steps of several reads, each by itself, when no GET asks for more than `range_bytes`."""
     gets = size_bytes = broker_offsets = unknown = 0
     segments = set()
-    for step in steps:
-        if not isinstance(step, SegmentSlice):
-            broker_offsets += step.last_offset - step.first_offset + 1
-            continue
-        segments.add(step.segment.segment_id)
-        if step.size_bytes is None:
-            unknown += 1
-        else:
-            size_bytes += step.size_bytes
-            gets += _gets(step.start_position, step.start_position + step.size_bytes, range_bytes)
+    for steps in reads:
+        ramp = Ramp(range_bytes)
+        for step in steps:
+            if not isinstance(step, SegmentSlice):
+                broker_offsets += step.last_offset - step.first_offset + 1
+                ramp = Ramp(range_bytes)
+                continue
+            segments.add(step.segment.segment_id)
+            if step.size_bytes is None:
+                unknown += 1
+            else:
+                size_bytes += step.size_bytes
+                gets += ramp.count(step.start_position, step.start_position + step.size_bytes)
     return PlanCost(gets, size_bytes, len(segments), broker_offsets, unknown)
-
-
-def _gets(start: int, end: int, range_bytes: int) -> int:
-    """One for what fits into one; else ranges end at multiples of `range_bytes`."""
-    return int(end > start) if end - start <= range_bytes else -(-end // range_bytes) - start // range_bytes

@@ -29,6 +29,7 @@ from remote_fetch.fetch.readahead import Awaited, RangeRequest
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from remote_fetch.observe import Fallback, RangeReread, RangeRetried, RecordsRead, SegmentScanned
+from remote_fetch.plan.gets import Ramp
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice, plan_offsets
 from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.read.fallback import Circuit, is_storage_failure
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["PartitionPlan", "Scan"]
-
-_FIRST_RANGE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,19 +379,14 @@ def _work_for(step: PlanStep, partition: _Partition) -> _Work | _BrokerWork:
 
 
 def _requests(works: Sequence[_Work], range_bytes: int) -> Iterator[RangeRequest]:
-    """The ranges of all slices, in order; drawn lazily, and no further for a slice that has ended.
-
-    Where a slice takes several, the first are small and each about twice the one before, so that decoding begins while
-    the large ones are under way. They end at multiples of their size: what a store keeps in chunks is then fetched
-    once, and not both for the end of one range and for the beginning of the next.
-    """
-    ramp_bytes = min(range_bytes, _FIRST_RANGE_BYTES)
+    """The ranges of all slices, in order; drawn lazily, and no further for a slice that has ended."""
+    ramp = Ramp(range_bytes)
     for tag, work in enumerate(works):
         segment, stop = work.piece.segment, work.piece.end_position
         if stop < 0:
             stop = segment.segment_size_in_bytes if segment.size_known else 2**63 - 1
         start = work.position
         while start < stop and not work.ended:
-            end = stop if stop - start <= range_bytes else (start // ramp_bytes + 1) * ramp_bytes
+            end = ramp.end_of(start, stop)
             yield RangeRequest(segment, start, end, tag)
-            start, ramp_bytes = end, min(2 * ramp_bytes, range_bytes)
+            start = end

@@ -75,7 +75,7 @@ def plan_batch(
         range_bytes = session.config.number("fetch.remote.range.bytes")
         plans = tuple(_plans(session, options, start, end, restriction or Restriction()))
         tasks = tasks_of(session, plans, options)
-    return JobPlan(tasks, estimate((step for task in tasks for step in task.steps), range_bytes))
+    return JobPlan(tasks, estimate((task.steps for task in tasks), range_bytes))
 
 
 def tasks_of(session: Session, plans: Iterable[PartitionPlan], options: SourceOptions) -> tuple[Task, ...]:

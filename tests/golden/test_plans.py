@@ -50,7 +50,7 @@ def test_planning_twice_gives_the_same(place: Place, isolation: str) -> None:
 def test_a_whole_read_takes_every_segment_to_its_end(place: Place, isolation: str) -> None:
     sizes = [path.stat().st_size for path in place.folder.glob("*.log")]
     with Session.open(place.config) as session:
-        cost = estimate(plan(session, place, isolation).steps, 8 << 20)
+        cost = estimate([plan(session, place, isolation).steps], 8 << 20)
     assert (cost.size_bytes, cost.gets, cost.segments) == (sum(sizes), len(sizes), len(sizes))
     assert (cost.broker_offsets, cost.unknown_slices) == (0, 0)
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from remote_fetch.model import UNKNOWN_SIZE
 from remote_fetch.plan.cost import PlanCost, estimate
+from remote_fetch.plan.gets import Ramp
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice
 from tests.plan.test_ranges import PARTITION, segment
 
@@ -19,7 +23,7 @@ def test_gets_and_bytes() -> None:
         BrokerRange(PARTITION, 20, 29, Reason.HOLE),
         SegmentSlice(replace(two, segment_size_in_bytes=UNKNOWN_SIZE), 30, 39),
     ]
-    cost = estimate(steps, 500)
+    cost = estimate([steps], 500)
     assert cost == PlanCost(gets=2 + 1 + 2, size_bytes=1999, segments=2, broker_offsets=10, unknown_slices=1)
     assert cost.mean_bytes_per_get == 1999 / 5
 
@@ -28,8 +32,34 @@ def test_what_does_not_fit_into_one_range_ends_at_multiples() -> None:
     """A slice that begins in the middle of a range has a short one first."""
     one = segment(1, 0, 9, size_bytes=1000)
     bounds = ((0, 600), (299, 601), (299, 599), (7, 7), (1, 301), (1, 302))
-    gets = [estimate([SegmentSlice(one, 0, 4, start, end)], 300).gets for start, end in bounds]
+    gets = [estimate([[SegmentSlice(one, 0, 4, start, end)]], 300).gets for start, end in bounds]
     assert gets == [2, 3, 1, 0, 1, 2]
+
+
+def test_the_first_ranges_are_small() -> None:
+    """In each read anew, and behind what a broker answers for."""
+    one = segment(1, 0, 9, size_bytes=64 << 20)
+    piece = SegmentSlice(one, 0, 9)
+    assert estimate([[piece]], 8 << 20).gets == 4 + 7, "up to 1, 2, 4 and 8 MiB, and then 8 each"
+    assert estimate([[piece, piece]], 8 << 20).gets == 11 + 8
+    assert estimate([[piece], [piece]], 8 << 20).gets == 22
+    assert estimate([[piece, BrokerRange(PARTITION, 20, 29, Reason.HOLE), piece]], 8 << 20).gets == 22
+
+
+@given(st.integers(1, 40), st.integers(0, 500), st.integers(0, 500), st.integers(0, 3))
+def test_gets_are_counted_as_they_are_made(range_mib: int, start: int, more: int, before: int) -> None:
+    ramp, counting, sizes = Ramp(range_mib << 20), Ramp(range_mib << 20), []
+    for one in (ramp, counting):
+        for _ in range(before):
+            one.end_of(0, 1)
+    position, stop = start << 18, (start + more) << 18
+    while position < stop:
+        end = ramp.end_of(position, stop)
+        sizes.append(end - position)
+        position = end
+    assert counting.count(start << 18, stop) == len(sizes)
+    assert position == max(start << 18, stop)
+    assert all(0 < size <= range_mib << 20 for size in sizes)
 
 
 def test_nothing() -> None:

@@ -375,7 +375,7 @@ class TestScan:
         assert [end for _, end in ranges[:-1]] == [begin for begin, _ in ranges[1:]]
         assert all(0 < end - begin <= 1024 for begin, end in ranges)
         steps = planned(Bucket(log.segments(DENSE)), start=start, end=min(last, log.next_offset))
-        assert estimate(steps, 1024).gets == len(ranges)
+        assert estimate([steps], 1024).gets == len(ranges)
 
     def test_an_observer_hears_of_every_row(self) -> None:
         log = plain_log()
