@@ -17,9 +17,10 @@ ARGS ?=
 # What decodes records: these run a second time with the decoder interpreted. tests/decode compares both by itself.
 DECODING := $(wildcard tests/read tests/cli tests/golden tests/test_examples.py tests/test_arrow*.py tests/test_fuzz.py)
 
-# Whole test files side by side, for those with brokers mostly wait. Each of the processes has brokers of its own.
+# Whole test files side by side, more than processors, for those with brokers mostly wait. Each of the processes has
+# brokers of its own, a GB of memory for both versions.
 # In the order that tests/conftest.py gives: xdist's own begins with the files of most tests, which are not the slow ones.
-JOBS ?= 2
+JOBS ?= 3
 SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help

@@ -19,6 +19,7 @@ from remote_fetch.decode import _columns
 from remote_fetch.errors import CorruptSegment, RemoteFetchError
 from remote_fetch.testing.records import Record, encode_batch
 from tools import fuzz, fuzz_damage, fuzz_reading
+from tools.fuzz_memory import reset_peak
 from tools.fuzz_targets import Target, targets
 
 TARGETS = targets(seeds_per_kind=4)
@@ -95,6 +96,7 @@ def test_a_parser_that_takes_memory_is_found(monkeypatch: pytest.MonkeyPatch) ->
     def greedy(data: bytes) -> object:
         return bytearray(b"x") * (fuzz.MAX_GROWTH_BYTES * 2) if data[0] else None
 
+    reset_peak()  # of the tests before this one
     findings = list(fuzz.fuzz(Target("greedy", (bytes(16),), greedy), 60, random.Random(1)))
     assert findings
     assert "bytes of memory" in findings[0].what or "IndexError" in findings[0].what

@@ -133,6 +133,7 @@ def test_new_credentials_are_for_all_connections(guarded: Rig, reader: dict[str,
     allow(guarded, "reader", "READ", "guarded")
     allow(guarded, "reader", "READ", "__remote_log_metadata")
     old = {**reader, "sasl.password": "of yesterday", "group.id": "new-credentials", "fetch.remote.enabled": True}
+    old["reconnect.backoff.max.ms"] = 200  # who was refused waits up to ten seconds with the next try
     with RemoteConsumer({**topics.QUIET, **old}) as consumer:
         consumer.set_sasl_credentials("reader", reader["sasl.password"])
         consumer.assign([TopicPartition("guarded", 0, 0)])

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["session", "spark"]
 
 _SETTINGS = {
-    "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
@@ -38,7 +37,7 @@ _SETTINGS = {
 
 
 @contextmanager
-def session(master: str, warehouse: Path) -> Iterator[SparkSession]:
+def session(master: str, warehouse: Path, *, driver_memory: str = "1g") -> Iterator[SparkSession]:
     """A session that runs this Python's workers and, where Maven is at hand, has Spark's own Kafka source."""
     from pyspark.sql import SparkSession
 
@@ -46,6 +45,7 @@ def session(master: str, warehouse: Path) -> Iterator[SparkSession]:
         environment.setenv("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.master(master).appName("remote-fetch")
         builder = builder.config("spark.sql.warehouse.dir", str(warehouse))
+        builder = builder.config("spark.driver.memory", driver_memory)
         if missing_tool() is None:
             builder = builder.config("spark.jars", ",".join(map(str, sorted(spark_jars().glob("*.jar")))))
         for name, value in _SETTINGS.items():
