@@ -172,7 +172,7 @@ def read_timelines(data: bytes) -> object:
 def read_plan(data: bytes) -> object:
     """Loaded, its cost estimated, and dumped again, which has to come to the same plan."""
     steps = load_plan(data.decode("utf-8", "surrogateescape"))
-    estimate(steps, 1 << 20)
+    estimate([steps], 1 << 20)
     if load_plan(dump_plan(steps)) != steps:
         raise AssertionError(f"the plan is another one after it was saved: {steps}")
     return steps
