@@ -112,7 +112,7 @@ class BatchReader(DataSourceReader):
         from remote_fetch.spark.reader import read_task  # noqa: PLC0415 - the driver does not need it
 
         _spare_the_collector()
-        if partition.value is None:  # what Spark makes of a plan without any task
+        if partition is None or partition.value is None:  # a plan without any task, in PySpark 4.1 and in later ones
             return iter(())
         return read_task(partition.value, self._options.config, self._columns, report=self._report)
 

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark import TaskContext
+from pyspark.sql.datasource import InputPartition
 
 from remote_fetch import read_arrow
 from remote_fetch.spark import register, source
+from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.settings import hints
 from tests.golden.conftest import SETS, Tier
 from tests.read.bucket import UNCOMMITTED, plain_log
@@ -92,6 +94,13 @@ def test_nothing_to_read(spark: SparkSession, tmp_path: Path) -> None:
     options = tier(tmp_path, plain_log().segments())
     frame = load(spark, options, startingOffsets='{"topic":{"0":60}}')
     assert (frame.count(), frame.collect()) == (0, [])
+
+
+@pytest.mark.parametrize("partition", [None, InputPartition(None)])
+def test_what_spark_makes_of_a_plan_without_tasks(partition: Any) -> None:
+    """None itself in PySpark 4.1, a partition of None in later ones."""
+    options = parse_options({"subscribe": "topic", "remote.storage.url": "memory://nowhere"})
+    assert list(source.BatchReader(options, ("value",)).read(partition)) == []
 
 
 def test_filters_that_are_taken_over(spark: SparkSession, tmp_path: Path) -> None:
