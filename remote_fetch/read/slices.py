@@ -222,8 +222,6 @@ class SliceReader:
         """Whether the batches are sound, each confirms the place of the one before it, and nothing is to be said."""
         if found.prepared is None or not found.prepared.is_sound:
             return False
-        if len(found.batches) == 1:
-            return True
         last_offset = self._last_offset
         try:
             for batch in found.batches:
@@ -291,18 +289,19 @@ class SliceReader:
             return
         start = self._start_offset
         rows = None if held.prepared is None else held.prepared.rows(held.batches[0].header.base_offset, start)
-        if rows is not None and len(held.batches) > 1:
+        if rows is not None:
             self.resume_position = held.batches[0].position
             yield from self._rows.builder.drain()
             yield from rows
             for batch in held.batches:
-                self._remember(batch.header)
+                if batch.header.last_offset >= start:
+                    self._remember(batch.header)
             self._went_past(held.last)
             return
         for batch in held.batches:
             self.resume_position = batch.position
             if batch.header.last_offset >= self._start_offset:
-                yield from self._deliver(batch, rows)
+                yield from self._deliver(batch)
             self._went_past(batch)
 
     def _went_past(self, batch: FramedBatch) -> None:
@@ -314,7 +313,7 @@ class SliceReader:
         if header.is_transactional and self._shows(header):
             self._rows.shown.setdefault(header.producer_id, header.base_offset)
 
-    def _deliver(self, batch: FramedBatch, prepared: list[pa.RecordBatch] | None) -> Iterator[pa.RecordBatch]:
+    def _deliver(self, batch: FramedBatch) -> Iterator[pa.RecordBatch]:
         header = batch.header
         self._check_epoch(header, batch.position)
         if header.is_control:
@@ -323,14 +322,9 @@ class SliceReader:
         if not self._shows(header):
             return  # or empty: a cleaner keeps the header of an emptied batch, and nothing that could be decompressed
         self._remember(header)
-        builder = self._rows.builder
-        if prepared is not None:
-            yield from builder.drain()
-            yield from prepared
-            return
         try:
             header, records = decompressed(batch, self._codecs)
-            rows = builder.append(header, records, self._start_offset, self.piece.last_offset + 1)
+            rows = self._rows.builder.append(header, records, self._start_offset, self.piece.last_offset + 1)
         except RemoteFetchError as error:
             raise error.at(position=batch.position, offset=header.base_offset) from error.__cause__
         yield from rows

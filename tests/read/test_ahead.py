@@ -92,6 +92,21 @@ class TestReads:
             assert together == plain
             assert in_runs == plain
 
+    def test_what_lies_before_the_start_was_not_shown(self) -> None:
+        """Batches that go together, of which none is wanted; their producer aborts later, with nothing to abort."""
+        log = LogBuilder()
+        log.begin(1)
+        for _ in range(3):
+            log.append_batch([Record(0, value=bytes(100))], producer_id=1)
+        log.commit(1)
+        start = log.append_batch([Record(0, value=b"wanted")])
+        log.begin(1)
+        log.abort(1)
+        log.append_batch([Record(0, value=b"wanted too")])
+        log.roll()
+        outcomes = all_ways(Bucket(log.segments()), start=start, isolation=IsolationLevel.READ_COMMITTED)
+        assert [(one.error, one.offsets) for one in outcomes] == [(None, [start, start + 2])] * 4
+
     @examples(60)
     @given(st.integers(0, 2), st.integers(0, 1000), st.integers(0, 7))
     def test_one_damaged_bit(self, segment: int, at: int, bit: int) -> None:
