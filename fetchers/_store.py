@@ -58,11 +58,7 @@ class FsspecStore:
 
     def read(self, path: str, start: int, end: int | None) -> Buffer:
         """Bytes [start, end) of the object at `path`, in one request. Raises what the filesystem raises."""
-        filesystem = self._filesystem
-        if getattr(filesystem, "async_impl", False):
-            call = filesystem._cat_file
-            return cast(Buffer, sync(filesystem.loop, call, path, start=start, end=end, timeout=self._timeout_s))
-        return cast(Buffer, filesystem.cat_file(path, start=start, end=end))
+        return cast(Buffer, self._call("cat_file", path, timeout_s=self._timeout_s, start=start, end=end))
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """As `ObjectStore.list`."""
@@ -90,12 +86,14 @@ class FsspecStore:
                 yield path.removeprefix(f"{self._root}/"), info
 
     def _ls(self, path: str) -> Iterable[Mapping[str, Any]]:
+        return cast(Iterable[Mapping[str, Any]], self._call("ls", path, timeout_s=_LISTING_TIMEOUT_S, detail=True))
+
+    def _call(self, method: str, path: str, *, timeout_s: float | None, **arguments: Any) -> Any:
+        """Call the filesystem; one that is asynchronous is called off when the time is over."""
         filesystem = self._filesystem
         if getattr(filesystem, "async_impl", False):
-            found = sync(filesystem.loop, filesystem._ls, path, detail=True, timeout=_LISTING_TIMEOUT_S)
-        else:
-            found = filesystem.ls(path, detail=True)
-        return cast(Iterable[Mapping[str, Any]], found)
+            return sync(filesystem.loop, getattr(filesystem, f"_{method}"), path, timeout=timeout_s, **arguments)
+        return getattr(filesystem, method)(path, **arguments)
 
     def _mapped(self, name: str, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         try:

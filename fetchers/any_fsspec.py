@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import fsspec
-from fsspec.asyn import sync
 
 from fetchers._composed import ComposedFetcher
 from fetchers._store import FsspecStore
@@ -27,18 +25,10 @@ class WholeObjects(FsspecStore):
         """As `FsspecStore.read`. Raises StorageUnavailable for an object that came in part."""
         data = super().read(path, start, end)
         if start == 0 and end is None:
-            size_bytes = self._info(path).get("size")
+            size_bytes = self._call("info", path, timeout_s=self._timeout_s).get("size")
             if size_bytes is not None and size_bytes != len(data):
                 raise StorageUnavailable(f"{len(data)} bytes came of an object of {size_bytes}")
         return data
-
-    def _info(self, path: str) -> Mapping[str, Any]:
-        filesystem = self._filesystem
-        if getattr(filesystem, "async_impl", False):
-            found: Mapping[str, Any] = sync(filesystem.loop, filesystem._info, path, timeout=self._timeout_s)
-        else:
-            found = filesystem.info(path)
-        return found
 
 
 class FsspecFetcher(ComposedFetcher):

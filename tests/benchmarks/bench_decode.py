@@ -25,8 +25,8 @@ from tools.svg_plot import Bars, render
 PLOT = DOCUMENT.parent / "plots" / "decode.svg"
 SERIES = ("copy", "bare", "ours", "aiokafka")
 KAFKA_PYTHON_MAX_MB = 64
-ALL_CASES_MAX_MB = 256
 """It takes minutes for more, and its time a record is the same."""
+ALL_CASES_MAX_MB = 256
 
 HEAD = (
     "| value bytes | batch | codec | headers | data | copy | loop | bare | ours | ours, GB/s | million/s | aiokafka "

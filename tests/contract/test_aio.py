@@ -12,7 +12,7 @@ from confluent_kafka.aio import AIOConsumer
 
 from remote_fetch import AIORemoteConsumer
 from remote_fetch.errors import ConfigError
-from tests.contract.kinds import Consumers
+from tests.contract.kinds import KINDS, Consumers
 from tests.contract.material import TIMEOUT_S, Material, read
 
 
@@ -104,10 +104,8 @@ def test_callbacks_of_the_configuration(consumers: Consumers, material: Material
     assert "brokers" in asyncio.run(run())[-1]
 
 
+@pytest.mark.parametrize("kind", [one for one in KINDS if one.enabled], ids=lambda kind: kind.name)
 def test_what_was_read_from_where(consumers: Consumers, material: Material) -> None:
-    if not consumers.kind.enabled:
-        return  # there is one way only
-
     async def run() -> dict[str, Any]:
         async with make(consumers) as consumer:
             await consumer.assign([material.at(0)])
@@ -120,10 +118,8 @@ def test_what_was_read_from_where(consumers: Consumers, material: Material) -> N
     assert metrics["remote-fetch-requests-total"] > 0
 
 
+@pytest.mark.parametrize("kind", [one for one in KINDS if one.enabled is not None], ids=lambda kind: kind.name)
 def test_a_wrong_configuration(consumers: Consumers) -> None:
-    if consumers.kind.enabled is None:
-        return  # the class does not know the key
-
     async def run() -> None:
         make(consumers, fetch_remote_enabled="perhaps")
 

@@ -29,8 +29,9 @@ MAX_THREADS = 16
 """Of one reader for its GETs, however small its ranges."""
 PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4
 AHEAD_THREADS = min(PROCESSORS, 4) if PROCESSORS > 1 else 0
-PLAN_THREADS = 8
 """Those that check, decompress and decode large batches before their turn."""
+PLAN_THREADS = 8
+"""Those that make partitions ready."""
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="measures by Linux's /proc")
 
