@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import queue
 import random
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -143,13 +145,18 @@ class Member(threading.Thread):
         """Let the member do this between two calls for records."""
         self._orders.put(lambda: method(*arguments))
 
-    def end(self) -> None:
-        """Close the consumer, and wait for it. Raises what the member raised."""
+    def tell_to_end(self) -> None:
+        """Have the consumer closed."""
         self.order(self._end)
-        self.join(_TIMEOUT_S)
+
+    def end(self) -> None:
+        """Have the consumer closed, and wait for it. Raises what the member raised."""
+        self.tell_to_end()
+        self.join(2 * _TIMEOUT_S)  # what it waits for itself has half of that
         self.check()
         if self.is_alive():
-            raise TimeoutError(f"{self.name} does not end")
+            stack = "".join(traceback.format_stack(sys._current_frames()[self.ident or 0]))
+            raise TimeoutError(f"{self.name} does not end; it is here:\n{stack}")
 
     def check(self) -> None:
         """Raise what the member raised."""
