@@ -6,12 +6,13 @@ bounded time; holds the parent's methods, and so is collected together with the 
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from remote_fetch.consumer.entries import UNKNOWN
 from remote_fetch.consumer.feed import Source
@@ -30,6 +31,7 @@ __all__ = ["Remote"]
 
 _COMMITTED_S = 5.0
 """Longest wait for the committed offsets of an assignment, and for the ends of its logs."""
+_FIRST_PATIENCE_S = 0.1
 _CLOSE_S = 1.0
 
 Callback = Callable[[Any, list[TopicPartition]], Any]
@@ -109,11 +111,24 @@ class Remote:
         """Where the logs of those end now that may be read from the store, as far as the brokers say."""
         pairs = zip(partitions, starts, strict=True)
         asked = [TopicPartition(one.topic, one.partition, END) for one, start in pairs if may_be_tiered(start)]
-        try:
-            found = self._inner.offsets_for_times(asked, timeout=_COMMITTED_S) if asked else []
-        except KafkaException:
-            return {}
+        found = self._asked_for_ends(asked) if asked else []
         return {(one.topic, one.partition): one.offset for one in found if one.error is None and one.offset >= 0}
+
+    def _asked_for_ends(self, asked: list[TopicPartition]) -> list[TopicPartition]:
+        """What the brokers answer to a question for ends, nothing if they do not.
+
+        A question that is put while librdkafka replaces its bootstrap connection is lost with that, and it takes its
+        time (0.7 s) to ask again. So we do, and wait longer each time.
+        """
+        deadline_s, patience_s = time.monotonic() + _COMMITTED_S, _FIRST_PATIENCE_S
+        while True:
+            left_s = deadline_s - time.monotonic()
+            try:
+                return self._inner.offsets_for_times(asked, timeout=min(patience_s, left_s))
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._TIMED_OUT or patience_s >= left_s:
+                    return []
+            patience_s *= 2
 
     def _reset_offset(self) -> int:
         if self._settings.reset is ResetPolicy.ERROR:
