@@ -88,7 +88,7 @@ class _Bytes:
         buffers: list[pa.Buffer | None] = [
             self._validity.take((rows + 7) // 8),
             self._offsets.take((rows + 1) * _INT32_BYTES),
-            self._data.take(self._bound.used_bytes),
+            self._data.take(self._bound.used_bytes(rows)),
         ]
         return pa.Array.from_buffers(arrow_type, rows, buffers)
 

@@ -5,7 +5,8 @@ Rules of the file: one source, two lives. Compiled by Cython where a C compiler 
 and both give the same answer for every input; so no pointers, only typed memoryviews, and no sum that could pass 64
 bits. Compiled code does not check indices: every read is preceded by a check against the end of the record, and every
 write is safe because `decode` refuses a batch whose bytes could not all fit into a column. Nothing is raised: a
-malformed batch gives a negative status, and nothing of it is counted.
+malformed batch gives a negative status, and nothing of it is counted. Objects are written to once a batch and not once
+a record: those of several threads lie side by side, and a core that writes takes their memory from the others.
 """
 
 from __future__ import annotations
@@ -95,14 +96,16 @@ class ByteColumn:
     offsets: cython.int[::1]
     validity: cython.uchar[::1]
     data: cython.uchar[::1]
-    used_bytes = cython.declare(cython.longlong, visibility="readonly")
 
     def __init__(self, offsets: cython.int[::1], validity: cython.uchar[::1], data: cython.uchar[::1]) -> None:
         self.offsets = offsets
         self.validity = validity
         self.data = data
-        self.used_bytes = 0
         offsets[0] = 0
+
+    def used_bytes(self, items: cython.longlong) -> int:
+        """How many bytes the first items have together."""
+        return self.offsets[items]
 
     @cython.cfunc
     @cython.inline
@@ -111,21 +114,22 @@ class ByteColumn:
     def put(
         self, row: cython.longlong, area: cython.const[cython.uchar][::1], start: cython.longlong, size: cython.longlong
     ) -> cython.void:
-        """Write one item; a negative size is null."""
+        """Write one item behind those before it; a negative size is null."""
         # Bits are set or cleared, never taken as they are: they may be those of a batch that was given up.
         mask: cython.int = 1 << (row & 7)
         if mask == 1:
             self.validity[row >> 3] = 0
+        used: cython.longlong = self.offsets[row]
         if size >= 0:
             if cython.compiled:
-                memcpy(cython.address(self.data[self.used_bytes]), cython.address(area[start]), size)
+                memcpy(cython.address(self.data[used]), cython.address(area[start]), size)
             else:
-                self.data[self.used_bytes : self.used_bytes + size] = area[start : start + size]
-            self.used_bytes += size
+                self.data[used : used + size] = area[start : start + size]
+            used += size
             self.validity[row >> 3] |= mask
         else:
             self.validity[row >> 3] &= ~mask & 0xFF
-        self.offsets[row + 1] = self.used_bytes
+        self.offsets[row + 1] = used
 
 
 @cython.cfunc
@@ -154,8 +158,8 @@ def _field(
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def _fits(column: ByteColumn | None, size_bytes: cython.longlong) -> cython.bint:
-    return column is None or column.used_bytes + size_bytes <= column.data.shape[0]
+def _fits(column: ByteColumn | None, items: cython.longlong, size_bytes: cython.longlong) -> cython.bint:
+    return column is None or column.offsets[items] + size_bytes <= column.data.shape[0]
 
 
 @cython.cclass
@@ -259,10 +263,7 @@ class Columns:
         # Deltas within these bounds may be added to the base and fit the column; no step here leaves 64 bits.
         self.min_timestamp_delta = INT64_MIN if base_ms > INT64_MAX - MAX_TIMESTAMP_MS else -MAX_TIMESTAMP_MS - base_ms
         self.max_timestamp_delta = INT64_MAX if base_ms < MAX_TIMESTAMP_MS - INT64_MAX else MAX_TIMESTAMP_MS - base_ms
-        status = self._records(area, pos, end, count)
-        if status < 0:
-            self._cut(self.rows)
-        return status
+        return self._records(area, pos, end, count)
 
     @cython.cfunc
     @cython.nogil
@@ -273,25 +274,11 @@ class Columns:
             return False
         return (
             self.rows + count <= self.row_capacity
-            and _fits(self.key, size_bytes)
-            and _fits(self.value, size_bytes)
-            and _fits(self.header_key, size_bytes)
-            and _fits(self.header_value, size_bytes)
+            and _fits(self.key, self.rows, size_bytes)
+            and _fits(self.value, self.rows, size_bytes)
+            and _fits(self.header_key, self.header_count, size_bytes)
+            and _fits(self.header_value, self.header_count, size_bytes)
         )
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _cut(self, rows: cython.longlong) -> cython.void:
-        """Forget what was written from that row on."""
-        if self.key is not None:
-            self.key.used_bytes = self.key.offsets[rows]
-        if self.value is not None:
-            self.value.used_bytes = self.value.offsets[rows]
-        if self.header_ends is not None:
-            self.header_count = self.header_ends[rows]
-            self.header_key.used_bytes = self.header_key.offsets[self.header_count]
-            self.header_value.used_bytes = self.header_value.offsets[self.header_count]
 
     @cython.cfunc
     @cython.nogil
@@ -302,41 +289,48 @@ class Columns:
         row: cython.longlong = self.rows
         previous: cython.longlong = self.base_offset - 1
         for index in range(count):
-            self.failed_record = index
-            self.failed_offset = self.base_offset
             if pos >= stop:
-                return BAD_COUNT
+                return self._fail(BAD_COUNT, index, self.base_offset)
             pos, length = _varint(area, pos, stop, INT32)
             if pos < 0:
-                return pos
+                return self._fail(pos, index, self.base_offset)
             if length < MIN_RECORD_BYTES - 1 or length > stop - pos:
-                return BAD_LENGTH
+                return self._fail(BAD_LENGTH, index, self.base_offset)
             end = pos + length
             # The record's attributes are skipped: no bit of them has a meaning yet.
             pos, timestamp_delta = _varint(area, pos + 1, end, INT64)
             pos, offset = _varint(area, pos, end, INT32)
             if pos < 0:
-                return pos
+                return self._fail(pos, index, self.base_offset)
             # Asked this way round because base plus delta might leave 64 bits.
             if offset > self.last_offset - self.base_offset:
-                return BAD_OFFSET
+                return self._fail(BAD_OFFSET, index, self.base_offset)
             offset += self.base_offset
             if offset <= previous:
-                return BAD_OFFSET
-            self.failed_offset = previous = offset
+                return self._fail(BAD_OFFSET, index, self.base_offset)
+            previous = offset
             pos = self._body(row, area, pos, end)
             if pos != end:
-                return pos if pos < 0 else BAD_END
-            if offset < self.start_offset or offset >= self.stop_offset:
-                self._cut(row)
-            elif self._put_numbers(row, offset, timestamp_delta):
+                return self._fail(pos if pos < 0 else BAD_END, index, offset)
+            # What is not counted is overwritten by the next record.
+            if self.start_offset <= offset < self.stop_offset:
+                if not self._put_numbers(row, offset, timestamp_delta):
+                    return self._fail(BAD_TIMESTAMP, index, offset)
                 row += 1
-            else:
-                return BAD_TIMESTAMP
         if pos != stop:
-            return BAD_REST
+            return self._fail(BAD_REST, count - 1 if count > 0 else 0, previous if count > 0 else self.base_offset)
         self.rows = row
+        if self.header_ends is not None:
+            self.header_count = self.header_ends[row]
         return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _fail(self, status: cython.longlong, record: cython.longlong, offset: cython.longlong) -> cython.longlong:
+        self.failed_record = record
+        self.failed_offset = offset
+        return status
 
     @cython.cfunc
     @cython.inline
@@ -349,31 +343,38 @@ class Columns:
         pos = _field(self.key, row, area, pos, end)
         pos = _field(self.value, row, area, pos, end)
         pos, count = _varint(area, pos, end, INT32)
+        if self.header_ends is None:
+            return pos if count == 0 else self._headers(0, count, area, pos, end)
+        first: cython.longlong = self.header_ends[row]
         if count != 0:
-            pos = self._headers(count, area, pos, end)
-        if self.header_ends is not None:
-            self.header_ends[row + 1] = self.header_count
+            pos = self._headers(first, count, area, pos, end)
+        if pos >= 0:
+            self.header_ends[row + 1] = first + count
         return pos
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
     def _headers(
-        self, count: cython.longlong, area: cython.const[cython.uchar][::1], pos: cython.longlong, end: cython.longlong
+        self,
+        first: cython.longlong,
+        count: cython.longlong,
+        area: cython.const[cython.uchar][::1],
+        pos: cython.longlong,
+        end: cython.longlong,
     ) -> cython.longlong:
-        """Position after `count` headers, or a status."""
+        """Position after `count` headers, of which the first becomes item `first`, or a status."""
         # Bounded before the loop, so that a hostile count costs nothing and can never pass the columns' room.
         if count < 0 or count > (end - pos) // MIN_HEADER_BYTES:
             return BAD_HEADER_COUNT
-        for _ in range(count):
+        for item in range(first, first + count):
             after, size = _varint(area, pos, end, INT32)
             if after >= 0 and size < 0:
                 return BAD_HEADER_KEY
-            pos = _field(self.header_key, self.header_count, area, pos, end)
-            pos = _field(self.header_value, self.header_count, area, pos, end)
+            pos = _field(self.header_key, item, area, pos, end)
+            pos = _field(self.header_value, item, area, pos, end)
             if pos < 0:
                 return pos
-            self.header_count += 1
         return pos
 
     @cython.cfunc

@@ -7,8 +7,7 @@ COMPILED: bool
 
 class ByteColumn:
     def __init__(self, offsets: memoryview, validity: memoryview, data: memoryview) -> None: ...
-    @property
-    def used_bytes(self) -> int: ...
+    def used_bytes(self, items: int) -> int: ...
 
 class Columns:
     def __init__(

@@ -1,4 +1,4 @@
-"""Work in other threads, ahead of its turn: large batches, a few at a time, from checksum to Arrow; runs of small ones.
+"""Work in other threads, ahead of its turn: large batches, a few at a time, from checksum to Arrow.
 
 Rules of the file: it changes when and where work is done, and nothing else: batches keep their order, and an error is
 raised where it would have been without. What waits is bounded in number and in size; batches that are small, or
@@ -23,18 +23,14 @@ from remote_fetch.formats.codecs import Codecs
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Ahead", "Decoded", "Decoding", "Prepared", "RunOfBatches", "Wanted"]
+__all__ = ["Ahead", "Prepared", "Wanted"]
 
 _MIN_BATCH_BYTES = 256 << 10
-"""Smaller ones go in runs."""
-_ENOUGH_BYTES = 2 << 20
+"""Smaller ones stay with the reader: the interpreter's lock would change hands for each, and that takes longer."""
+_ENOUGH_BYTES = 7 << 19
 """Batches that are so much together go to a thread as they are: for more of them the reader need not wait."""
-_ARROW_BATCH_BYTES = 4 << 20
-"""What becomes an Arrow batch here; to close one and hand it on costs as much as decoding some thousand records."""
-_MIN_RUN_BYTES = 256 << 10
-"""Below it the way to another thread and back is too much beside the work."""
-_MAX_RUN_ARROW_BATCHES = 2
-"""A run pauses after as many full Arrow batches, whatever its batches inflate to."""
+_ROOM_BYTES, _ROOM_ROWS = 512 << 10, 1024
+"""What the room for an Arrow batch is a multiple of, so that one builder serves units of about the same size."""
 _MAX_DECOMPRESSED_BYTES = 16 << 20
 """Most that what goes to a thread may inflate to ahead of its turn, all batches together, to be once more in columns; a
 producer's have 1 MiB each at most by default."""
@@ -73,37 +69,6 @@ class Prepared:
         return self._call.wait(_TIMEOUT_MS) if is_same else None
 
 
-class RunOfBatches(NamedTuple):
-    """Batches [first, stop) of a table, at the places in `data` that it says; nobody else has the table."""
-
-    data: memoryview
-    table: memoryview[int]
-    first: int
-    stop: int
-
-
-class Decoded(NamedTuple):
-    """The first batch of a run that was not taken, and the rows of those before it.
-
-    Not `is_sound`: that one cannot be taken. Else it is one too many for once, or the run is at its end.
-    """
-
-    stop: int
-    rows: list[pa.RecordBatch]
-    is_sound: bool
-
-
-class Decoding:
-    """A run that is being decoded."""
-
-    def __init__(self, call: Call[Decoded]) -> None:
-        self._call = call
-
-    def result(self) -> Decoded:
-        """What became of it."""
-        return self._call.wait(_TIMEOUT_MS)
-
-
 class Ahead:
     """Threads that prepare batches. `threads` None: one for each processor, for whoever draws the rows mostly waits;
     none where there is only one. Thread-safe.
@@ -118,13 +83,11 @@ class Ahead:
         max_bytes: int,
         threads: int | None = None,
         min_batch_bytes: int = _MIN_BATCH_BYTES,
-        min_run_bytes: int = _MIN_RUN_BYTES,
         enough_bytes: int = _ENOUGH_BYTES,
     ) -> None:
         wanted = _threads(_processors()) if threads is None else threads
         self._max_bytes = min(max_bytes, _MAX_DECOMPRESSED_BYTES)
         self._min_batch_bytes = min_batch_bytes
-        self.min_run_bytes = min_run_bytes
         self.enough_bytes = enough_bytes
         self._own = threading.local()
         self._pool = DaemonPool(wanted, "remote-fetch-ahead") if wanted > 0 else None
@@ -155,15 +118,16 @@ class Ahead:
     def _prepare(
         self, batches: Sequence[FramedBatch], are_shown: Sequence[bool], wanted: Wanted
     ) -> list[pa.RecordBatch] | None:
-        codecs, builder = self._codecs(), self._builder(wanted.builder)
+        codecs, builder = self._codecs(), self._builder(wanted.builder, batches)
         rows: list[pa.RecordBatch] = []
-        decompressed_bytes = 0
+        stored_bytes = decompressed_bytes = 0
         try:
             for batch, is_shown in zip(batches, are_shown, strict=True):
                 check_crc(batch)
                 if not is_shown:
                     continue
                 records = codecs.decompress(batch.header.codec, batch.data[HEADER_BYTES:])
+                stored_bytes += batch.header.size_bytes
                 decompressed_bytes += len(records)
                 if decompressed_bytes > self._max_bytes:
                     self.enough_bytes = 1  # from now on each by itself
@@ -172,23 +136,9 @@ class Ahead:
         except RemoteFetchError:
             builder.drain()
             return None  # done again in its turn, and raised then if it has to be
+        if stored_bytes:
+            self._own.ratio = decompressed_bytes / stored_bytes
         return rows + builder.drain()
-
-    def decode(self, run: RunOfBatches, wanted: Wanted) -> Decoding:
-        """Begin with a run; only where there are threads."""
-        assert self._pool is not None
-        return Decoding(self._pool.submit(partial(self._decode, run, wanted)))
-
-    def _decode(self, run: RunOfBatches, wanted: Wanted) -> Decoded:
-        builder, decompress = self._builder(wanted.builder), self._codecs().decompress
-        window, done, is_sound = (wanted.start_offset, wanted.stop_offset), run.first, True
-        rows: list[pa.RecordBatch] = []
-        while is_sound and done < run.stop and len(rows) < _MAX_RUN_ARROW_BATCHES:
-            stop, full = builder.append_run(run.data, run.table, done, run.stop, window, decompress)
-            is_sound = stop > done or bool(full)
-            rows += full
-            done = stop
-        return Decoded(done, rows + builder.drain(), is_sound)
 
     def _codecs(self) -> Codecs:
         """This thread's own: they are for one thread, and to make them anew costs a fraction of a batch."""
@@ -197,11 +147,19 @@ class Ahead:
         codecs: Codecs = self._own.codecs
         return codecs
 
-    def _builder(self, model: ColumnBuilder) -> ColumnBuilder:
-        """This thread's own, that makes what `model` makes in larger batches: kept while it is asked for the same."""
-        if getattr(self._own, "model", None) is not model:
-            self._own.model = model
-            self._own.builder = model.twin(target_bytes=_ARROW_BATCH_BYTES)
+    def _builder(self, model: ColumnBuilder, batches: Sequence[FramedBatch]) -> ColumnBuilder:
+        """This thread's own, that makes what `model` makes, in Arrow batches with room for all of these batches.
+
+        No more than that: a buffer that is filled goes to Arrow as it is, one that is not is copied out. What is
+        compressed is expected to inflate as the last batches did.
+        """
+        ratio: float = getattr(self._own, "ratio", 1.0)
+        size_bytes = min(int(sum(batch.header.size_bytes for batch in batches) * ratio), _MAX_DECOMPRESSED_BYTES)
+        records = sum(batch.header.record_count for batch in batches)
+        room = _multiple(size_bytes, _ROOM_BYTES), _multiple(records, _ROOM_ROWS)
+        if getattr(self._own, "made_for", None) != (model, room):
+            self._own.made_for = model, room
+            self._own.builder = model.twin(target_bytes=room[0], max_rows=min(room[1], model.max_rows))
         builder: ColumnBuilder = self._own.builder
         return builder
 
@@ -209,6 +167,11 @@ class Ahead:
         """End the threads."""
         if self._pool is not None:
             self._pool.close(_CLOSE_WAIT_MS)
+
+
+def _multiple(number: int, of: int) -> int:
+    """The next multiple, but one at least."""
+    return max(-(-number // of), 1) * of
 
 
 def _threads(processors: int) -> int:

@@ -3,14 +3,11 @@
 Rules of the file: nothing is raised for what the bytes say; a run ends before the batch with which `slices` has to
 deal, and where a batch of a run turns out to be damaged inside, it ends there. A step is small enough to stay in a
 processor's cache from its checksum to its decoding, and large enough that the interpreter's lock changes hands rarely.
-Where there are threads for it, they decode long runs, several at once; what they give is taken in order, and where one
-of them finds damage, all behind it is dropped and found again.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,7 +19,6 @@ from remote_fetch.formats.codecs import Codecs
 from remote_fetch.locate.lineage import epoch_at
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.plan.visibility import AbortedIntervals
-from remote_fetch.read.ahead import Ahead, Decoded, Decoding, RunOfBatches, Wanted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["Runs", "Taken"]
 
 STEP_BYTES = 256 << 10
-HANDED_STEP_BYTES = 1 << 20
 STEP_BATCHES = 512
 
 _EPOCH_AT = 12
@@ -52,21 +47,10 @@ class Taken(NamedTuple):
     is_sound: bool
 
 
-class _Handed(NamedTuple):
-    """A run that another thread decodes, and where it ends."""
-
-    run: RunOfBatches
-    wanted: Wanted
-    decoding: Decoding
-    position: int
-    last_offset: int
-
-
 class Runs:
     """Finds and decodes the runs of one slice. `find` tells whether there is one, `take` decodes it and what follows.
 
-    Batches of more than `max_batch_bytes` are left alone: too large for a step, or larger than any may be. `ahead`
-    decodes long runs, where it is given.
+    Batches of more than `max_batch_bytes` are left alone: too large for a step, or larger than any may be.
     """
 
     def __init__(
@@ -75,11 +59,8 @@ class Runs:
         rows: PartitionRows,
         entry_offsets: tuple[int, int],
         max_batch_bytes: int,
-        ahead: Ahead | None = None,
     ) -> None:
         self._piece = piece
-        self._ahead = ahead if ahead is not None and ahead.depth > 1 else None
-        self._found_at = 0
         self._rows = rows
         segment = piece.segment
         self._scanner = Scanner(
@@ -99,11 +80,10 @@ class Runs:
         """Look for a run from `data[at]` on, where the batch before it ended with `last_offset`."""
         if len(data) - at < _HEADER_START_BYTES or not self._knows_epoch(data, at):
             return False
-        self._found_at = at
         taken = self._scanner.scan(
             data,
             at,
-            STEP_BYTES if self._ahead is None else HANDED_STEP_BYTES,
+            STEP_BYTES,
             (last_offset, max(self._rows.next_offset, self._piece.first_offset)),
             (self._epoch, self._epoch_stop),
             self._table,
@@ -113,50 +93,8 @@ class Runs:
     def take(self, data: memoryview, codecs: Codecs) -> Iterator[Taken]:
         """Decode the run that `find` found in the same bytes, in parts: one for each time that Arrow batches are full.
 
-        Where other threads decode, the runs behind it are found and taken as well. The last part is the one that ends
-        the run, or the one that is not sound.
+        The last part is the one that ends the run, or the one that is not sound.
         """
-        found = True
-        handed: deque[_Handed] = deque()
-        while handed or self._is_long(found):
-            while self._is_long(found) and self._ahead is not None and len(handed) < self._ahead.depth:
-                handed.append(self._hand_over(self._ahead, data))
-                found = self.find(data, handed[-1].position, handed[-1].last_offset)
-            one = handed.popleft()
-            decoded = one.decoding.result()
-            if decoded.is_sound and decoded.stop < one.run.stop and self._ahead is not None:
-                rest = one.run._replace(first=decoded.stop)
-                handed.appendleft(one._replace(run=rest, decoding=self._ahead.decode(rest, one.wanted)))
-            yield self._taken(one, decoded)
-            if not decoded.is_sound:
-                return
-        if found:
-            yield from self._take_here(data, codecs)
-
-    def _is_long(self, found: bool) -> bool:
-        """Whether the run that was found last is one for another thread."""
-        size_bytes = self._scanner.position - self._found_at
-        return found and self._ahead is not None and size_bytes >= self._ahead.min_run_bytes
-
-    def _hand_over(self, ahead: Ahead, data: memoryview) -> _Handed:
-        scanner, rows, piece = self._scanner, self._rows, self._piece
-        wanted = Wanted(rows.builder, max(rows.next_offset, piece.first_offset), piece.last_offset + 1)
-        run = RunOfBatches(data, self._table, 0, scanner.rows)
-        self._table = new_table(STEP_BATCHES)
-        return _Handed(run, wanted, ahead.decode(run, wanted), scanner.position, scanner.last_offset)
-
-    def _taken(self, handed: _Handed, decoded: Decoded) -> Taken:
-        """What became of a run, or of a part of it, in another thread."""
-        run, stop = handed.run, decoded.stop
-        rows = [*self._rows.builder.drain(), *decoded.rows]
-        if self._rows.aborted is not None:
-            self._show(run.table, run.first, stop)
-        if stop == run.stop:
-            return Taken(handed.position, handed.last_offset, rows, True)
-        row = stop * FIELDS
-        return Taken(run.table[row + Field.AT], run.table[row + Field.PREVIOUS_OFFSET], rows, decoded.is_sound)
-
-    def _take_here(self, data: memoryview, codecs: Codecs) -> Iterator[Taken]:
         scanner, table, rows, piece = self._scanner, self._table, self._rows, self._piece
         window = max(rows.next_offset, piece.first_offset), piece.last_offset + 1
         first = 0

@@ -107,7 +107,7 @@ class SliceReader:
             else -1,
         )
         large_bytes = max_batch_bytes if ahead is None else min(max_batch_bytes, ahead.min_batch_bytes - 1)
-        self._runs = Runs(piece, rows, self._entry_offsets, large_bytes, ahead)
+        self._runs = Runs(piece, rows, self._entry_offsets, large_bytes)
 
     def feed(self, data: memoryview) -> Iterator[pa.RecordBatch]:
         """Take the next bytes; gives the record batches that became full. Some that are prepared may stay for later."""

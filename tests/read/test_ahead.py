@@ -19,8 +19,8 @@ from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, FramedBatch
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.model import IsolationLevel
 from remote_fetch.read import ahead as ahead_module
-from remote_fetch.read import runs, session
-from remote_fetch.read.ahead import Ahead, Decoded, Prepared, RunOfBatches, Wanted
+from remote_fetch.read import session
+from remote_fetch.read.ahead import Ahead, Prepared, Wanted
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record, rewrite_crc
 from remote_fetch.testing.segments import SegmentOptions
@@ -61,17 +61,14 @@ def told(outcome: Outcome) -> tuple[object, ...]:
 SPOT: dict[str, int] = {"threads": 0}
 BATCHES: dict[str, int] = {"threads": 2, "min_batch_bytes": 0, "enough_bytes": 1}
 TOGETHER: dict[str, int] = {"threads": 2, "min_batch_bytes": 0, "enough_bytes": 600}
-RUNS: dict[str, int] = {"threads": 2, "min_batch_bytes": 1 << 30, "min_run_bytes": 1}
 
 
 def all_ways(bucket: Bucket, **bounds: object) -> list[Outcome]:
-    """The same read: batch by batch on the spot, each prepared, a few prepared at once, and in short runs that other
-    threads decode."""
+    """The same read: on the spot, each batch prepared, and a few prepared at once."""
     outcomes = []
-    for options in (SPOT, BATCHES, TOGETHER, RUNS):
+    for options in (SPOT, BATCHES, TOGETHER):
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(session, "Ahead", partial(Ahead, **options))
-            patched.setattr(runs, "HANDED_STEP_BYTES", 300)
             outcomes.append(read(bucket, **bounds))  # type: ignore[arg-type]
     return outcomes
 
@@ -85,12 +82,9 @@ class TestReads:
         segments = log.tiered(options)
         if segments:
             config = {"fetch.remote.range.bytes": range_bytes, "fetch.remote.max.bytes": 4 * range_bytes}
-            plain, prepared, together, in_runs = map(
-                told, all_ways(Bucket(segments), isolation=isolation, config=config)
-            )
+            plain, prepared, together = map(told, all_ways(Bucket(segments), isolation=isolation, config=config))
             assert prepared == plain
             assert together == plain
-            assert in_runs == plain
 
     def test_what_lies_before_the_start_was_not_shown(self) -> None:
         """Batches that go together, of which none is wanted; their producer aborts later, with nothing to abort."""
@@ -105,7 +99,7 @@ class TestReads:
         log.append_batch([Record(0, value=b"wanted too")])
         log.roll()
         outcomes = all_ways(Bucket(log.segments()), start=start, isolation=IsolationLevel.READ_COMMITTED)
-        assert [(one.error, one.offsets) for one in outcomes] == [(None, [start, start + 2])] * 4
+        assert [(one.error, one.offsets) for one in outcomes] == [(None, [start, start + 2])] * 3
 
     @examples(60)
     @given(st.integers(0, 2), st.integers(0, 1000), st.integers(0, 7))
@@ -114,15 +108,13 @@ class TestReads:
         log = bytearray(bucket.log(segment))
         log[at % len(log)] ^= 1 << bit
         bucket.write(segment, bytes(log))
-        plain, prepared, together, in_runs = map(told, all_ways(bucket))
+        plain, prepared, together = map(told, all_ways(bucket))
         assert prepared == plain
         assert together == plain
-        assert in_runs == plain
 
     @examples(60)
     @given(st.integers(0, 5000), st.integers(0, 255), st.sampled_from((0, LZ4, ZSTD)))
     def test_one_batch_that_is_damaged_under_a_right_checksum(self, at: int, byte: int, codec: int) -> None:
-        """Its run ends before it, and what was decoded behind it is made again."""
         log = LogBuilder()
         for number in range(40):
             log.append_batch([Record(delta, value=b"%d" % number * 20) for delta in range(3)], codec=codec)
@@ -134,31 +126,9 @@ class TestReads:
         data[start:end] = rewrite_crc(bytes(data[start:end]))
         bucket = Bucket(log.segments())
         bucket.write(0, bytes(data))
-        plain, prepared, together, in_runs = map(told, all_ways(bucket))
+        plain, prepared, together = map(told, all_ways(bucket))
         assert prepared == plain
         assert together == plain
-        assert in_runs == plain
-
-    def test_a_run_that_inflates_far_is_taken_in_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """No thread holds more than a few full Arrow batches; the rest of its run comes after them."""
-        log = LogBuilder()
-        for _ in range(40):
-            log.append_batch([Record(0, value=bytes(900_000))], codec=ZSTD)
-        log.roll()
-        stops: list[int] = []
-        decode = Ahead._decode
-
-        def counted(self: Ahead, run: RunOfBatches, wanted: Wanted) -> Decoded:
-            decoded = decode(self, run, wanted)
-            stops.append(decoded.stop - run.first)
-            return decoded
-
-        monkeypatch.setattr(Ahead, "_decode", counted)
-        monkeypatch.setattr(session, "Ahead", partial(Ahead, **RUNS))
-        assert read(Bucket(log.segments())).offsets == list(range(40))
-        assert sum(stops) >= 38, "nothing is done twice, and but the last of a range all is done there"
-        assert sum(stops) <= 40
-        assert max(stops) < 10
 
     @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
     def test_the_bound_of_the_configuration_holds(self, codec: int, always: None) -> None:
