@@ -14,6 +14,7 @@ import os
 import posixpath
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -229,9 +230,15 @@ def _filesystem(url: str, options: dict[str, Any]) -> tuple[Any, str]:
     from fsspec.core import url_to_fs  # noqa: PLC0415 - only where something is written
 
     scheme = url.split("://", 1)[0] if "://" in url else "file"
+    # What others write meanwhile has to be seen, so that nothing is kept of a listing.
+    options = {"use_listings_cache": False, **options}
     try:
-        # What others write meanwhile has to be seen, so that nothing is kept of a listing.
-        return url_to_fs(url, **{"use_listings_cache": False, **options})  # type: ignore[no-any-return]
+        if scheme in ("gs", "gcs"):
+            # The class that fsspec knows asks by gRPC, before each operation, what kind of bucket it is: a minute each
+            # where only the JSON API is served.
+            plain = import_module("gcsfs.core").GCSFileSystem
+            return plain(**options), plain._strip_protocol(url)
+        return url_to_fs(url, **options)  # type: ignore[no-any-return]
     except ImportError as error:
         extra = _EXTRAS.get(scheme)
         if extra is None:

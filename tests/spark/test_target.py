@@ -63,9 +63,14 @@ def test_files_count_once_and_the_rest_is_removed(new_url: Callable[[], str]) ->
 
 
 def test_a_driver_that_dies_anywhere(new_url: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    dies_anywhere(lambda: Target(new_url(), "job"), monkeypatch)
+
+
+def dies_anywhere(new_target: Callable[[], Target], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit given up at each of its steps, and done again: all is there once, and nothing is left beside it."""
     steps = 0
     while True:
-        target = Target(new_url(), "job")
+        target = new_target()
         committed = staged(target)
         left = count(steps, -1)
         with monkeypatch.context() as patched:

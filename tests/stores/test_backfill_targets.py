@@ -1,0 +1,54 @@
+"""Backfills whose target is a bucket, on the stores' real servers: staged, committed file by file, done again.
+
+Rules of the file: a target is read back by pyarrow through the filesystem that its options make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pyarrow.dataset as ds
+import pytest
+
+from remote_fetch.spark import backfill
+from remote_fetch.spark.target import Target
+from tests.spark.test_backfill_job import options, rows, wanted
+from tests.spark.test_target import dies_anywhere
+from tests.stores.servers import StoreServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OPTIONS = "remote.storage.options."
+TOPIC = "codecs"
+
+
+@pytest.fixture
+def place(store: StoreServer) -> tuple[str, dict[str, Any]]:
+    """A folder of the store that nothing is in, and what its filesystem is made with."""
+    configs = store.configs()
+    made_with = {name.removeprefix(OPTIONS): value for name, value in configs.items() if name.startswith(OPTIONS)}
+    return f"{configs['remote.storage.url']}/lake-{uuid4().hex}", made_with
+
+
+def test_a_driver_that_dies_anywhere(place: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    url, made_with = place
+    numbers = count()
+    new: Callable[[], Target] = lambda: Target(f"{url}/orders{next(numbers)}", "job", made_with)  # noqa: E731
+    dies_anywhere(new, monkeypatch)
+
+
+def test_a_whole_backfill(spark: SparkSession, place: tuple[str, dict[str, Any]]) -> None:
+    url, made_with = place
+    to = f"{url}/orders"
+    done = backfill(spark, TOPIC, to=to, to_options=made_with, options=options())
+    target = Target(to, "another", made_with)
+    found = ds.dataset(target.path, filesystem=target._fs, exclude_invalid_files=True).to_table()
+    assert rows(found) == wanted(TOPIC)
+    assert done.rows == len(found) > 0
+    assert [name.rpartition("/")[2] for name in target._fs.ls(url, detail=False)] == ["orders"]
+    again = backfill(spark, TOPIC, to=to, to_options=made_with, options=options())
+    assert (again.rows, again.tasks_run) == (done.rows, 0)
