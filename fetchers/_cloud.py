@@ -9,7 +9,6 @@ kinds of buckets on the way, and hide the headers that tell which range came.
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import AsyncIterable, Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar, cast
@@ -20,19 +19,19 @@ from fsspec.asyn import sync
 from fetchers._composed import ComposedFetcher
 from fetchers._failures import failure_of
 from fetchers._options import OPTIONS, Timeouts, timeouts_of
+from fetchers._ranges import ContentRange, range_of
 from fetchers._store import FsspecStore
 from remote_fetch.errors import ConfigError, RemoteFetchError, RetriableError, SegmentNotFound, StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo, ObjectStore
 from remote_fetch.model import Buffer
 
-__all__ = ["BODY_BYTES", "CloudFetcher", "CloudStore", "Page", "RefusedError", "range_of", "receive", "size_of_range"]
+__all__ = ["BODY_BYTES", "CloudFetcher", "CloudStore", "Page", "RefusedError", "receive", "size_of_range"]
 
 T = TypeVar("T")
 
 BODY_BYTES = 256 << 10
 """Most bytes of a body that are taken at once."""
 
-_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
 _PAGE_TRIES = 3
 _PAGE_PAUSE_S = 0.2
 _CLOSE_TIMEOUT_S = 1
@@ -169,13 +168,6 @@ def _close(store: ObjectStore | None) -> None:
         store.close()
 
 
-def range_of(start: int, end: int | None) -> str | None:
-    """The Range header for bytes [start, end), None for a whole object."""
-    if end is None:
-        return None if start == 0 else f"bytes={start}-"
-    return f"bytes={start}-{end - 1}"
-
-
 def size_of_range(start: int, end: int | None, content_range: str | None, content_length: int | None) -> int:
     """The size of the body that an answer announces, in bytes, if it is the range that was asked for.
 
@@ -186,11 +178,10 @@ def size_of_range(start: int, end: int | None, content_range: str | None, conten
         if content_length is None:
             raise StorageUnavailable("the store does not say how long the object is")
         return content_length
-    match = _CONTENT_RANGE.fullmatch(content_range or "")
-    if match is None:
+    answered = ContentRange.parse(content_range)
+    if answered is None:
         raise StorageUnavailable("the store answered a range without saying which")
-    first, last = int(match[1]), int(match[2])
-    total = None if match[3] == "*" else int(match[3])
+    first, last, total = answered
     if first == start == total and last == start - 1:
         return 0  # Azurite's way to say that nothing is there; others say 416
     wanted_last = last if total is None else total - 1

@@ -53,6 +53,11 @@ class ComposedFetcher:
         self._layout.configure(configs)
         self._store = self.open_store(configs)
 
+    @property
+    def layout_name(self) -> str | None:
+        """What the layout's class is called, None before `configure`."""
+        return None if self._layout is None else type(self._layout).__name__
+
     def refresh_credentials(self) -> None:
         """Open the filesystem anew, so that its SDK looks for credentials again. Reads under way keep the old one."""
         self._opened()

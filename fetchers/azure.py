@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fetchers._cloud import CloudFetcher, CloudStore, Page, range_of, size_of_range
+from fetchers._cloud import CloudFetcher, CloudStore, Page, size_of_range
 from fetchers._options import Timeouts
+from fetchers._ranges import range_of
 from remote_fetch.errors import StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer

@@ -12,8 +12,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, RefusedError, range_of, receive, size_of_range
+from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, RefusedError, receive, size_of_range
 from fetchers._options import OPTIONS, Timeouts, with_defaults
+from fetchers._ranges import range_of
 from remote_fetch.errors import ConfigError
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer

@@ -7,7 +7,6 @@ the host; the query of a URL may be a signature, and is in no message. HTTP has 
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +15,7 @@ from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 from fetchers._composed import ComposedFetcher
 from fetchers._failures import failure_of
 from fetchers._options import OPTIONS, Timeouts, options_of, timeouts_of
+from fetchers._ranges import ContentRange
 from remote_fetch.errors import (
     ConfigError,
     MissingExtra,
@@ -37,7 +37,6 @@ _MAX_CONNECTIONS = 64
 _MAX_REDIRECTS = 3
 _PIECE_BYTES = 256 << 10
 """How much of a body is read before the clock is looked at again."""
-_CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)")
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -223,10 +222,10 @@ def _body_of(response: urllib3.BaseHTTPResponse, wanted: _Range) -> Buffer:
         return _read(response, None, wanted.deadline)
     if response.status != 206:
         raise _Refused(response.status)
-    match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
-    if match is None:
+    answered = ContentRange.parse(response.headers.get("Content-Range"))
+    if answered is None:
         raise _wrong_range("the server does not say which range it sent")
-    first, last, total = int(match[1]), int(match[2]), None if match[3] == "*" else int(match[3])
+    first, last, total = answered
     is_whole = last + 1 == wanted.end or (total is not None and last + 1 == total)
     if first != wanted.start or last < first or (0 <= wanted.end <= last) or not is_whole:
         raise _wrong_range(f"the server sent bytes {first} to {last} for the range from {wanted.start}")

@@ -11,8 +11,9 @@ from typing import Any
 
 from fsspec.asyn import sync
 
-from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, range_of, receive, size_of_range
+from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, receive, size_of_range
 from fetchers._options import Timeouts, with_defaults
+from fetchers._ranges import range_of
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
 

@@ -131,9 +131,8 @@ def _tried(config: Config, name: str, call: Callable[[], tuple[str, T]]) -> tupl
 
 def _open_fetcher(config: Config) -> tuple[str, RemoteStorageFetcher]:
     fetcher = load_fetcher(config)
-    layout = getattr(fetcher, "_layout", None)
-    name = type(fetcher).__name__
-    return name if layout is None else f"{name} with {type(layout).__name__}", fetcher
+    name, layout = type(fetcher).__name__, getattr(fetcher, "layout_name", None)  # which a third party's need not have
+    return name if layout is None else f"{name} with {layout}", fetcher
 
 
 def _open_session(config: Config) -> tuple[str, Session]:

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fetchers import _cloud
-from fetchers._cloud import CloudStore, Page, RefusedError, range_of, receive, size_of_range
+from fetchers._cloud import CloudStore, Page, RefusedError, receive, size_of_range
+from fetchers._ranges import range_of
 from remote_fetch.errors import SegmentNotFound, StorageDenied, StorageThrottled, StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer

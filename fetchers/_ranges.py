@@ -1,0 +1,36 @@
+"""What HTTP says about ranges of bytes (RFC 9110, 14): the header that asks for one, and the one that names it.
+
+Rules of the file: pure; what a fetcher makes of an answer is the fetcher's.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+__all__ = ["ContentRange", "range_of"]
+
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
+
+
+class ContentRange(NamedTuple):
+    """The bytes that an answer holds, `last` inclusive, and the size of the object; None if the answer does not say."""
+
+    first: int
+    last: int
+    total_bytes: int | None
+
+    @classmethod
+    def parse(cls, header: str | None) -> ContentRange | None:
+        """The value of a Content-Range header; None for anything else than one range of bytes."""
+        match = _CONTENT_RANGE.fullmatch(header or "")
+        if match is None:
+            return None
+        return cls(int(match[1]), int(match[2]), None if match[3] == "*" else int(match[3]))
+
+
+def range_of(start: int, end: int | None) -> str | None:
+    """The Range header for bytes [start, end), None for a whole object."""
+    if end is None:
+        return None if start == 0 else f"bytes={start}-"
+    return f"bytes={start}-{end - 1}"
