@@ -20,7 +20,7 @@ from tests.stores.artifacts import MissingTool
 from tests.stores.azure_server import azure_server
 from tests.stores.gcs_server import gcs_server
 from tests.stores.range_server import RangeServer
-from tests.stores.s3_server import s3_server
+from tests.stores.s3_server import any_s3_server
 from tests.stores.servers import StoreServer
 
 TREE = "kafka-tiered-storage"
@@ -28,7 +28,7 @@ TREE = "kafka-tiered-storage"
 
 @contextmanager
 def s3(rig: Rig, topic: str, folder: Path) -> Iterator[dict[str, str]]:
-    with s3_server(folder / "s3", rig.remote) as server:
+    with any_s3_server(folder / "s3", rig.remote) as server:
         yield server.configs()
 
 

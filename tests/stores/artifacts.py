@@ -10,16 +10,18 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["BuildError", "MissingTool", "azurite", "fake_gcs_server", "missing_tool", "versitygw"]
+__all__ = ["BuildError", "MissingTool", "azurite", "fake_gcs_server", "missing_tool", "moto", "versitygw"]
 
 VERSITYGW = "v1.8.0"
 FAKE_GCS_SERVER = "v1.56.1"
 AZURITE = "3.35.0"
 """The newest that Node.js 20 runs without a warning."""
+MOTO = "5.1.16"
 
 _FOLDER = Path(__file__).parents[2] / ".rig"
 _BUILD_TIMEOUT_S = 900
@@ -60,6 +62,16 @@ def azurite() -> Path:
             options = ["--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
             _build(["npm", "install", "--prefix", str(folder), *options, f"azurite@{AZURITE}"])
     return program
+
+
+def moto() -> Path:
+    """The packages of an S3 server that needs nothing but Python, in a folder of their own."""
+    packages = _FOLDER / f"moto-{MOTO}"
+    with _to_be_built(packages / "moto") as folder:
+        if folder is not None:
+            options = ["--quiet", "--disable-pip-version-check", "--target", str(folder)]
+            _build([sys.executable, "-m", "pip", "install", *options, f"moto[server]=={MOTO}"])
+    return packages
 
 
 def _go(package: str, version: str) -> Path:

@@ -15,7 +15,8 @@ import pytest
 from tests.stores.artifacts import MissingTool
 from tests.stores.azure_server import AzureServer, azure_server
 from tests.stores.gcs_server import GcsServer, gcs_server
-from tests.stores.s3_server import S3Server, s3_server
+from tests.stores.moto_server import MotoServer
+from tests.stores.s3_server import S3Server, any_s3_server
 from tests.stores.servers import StoreServer, put_tree
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "local-4.1" / "remote"
@@ -50,7 +51,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def s3(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
     """The session's S3 server."""
     folder = tmp_path_factory.mktemp("s3")
-    yield from _started(s3_server(folder, folder / "tier"), tree)
+    yield from _started(any_s3_server(folder, folder / "tier"), tree)
 
 
 @pytest.fixture(scope="session")
@@ -78,6 +79,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed and isinstance(item, pytest.Function):
         for found in item.funcargs.values():
-            if isinstance(found, S3Server | GcsServer | AzureServer):
+            if isinstance(found, S3Server | MotoServer | GcsServer | AzureServer):
                 report.sections.append((f"end of {found.server.log_file}", found.server.log_tail()))
     return report

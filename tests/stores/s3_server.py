@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.stores.artifacts import versitygw
+from tests.stores.artifacts import missing_tool, versitygw
+from tests.stores.moto_server import MotoServer, moto_server
 from tests.stores.servers import Server, free_port, serving
 
-__all__ = ["BUCKET", "S3Server", "s3_server"]
+__all__ = ["BUCKET", "S3Server", "any_s3_server", "s3_server"]
 
 BUCKET = "tier"
 _KEY, _SECRET = "root-key", "root-secret-4711"
@@ -90,6 +91,11 @@ class S3Server:
         command = [self.server.command[0], "admin", "-a", _KEY, "-s", _SECRET, "-er", self.endpoint, *arguments]
         done = subprocess.run(command, capture_output=True, timeout=_ADMIN_TIMEOUT_S, check=False)
         return done.returncode == 0
+
+
+def any_s3_server(folder: Path, directory: Path) -> AbstractContextManager[S3Server | MotoServer]:
+    """A server that has what is in `directory`, for whoever only reads: moto where versitygw cannot be built."""
+    return s3_server(folder, directory) if missing_tool("go") is None else moto_server(folder, directory)
 
 
 @contextmanager

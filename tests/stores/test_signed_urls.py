@@ -16,6 +16,7 @@ from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.fetch.spi import RemoteStorageFetcher
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from tests.stores.s3_server import BUCKET, S3Server
+from tests.stores.servers import StoreServer
 
 
 def signed(server: S3Server, segment: RemoteLogSegmentMetadata, seconds: int) -> RemoteLogSegmentMetadata:
@@ -26,6 +27,14 @@ def signed(server: S3Server, segment: RemoteLogSegmentMetadata, seconds: int) ->
     parameters = {"Bucket": BUCKET, "Key": name}
     url = server.client().generate_presigned_url("get_object", Params=parameters, ExpiresIn=seconds)
     return replace(segment, custom_metadata=url.encode())
+
+
+@pytest.fixture
+def s3(s3: StoreServer) -> S3Server:
+    """The session's server, where it checks signatures."""
+    if not isinstance(s3, S3Server):
+        pytest.skip("moto checks no signatures")
+    return s3
 
 
 @pytest.fixture
