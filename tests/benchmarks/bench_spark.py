@@ -13,6 +13,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -37,6 +38,7 @@ from tests.benchmarks.spark_jobs import (
 from tests.rig.metrics import topic_metrics
 from tests.rig.rig import Rig
 from tests.spark.session import session
+from tests.stores.s3_server import s3_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,7 +133,7 @@ class Bench:
 
 
 def ratios(shape: Shape, best: Mapping[str, Best]) -> str:
-    """The line of the first table, and one each for jobs with a latency."""
+    """The line of the first table."""
     ours, tuned, backfill, written = best[OURS], best[TUNED], best[BACKFILL], best[TUNED_PARQUET]
     speed, share, parquet_speed = AIMS[shape.codec]
     cells = [
@@ -204,8 +206,9 @@ def measured(rig: Rig, arguments: argparse.Namespace) -> str:
         hints = register(spark).hints
         if hints:
             raise RuntimeError(f"the session is not set up as the product asks for: {hints}")
-        jobs = jobs_of(rig, Path(name), arguments.latency_ms)
-        return report(Bench(rig, spark, jobs, arguments.rounds), shapes, sorted(arguments.sizes))
+        with s3_server(Path(name) / "s3", rig.remote) if arguments.s3 else nullcontext() as server:
+            jobs = jobs_of(rig, Path(name), server.configs() if server else {}, arguments.latency_ms)
+            return report(Bench(rig, spark, jobs, arguments.rounds), shapes, sorted(arguments.sizes))
 
 
 def main() -> int:
@@ -215,6 +218,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="rounds, the best of which counts (default: 3)")
     parser.add_argument("--values", type=int, nargs="+", choices=(100, 1000), default=[100, 1000], help="bytes a value")
     parser.add_argument("--codecs", nargs="+", choices=tuple(AIMS), default=list(AIMS))
+    parser.add_argument("--s3", action="store_true", help="also ours out of an S3 server over the same directory")
     parser.add_argument(
         "--latency-ms", type=int, default=0, metavar="MS", help="also ours with so much more time for each GET"
     )

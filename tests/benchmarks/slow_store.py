@@ -1,4 +1,4 @@
-"""A local directory whose every GET takes longer, by as much as an object store of the same region would."""
+"""A directory and a bucket whose every GET takes longer, by as much as a store farther away would."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from fetchers._composed import ComposedFetcher
 from fetchers._options import Timeouts
 from fetchers.local import LocalFetcher
+from fetchers.s3 import S3Fetcher
 from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata
 
-__all__ = ["LATENCY_OPTION", "SlowFetcher"]
+__all__ = ["LATENCY_OPTION", "SlowLocalFetcher", "SlowS3Fetcher"]
 
 LATENCY_OPTION = "latency_ms"
-"""Its option, below `remote.storage.options.`"""
+"""Their option, below `remote.storage.options.`"""
 
 
-class SlowFetcher(LocalFetcher):
-    """The fetcher `local`, asleep for `latency_ms` before each GET, of segments and of indexes."""
+class _Slow(ComposedFetcher):
+    """Asleep for `latency_ms` before each GET, of segments and of indexes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +28,7 @@ class SlowFetcher(LocalFetcher):
     def options(self, given: Mapping[str, Any], timeouts: Timeouts) -> Mapping[str, Any]:
         """Without our own option, which no filesystem takes."""
         self._latency_s = float(given[LATENCY_OPTION]) / 1000
-        return {name: value for name, value in given.items() if name != LATENCY_OPTION}
+        return super().options({name: value for name, value in given.items() if name != LATENCY_OPTION}, timeouts)
 
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
@@ -39,3 +41,11 @@ class SlowFetcher(LocalFetcher):
         """As `RemoteStorageFetcher.fetch_index`, later."""
         time.sleep(self._latency_s)
         return super().fetch_index(metadata, index_type)
+
+
+class SlowLocalFetcher(_Slow, LocalFetcher):
+    """The fetcher `local`, with a latency."""
+
+
+class SlowS3Fetcher(_Slow, S3Fetcher):
+    """The fetcher `s3`, with a latency."""

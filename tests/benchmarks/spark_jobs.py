@@ -23,7 +23,7 @@ from uuid import uuid4
 from remote_fetch.spark import backfill
 from tests.benchmarks.peers import broker_cpu_s
 from tests.benchmarks.processes import watched
-from tests.benchmarks.slow_store import LATENCY_OPTION, SlowFetcher
+from tests.benchmarks.slow_store import LATENCY_OPTION, SlowLocalFetcher, SlowS3Fetcher
 from tests.rig.rig import Rig
 
 if TYPE_CHECKING:
@@ -97,28 +97,43 @@ class SparkJob:
     contents: Callable[[SparkSession, str], Contents]
 
 
-def jobs_of(rig: Rig, folder: Path, latency_ms: int) -> Sequence[SparkJob]:
-    """The jobs, in the order in which they take turns; with a latency also ours where each GET takes longer by it."""
+def jobs_of(rig: Rig, folder: Path, s3: Mapping[str, str], latency_ms: int) -> Sequence[SparkJob]:
+    """The jobs, in the order in which they take turns: those that are compared, and then ours once more from S3 if `s3`
+    says where that is, and with a latency from each of the two stores with each GET taking longer by it.
+    """
     common = {"kafka.bootstrap.servers": rig.bootstrap, "kafka.isolation.level": "read_committed"}
     tuned = {**common, **_TUNING}
-    ours = {**common, "remote.storage.url": str(rig.remote)}
+    local = {**common, "remote.storage.url": str(rig.remote)}
     jobs = [
         _to_noop(DEFAULT, "kafka", common),
         _to_noop(TUNED, "kafka", tuned),
-        _to_noop(OURS, "kafka_remote", ours),
+        _to_noop(OURS, "kafka_remote", local),
         _to_parquet(TUNED_PARQUET, partial(_write_parquet, tuned), folder),
-        _to_parquet(BACKFILL, partial(_backfill, ours), folder),
+        _to_parquet(BACKFILL, partial(_backfill, local), folder),
     ]
+    stores: dict[str, tuple[dict[str, str], type]] = {"": (local, SlowLocalFetcher)}
+    if s3:
+        stores[", S3"] = ({**common, **s3}, SlowS3Fetcher)
+        jobs += _ours(", S3", {**common, **s3}, folder)
     if latency_ms:
-        slow = {
-            **ours,
-            "remote.storage.fetcher.class": f"{SlowFetcher.__module__}:{SlowFetcher.__name__}",
-            "remote.storage.fetcher.class.path": str(_ROOT),
-            f"remote.storage.options.{LATENCY_OPTION}": str(latency_ms),
-        }
-        jobs.append(_to_noop(f"{OURS}, {latency_ms} ms a GET", "kafka_remote", slow))
-        jobs.append(_to_parquet(f"{BACKFILL}, {latency_ms} ms a GET", partial(_backfill, slow), folder))
+        for suffix, (options, fetcher) in stores.items():
+            jobs += _ours(f"{suffix}, {latency_ms} ms a GET", {**options, **_slow(fetcher, latency_ms)}, folder)
     return jobs
+
+
+def _ours(suffix: str, options: Mapping[str, str], folder: Path) -> list[SparkJob]:
+    return [
+        _to_noop(OURS + suffix, "kafka_remote", options),
+        _to_parquet(BACKFILL + suffix, partial(_backfill, options), folder),
+    ]
+
+
+def _slow(fetcher: type, latency_ms: int) -> dict[str, str]:
+    return {
+        "remote.storage.fetcher.class": f"{fetcher.__module__}:{fetcher.__name__}",
+        "remote.storage.fetcher.class.path": str(_ROOT),
+        f"remote.storage.options.{LATENCY_OPTION}": str(latency_ms),
+    }
 
 
 def measure(spark: SparkSession, rig: Rig, job: SparkJob, topic: str) -> Cost:
