@@ -25,10 +25,10 @@ SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo broker test check check-style check-types check-arrows check-rules bench fuzz sanitize docs cover lock clean
+.PHONY: help venv demo broker test test-spark check check-style check-types check-arrows check-rules bench fuzz sanitize docs cover lock clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # ---------------------------------------------------------------------------------------------------- environments
 # One .venv for both: what `make test` installs contains what `make demo` needs.
@@ -76,6 +76,17 @@ broker: $(VENV)/dev.stamp  ## a real broker with tiered storage to try things on
 test: check  ## everything: check, then all tests, with the decoder compiled and interpreted
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 	$(if $(DECODING),$(BIN)/python -m pytest $(SIDE_BY_SIDE) -p tools.interpreted_decoder $(DECODING))
+
+# Streams need PySpark 4.2; PySpark 4.1 leaves sockets open.
+SPARK ?= 4.1.4
+IS_BEFORE_STREAMS := $(filter 4.1.%,$(SPARK))
+SPARK_TESTS := $(wildcard tests/spark/test_*.py tests/rig/test_spark*.py)
+STREAM_TESTS := $(if $(IS_BEFORE_STREAMS),tests/spark/test_streaming.py tests/rig/test_spark_streaming.py)
+LEFT_OPEN := $(if $(IS_BEFORE_STREAMS),-W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning)
+
+test-spark: $(VENV)/dev.stamp  ## the tests of Spark with another PySpark (SPARK=4.1.4); 400 MB are downloaded once
+	@test -d .rig/pyspark-$(SPARK) || $(PIP) install --no-deps --target .rig/pyspark-$(SPARK) pyspark==$(SPARK)
+	PYTHONPATH=.rig/pyspark-$(SPARK) $(BIN)/python -m pytest $(LEFT_OPEN) $(filter-out $(STREAM_TESTS),$(SPARK_TESTS))
 
 check: check-style check-types check-arrows check-rules docs  ## ruff, mypy, import contracts, house rules, documentation
 

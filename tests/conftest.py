@@ -85,9 +85,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     workload.addoption(
         "--stream-restarts",
         type=int,
-        default=5,
+        default=20,
         metavar="N",
-        help="how often the test of Spark streams stops one and starts it again (5)",
+        help="how often the test of Spark streams stops one and starts it again (20)",
     )
     parser.getgroup("faults", "random faults of a store (tests/stores/test_faults.py)").addoption(
         "--fault-schedules", type=int, default=100, metavar="N", help="how many schedules are run (100)"
