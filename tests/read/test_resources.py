@@ -4,7 +4,7 @@ Each run is a process of its own that measures itself (tests/read/resource_runs.
 
     fetch.remote.max.bytes + 2 x fetch.remote.range.bytes
     + 2 x the largest batch as stored + 3 x the same inflated + 24 MiB
-    + for each batch that is prepared ahead, as many as processors (2 to 6): what it inflates to, 16 MiB at most
+    + for each unit of batches that is prepared ahead (4 to 6, by the number of processors): twice what it inflates to
 
 One range more than the budget is in the decoder's hands, and one in the batch that waits for the next header; a batch
 is there as stored together with the next one; and inflated it is there in parts and in one piece, or in one piece and
