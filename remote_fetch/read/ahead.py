@@ -28,7 +28,7 @@ __all__ = ["Ahead", "Prepared", "Wanted"]
 _MIN_BATCH_BYTES = 256 << 10
 """Smaller ones stay with the reader: the interpreter's lock would change hands for each, and that takes longer."""
 _ENOUGH_BYTES = 7 << 19
-"""Batches that are so much together go to a thread as they are: for more of them the reader need not wait."""
+"""Batches that inflate to so much together go to a thread as they are: for more of them the reader need not wait."""
 _ROOM_BYTES, _ROOM_ROWS = 512 << 10, 1024
 """What the room for an Arrow batch is a multiple of, so that one builder serves units of about the same size."""
 _MAX_DECOMPRESSED_BYTES = 16 << 20
@@ -74,7 +74,8 @@ class Ahead:
     none where there is only one. Thread-safe.
 
     `max_bytes` is the most that one batch may inflate to, as for `Codecs`. `depth` is how many units of work to look
-    ahead; 1 where there are no threads, for then it is of no use. `enough_bytes` is what makes batches a unit.
+    ahead; 1 where there are no threads, for then it is of no use. `enough_bytes` is what makes batches a unit, stored:
+    what was given, by how far the last ones have inflated.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Ahead:
         wanted = _threads(_processors()) if threads is None else threads
         self._max_bytes = min(max_bytes, _MAX_DECOMPRESSED_BYTES)
         self._min_batch_bytes = min_batch_bytes
-        self.enough_bytes = enough_bytes
+        self._enough_bytes = self.enough_bytes = enough_bytes
         self._own = threading.local()
         self._pool = DaemonPool(wanted, "remote-fetch-ahead") if wanted > 0 else None
         self.depth = wanted + 2 if wanted > 0 else 1
@@ -138,6 +139,8 @@ class Ahead:
             return None  # done again in its turn, and raised then if it has to be
         if stored_bytes:
             self._own.ratio = decompressed_bytes / stored_bytes
+            if self.enough_bytes > 1:
+                self.enough_bytes = int(self._enough_bytes / max(self._own.ratio, 1.0)) + 1
         return rows + builder.drain()
 
     def _codecs(self) -> Codecs:

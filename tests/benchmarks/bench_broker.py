@@ -34,6 +34,7 @@ AIMS: Mapping[tuple[int, str], float] = MappingProxyType(
 
 OURS, DECODER = "read_arrow", "decoder alone"
 CONFLUENT = tuple(name for name in READERS if name.startswith("confluent"))
+OPTIONAL = ("aiokafka", "kafka-python")
 LARGE_BATCH_BYTES, SMALL_BATCH_BYTES = 1_000_000, 16_384
 PARTITIONS = (1, 8)
 MIN_SIZE_MB = 12
@@ -167,8 +168,8 @@ def run_reader(job: Job, module: str = "tests.benchmarks.peers") -> Best:
     )
 
 
-def measure(rig: Rig, shape: Shape, size_mb: int, rounds: int) -> dict[str, Best]:
-    """Every reader on a topic of that shape and about `size_mb` of values."""
+def measure(rig: Rig, shape: Shape, size_mb: int, rounds: int, readers: Sequence[str]) -> dict[str, Best]:
+    """Each of the readers on a topic of that shape and about `size_mb` of values."""
     records = (size_mb << 20) // shape.value_bytes
     topic = f"{shape.value_bytes}-{shape.codec}-{shape.batch_bytes}-{shape.partitions}-{size_mb}"
     fill(rig, topic, shape, records)
@@ -179,7 +180,7 @@ def measure(rig: Rig, shape: Shape, size_mb: int, rounds: int) -> dict[str, Best
                 rig.bootstrap, str(rig.remote), rig.nodes[1].pid,
             )
         )
-        for reader in (DECODER, *READERS)
+        for reader in readers
     }  # fmt: skip
 
 
@@ -187,12 +188,16 @@ def ratios(shape: Shape, best: Mapping[str, Best]) -> str:
     """The line of the first table: how many times as fast as whom."""
     ours = best[OURS]
     rival = min(CONFLUENT, key=lambda name: best[name].wall_s)
+
+    def slower(reader: str, digits: int) -> str:
+        return f"{best[reader].wall_s / ours.wall_s:.{digits}f}" if reader in best else "-"
+
     cells = [
         f"**{best[rival].wall_s / ours.wall_s:.1f}**",
         f"{AIMS[shape.value_bytes, shape.codec]:.0f}" if shape.batch_bytes == LARGE_BATCH_BYTES else "",
-        f"{best['aiokafka'].wall_s / ours.wall_s:.1f}",
-        f"{best['kafka-python'].wall_s / ours.wall_s:.0f}",
-        f"{best[DECODER].wall_s / ours.wall_s:.2f}",
+        slower("aiokafka", 1),
+        slower("kafka-python", 0),
+        slower(DECODER, 2),
         rival.removeprefix("confluent, "),
         f"{best[rival].client_cpu_s / ours.client_cpu_s:.1f}",
     ]
@@ -202,8 +207,8 @@ def ratios(shape: Shape, best: Mapping[str, Best]) -> str:
 def details(shape: Shape, sizes_mb: Sequence[int], found: Mapping[int, Mapping[str, Best]]) -> Iterator[str]:
     """The lines of the second table: each reader's speed at each size and between them, and what CPU it cost."""
     small, large = found[sizes_mb[0]], found[sizes_mb[-1]]
-    for reader in (DECODER, *READERS):
-        one, other = small[reader], large[reader]
+    for reader, other in large.items():
+        one = small[reader]
         grown_s = other.wall_s - one.wall_s
         slope = (other.value_bytes - one.value_bytes) / grown_s / 1e6 if grown_s > 0 else 0.0
         cells = [
@@ -220,12 +225,12 @@ def measured_on(rig: Rig) -> str:
     return f"{machine('confluent-kafka', 'aiokafka', 'kafka-python', 'pyarrow')} Kafka {rig.version} on the same cores."
 
 
-def report(rig: Rig, wanted: Sequence[Shape], sizes_mb: Sequence[int], rounds: int) -> str:
+def report(rig: Rig, wanted: Sequence[Shape], sizes_mb: Sequence[int], rounds: int, readers: Sequence[str]) -> str:
     """The whole section: machine and both tables."""
     first: list[str] = []
     second: list[str] = []
     for shape in wanted:
-        found = {size_mb: measure(rig, shape, size_mb, rounds) for size_mb in sizes_mb}
+        found = {size_mb: measure(rig, shape, size_mb, rounds, readers) for size_mb in sizes_mb}
         first.append(ratios(shape, found[sizes_mb[-1]]))
         second += details(shape, sizes_mb, found)
         print(first[-1], flush=True)
@@ -244,12 +249,16 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1, help="rounds, the best of which counts (default: 1)")
     parser.add_argument("--values", type=int, nargs="+", choices=(100, 1000), default=[100, 1000], help="bytes a value")
     parser.add_argument("--codecs", nargs="+", choices=("none", "zstd"), default=["none", "zstd"])
+    parser.add_argument("--without", nargs="+", choices=OPTIONAL, default=[], help="readers to leave out of a long run")
     add_options(parser)
     arguments = parser.parse_args()
     if min(arguments.sizes) < MIN_SIZE_MB:
         parser.error(f"--sizes: eight partitions with full batches of 1 MB need {MIN_SIZE_MB} MB")
     wanted, sizes_mb = list(shapes(arguments.values, arguments.codecs)), sorted(arguments.sizes)
-    return run("bench_broker", arguments, RATIO_HEAD, lambda rig: report(rig, wanted, sizes_mb, arguments.rounds))
+    readers = [name for name in (DECODER, *READERS) if name not in arguments.without]
+    return run(
+        "bench_broker", arguments, RATIO_HEAD, lambda rig: report(rig, wanted, sizes_mb, arguments.rounds, readers)
+    )
 
 
 if __name__ == "__main__":
