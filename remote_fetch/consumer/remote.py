@@ -27,7 +27,7 @@ from remote_fetch.observe import Event, Observer
 from remote_fetch.read.fallback import Circuit
 from remote_fetch.read.session import Session
 
-__all__ = ["Remote"]
+__all__ = ["Remote", "ask_for_ends"]
 
 _COMMITTED_S = 5.0
 """Longest wait for the committed offsets of an assignment, and for the ends of its logs."""
@@ -35,6 +35,28 @@ _FIRST_PATIENCE_S = 0.1
 _CLOSE_S = 1.0
 
 Callback = Callable[[Any, list[TopicPartition]], Any]
+
+
+def ask_for_ends(inner: Inner, asked: list[TopicPartition]) -> list[TopicPartition]:
+    """What the brokers answer to a question for ends; what they do not answer in time stays as it was asked.
+
+    A question that is put while librdkafka replaces its bootstrap connection is lost with that, and it takes its time
+    (0.7 s) to ask again. So we do, and wait longer each time. Librdkafka may also come back without an answer and
+    without an error.
+    """
+    deadline_s, patience_s = time.monotonic() + _COMMITTED_S, _FIRST_PATIENCE_S
+    while True:
+        left_s = deadline_s - time.monotonic()
+        found: list[TopicPartition] = []
+        try:
+            found = inner.offsets_for_times(asked, timeout=min(patience_s, left_s))
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._TIMED_OUT:
+                return []
+        is_answered = bool(found) and all(one.error is not None or one.offset >= 0 for one in found)
+        if is_answered or patience_s >= left_s:
+            return found
+        patience_s *= 2
 
 
 class Remote:
@@ -111,24 +133,8 @@ class Remote:
         """Where the logs of those end now that may be read from the store, as far as the brokers say."""
         pairs = zip(partitions, starts, strict=True)
         asked = [TopicPartition(one.topic, one.partition, END) for one, start in pairs if may_be_tiered(start)]
-        found = self._asked_for_ends(asked) if asked else []
+        found = ask_for_ends(self._inner, asked) if asked else []
         return {(one.topic, one.partition): one.offset for one in found if one.error is None and one.offset >= 0}
-
-    def _asked_for_ends(self, asked: list[TopicPartition]) -> list[TopicPartition]:
-        """What the brokers answer to a question for ends, nothing if they do not.
-
-        A question that is put while librdkafka replaces its bootstrap connection is lost with that, and it takes its
-        time (0.7 s) to ask again. So we do, and wait longer each time.
-        """
-        deadline_s, patience_s = time.monotonic() + _COMMITTED_S, _FIRST_PATIENCE_S
-        while True:
-            left_s = deadline_s - time.monotonic()
-            try:
-                return self._inner.offsets_for_times(asked, timeout=min(patience_s, left_s))
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError._TIMED_OUT or patience_s >= left_s:
-                    return []
-            patience_s *= 2
 
     def _reset_offset(self) -> int:
         if self._settings.reset is ResetPolicy.ERROR:
