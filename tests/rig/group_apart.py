@@ -8,7 +8,9 @@ told as something wrong, like what the checker finds, and takes no other test al
 
 from __future__ import annotations
 
+import faulthandler
 import json
+import re
 import subprocess
 import sys
 import time
@@ -29,12 +31,20 @@ _TIMEOUT_S = 300
 _SHOWN_CHARS = 4000
 
 
+_ABORTED = re.compile(r"\*\*\* rdkafka_\w+\.c:\d+:\w+: assert: ")
+
+
 class Ran(NamedTuple):
     """What was wrong in a run, how often what happened, and what happened."""
 
     wrong: list[str]
     counts: Counter[str]
     log: list[str]
+
+    @property
+    def was_aborted(self) -> bool:
+        """Whether an assertion of librdkafka's own ended the process."""
+        return any(_ABORTED.search(one) for one in self.wrong)
 
 
 def run_apart(rig: Rig, setting: Setting, kinds: Sequence[str], seed: int, seconds: float) -> Ran:
@@ -71,6 +81,7 @@ class _BrokerOfAnother:
 
 
 def _main() -> None:
+    faulthandler.enable()  # where everybody was when librdkafka ended the process
     bootstrap, setting, kinds, seed, seconds = sys.argv[1:]
     given = json.loads(setting)
     rig: Any = _BrokerOfAnother(bootstrap)
