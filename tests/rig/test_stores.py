@@ -19,8 +19,8 @@ from tests.rig.topics import OracleRecord
 from tests.stores.artifacts import MissingTool
 from tests.stores.azure_server import azure_server
 from tests.stores.gcs_server import gcs_server
+from tests.stores.moto_server import any_s3_server
 from tests.stores.range_server import RangeServer
-from tests.stores.s3_server import any_s3_server
 from tests.stores.servers import StoreServer
 
 TREE = "kafka-tiered-storage"

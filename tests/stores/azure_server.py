@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.stores.artifacts import azurite
-from tests.stores.servers import Server, free_port, serving
+from tests.stores.servers import Server, configs_of, free_port, serving
 
 __all__ = ["CONTAINER", "AzureServer", "azure_server"]
 
@@ -32,7 +32,7 @@ class AzureServer:
     @property
     def endpoint(self) -> str:
         """The account's URL."""
-        return f"http://127.0.0.1:{self.server.port}/{ACCOUNT}"
+        return f"{self.server.endpoint}/{ACCOUNT}"
 
     def put(self, name: str, data: bytes) -> None:
         """As `StoreServer.put`."""
@@ -41,8 +41,7 @@ class AzureServer:
     def configs(self, **options: str) -> dict[str, str]:
         """As `StoreServer.configs`; with the account's key by default."""
         own = {"connection_string": self.connection_string(f"AccountName={ACCOUNT};AccountKey={KEY}")}
-        found = {f"remote.storage.options.{name}": value for name, value in {**own, **options}.items()}
-        return {"remote.storage.url": f"az://{CONTAINER}", **found}
+        return configs_of(f"az://{CONTAINER}", {**own, **options})
 
     def connection_string(self, credential: str) -> str:
         """How a client connects as `credential` (`SharedAccessSignature=...`) says."""
@@ -75,6 +74,6 @@ def azure_server(folder: Path) -> Iterator[AzureServer]:
     with serving(Server([str(program), *options, "--inMemoryPersistence"], folder / "azurite.log", port)) as server:
         from azure.storage.blob import BlobServiceClient
 
-        with BlobServiceClient(f"http://127.0.0.1:{port}/{ACCOUNT}", credential=KEY) as client:
+        with BlobServiceClient(f"{server.endpoint}/{ACCOUNT}", credential=KEY) as client:
             client.create_container(CONTAINER)
             yield AzureServer(server, client)

@@ -15,8 +15,8 @@ import pytest
 from tests.stores.artifacts import MissingTool
 from tests.stores.azure_server import AzureServer, azure_server
 from tests.stores.gcs_server import GcsServer, gcs_server
-from tests.stores.moto_server import MotoServer
-from tests.stores.s3_server import S3Server, any_s3_server
+from tests.stores.moto_server import MotoServer, any_s3_server
+from tests.stores.s3_server import S3Server
 from tests.stores.servers import StoreServer, put_tree
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "local-4.1" / "remote"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.stores.artifacts import fake_gcs_server
-from tests.stores.servers import Server, free_port, serving
+from tests.stores.servers import Server, configs_of, free_port, serving
 
 __all__ = ["BUCKET", "GcsServer", "gcs_server"]
 
@@ -29,7 +29,7 @@ class GcsServer:
     @property
     def endpoint(self) -> str:
         """Its URL."""
-        return f"http://127.0.0.1:{self.server.port}"
+        return self.server.endpoint
 
     def put(self, name: str, data: bytes) -> None:
         """As `StoreServer.put`."""
@@ -37,9 +37,7 @@ class GcsServer:
 
     def configs(self, **options: str) -> dict[str, str]:
         """As `StoreServer.configs`."""
-        own = {"token": "anon", "endpoint_url": self.endpoint}
-        found = {f"remote.storage.options.{name}": value for name, value in {**own, **options}.items()}
-        return {"remote.storage.url": f"gs://{BUCKET}", **found}
+        return configs_of(f"gs://{BUCKET}", {"token": "anon", "endpoint_url": self.endpoint, **options})
 
 
 @contextmanager
@@ -57,7 +55,7 @@ def gcs_server(folder: Path) -> Iterator[GcsServer]:
         client = storage.Client(
             project="tests",
             credentials=AnonymousCredentials(),  # type: ignore[no-untyped-call]
-            client_options={"api_endpoint": f"http://127.0.0.1:{port}"},
+            client_options={"api_endpoint": server.endpoint},
         )
         client.create_bucket(BUCKET)
         yield GcsServer(server, client)

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.stores.artifacts import moto
-from tests.stores.servers import Server, free_port, put_tree, serving
+from tests.stores.artifacts import missing_tool, moto
+from tests.stores.s3_server import BUCKET, S3Server, client_of, s3_server
+from tests.stores.servers import Server, configs_of, free_port, put_tree, serving
 
-__all__ = ["MotoServer", "moto_server"]
+__all__ = ["MotoServer", "any_s3_server", "moto_server"]
 
-_BUCKET = "tier"
 _KEY, _SECRET = "anybody", "anything"
 
 
@@ -32,17 +32,21 @@ class MotoServer:
     @property
     def endpoint(self) -> str:
         """Its URL."""
-        return f"http://127.0.0.1:{self.server.port}"
+        return self.server.endpoint
 
     def put(self, name: str, data: bytes) -> None:
         """As `StoreServer.put`."""
-        self.client.put_object(Bucket=_BUCKET, Key=name, Body=data)
+        self.client.put_object(Bucket=BUCKET, Key=name, Body=data)
 
     def configs(self, **options: str) -> dict[str, str]:
         """As `StoreServer.configs`."""
         own = {"key": _KEY, "secret": _SECRET, "endpoint_url": self.endpoint}
-        found = {f"remote.storage.options.{name}": value for name, value in {**own, **options}.items()}
-        return {"remote.storage.url": f"s3://{_BUCKET}", **found}
+        return configs_of(f"s3://{BUCKET}", {**own, **options})
+
+
+def any_s3_server(folder: Path, directory: Path) -> AbstractContextManager[S3Server | MotoServer]:
+    """A server that has what is in `directory`, for whoever only reads: moto where versitygw cannot be built."""
+    return s3_server(folder, directory) if missing_tool("go") is None else moto_server(folder, directory)
 
 
 @contextmanager
@@ -53,16 +57,8 @@ def moto_server(folder: Path, directory: Path) -> Iterator[MotoServer]:
     port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with serving(Server(command, folder / "moto.log", port, {"PYTHONPATH": str(packages)})) as server:
-        import boto3
-
-        client = boto3.client(
-            "s3",
-            endpoint_url=f"http://127.0.0.1:{port}",
-            region_name="us-east-1",
-            aws_access_key_id=_KEY,
-            aws_secret_access_key=_SECRET,
-        )
-        client.create_bucket(Bucket=_BUCKET)
+        client = client_of(server.endpoint, _KEY, _SECRET)
+        client.create_bucket(Bucket=BUCKET)
         found = MotoServer(server, client)
         put_tree(found, directory)
         yield found

@@ -9,16 +9,15 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.stores.artifacts import missing_tool, versitygw
-from tests.stores.moto_server import MotoServer, moto_server
-from tests.stores.servers import Server, free_port, serving
+from tests.stores.artifacts import versitygw
+from tests.stores.servers import Server, configs_of, free_port, serving
 
-__all__ = ["BUCKET", "S3Server", "any_s3_server", "s3_server"]
+__all__ = ["BUCKET", "S3Server", "client_of", "s3_server"]
 
 BUCKET = "tier"
 _KEY, _SECRET = "root-key", "root-secret-4711"
@@ -35,7 +34,7 @@ class S3Server:
     @property
     def endpoint(self) -> str:
         """Its URL."""
-        return f"http://127.0.0.1:{self.server.port}"
+        return self.server.endpoint
 
     def put(self, name: str, data: bytes) -> None:
         """As `StoreServer.put`."""
@@ -46,22 +45,11 @@ class S3Server:
     def configs(self, **options: str) -> dict[str, str]:
         """As `StoreServer.configs`; the root user's by default."""
         own = {"key": _KEY, "secret": _SECRET, "endpoint_url": self.endpoint}
-        found = {f"remote.storage.options.{name}": value for name, value in {**own, **options}.items()}
-        return {"remote.storage.url": f"s3://{BUCKET}", **found}
+        return configs_of(f"s3://{BUCKET}", {**own, **options})
 
     def client(self, key: str = _KEY, secret: str = _SECRET) -> Any:
         """boto3's client."""
-        import boto3
-        from botocore.config import Config
-
-        return boto3.client(
-            "s3",
-            endpoint_url=self.endpoint,
-            region_name="us-east-1",
-            aws_access_key_id=key,
-            aws_secret_access_key=secret,
-            config=Config(signature_version="s3v4"),
-        )
+        return client_of(self.endpoint, key, secret)
 
     def add_user(self, name: str, secret: str) -> None:
         """A user without any permission, or one with a new secret."""
@@ -93,9 +81,19 @@ class S3Server:
         return done.returncode == 0
 
 
-def any_s3_server(folder: Path, directory: Path) -> AbstractContextManager[S3Server | MotoServer]:
-    """A server that has what is in `directory`, for whoever only reads: moto where versitygw cannot be built."""
-    return s3_server(folder, directory) if missing_tool("go") is None else moto_server(folder, directory)
+def client_of(endpoint: str, key: str, secret: str) -> Any:
+    """boto3's client."""
+    import boto3
+    from botocore.config import Config
+
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id=key,
+        aws_secret_access_key=secret,
+        config=Config(signature_version="s3v4"),
+    )
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from tests.rig.node import free_port
 
-__all__ = ["Server", "StoreServer", "free_port", "put_tree", "serving"]
+__all__ = ["Server", "StoreServer", "configs_of", "free_port", "put_tree", "serving"]
 
 _START_TIMEOUT_S = 60
 _STOP_TIMEOUT_S = 20
@@ -37,6 +37,11 @@ class Server:
     port: int
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def endpoint(self) -> str:
+        """Its URL."""
+        return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
         """Start it, and wait until it takes connections. Raises RuntimeError with the end of its log."""
@@ -92,6 +97,11 @@ class StoreServer(Protocol):
 
     def configs(self, **options: str) -> dict[str, str]:
         """The configuration of a reader of the tier; `options` are `remote.storage.options.*`."""
+
+
+def configs_of(url: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The configuration of a reader of `url` whose filesystem is made with these options."""
+    return {"remote.storage.url": url, **{f"remote.storage.options.{name}": value for name, value in options.items()}}
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ Rules of the file: a target is read back by pyarrow through the filesystem that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -37,8 +36,7 @@ def place(store: StoreServer) -> tuple[str, dict[str, Any]]:
 def test_a_driver_that_dies_anywhere(place: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     url, made_with = place
     numbers = count()
-    new: Callable[[], Target] = lambda: Target(f"{url}/orders{next(numbers)}", "job", made_with)  # noqa: E731
-    dies_anywhere(new, monkeypatch)
+    dies_anywhere(lambda: Target(f"{url}/orders{next(numbers)}", "job", made_with), monkeypatch)
 
 
 def test_a_whole_backfill(spark: SparkSession, place: tuple[str, dict[str, Any]]) -> None:
