@@ -124,19 +124,14 @@ class ColumnBuilder:
     def _empty_chunk(self) -> Chunk:
         return Chunk(self._kernel, self._wanted, self._max_rows, self._target_bytes)
 
-    @property
-    def max_rows(self) -> int:
-        """Most rows of an Arrow batch."""
-        return self._max_rows
-
     def twin(self, *, target_bytes: int, max_rows: int) -> ColumnBuilder:
-        """An empty one that makes the same columns in Arrow batches of another size."""
+        """An empty one that makes the same columns in Arrow batches of another size, of no more rows than its own."""
         return ColumnBuilder(
             self._topic,
             self._partition,
             self.schema.names,
             target_bytes=target_bytes,
-            max_rows=max_rows,
+            max_rows=min(max_rows, self._max_rows),
             kernel=self._kernel,
         )
 

@@ -162,7 +162,7 @@ class Ahead:
         room = _multiple(size_bytes, _ROOM_BYTES), _multiple(records, _ROOM_ROWS)
         if getattr(self._own, "made_for", None) != (model, room):
             self._own.made_for = model, room
-            self._own.builder = model.twin(target_bytes=room[0], max_rows=min(room[1], model.max_rows))
+            self._own.builder = model.twin(target_bytes=room[0], max_rows=room[1])
         builder: ColumnBuilder = self._own.builder
         return builder
 
