@@ -86,7 +86,9 @@ class RemoteConsumer(_Consumer):
         """As the parent's. Seconds; -1: for ever."""
         remote = self._remote
         if remote is None:
-            return super().poll(timeout)
+            return _Consumer.poll(self, timeout)  # by name, for super() would be half of what this method costs
+        if (ready := remote.merge.next_in_block()) is not None:
+            return ready
         with remote.gate:
             return remote.merge.poll(timeout)
 

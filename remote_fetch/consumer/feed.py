@@ -191,10 +191,13 @@ class Feed:
     @property
     def wants_work(self) -> bool:
         """Whether a worker can do something for this feed."""
-        if self.is_cancelled or self.ending is not None:
-            return False
+        return not (self.is_cancelled or self.is_at_rest)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing comes before something is taken, or ever."""
         waiting = sum(chunk.size_bytes for chunk in tuple(self.chunks))
-        return waiting == 0 or waiting < self._source.queued_bytes
+        return self.ending is not None or waiting >= max(self._source.queued_bytes, 1)
 
     def work(self) -> bool:
         """Plan, or decode one chunk; whether the application has something new to see. Never raises."""

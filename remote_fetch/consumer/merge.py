@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import gc
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from confluent_kafka import KafkaError, Message
 
@@ -52,9 +54,9 @@ class Merge:
         self._workers = workers
         self._reset = reset
         self._count = count
-        self._block: list[Message] = []
-        self._at = 0
-        self._block_of: Entry | None = None
+        self._block: deque[Message] = deque()
+        self._taken: list[Message] = []
+        self._taken_of: Entry | None = None
         self._tidy_at_s = 0.0
         self._store_at_s = 0.0
         self._live_came = False
@@ -62,12 +64,23 @@ class Merge:
         self._turn = 0
         self._error: Exception | None = None
 
+    def next_in_block(self) -> Message | None:
+        """The next of the records that were made ready for `poll`, if there is one and nothing else is to be done.
+
+        Any thread may come here at any time, for a lock would take longer than all the rest: it takes from the left,
+        and whoever wants the records back takes them from the right.
+        """
+        if self._block and time.monotonic() < self._tidy_at_s:
+            try:
+                return self._block.popleft()
+            except IndexError:
+                pass  # another thread was faster
+        return None
+
     def poll(self, timeout_s: float) -> Message | None:
         """As `Consumer.poll`."""
-        at = self._at
-        if at < len(self._block) and time.monotonic() < self._tidy_at_s:
-            self._at = at + 1
-            return self._block[at]
+        if (ready := self.next_in_block()) is not None:
+            return ready
         self._raise_held()
         deadline_s = _deadline(timeout_s)
         while True:
@@ -75,8 +88,8 @@ class Merge:
             now_s = self._tidy()
             if self._live_came:  # they take turns while both have records
                 self._live_came = False
-                if self._fill_block(1):
-                    return self._from_block(0.0)
+                if (record := self._first_of_block(1, 0.0)) is not None:
+                    return record
             is_ready = self._next_ready() is not None
             waits = not (is_ready or self._is_reading())
             message = self._inner.poll(min(max(deadline_s - now_s, 0.0), _LONGEST_S) if waits else 0.0)
@@ -84,35 +97,40 @@ class Merge:
                 if not self._is_reset(message):
                     self._live_came = True
                     return self._counted(message)
-            elif self._fill_block(_BLOCK_RECORDS):
-                return self._from_block(now_s + _TIDY_S)
+            elif (record := self._first_of_block(_BLOCK_RECORDS, now_s + _TIDY_S)) is not None:
+                return record
             elif (left_s := deadline_s - time.monotonic()) <= 0:
                 return None
             elif self._is_reading():
                 self._workers.wait(min(left_s, _SLICE_S))
 
-    def _fill_block(self, count: int) -> bool:
+    def _first_of_block(self, count: int, tidy_at_s: float) -> Message | None:
+        """A record of the store; up to `count` are made ready with it, for polls until `tidy_at_s`."""
         entry = self._next_ready(turns=True)
         if entry is None:
-            return False
-        self._block, self._at, self._block_of = entry.take(count), 0, entry
+            return None
+        self._taken, self._taken_of = entry.take(count), entry
         self._wake(entry)
-        return bool(self._block)
-
-    def _from_block(self, tidy_at_s: float) -> Message:
+        if not self._taken:
+            return None
         self._tidy_at_s = tidy_at_s
-        self._at = 1
-        return self._block[0]
+        self._block.extend(self._taken[1:])
+        return self._taken[0]
 
     def settle(self) -> None:
         """Bring the position of the partition that is being polled up to date. To be called before it is asked for."""
-        entry, at = self._block_of, self._at
+        entry = self._taken_of
         if entry is None:
             return
-        if at:
-            entry.delivered(self._block[at - 1])
-        entry.give_back(self._block[at:])
-        self._block, self._at, self._block_of = [], 0, None
+        polled = len(self._taken)
+        while self._block:
+            with suppress(IndexError):  # another thread has polled the last one
+                self._block.pop()
+                polled -= 1
+        if polled:
+            entry.delivered(self._taken[polled - 1])
+        entry.give_back(self._taken[polled:])
+        self._taken, self._taken_of = [], None
 
     def consume(self, count: int, timeout_s: float) -> list[Message]:
         """As `Consumer.consume`."""
@@ -146,7 +164,7 @@ class Merge:
             room = count - len(gathered.messages)
             if self._ready_records() >= room or time.monotonic() >= deadline_s:
                 return gathered.messages + self._take(room)
-            gathered.messages += self._take_last()
+            gathered.messages += self._take_settled(room)
             if self._is_reading():
                 self._workers.wait(min(deadline_s - time.monotonic(), _SLICE_S))
 
@@ -186,22 +204,24 @@ class Merge:
     def _take_each(self, count: int) -> list[Message]:
         taken: list[Message] = []
         while len(taken) < count and (entry := self._next_ready(turns=True)) is not None:
-            messages = entry.take(count - len(taken))
-            if messages:
-                entry.delivered(messages[-1])
-                taken += messages
-            self._wake(entry)
+            taken += self._take_of(entry, count - len(taken))
         return taken
 
-    def _take_last(self) -> list[Message]:
-        """The last records of what the store has ended with: before they are taken nothing is handed over."""
+    def _take_of(self, entry: Entry, count: int) -> list[Message]:
+        messages = entry.take(count)
+        if messages:
+            entry.delivered(messages[-1])
+        self._wake(entry)
+        return messages
+
+    def _take_settled(self, room: int) -> list[Message]:
+        """Records to which none are added before they are taken: because the store has ended with the partition, which
+        is not handed over before, or because no more may wait in memory.
+        """
         taken: list[Message] = []
         for entry in self._partitions.entries.values():
-            if entry.feed is not None and entry.feed.ending is not None and entry.has_records and _may_take(entry):
-                messages = entry.take(entry.ready_records)
-                if messages:
-                    entry.delivered(messages[-1])
-                    taken += messages
+            if entry.has_records and _may_take(entry) and entry.feed is not None and entry.feed.is_at_rest:
+                taken += self._take_of(entry, min(entry.ready_records, room - len(taken)))
         return taken
 
     def _next_ready(self, *, turns: bool = False) -> Entry | None:

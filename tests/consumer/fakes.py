@@ -134,11 +134,12 @@ class Bench:
         stores_offsets: bool = True,
         is_cooperative: bool = False,
         patience_ms: int = 60_000,
+        queued_bytes: int = 64 << 20,
     ) -> None:
         self.inner, self.workers = FakeInner(), FakeWorkers()
         self.events: list[Event] = []
         session = SimpleNamespace(observe=self.events.append)
-        self.source = Source(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20)  # type: ignore[arg-type]
+        self.source = Source(session, IsolationLevel.READ_COMMITTED, 64 << 20, queued_bytes)  # type: ignore[arg-type]
         settings = ConsumerSettings(
             True,
             {},

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
 from collections.abc import Callable
 
 import pytest
 from confluent_kafka import KafkaError, Message
 
+from remote_fetch.consumer.feed import Feed
 from remote_fetch.consumer.settings import ResetPolicy
 from remote_fetch.consumer.states import BEGINNING, END
 from tests.consumer.fakes import Bench, live, news
@@ -95,6 +97,56 @@ def test_consume_waits_for_the_store_within_the_timeout() -> None:
     assert bench.merge.consume(5, 0.05) == []
     assert time.monotonic() - began_s >= 0.05
     assert bench.merge.poll(0.02) is None
+
+
+def test_consume_takes_what_nothing_is_added_to_before_it_is_taken() -> None:
+    """Where no more may wait in memory, waiting for as many as are wanted would last for the whole timeout."""
+    bench = Bench(queued_bytes=1)
+    bench.assign({0: 0, 1: 0})
+    left = [range(start, start + 10) for start in range(10, 100, 10)]
+
+    def wake(feed: Feed) -> None:
+        if feed.number == 0 and left and not feed.chunks:
+            bench.give(0, left.pop(0))
+
+    bench.workers.wake = wake  # type: ignore[method-assign]
+    bench.give(0, range(10))
+    began_s = time.monotonic()
+    assert [message.offset() for message in bench.merge.consume(85, 60)] == list(range(85))
+    assert time.monotonic() - began_s < 30
+    assert [message.offset() for message in bench.merge.consume(100, 0.05)] == list(range(85, 100))
+    assert bench.partitions.entries["t", 0].position == 100
+
+
+def test_polls_in_several_threads_give_each_record_once_whoever_takes_them_back() -> None:
+    bench, count = Bench(), 20_000
+    bench.assign({0: 0})
+    bench.give(0, range(count))
+    gate, found, stops = threading.Lock(), list[list[int]](), threading.Event()
+
+    def poll() -> None:
+        mine: list[int] = []
+        found.append(mine)
+        while not stops.is_set():
+            message = bench.merge.next_in_block()
+            if message is None:
+                with gate:
+                    message = bench.merge.poll(0)
+            if message is not None:
+                mine.append(message.offset() or 0)
+
+    threads = [threading.Thread(target=poll) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + 60
+    while sum(map(len, found)) < count and time.monotonic() < deadline:
+        with gate:
+            bench.merge.settle()
+    stops.set()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(offset for mine in found for offset in mine) == list(range(count))
+    assert all(mine == sorted(mine) for mine in found)
 
 
 def test_librdkafka_waits_itself_where_nothing_is_read_from_the_store() -> None:
