@@ -20,6 +20,7 @@ from remote_fetch.model import UNKNOWN_SIZE, AbortedTransaction, Buffer
 __all__ = [
     "LARGE_ENTRY_BYTES",
     "LEGACY_ENTRY_BYTES",
+    "MAX_RELATIVE_OFFSET",
     "OffsetIndex",
     "OffsetPosition",
     "TimeIndex",
@@ -32,6 +33,9 @@ LEGACY_ENTRY_BYTES = 8
 
 LARGE_ENTRY_BYTES = 12
 """Offset index entry of KIP-1333, for segments over 2 GiB: relative offset int32, position int64."""
+
+MAX_RELATIVE_OFFSET = 2**31 - 1
+"""Indexes count offsets from their segment's first in 32 bits: brokers begin a new segment before there are more."""
 
 _OFFSET_ENTRIES = {LEGACY_ENTRY_BYTES: Struct(">ii"), LARGE_ENTRY_BYTES: Struct(">iq")}
 _TIME_ENTRY = Struct(">qi")
@@ -88,7 +92,7 @@ class OffsetIndex:
             raise CorruptSegment(f"offset index of {len(view)} bytes: a multiple of neither 8 nor 12")
         if not view:
             return cls(base_offset, LEGACY_ENTRY_BYTES, False, view)
-        max_relative = 2**31 - 1 if end_offset is None else end_offset - base_offset
+        max_relative = MAX_RELATIVE_OFFSET if end_offset is None else end_offset - base_offset
         max_position = 2**63 - 1 if size_bytes is None or size_bytes == UNKNOWN_SIZE else size_bytes - 1
         faults = {size: _offset_index_fault(view, size, max_relative, max_position) for size in sizes}
         valid = [size for size, fault in faults.items() if fault is None]

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from remote_fetch.errors import CorruptSegment, FallsBackError, UnsupportedFormat
 from remote_fetch.formats.batches import BatchFramer
-from remote_fetch.formats.indexes import OffsetIndex
+from remote_fetch.formats.indexes import MAX_RELATIVE_OFFSET, OffsetIndex
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.topics import one_topic, sorted_partitions, split_topic
 from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
@@ -157,12 +157,12 @@ def last_offset_of(segment: RemoteLogSegmentMetadata, reader: SegmentBytes) -> i
         if segment.segment_size_in_bytes == 0:
             raise CorruptSegment("the object is empty, and brokers upload no empty segments", position=0)
         position = _last_indexed_position(segment, reader)
-        if position:
-            try:
-                return _scan_to_end(segment, reader, position)
-            except (CorruptSegment, UnsupportedFormat):
-                reader.read_without_index(segment, "misleading")  # then only the whole segment tells
-        return _scan_to_end(segment, reader, 0)
+        try:
+            return _scan_to_end(segment, reader, position)
+        except (CorruptSegment, UnsupportedFormat):
+            if position:
+                reader.read_without_index(segment, "misleading")
+        return _scan_to_end(segment, reader, 0)  # the whole segment tells; or what was damaged on its way comes well
     except FallsBackError as error:
         partition = segment.topic_id_partition
         raise error.at(
@@ -183,7 +183,15 @@ def _scan_to_end(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, positi
         data = reader.read_bytes(segment, start, stop) if stop > start else memoryview(b"")
         framer.feed(data)
         while (batch := framer.next_batch()) is not None:
-            last = batch.header.last_offset
+            header = batch.header
+            if header.base_offset <= last or header.last_offset > segment.start_offset + MAX_RELATIVE_OFFSET:
+                raise CorruptSegment(
+                    f"batch with offsets {header.base_offset} to {header.last_offset} behind offset {last}, in a "
+                    f"segment that begins at offset {segment.start_offset}",
+                    position=batch.position,
+                    offset=header.base_offset,
+                )
+            last = header.last_offset
         if len(data) < reader.range_bytes:
             framer.finish()
             return last

@@ -114,7 +114,7 @@ class CountingFetcher:
         self._inner = inner
         self._lock = threading.Lock()
         self._calls: list[FetchCall] = []
-        self._attempts: dict[FetchCall, int] = {}
+        self._attempts: dict[tuple[object, ...], int] = {}
         self._returned_bytes = 0
         self._closed = False
 
@@ -157,9 +157,11 @@ class CountingFetcher:
         self._inner.close()
 
     def _count(self, asked: FetchCall) -> FetchCall:
+        # What is known of a segment may change in the meantime: a repeated call is one for the same bytes.
+        bytes_asked = asked.metadata.segment_id, asked.index_type, asked.start_position, asked.end_position
         with self._lock:
-            attempt = self._attempts.get(asked, 0)
-            self._attempts[asked] = attempt + 1
+            attempt = self._attempts.get(bytes_asked, 0)
+            self._attempts[bytes_asked] = attempt + 1
             call = replace(asked, number=len(self._calls), attempt=attempt)
             self._calls.append(call)
             return call

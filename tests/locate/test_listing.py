@@ -212,6 +212,16 @@ class TestLastOffset:
         with pytest.raises(CorruptSegment, match=r"has 412 bytes, but its offset index knows a batch at 618"):
             last_offset_of(cut, Reader(bucket))
 
+    @pytest.mark.parametrize("offset", [20, 34, 20 + 2**31, 0xFF << 32, -1])
+    def test_a_last_batch_whose_offset_cannot_be(self, offset: int) -> None:
+        """No checksum covers it: it has to rise, and not by more than an index can count."""
+        bucket = Bucket(plain_log().segments())
+        data = bucket.log(1)
+        last_batch = len(data) - len(data) // 4
+        bucket.write(1, data[:last_batch] + offset.to_bytes(8, "big", signed=True) + data[last_batch + 8 :])
+        with pytest.raises(CorruptSegment):
+            last_offset_of(bucket.at(1), Reader(bucket))
+
     def test_a_segment_that_is_gone(self) -> None:
         bucket = Bucket(plain_log().segments())
         gone = bucket.at(2)
