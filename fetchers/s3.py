@@ -7,6 +7,7 @@ identity), which also renews them before they expire; what is retried is decided
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from fsspec.asyn import sync
@@ -77,4 +78,24 @@ class S3Fetcher(CloudFetcher):
     def prepare(self, filesystem: Any, timeouts: Timeouts) -> None:
         """As `CloudFetcher.prepare`: a client takes a while to make, and its credentials to find."""
         filesystem.retries = 1
+        filesystem.session = _session(filesystem.kwargs)
         sync(filesystem.loop, filesystem.set_session, timeout=_OPEN_TIMEOUT_S)
+
+
+def _session(arguments: Mapping[str, Any]) -> Any:
+    """As s3fs makes one, but for the description of S3's operations, which every session would parse for itself.
+
+    That takes twenty times as long as all the rest of a client, and a task of Spark's has a client of its own.
+    """
+    from aiobotocore.session import AioSession  # noqa: PLC0415 - the extra brings it
+
+    session = AioSession(**arguments)
+    session.register_component("data_loader", _descriptions(session.get_config_variable("data_path")))
+    return session
+
+
+@cache
+def _descriptions(data_path: str | None) -> Any:
+    from botocore.loaders import create_loader  # noqa: PLC0415 - as above
+
+    return create_loader(data_path)

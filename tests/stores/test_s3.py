@@ -17,6 +17,7 @@ from typing import Any
 
 import botocore.auth
 import pytest
+from botocore.loaders import JSONFileLoader
 
 import remote_fetch
 from fetchers.s3 import S3Fetcher
@@ -244,3 +245,20 @@ def test_without_the_extra(server: S3Server, opened: Callable[[dict[str, str]], 
         patch.delitem(sys.modules["fsspec.registry"]._registry, "s3", raising=False)
         with pytest.raises(MissingExtra, match='pip install "remote-fetch\\[s3\\]"'):
             opened(server.configs())
+
+
+def test_a_second_fetcher_parses_nothing_again(
+    server: S3Server, opened: Callable[[dict[str, str]], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task of Spark's opens one of its own; the description of S3's operations is a megabyte of JSON."""
+    opened(server.configs(key=READER, secret=SECRET))
+    loaded: list[str] = []
+    load = JSONFileLoader.load_file
+
+    def noted(loader: JSONFileLoader, path: str) -> Any:
+        loaded.append(path)
+        return load(loader, path)
+
+    monkeypatch.setattr(JSONFileLoader, "load_file", noted)
+    opened(server.configs(key=READER, secret=SECRET))
+    assert loaded == []
