@@ -97,6 +97,7 @@ class ParquetFiles:
         self._partition_by = tuple(partition_by)
         self._row_group_bytes = row_group_bytes
         self._max_open = max_open
+        self._repeating = _may_repeat(self._schema)
         self._open: dict[_Key, _OpenFile] = {}
         self._pending_bytes = 0
         self._begun = 0
@@ -156,7 +157,9 @@ class ParquetFiles:
         path = "/".join([*key, f"{self._name}-{self._begun}.parquet"])
         self._begun += 1
         sink = self._create(path)
-        return _OpenFile(path, sink, pq.ParquetWriter(sink, self._schema, compression="zstd"))
+        how: Any = {"compression": "zstd", "use_dictionary": self._repeating}
+        writer = pq.ParquetWriter(sink, self._schema, **how)
+        return _OpenFile(path, sink, writer)
 
     def _flush(self, file: _OpenFile) -> None:
         if file.pending:
@@ -174,6 +177,14 @@ class ParquetFiles:
         file.sink.close()
         del self._open[key]
         self._written.append(StagedFile(file.path, file.rows, size_bytes))
+
+
+def _may_repeat(schema: pa.Schema) -> list[str]:
+    """The columns, by their paths in a file, of which a dictionary may be of use: no two records have one offset."""
+    empty = pa.BufferOutputStream()
+    pq.write_table(schema.empty_table(), empty)
+    columns = pq.ParquetFile(pa.BufferReader(empty.getvalue())).schema
+    return [path for path in (columns.column(at).path for at in range(len(columns))) if path != "offset"]
 
 
 def _values(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> Any:

@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from remote_fetch.decode.columns import COLUMNS, schema_for
 from remote_fetch.errors import ConfigError
 from remote_fetch.spark.parquet_files import ParquetFiles, check_partition_by
 
@@ -63,6 +64,21 @@ def test_row_groups_are_bounded(tmp_path: Path) -> None:
     assert [meta.row_group(number).num_rows for number in range(meta.num_row_groups)] == [200] * 5
     assert {meta.row_group(0).column(number).compression for number in range(3)} == {"ZSTD"}
     assert pq.read_table(tmp_path / path) == pa.Table.from_batches(batches)
+
+
+def test_only_what_may_repeat_has_a_dictionary(tmp_path: Path) -> None:
+    """A dictionary of offsets is as long as the column, and took a fifth of the time to write small records."""
+    schema, disk = schema_for(COLUMNS), Disk(tmp_path)
+    files = ParquetFiles(schema, disk.create, "part-00007")
+    row = {"key": b"k", "value": b"v", "topic": "t", "headers": [{"key": "h", "value": b"x"}], "leaderEpoch": 1}
+    files.write(pa.RecordBatch.from_pylist([{**row, "offset": n} for n in range(1000)], schema=schema))
+    (file,) = files.close()
+    with pq.ParquetFile(tmp_path / file.path) as written_file:
+        group = written_file.metadata.row_group(0)
+        columns = [group.column(at) for at in range(group.num_columns)]
+        plain = [column.path_in_schema for column in columns if not column.has_dictionary_page]
+        assert plain == ["offset"]
+        assert written_file.read().column("offset").to_pylist() == list(range(1000))
 
 
 def test_what_is_held_back_is_bounded_over_all_files(tmp_path: Path) -> None:
