@@ -31,6 +31,7 @@ _COMMANDS = {
 def run(argv: Sequence[str] | None = None) -> int:
     """Parse `argv` (default: the process's) and run the command. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="remote-fetch", description=_DESCRIPTION)
+    parser.add_argument("-V", "--version", action=_Version, nargs=0, help="show the versions and exit")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     words = sys.argv[1:] if argv is None else list(argv)
     for name, summary in _COMMANDS.items():
@@ -60,6 +61,24 @@ def run(argv: Sequence[str] | None = None) -> int:
         print(f"remote-fetch: the broker says: {said}", file=sys.stderr)
         return 1
     return code
+
+
+class _Version(argparse.Action):
+    """Prints what a report of a mistake should say: whose versions are at work, and whether the decoder is compiled."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version  # noqa: PLC0415 - these are loaded for it
+
+        from confluent_kafka import libversion  # noqa: PLC0415 - as above
+
+        from remote_fetch.decode.columns import is_compiled  # noqa: PLC0415 - as above
+
+        decoder = "compiled" if is_compiled() else "interpreted"
+        print(
+            f"remote-fetch {version('remote-fetch')} (decoder {decoder}, pyarrow {version('pyarrow')}, "
+            f"librdkafka {libversion()[0]}, Python {sys.version.split()[0]})"
+        )
+        parser.exit()
 
 
 def broker_says(error: Exception) -> str | None:

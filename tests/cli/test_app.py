@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import libversion
 
 import remote_fetch.cli
 from remote_fetch.cli import ls, main
@@ -35,6 +36,15 @@ def test_help(run: Run, argv: tuple[str, ...]) -> None:
     assert outcome.code == 0
     assert outcome.lines[0].startswith("usage: remote-fetch")
     assert b"Rules of the file" not in outcome.stdout
+
+
+@pytest.mark.parametrize("argv", [("--version",), ("-V",), ("-V", "cat")])
+def test_versions(run: Run, argv: tuple[str, ...]) -> None:
+    outcome = run(*argv)
+    assert outcome.code == 0
+    (line,) = outcome.lines
+    assert line.startswith(f"remote-fetch {version('remote-fetch')} (decoder ")
+    assert f"librdkafka {libversion()[0]}, Python " in line
 
 
 @pytest.mark.parametrize(
