@@ -2,7 +2,8 @@
 
 Rules of the file: bytes in, bytes out; nothing is known of batches or records. The output is bounded before memory is
 taken for it: what a stream declares is believed only as far as its own structure can produce it, and what it produces
-is counted piece by piece. Whatever a library raises leaves as CorruptSegment, without a position: the caller adds it.
+is counted piece by piece. Memory of the usual size is used again, for new memory costs about as much as what is written
+there. Whatever a library raises leaves as CorruptSegment, without a position: the caller adds it.
 
 What the streams look like, in the sections they are decoded by:
     gzip    RFC 1952, one member or several
@@ -18,12 +19,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from struct import Struct
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 import cramjam
 import zstandard
 
 from remote_fetch.errors import CorruptSegment, DecompressionLimit, UnsupportedFormat
+from remote_fetch.formats import lz4_frame
 
 __all__ = ["CODEC_NAMES", "DEFAULT_MAX_DECOMPRESSED_BYTES", "Codecs"]
 
@@ -32,6 +34,9 @@ CODEC_NAMES: Final[Mapping[int, str]] = MappingProxyType({0: "none", 1: "gzip", 
 
 DEFAULT_MAX_DECOMPRESSED_BYTES: Final = 256 << 20
 """Default of `fetch.remote.max.decompressed.bytes`."""
+
+_KEPT_BYTES = 4 << 20
+"""Memory for more than that is given back: batches have 1 MiB at most unless a topic is configured otherwise."""
 
 _UINT32_LE = Struct("<I")
 _INT32_BE = Struct(">i")
@@ -46,14 +51,13 @@ class Codecs:
     def __init__(self, *, max_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> None:
         self._max_bytes = max_bytes
         self._zstd = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
-        self._lz4_room = bytearray()
-        self._lz4_block_room = memoryview(bytearray(_LZ4_KAFKA_FRAME.max_block_bytes))
+        self._room = memoryview(bytearray(lz4_frame.KAFKA_FRAME.max_block_bytes))
 
     def decompress(self, codec: int, data: memoryview, *, lz4_v0: bool = False) -> memoryview:
-        """The decompressed record area, read only. Codec 0 gives `data` itself.
+        """The decompressed record area, read only, until the next call: that one writes over it.
 
-        `lz4_v0` says that `data` is the value of a message with magic 0, whose writers computed the checksum of the
-        LZ4 frame header over the wrong bytes (KIP-57): it is not looked at then.
+        Codec 0 gives `data` itself. `lz4_v0` says that `data` is the value of a message with magic 0, whose writers
+        computed the checksum of the LZ4 frame header over the wrong bytes (KIP-57): it is not looked at then.
 
         Raises DecompressionLimit when more than `max_bytes` would come out, CorruptSegment for a stream that breaks
         its format or ends early, and UnsupportedFormat for the codecs 5 to 7.
@@ -62,45 +66,80 @@ class Codecs:
             return data
         try:
             if codec == 1:
-                return _gunzip(data, self._max_bytes)
+                return self._gunzip(data).toreadonly()
             if codec == 2:
-                return _unsnappy(data, self._max_bytes)
+                return self._unsnappy(data).toreadonly()
             if codec == 3:
-                return self._unlz4(data, lz4_v0)
+                return self._unlz4(data, lz4_v0).toreadonly()
             if codec == 4:
                 return self._unzstd(data)
         except (cramjam.DecompressionError, zstandard.ZstdError, zlib.error) as error:
             raise CorruptSegment(f"{CODEC_NAMES[codec]} data cannot be decompressed: {error}") from error
         raise UnsupportedFormat(f"compression codec {codec}; 0 to 4 are known")
 
-    def _unlz4(self, data: memoryview, any_header_checksum: bool) -> memoryview:
-        block = _lz4_single_block(data)
-        if block is not None and self._max_bytes >= _LZ4_KAFKA_FRAME.max_block_bytes:
-            room = self._lz4_block_room
-            return memoryview(bytes(room[: cramjam.lz4.decompress_block_into(block, room, output_len=len(room))]))
-        frame = _lz4_frame(data, any_header_checksum)
-        room = self._lz4_room_for(_LZ4_HISTORY_BYTES + frame.max_block_bytes)
-        output = bytearray()
-        for stored, block in _lz4_blocks(data, frame):
-            if stored:
-                output += block
-            else:
-                # A linked block refers back into the output before it, which block decoders know nothing of.
-                history = output[-_LZ4_HISTORY_BYTES:] if frame.linked else b""
-                whole = _after_history(history, block) if history else block
-                most_bytes = len(history) + frame.max_block_bytes
-                size_bytes = cramjam.lz4.decompress_block_into(whole, room[:most_bytes], output_len=most_bytes)
-                output += room[len(history) : size_bytes]
-            if len(output) > self._max_bytes:
-                raise _limit("lz4", self._max_bytes)
-        if frame.content_bytes is not None and frame.content_bytes != len(output):
-            raise CorruptSegment(f"lz4 frame declares {frame.content_bytes} bytes and holds {len(output)}")
-        return memoryview(output).toreadonly()
+    def _larger(self, room: memoryview, used_bytes: int, size_bytes: int) -> memoryview:
+        """Memory for at least `size_bytes` in the place of `room`, of which `used_bytes` are taken along."""
+        larger = memoryview(bytearray(max(size_bytes, len(room) + len(room) // 4)))
+        larger[:used_bytes] = room[:used_bytes]
+        if len(larger) <= _KEPT_BYTES:
+            self._room = larger
+        return larger
 
-    def _lz4_room_for(self, size_bytes: int) -> memoryview:
-        if len(self._lz4_room) < size_bytes:
-            self._lz4_room = bytearray(size_bytes)
-        return memoryview(self._lz4_room)
+    def _output(self, size_bytes: int) -> memoryview:
+        room = self._room if size_bytes <= len(self._room) else self._larger(self._room, 0, size_bytes)
+        return room[:size_bytes]
+
+    def _gunzip(self, data: memoryview) -> memoryview:
+        """One member, in the size its last four bytes declare, at once; anything else goes the careful way."""
+        if len(data) >= _GZIP_MIN_BYTES:
+            (size_bytes,) = _UINT32_LE.unpack_from(data, len(data) - 4)
+            if size_bytes <= min(self._max_bytes, _DEFLATE_MAX_RATIO * len(data)):
+                output = self._output(size_bytes)
+                try:
+                    written_bytes = cramjam.gzip.decompress_into(data, output)
+                except cramjam.DecompressionError:
+                    written_bytes = -1  # corrupt, or several members: told apart below
+                if written_bytes == size_bytes:
+                    return output
+        return _gunzip_members(data, self._max_bytes)
+
+    def _unsnappy(self, data: memoryview) -> memoryview:
+        size_bytes = 0
+        for block in _snappy_blocks(data):
+            size_bytes += _snappy_size_bytes(block)
+            if size_bytes > self._max_bytes:
+                raise _limit("snappy", self._max_bytes)
+        output = self._output(size_bytes)
+        at = 0
+        for block in _snappy_blocks(data):
+            at += cramjam.snappy.decompress_raw_into(block, output[at : at + _snappy_size_bytes(block)])
+        return output
+
+    def _unlz4(self, data: memoryview, any_header_checksum: bool) -> memoryview:
+        room, at = self._room, 0
+        block = lz4_frame.single_block(data)
+        if block is not None and self._max_bytes >= lz4_frame.KAFKA_FRAME.max_block_bytes:
+            return room[: cramjam.lz4.decompress_block_into(block, room, output_len=len(room))]
+        frame = lz4_frame.frame_of(data, any_header_checksum)
+        for stored, block in lz4_frame.blocks(data, frame):
+            most_bytes = len(block) if stored else min(frame.max_block_bytes, lz4_frame.MAX_RATIO * len(block))
+            if at + most_bytes > len(room):
+                room = self._larger(room, at, at + most_bytes)
+            if stored:
+                room[at : at + most_bytes] = block
+                at += most_bytes
+            else:
+                # A linked block refers back into the output before it, which block decoders know nothing of: for them
+                # it begins with that, and writes it over itself.
+                start = max(at - lz4_frame.HISTORY_BYTES, 0) if frame.linked else at
+                whole = lz4_frame.after_history(room[start:at], block) if start < at else block
+                output = room[start : at + most_bytes]
+                at = start + cramjam.lz4.decompress_block_into(whole, output, output_len=len(output))
+            if at > self._max_bytes:
+                raise _limit("lz4", self._max_bytes)
+        if frame.content_bytes is not None and frame.content_bytes != at:
+            raise CorruptSegment(f"lz4 frame declares {frame.content_bytes} bytes and holds {at}")
+        return room[:at]
 
     def _unzstd(self, data: memoryview) -> memoryview:
         most_bytes = min(_ZSTD_USUAL_RATIO * len(data), self._max_bytes)
@@ -148,21 +187,6 @@ _GZIP_PART_BYTES = 64 << 10
 _DEFLATE_MAX_RATIO = 1032
 
 
-def _gunzip(data: memoryview, max_bytes: int) -> memoryview:
-    """One member, in the size its last four bytes declare, at once; anything else goes the careful way."""
-    if len(data) >= _GZIP_MIN_BYTES:
-        (size_bytes,) = _UINT32_LE.unpack_from(data, len(data) - 4)
-        if size_bytes <= min(max_bytes, _DEFLATE_MAX_RATIO * len(data)):
-            output = bytearray(size_bytes)
-            try:
-                written_bytes = cramjam.gzip.decompress_into(data, output)
-            except cramjam.DecompressionError:
-                written_bytes = -1  # corrupt, or several members: told apart below
-            if written_bytes == size_bytes:
-                return memoryview(output).toreadonly()
-    return _gunzip_members(data, max_bytes)
-
-
 def _gunzip_members(data: memoryview, max_bytes: int) -> memoryview:
     output = bytearray()
     member = zlib.decompressobj(_GZIP_WBITS)
@@ -178,7 +202,7 @@ def _gunzip_members(data: memoryview, max_bytes: int) -> memoryview:
         at += len(part) - len(member.unused_data)
     if not member.eof:
         raise CorruptSegment(f"gzip data ends early, after {len(data)} bytes")
-    return memoryview(output).toreadonly()
+    return memoryview(output)
 
 
 # snappy
@@ -189,12 +213,12 @@ _XERIAL_HEADER_BYTES = 16
 _SNAPPY_MAX_RATIO = 22
 
 
-def _unsnappy(data: memoryview, max_bytes: int) -> memoryview:
+def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        return _unsnappy_block(data, max_bytes, max_bytes)
+        yield data
+        return
     if len(data) < _XERIAL_HEADER_BYTES:
         raise CorruptSegment("snappy data ends inside the xerial header")
-    output = bytearray()
     at = _XERIAL_HEADER_BYTES
     while at < len(data):
         if len(data) - at < _INT32_BE.size:
@@ -203,139 +227,15 @@ def _unsnappy(data: memoryview, max_bytes: int) -> memoryview:
         at += _INT32_BE.size
         if not 0 < size_bytes <= len(data) - at:
             raise CorruptSegment(f"snappy block of {size_bytes} bytes where {len(data) - at} are left, at byte {at}")
-        output += _unsnappy_block(data[at : at + size_bytes], max_bytes - len(output), max_bytes)
+        yield data[at : at + size_bytes]
         at += size_bytes
-    return memoryview(output).toreadonly()
 
 
-def _unsnappy_block(block: memoryview, left_bytes: int, max_bytes: int) -> memoryview:
-    size_bytes = cramjam.snappy.decompress_raw_len(block)
-    if size_bytes > left_bytes:
-        raise _limit("snappy", max_bytes)
+def _snappy_size_bytes(block: memoryview) -> int:
+    size_bytes: int = cramjam.snappy.decompress_raw_len(block)
     if size_bytes > _SNAPPY_MAX_RATIO * len(block):
         raise CorruptSegment(f"snappy block declares {size_bytes} bytes, more than {len(block)} bytes can hold")
-    return memoryview(cramjam.snappy.decompress_raw(block)).toreadonly()
-
-
-# lz4
-
-_LZ4_MAGIC = b"\x04\x22\x4d\x18"
-_LZ4_KAFKA_HEADER = _LZ4_MAGIC + b"\x60\x40\x82"
-"""What both Java and librdkafka write: independent blocks of at most 64 KiB, no sizes, no checksums of content."""
-_LZ4_HISTORY_BYTES = 64 << 10
-_LZ4_STORED_BIT = 1 << 31
-
-
-class _Lz4Frame(NamedTuple):
-    header_bytes: int
-    linked: bool
-    block_checksums: bool
-    content_checksum: bool
-    content_bytes: int | None
-    max_block_bytes: int
-
-
-_LZ4_KAFKA_FRAME = _Lz4Frame(len(_LZ4_KAFKA_HEADER), False, False, False, None, 64 << 10)
-
-
-def _lz4_frame(data: memoryview, any_header_checksum: bool) -> _Lz4Frame:
-    if data[: len(_LZ4_KAFKA_HEADER)] == _LZ4_KAFKA_HEADER:
-        return _LZ4_KAFKA_FRAME
-    if len(data) < len(_LZ4_KAFKA_HEADER) or data[:4] != _LZ4_MAGIC:
-        raise CorruptSegment(f"lz4 data does not start with a frame header but with {bytes(data[:7]).hex()}")
-    flags, block_descriptor = data[4], data[5]
-    header_bytes = len(_LZ4_KAFKA_HEADER) + (8 if flags & 0x08 else 0)
-    # Bits: 2 for the version, 01; then linked, block checksums, size, content checksum; reserved; dictionary.
-    if flags & 0xC3 != 0x40 or block_descriptor & 0x8F or block_descriptor < 0x40 or len(data) < header_bytes:
-        raise CorruptSegment(f"lz4 frame header is not legal: flags {flags:#04x}, blocks {block_descriptor:#04x}")
-    checksum = (_xxh32_short(bytes(data[4 : header_bytes - 1])) >> 8) & 0xFF
-    if checksum != data[header_bytes - 1] and not any_header_checksum:
-        raise CorruptSegment(f"lz4 frame header has checksum {data[header_bytes - 1]:#04x}, not {checksum:#04x}")
-    return _Lz4Frame(
-        header_bytes=header_bytes,
-        linked=not flags & 0x20,
-        block_checksums=bool(flags & 0x10),
-        content_checksum=bool(flags & 0x04),
-        content_bytes=int.from_bytes(data[6:14], "little") if flags & 0x08 else None,
-        max_block_bytes=1 << (8 + 2 * (block_descriptor >> 4)),
-    )
-
-
-def _lz4_single_block(data: memoryview) -> memoryview | None:
-    """The block of a frame as Kafka's clients write it, if it is the only one, and not stored (bit 31 of its size)."""
-    start, stop = len(_LZ4_KAFKA_HEADER) + 4, len(data) - 4
-    if not 0 < stop - start <= _LZ4_KAFKA_FRAME.max_block_bytes or data[stop:] != bytes(4):
-        return None
-    return data[start:stop] if data[:start] == _LZ4_KAFKA_HEADER + (stop - start).to_bytes(4, "little") else None
-
-
-def _lz4_blocks(data: memoryview, frame: _Lz4Frame) -> Iterator[tuple[bool, memoryview]]:
-    """Each block of the frame, and whether it is stored as it is. Raises unless the frame ends where `data` does.
-
-    The checksums of blocks and content are stepped over, as Kafka's own reader does: the batch has its CRC.
-    """
-    at = frame.header_bytes
-    trailer_bytes = 4 if frame.block_checksums else 0
-    while True:
-        if len(data) - at < _UINT32_LE.size:
-            raise CorruptSegment(f"lz4 frame ends early, after {len(data)} bytes")
-        (word,) = _UINT32_LE.unpack_from(data, at)
-        at += _UINT32_LE.size
-        if not word:
-            break
-        size_bytes = word & ~_LZ4_STORED_BIT
-        if size_bytes > min(frame.max_block_bytes, len(data) - at):
-            raise CorruptSegment(f"lz4 block of {size_bytes} bytes at byte {at} is larger than its frame allows")
-        yield bool(word & _LZ4_STORED_BIT), data[at : at + size_bytes]
-        at += size_bytes + trailer_bytes
-    left_bytes = len(data) - at - (4 if frame.content_checksum else 0)
-    if left_bytes:
-        raise CorruptSegment(f"lz4 frame has {left_bytes} bytes after its end mark, besides its checksum")
-
-
-def _after_history(history: bytes | bytearray, block: memoryview) -> bytes:
-    """The block that decodes to `history` followed by what `block` means after `history`.
-
-    A block is a row of (literals, copy); the history is put in front of the first literals.
-    """
-    token = block[0] if len(block) else 0
-    literal_bytes, at = token >> 4, 1
-    if literal_bytes == 15:
-        while at < len(block):
-            literal_bytes += block[at]
-            at += 1
-            if block[at - 1] != 255:
-                break
-    literal_bytes += len(history)
-    if literal_bytes < 15:
-        head = bytes([literal_bytes << 4 | token & 15])
-    else:
-        full, rest = divmod(literal_bytes - 15, 255)
-        head = bytes([0xF0 | token & 15]) + b"\xff" * full + bytes([rest])
-    return b"".join((head, history, block[at:]))
-
-
-_PRIME_1, _PRIME_2, _PRIME_3, _PRIME_4, _PRIME_5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
-_MASK_32 = 0xFFFFFFFF
-
-
-def _xxh32_short(data: bytes) -> int:
-    """XXH32 with seed 0 of fewer than 16 bytes: all that a frame header needs."""
-    value = _PRIME_5 + len(data)
-    words_end = len(data) & ~3
-    for (word,) in _UINT32_LE.iter_unpack(data[:words_end]):
-        value = _rotated(value + word * _PRIME_3, 17) * _PRIME_4
-    for byte in data[words_end:]:
-        value = _rotated(value + byte * _PRIME_5, 11) * _PRIME_1
-    value &= _MASK_32
-    value = (value ^ value >> 15) * _PRIME_2 & _MASK_32
-    value = (value ^ value >> 13) * _PRIME_3 & _MASK_32
-    return value ^ value >> 16
-
-
-def _rotated(value: int, bits: int) -> int:
-    value &= _MASK_32
-    return value << bits | value >> (32 - bits)
+    return size_bytes
 
 
 # zstd

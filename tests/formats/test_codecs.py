@@ -167,16 +167,42 @@ def test_any_data_comes_out_again(writer: str, data: bytes) -> None:
     assert unpack(codec, compress(data)) == data
 
 
-def test_one_object_serves_all_in_any_order_and_outputs_stay() -> None:
-    codecs = Codecs()
-    kept = []
-    for seed in range(30):
-        codec, compress = WRITERS[random.Random(seed).choice(list(WRITERS))]
-        data = words(50_000, seed)
-        kept.append((codecs.decompress(codec, memoryview(compress(data))), data))
+def test_one_object_serves_all_in_any_order() -> None:
+    """Also after one that was damaged, and whatever the sizes: each is written over the one before it."""
+    codecs, other, choice = Codecs(), Codecs(), random.Random(1)
+    for seed in range(60):
+        codec, compress = WRITERS[choice.choice(list(WRITERS))]
+        data = words(choice.choice([0, 20, 50_000, 70_000, 300_000]), seed)
+        output = codecs.decompress(codec, memoryview(compress(data)))
+        other.decompress(LZ4, memoryview(lz4_kafka(words(100_000))))  # another thread's
+        assert output == data
         with suppress(FallsBackError):
             codecs.decompress(codec, memoryview(compress(data)[:-9]))
-    assert all(output == data for output, data in kept)
+
+
+@writers
+def test_the_memory_of_a_large_output_is_not_kept(writer: str) -> None:
+    codec, compress = WRITERS[writer]
+    codecs, large = Codecs(), memoryview(compress(words(300_000) * 20))
+    tracemalloc.start()
+    try:
+        codecs.decompress(codec, large)
+        assert tracemalloc.get_traced_memory()[0] < 5 * MIB
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("writer", ["gzip", "snappy raw", "snappy xerial", "lz4 as Kafka"])
+def test_memory_is_used_again(writer: str) -> None:
+    codec, compress = WRITERS[writer]
+    codecs, packed = Codecs(), memoryview(compress(words(300_000)))
+    codecs.decompress(codec, packed)
+    tracemalloc.start()
+    try:
+        codecs.decompress(codec, packed)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_input_may_lie_anywhere_in_a_larger_buffer() -> None:
