@@ -8,6 +8,7 @@ the shared brokers of tests/rig/brokers.py, the one Spark of tests/spark/session
 * `--workload-seconds` and `--workload-seed` are options of the random workload, `--stream-restarts` of Spark's streams.
 * `--fault-schedules` says how many random schedules of faults `tests/stores/test_faults.py` runs.
 * A failed test shows what its broker said.
+* A test that leaves threads of ours behind fails.
 * The head of the session names the variant of the decoder that the tests use.
 * The files that take longest come first, so that no process is left alone with one of them at the end.
 """
@@ -16,7 +17,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Generator
+import threading
+import time
+from collections.abc import Generator, Iterator
 from importlib.machinery import ExtensionFileLoader
 
 import pytest
@@ -26,6 +29,20 @@ from tests.rig.rig import Rig
 from tests.spark.session import spark
 
 __all__ = ["needs_broker", "new_topic", "rig", "rig_39", "rig_43", "spark"]
+
+
+_LAST_THREADS_S = 2.0
+
+
+@pytest.fixture(autouse=True)
+def threads_end() -> Iterator[None]:
+    """Whoever starts threads ends them: what a test opens it closes, and what is closed has none left."""
+    before = set(threading.enumerate())
+    yield
+    deadline_s = time.monotonic() + _LAST_THREADS_S
+    while left := [one for one in set(threading.enumerate()) - before if one.name.startswith("remote-fetch")]:
+        assert time.monotonic() < deadline_s, f"threads that were left behind: {', '.join(one.name for one in left)}"
+        time.sleep(0.01)
 
 
 class SkippedTests:

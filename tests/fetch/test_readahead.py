@@ -140,8 +140,11 @@ def ranges(sizes: list[int]) -> list[RangeRequest]:
     ]
 
 
-def threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("remote-fetch")]
+@pytest.fixture
+def threads() -> Callable[[], list[threading.Thread]]:
+    """The readers' threads that this test has started."""
+    before = set(threading.enumerate())
+    return lambda: [one for one in set(threading.enumerate()) - before if one.name.startswith("remote-fetch")]
 
 
 def hang(release: threading.Event) -> None:
@@ -430,7 +433,9 @@ def test_what_a_fetcher_answers_becomes_plain_bytes(make: Made) -> None:
     assert (data.format, data.nbytes, bytes(data)) == ("B", 8, b"abcdefgh")
 
 
-def test_an_abandoned_stream_cancels_what_has_not_begun(make: Made, release: threading.Event) -> None:
+def test_an_abandoned_stream_cancels_what_has_not_begun(
+    make: Made, release: threading.Event, threads: Callable[[], list[threading.Thread]]
+) -> None:
     begun = threading.Semaphore(0)
 
     def begin(start_position: int) -> None:
@@ -511,7 +516,9 @@ def test_nothing_is_read_after_close(make: Made, read: Callable[[RangeReader], o
     assert not fetcher.asked
 
 
-def test_close_frees_whoever_waits(make: Made, release: threading.Event) -> None:
+def test_close_frees_whoever_waits(
+    make: Made, release: threading.Event, threads: Callable[[], list[threading.Thread]]
+) -> None:
     fetcher = Fetcher(lambda start_position: hang(release))
     stage = make(fetcher, timeout_ms=100, max_threads=1)
     waits = [wait for _, wait in itertools.islice(stage.read_ahead(ranges([100] * 4)), 1)]
@@ -570,7 +577,7 @@ def test_sizes_fit_the_budget(
     assert (stage.range_bytes, stage.max_parallel) == (range_expected, parallel)
 
 
-def test_no_thread_before_the_first_range(make: Made) -> None:
+def test_no_thread_before_the_first_range(make: Made, threads: Callable[[], list[threading.Thread]]) -> None:
     make(Fetcher())
     assert not threads()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,12 +30,25 @@ class Clock:
         return self.now_s
 
 
-def driver(options: dict[str, str], *, at_clock: Clock | None = None, **more: str) -> StreamDriver:
-    given = {"startingOffsets": "earliest", **options, **more}
-    made = StreamDriver(parse_options(given), parse_trigger_limits(given), clock=at_clock or Clock())
-    again: StreamDriver = pickle.loads(pickle.dumps(made))
-    assert again._options == made._options
-    return made
+Make = Callable[..., StreamDriver]
+
+
+@pytest.fixture
+def driver() -> Iterator[Make]:
+    """Drivers of these options, closed at the end."""
+    made: list[StreamDriver] = []
+
+    def make(options: dict[str, str], *, at_clock: Clock | None = None, **more: str) -> StreamDriver:
+        given = {"startingOffsets": "earliest", **options, **more}
+        one = StreamDriver(parse_options(given), parse_trigger_limits(given), clock=at_clock or Clock())
+        again: StreamDriver = pickle.loads(pickle.dumps(one))
+        assert again._options == one._options
+        made.append(one)
+        return one
+
+    yield make
+    for one in made:
+        one.close()
 
 
 def rows_between(stream: StreamDriver, start: Positions, end: Positions) -> list[Row]:
@@ -48,7 +62,9 @@ def bucket(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_batches_are_the_log_whatever_the_limits_and_whoever_goes_on(bucket: dict[str, str], seed: int) -> None:
+def test_batches_are_the_log_whatever_the_limits_and_whoever_goes_on(
+    bucket: dict[str, str], seed: int, driver: Make
+) -> None:
     """A new driver for each batch, as after a restart, and some batches done twice."""
     dice = random.Random(seed)
     log = list(plain_log().records())
@@ -75,9 +91,8 @@ def test_batches_are_the_log_whatever_the_limits_and_whoever_goes_on(bucket: dic
     assert found == expected(log)
 
 
-def test_a_query_begins_at_the_end(bucket: dict[str, str]) -> None:
-    start = bucket.copy()
-    stream = StreamDriver(parse_options(start), parse_trigger_limits({}))
+def test_a_query_begins_at_the_end(bucket: dict[str, str], driver: Make) -> None:
+    stream = driver(bucket, startingOffsets="latest")
     at = stream.initial()
     assert at == {AT: plain_log().next_offset}
     for _ in range(2):
@@ -86,7 +101,7 @@ def test_a_query_begins_at_the_end(bucket: dict[str, str]) -> None:
     assert stream.latest() == at
 
 
-def test_the_first_batch_keeps_where_a_query_began(tmp_path: Path) -> None:
+def test_the_first_batch_keeps_where_a_query_began(tmp_path: Path, driver: Make) -> None:
     """Done again after a crash, it would begin at another "latest" otherwise."""
     built = plain_log().segments()
     options = {"subscribe": "topic", "remote.storage.url": str(tmp_path)}
@@ -106,7 +121,7 @@ def test_the_first_batch_keeps_where_a_query_began(tmp_path: Path) -> None:
     assert stream.next_stop(stream.initial(), is_limited=False) == {AT: began}
 
 
-def test_a_query_waits_for_enough(bucket: dict[str, str]) -> None:
+def test_a_query_waits_for_enough(bucket: dict[str, str], driver: Make) -> None:
     clock = Clock()
     stream = driver(bucket, at_clock=clock, minOffsetsPerTrigger="7", maxOffsetsPerTrigger="7", maxTriggerDelay="10s")
     end = plain_log().next_offset
@@ -122,7 +137,7 @@ def test_a_query_waits_for_enough(bucket: dict[str, str]) -> None:
     assert stream.next_stop({AT: end - 3}, is_limited=True) == {AT: end}, "a query that ends does not wait"
 
 
-def test_the_target_stays(tmp_path: Path) -> None:
+def test_the_target_stays(tmp_path: Path, driver: Make) -> None:
     built = plain_log().segments()
     tier(tmp_path, built[:1])
     options = {"subscribe": "topic", "remote.storage.url": str(tmp_path)}
@@ -143,7 +158,7 @@ def test_the_target_stays(tmp_path: Path) -> None:
     ],
 )
 def test_what_was_lost_is_an_error_or_said(
-    bucket: dict[str, str], caplog: pytest.LogCaptureFixture, start: Positions, said: str
+    bucket: dict[str, str], caplog: pytest.LogCaptureFixture, start: Positions, said: str, driver: Make
 ) -> None:
     with pytest.raises(OffsetOutOfRange, match=said) as caught:
         driver(bucket).next_stop(start, is_limited=False)
@@ -154,7 +169,9 @@ def test_what_was_lost_is_an_error_or_said(
     assert stream.next_stop({AT: plain_log().next_offset}, is_limited=False) == {AT: plain_log().next_offset}
 
 
-def test_offsets_that_went_between_plan_and_plan(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_offsets_that_went_between_plan_and_plan(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, driver: Make
+) -> None:
     built = plain_log().segments()
     options = tier(tmp_path, built[1:])
     first, end = built[1].metadata.start_offset, plain_log().next_offset
@@ -167,7 +184,7 @@ def test_offsets_that_went_between_plan_and_plan(tmp_path: Path, caplog: pytest.
     assert f"the log ends at offset {end}, before {end + 9}" in caplog.text
 
 
-def test_a_partition_that_is_gone(bucket: dict[str, str]) -> None:
+def test_a_partition_that_is_gone(bucket: dict[str, str], driver: Make) -> None:
     end = plain_log().next_offset
     with pytest.raises(OffsetOutOfRange, match="Partition topic-7: the partition is gone"):
         driver(bucket).tasks({AT: 0, ("topic", 7): 1}, {AT: end, ("topic", 7): 2})
@@ -175,13 +192,13 @@ def test_a_partition_that_is_gone(bucket: dict[str, str]) -> None:
     assert len(rows_between(stream, {AT: end - 1}, {AT: end, ("topic", 7): 2})) == 1
 
 
-def test_a_topic_that_never_was(bucket: dict[str, str]) -> None:
+def test_a_topic_that_never_was(bucket: dict[str, str], driver: Make) -> None:
     for fails in ("true", "false"):
         with pytest.raises(UnknownTopic):
             driver(bucket, subscribe="nothing", failOnDataLoss=fails).initial()
 
 
-def test_what_only_a_batch_may_have(bucket: dict[str, str]) -> None:
+def test_what_only_a_batch_may_have(bucket: dict[str, str], driver: Make) -> None:
     for option in ({"endingOffsets": "latest"}, {"endingTimestamp": "3"}):
         with pytest.raises(ConfigError, match="ending offset not valid in streaming queries"):
             driver({**bucket, **option})
