@@ -25,7 +25,7 @@ from tests.rig.group_checker import Assigned, Committed, Delivered, Event, Pause
 from tests.rig.topics import QUIET
 from tests.rig.workload_oracle import Place
 
-__all__ = ["KINDS", "PROTOCOLS", "Member", "Setting", "Style"]
+__all__ = ["KINDS", "PROTOCOLS", "Member", "Setting", "StaysInside", "Style"]
 
 KINDS = ("on", "off", "plain")
 PROTOCOLS: dict[str, dict[str, Any]] = {
@@ -118,6 +118,10 @@ class Style:
         return RemoteConsumer({**config, **remote, "fetch.remote.enabled": self.kind == "on"}, observer=observe)
 
 
+class StaysInside(TimeoutError):
+    """Librdkafka does not let a member out: who is closed while a rebalance is on its way may wait in vain."""
+
+
 class Member(threading.Thread):
     """One member. What happens to it goes into `events`, what it notices to `say`."""
 
@@ -155,8 +159,12 @@ class Member(threading.Thread):
         self.join(2 * _TIMEOUT_S)  # what it waits for itself has half of that
         self.check()
         if self.is_alive():
-            stack = "".join(traceback.format_stack(sys._current_frames()[self.ident or 0]))
-            raise TimeoutError(f"{self.name} does not end; it is here:\n{stack}")
+            frame = sys._current_frames()[self.ident or 0]
+            is_inside = frame.f_code.co_qualname in ("RemoteConsumer.close", "Member.run")
+            said = f"{self.name} does not end; it is here:\n{''.join(traceback.format_stack(frame))}"
+            if (remote := getattr(self._consumer, "_remote", None)) is not None:
+                remote.close()  # the store's side ends all the same
+            raise StaysInside(said) if is_inside else TimeoutError(said)
 
     def check(self) -> None:
         """Raise what the member raised."""
