@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from struct import Struct
 from types import MappingProxyType
 from typing import Final
@@ -142,10 +141,15 @@ class Codecs:
         return room[:at]
 
     def _unzstd(self, data: memoryview) -> memoryview:
-        most_bytes = min(_ZSTD_USUAL_RATIO * len(data), self._max_bytes)
-        if most_bytes and _zstd_is_single_block(data):
-            with suppress(zstandard.ZstdError):  # it is larger, or corrupt: told apart below
-                return memoryview(self._zstd.decompress(data, max_output_size=most_bytes))
+        most_bytes = _zstd_single_block(data)
+        if not 0 < most_bytes <= self._max_bytes:
+            return self._unzstd_frames(data)
+        try:
+            return memoryview(self._zstd.decompress(data, max_output_size=most_bytes))
+        except zstandard.ZstdError:  # it is larger, or corrupt: told apart there
+            return self._unzstd_frames(data)
+
+    def _unzstd_frames(self, data: memoryview) -> memoryview:
         frames: list[bytes] = []
         left_bytes = self._max_bytes
         for frame, most_bytes in _zstd_frames(data):
@@ -248,12 +252,29 @@ _ZSTD_MAX_BLOCK_BYTES = 128 << 10
 _ZSTD_ONE_PIECE_BYTES = 4 << 20
 _ZSTD_USUAL_RATIO = 8
 _ZSTD_PART_BYTES = 1 << 20
+_ZSTD_MIN_BYTES = 9
+_ZSTD_CHECKSUM_BIT = 0x04
+_ZSTD_UNUSUAL_BITS = 0x0B
+"""A dictionary, and a bit that is reserved."""
+# By the upper three bits of the descriptor, where the content size is declared, and where the first block begins: the
+# window stands between unless the frame is a single segment. Section 3.1.1.1.
+_ZSTD_PLACES = ((6, 6), (5, 6), (6, 8), (5, 7), (6, 10), (5, 9), (6, 14), (5, 13))
 
 
-def _zstd_is_single_block(data: memoryview) -> bool:
-    """Whether all of the data is one frame of one compressed block, as most batches are."""
-    block = int.from_bytes(data[6:9], "little")  # behind a header that declares nothing but its window
-    return block & 3 == 1 and block >> 3 == len(data) - 9 and data[:5] == _ZSTD_MAGIC + b"\0"
+def _zstd_single_block(data: memoryview) -> int:
+    """The most that comes out, if all of the data is one frame of one block, as most batches are; 0 if it is not."""
+    if len(data) < _ZSTD_MIN_BYTES or data[:4] != _ZSTD_MAGIC:
+        return 0
+    descriptor = data[4]
+    size_at, block_at = _ZSTD_PLACES[descriptor >> 5]
+    block = int.from_bytes(data[block_at : block_at + 3], "little")
+    left_bytes = len(data) - block_at - 3 - (4 if descriptor & _ZSTD_CHECKSUM_BIT else 0)
+    if block & 3 != 1 or block >> 3 != left_bytes or descriptor & _ZSTD_UNUSUAL_BITS:
+        return 0
+    if size_at == block_at:
+        return _ZSTD_USUAL_RATIO * len(data)
+    size_bytes = int.from_bytes(data[size_at:block_at], "little") + (256 if block_at - size_at == 2 else 0)
+    return size_bytes if size_bytes <= _ZSTD_MAX_BLOCK_BYTES else 0
 
 
 def _zstd_frames(data: memoryview) -> Iterator[tuple[memoryview, int]]:

@@ -307,6 +307,44 @@ def test_zstd_frames_that_only_look_large() -> None:
         unpack(ZSTD, packed, max_bytes=29_999)
 
 
+@pytest.mark.parametrize("checksum", [False, True])
+@pytest.mark.parametrize("size_bytes", [0, 1, 255, 256, 257, 65_791, 65_792, 131_072, 131_073])
+def test_zstd_frames_that_declare_their_size(size_bytes: int, checksum: bool) -> None:
+    """In one byte, two, four, or not behind a window but in a single segment: as clients in Go and Rust write them."""
+    data = words(size_bytes)
+    plain = zstandard.ZstdCompressor(write_checksum=checksum)
+    with_window = plain.compressobj(size=size_bytes)
+    for packed in (plain.compress(data), with_window.compress(data) + with_window.flush()):
+        assert unpack(ZSTD, packed) == data
+
+
+@given(
+    size_bytes=st.sampled_from([3, 300, 70_000]),
+    declares=st.booleans(),
+    at=st.integers(4, 16),
+    value=st.integers(0, 255),
+    cut=st.integers(0, 3),
+)
+@settings(deadline=None, max_examples=300)
+def test_the_short_way_of_one_zstd_block_is_that_of_all(
+    size_bytes: int, declares: bool, at: int, value: int, cut: int
+) -> None:
+    """Also where a header is damaged: what comes out, or what it is called."""
+    packed = bytearray(zstandard.ZstdCompressor(write_content_size=declares).compress(words(size_bytes)))
+    if at < len(packed):
+        packed[at] = value
+    del packed[len(packed) - cut :]
+    codecs = Codecs(max_bytes=MIB)
+
+    def outcome(decompress: Callable[[memoryview], memoryview]) -> object:
+        try:
+            return bytes(decompress(memoryview(packed)))
+        except (FallsBackError, zstandard.ZstdError) as error:
+            return type(error)
+
+    assert outcome(codecs._unzstd) == outcome(codecs._unzstd_frames)
+
+
 def test_large_zstd_frames_and_their_bound() -> None:
     data = words(500_000) * 12
     for packed in (zstd_streamed(data), zstandard.compress(data)):
