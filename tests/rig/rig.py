@@ -6,6 +6,7 @@ error; the tier is a directory that Kafka's LocalTieredStorage writes, and the r
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,8 +19,9 @@ from tests.rig.node import Node, free_port
 
 __all__ = ["VERSIONS", "Rig", "cluster", "single"]
 
-VERSIONS = ("4.3.1", "3.9.2")
-"""The Kafka versions that the proofs run on."""
+_NEWER, _OLDER = os.environ.get("RIG_KAFKA", "4.3.1 3.9.2").split()
+VERSIONS = (_NEWER, _OLDER)
+"""The Kafka versions that the proofs run on. `RIG_KAFKA` names two others, the first of them 4.0 or later."""
 
 _TIMEOUT_S = 60
 _READY = "Initialized topic-based RLMM resources successfully"

@@ -11,6 +11,7 @@ import random
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -143,11 +144,16 @@ def offsets(rig: Rig, topic: str, partition: int) -> Offsets:
         from kafka import KafkaAdminClient
         from kafka import TopicPartition as TheirPartition
         from kafka.admin import OffsetSpec
+        from kafka.errors import IncompatibleBrokerVersion
     wanted = TheirPartition(topic, partition)
     client = KafkaAdminClient(bootstrap_servers=rig.bootstrap.split(","))
     try:
-        specs = (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL, OffsetSpec.LATEST_TIERED, OffsetSpec.LATEST)
-        return Offsets(*(client.list_partition_offsets({wanted: spec})[wanted].offset for spec in specs))
+        specs = (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL, OffsetSpec.LATEST)
+        earliest, earliest_local, latest = (client.list_partition_offsets({wanted: s})[wanted].offset for s in specs)
+        latest_tiered = earliest_local - 1  # known of brokers before 3.9 too: what is not there any more is in the tier
+        with suppress(IncompatibleBrokerVersion):
+            latest_tiered = client.list_partition_offsets({wanted: OffsetSpec.LATEST_TIERED})[wanted].offset
+        return Offsets(earliest, earliest_local, latest_tiered, latest)
     finally:
         client.close()
 
