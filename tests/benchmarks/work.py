@@ -146,7 +146,7 @@ def loop(segment: Segment) -> Callable[[], int]:
     framer.feed(memoryview(segment.data))
     batches = []
     while (batch := framer.next_batch()) is not None:
-        area = codecs.decompress(batch.header.codec, batch.data[HEADER_BYTES:])
+        area = memoryview(bytes(codecs.decompress(batch.header.codec, batch.data[HEADER_BYTES:])))  # that stays
         batches.append((area, row_of(batch.header, len(area))))
     chunk = Chunk(_columns, DEFAULT_COLUMNS, 65_536, 2 << 20)
 
