@@ -116,9 +116,9 @@ class Codecs:
 
     def _unlz4(self, data: memoryview, any_header_checksum: bool) -> memoryview:
         room, at = self._room, 0
-        block = lz4_frame.single_block(data)
-        if block is not None and self._max_bytes >= lz4_frame.KAFKA_FRAME.max_block_bytes:
-            return room[: cramjam.lz4.decompress_block_into(block, room, output_len=len(room))]
+        block, most_bytes = lz4_frame.single_block(data), lz4_frame.KAFKA_FRAME.max_block_bytes
+        if block is not None and self._max_bytes >= most_bytes:
+            return room[: cramjam.lz4.decompress_block_into(block, room[:most_bytes], output_len=most_bytes)]
         frame = lz4_frame.frame_of(data, any_header_checksum)
         for stored, block in lz4_frame.blocks(data, frame):
             most_bytes = len(block) if stored else min(frame.max_block_bytes, lz4_frame.MAX_RATIO * len(block))

@@ -180,6 +180,16 @@ def test_one_object_serves_all_in_any_order() -> None:
             codecs.decompress(codec, memoryview(compress(data)[:-9]))
 
 
+def test_an_lz4_block_is_no_larger_than_its_frame_says_whatever_was_decompressed_before() -> None:
+    block = bytes(cramjam.lz4.compress_block(bytes(64 * KIB + 1), store_size=False))
+    lie = lz4_kafka(b"")[:-4] + pack("<I", len(block)) + block + bytes(4)
+    codecs = Codecs()
+    for before in (b"", words(300_000)):
+        assert codecs.decompress(LZ4, memoryview(lz4_kafka(before))) == before
+        with pytest.raises(CorruptSegment):
+            codecs.decompress(LZ4, memoryview(lie))
+
+
 @writers
 def test_the_memory_of_a_large_output_is_not_kept(writer: str) -> None:
     codec, compress = WRITERS[writer]
