@@ -31,7 +31,7 @@ from tests.spark.session import spark
 __all__ = ["needs_broker", "new_topic", "rig", "rig_39", "rig_43", "spark"]
 
 
-_LAST_THREADS_S = 2.0
+_LAST_THREADS_S = 10.0
 
 
 @pytest.fixture(autouse=True)
