@@ -1,7 +1,7 @@
 """What every test session does here, whichever tests it runs.
 
 Rules of the file: only the session's own behaviour, so that a test file can be read without this one; its fixtures are
-the shared brokers of tests/rig/brokers.py, the one Spark of tests/spark/session.py, and no others.
+the shared brokers of tests/rig/brokers.py, the one Spark of tests/spark/session.py, the watch over threads, no others.
 
 * A skipped test is listed with its reason. Where `REMOTE_FETCH_STRICT=1` says that every tool is meant to be at hand,
   as in CI, it fails the session.
@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import threading
 import time
 from collections.abc import Generator, Iterator
 from importlib.machinery import ExtensionFileLoader
 
 import pytest
 
+from tests.own_threads import watch_threads
 from tests.rig.brokers import needs_broker, new_topic, rig, rig_39, rig_43
 from tests.rig.rig import Rig
 from tests.spark.session import spark
@@ -37,10 +37,10 @@ _LAST_THREADS_S = 10.0
 @pytest.fixture(autouse=True)
 def threads_end() -> Iterator[None]:
     """Whoever starts threads ends them: what a test opens it closes, and what is closed has none left."""
-    before = set(threading.enumerate())
+    threads = watch_threads()
     yield
     deadline_s = time.monotonic() + _LAST_THREADS_S
-    while left := [one for one in set(threading.enumerate()) - before if one.name.startswith("remote-fetch")]:
+    while left := threads():
         assert time.monotonic() < deadline_s, f"threads that were left behind: {', '.join(one.name for one in left)}"
         time.sleep(0.01)
 

@@ -38,6 +38,7 @@ from remote_fetch.model import (
     Uuid,
 )
 from remote_fetch.observe import Counters, Event, RangeFetched, RangeRetried
+from tests.own_threads import watch_threads
 
 PARTITION = TopicIdPartition(Uuid(bytes(16)), "t", 4)
 SEGMENT = RemoteLogSegmentMetadata(RemoteLogSegmentId(PARTITION, Uuid(b"s" * 16)), 0, 99, 1 << 40)
@@ -143,8 +144,7 @@ def ranges(sizes: list[int]) -> list[RangeRequest]:
 @pytest.fixture
 def threads() -> Callable[[], list[threading.Thread]]:
     """The readers' threads that this test has started."""
-    before = set(threading.enumerate())
-    return lambda: [one for one in set(threading.enumerate()) - before if one.name.startswith("remote-fetch")]
+    return watch_threads()
 
 
 def hang(release: threading.Event) -> None:

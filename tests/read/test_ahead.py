@@ -5,7 +5,6 @@ Rules of the file: whole logs are read both ways and compared; what one batch gi
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -25,6 +24,7 @@ from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record, rewrite_crc
 from remote_fetch.testing.segments import SegmentOptions
 from remote_fetch.testing.strategies import logs, segment_options
+from tests.own_threads import watch_threads
 from tests.read.bucket import Bucket, Outcome, examples, plain_log, read
 
 PLENTY = 1 << 20
@@ -141,10 +141,9 @@ class TestReads:
         assert outcome.offsets == [0]
 
     def test_threads_end_with_the_session(self, always: None) -> None:
-        before = set(threading.enumerate())
+        threads = watch_threads()
         assert read(Bucket(plain_log().segments())).fine()
-        left = [thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("remote-fetch")]
-        assert left == []
+        assert threads() == []
 
 
 def wanted(start_offset: int = 0) -> Wanted:
