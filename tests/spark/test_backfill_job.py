@@ -19,7 +19,7 @@ import pytest
 
 from remote_fetch import read_arrow
 from remote_fetch.errors import ConfigError
-from remote_fetch.spark import backfill
+from remote_fetch.spark import backfill, backfill_job
 from remote_fetch.spark.backfill_job import BackfillReport, _waves
 from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.planning import plan_batch
@@ -239,9 +239,14 @@ def test_a_target_that_is_taken(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_a_job_of_other_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
     to = str(tmp_path / "out")
-    with pytest.raises(AttributeError):  # there is no Spark to run the tasks
-        backfill(NO_SPARK, "codecs", to=to, options=options(), job_id="mine")
+    with monkeypatch.context() as patched:
+        patched.setattr(backfill_job, "_run", dies)
+        with pytest.raises(KeyboardInterrupt):  # its tasks are saved, and none is run
+            backfill(NO_SPARK, "codecs", to=to, options=options(), job_id="mine")
     with pytest.raises(ConfigError, match="the job mine was begun with other arguments"):
         backfill(NO_SPARK, "codecs", to=to, options=options(), job_id="mine", columns=["offset"])
 
