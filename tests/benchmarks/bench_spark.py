@@ -201,7 +201,7 @@ def measured(rig: Rig, arguments: argparse.Namespace) -> str:
     ]
     with (
         tempfile.TemporaryDirectory(prefix="remote-fetch-bench-") as name,
-        session("local[2]", Path(name), driver_memory=DRIVER_MEMORY) as spark,
+        session("local[2]", Path(name), driver_memory=DRIVER_MEMORY, java_options=arguments.java_options) as spark,
     ):
         hints = register(spark).hints
         if hints:
@@ -222,6 +222,7 @@ def main() -> int:
     parser.add_argument(
         "--latency-ms", type=int, default=0, metavar="MS", help="also ours with so much more time for each GET"
     )
+    parser.add_argument("--java-options", default="", metavar="OPTIONS", help="of the JVM that runs driver and tasks")
     add_options(parser)
     arguments = parser.parse_args()
     if min(arguments.sizes) < MIN_SIZE_MB:

@@ -37,7 +37,9 @@ _SETTINGS = {
 
 
 @contextmanager
-def session(master: str, warehouse: Path, *, driver_memory: str = "1g") -> Iterator[SparkSession]:
+def session(
+    master: str, warehouse: Path, *, driver_memory: str = "1g", java_options: str = ""
+) -> Iterator[SparkSession]:
     """A session that runs this Python's workers and, where Maven is at hand, has Spark's own Kafka source."""
     from pyspark.sql import SparkSession
 
@@ -46,6 +48,7 @@ def session(master: str, warehouse: Path, *, driver_memory: str = "1g") -> Itera
         builder = SparkSession.builder.master(master).appName("remote-fetch")
         builder = builder.config("spark.sql.warehouse.dir", str(warehouse))
         builder = builder.config("spark.driver.memory", driver_memory)
+        builder = builder.config("spark.driver.extraJavaOptions", java_options)
         if missing_tool() is None:
             builder = builder.config("spark.jars", ",".join(map(str, sorted(spark_jars().glob("*.jar")))))
         for name, value in _SETTINGS.items():
