@@ -8,12 +8,14 @@ What is found is an offset: a part with offsets for ends is read, re-read and gi
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from remote_fetch.errors import CorruptSegment, RemoteFetchError, UnsupportedFormat
 from remote_fetch.formats.indexes import OffsetIndex, OffsetPosition
 from remote_fetch.model import IndexType
 from remote_fetch.observe import SegmentScanned
 from remote_fetch.plan.ranges import SegmentSlice
+from remote_fetch.read.at_once import all_at_once
 from remote_fetch.read.partition import narrow_by, read_offset_index
 from remote_fetch.read.session import Session
 from remote_fetch.read.slices import MisleadingIndex
@@ -32,11 +34,11 @@ def settle_cut(session: Session, piece: SegmentSlice) -> SegmentSlice | None:
     segment = piece.segment
     try:
         index = read_offset_index(session, segment)
-        first, last = piece.first_offset, piece.last_offset
-        if piece.start_position > 0:
-            first = max(first, _last_before(session, piece, index, piece.start_position) + 1)
-        if piece.end_position >= 0:
-            last = min(last, _last_before(session, piece, index, piece.end_position))
+        starts = [piece.start_position] if piece.start_position > 0 else []
+        ends = [piece.end_position] if piece.end_position >= 0 else []
+        found = all_at_once(session, partial(_last_before, session, piece, index), [*starts, *ends])
+        first = max([piece.first_offset, *(before + 1 for before in found[: len(starts)])])
+        last = min([piece.last_offset, *found[len(starts) :]])
         if last < first:
             return None
         settled = SegmentSlice(segment, first, last)

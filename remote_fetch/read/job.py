@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from remote_fetch.errors import ConfigError, RemoteFetchError, UnknownTopic
-from remote_fetch.fetch.pool import DaemonPool
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition
 from remote_fetch.observe import Fallback, Notice
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, plan_offsets
 from remote_fetch.plan.visibility import AbortedIntervals
+from remote_fetch.read.at_once import TIMEOUT_MS, threads_of
 from remote_fetch.read.bounds import Bound, parse_bound, resolve
 from remote_fetch.read.partition import OpenPartition, narrow_edges, open_partition, untiered
 from remote_fetch.read.scan import PartitionPlan
@@ -26,12 +26,6 @@ from remote_fetch.read.transactions import Replan, settle, settle_steps
 __all__ = ["outline_stretch", "parse_isolation", "plan_job", "plan_stretch", "with_open", "with_reason"]
 
 T = TypeVar("T")
-
-_AT_ONCE = 8
-"""Partitions that are made ready at the same time."""
-_TIMEOUT_MS = 600_000
-"""Every question and every GET has a deadline of its own; this one is for what nobody has thought of."""
-_CLOSE_WAIT_MS = 1000
 
 
 def parse_isolation(value: object) -> IsolationLevel:
@@ -89,21 +83,17 @@ def with_open(
     `log_starts` are those that the user knows better. Raises, without a broker, what `open_partition` raises, and
     with one the broker's own errors.
     """
-    pool = DaemonPool(_AT_ONCE, "remote-fetch-plan")
-    session.share_locator()
-    try:
+    with threads_of(session) as pool:
         local = pool.submit(partial(session.local_starts, partitions))
         if session.guard is not None and partitions:
             session.guard.authorise(partitions[0])  # once for all of them
 
         def made(one: TopicIdPartition) -> T:
             opened = _open(session, one, isolation, (log_starts or {}).get(one.partition))
-            return make(replace(opened, local_start=local.wait(_TIMEOUT_MS).get(one)))
+            return make(replace(opened, local_start=local.wait(TIMEOUT_MS).get(one)))
 
         calls = [pool.submit(partial(made, one)) for one in partitions]
-        return tuple(call.wait(_TIMEOUT_MS) for call in calls)
-    finally:
-        pool.close(_CLOSE_WAIT_MS)
+        return tuple(call.wait(TIMEOUT_MS) for call in calls)
 
 
 def with_reason(session: Session, plan: PartitionPlan) -> PartitionPlan:

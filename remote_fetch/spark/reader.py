@@ -8,6 +8,7 @@ a slice that was cut in the dark becomes a slice between offsets first, and ever
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from remote_fetch.errors import OffsetOutOfRange, RemoteFetchError, SegmentNotFound, Unlocatable
@@ -15,6 +16,7 @@ from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.observe import Fallback, Observer, Report, ignore
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
 from remote_fetch.plan.visibility import AbortedIntervals
+from remote_fetch.read.at_once import all_at_once
 from remote_fetch.read.cuts import settle_cut
 from remote_fetch.read.partition import OpenPartition, narrow_edges
 from remote_fetch.read.scan import PartitionPlan, Scan
@@ -61,7 +63,7 @@ def read_rows(
     """
     with Session.open(config, observer, planned=task.planned) as session:
         try:
-            plans = [_ready(session, part) for part in task.parts]
+            plans = all_at_once(session, partial(_ready, session), task.parts)
             yield from Scan(session, plans, columns).batches()
         except OffsetOutOfRange as error:
             error.hint = FAIL_ON_DATA_LOSS_HINT

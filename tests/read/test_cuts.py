@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from remote_fetch.config import Config
 from remote_fetch.errors import CorruptSegment, SegmentNotFound
-from remote_fetch.model import IndexType
+from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.read.cuts import settle_cut
 from remote_fetch.read.session import Session
@@ -111,3 +112,23 @@ def test_an_object_that_is_gone_is_an_error() -> None:
     bucket.drop(0)
     with Session(Config.parse({}), bucket) as session, pytest.raises(SegmentNotFound):
         parts(session, SegmentSlice(segment.metadata, 0, 19), [200])
+
+
+class MeetingBucket(Bucket):
+    """A bucket that answers only where two ask at the same time."""
+
+    _two = threading.Barrier(2, timeout=10)
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+    ) -> memoryview:
+        self._two.wait()
+        return super().fetch_log_segment(metadata, start_position, end_position)
+
+
+def test_both_cuts_of_a_part_are_looked_for_at_the_same_time() -> None:
+    (segment,) = plain_log(segments=1, batches=12).segments(DENSE)
+    batch_bytes = len(segment.log) // 12
+    piece = SegmentSlice(segment.metadata, 0, 59, start_position=batch_bytes, end_position=4 * batch_bytes, is_cut=True)
+    with Session(Config.parse({}), MeetingBucket([segment])) as session:
+        assert bounds([settle_cut(session, piece)]) == [(5, 19)]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import tempfile
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fetchers.local import LocalFetcher
 from remote_fetch.errors import OffsetOutOfRange, SegmentNotFound, Unlocatable
 from remote_fetch.model import IsolationLevel
 from remote_fetch.plan.ranges import SegmentSlice
@@ -92,6 +96,26 @@ def test_planning_reads_no_object(tmp_path: Path) -> None:
         if path.is_file() and path.suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot"):
             path.write_bytes(b"")
     assert len(planned({**where, "minPartitions": "10"}).tasks) >= 10
+
+
+def test_the_parts_of_a_task_are_made_ready_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs_ = [LogBuilder(partition=number) for number in range(2)]
+    for log in logs_:
+        for _ in range(4):
+            log.append_batch([Record(n, n, b"k", b"v") for n in range(2)])
+        log.roll()
+    where = tier(tmp_path, [segment for log in logs_ for segment in log.segments()])
+    plan = planned({**where, "startingOffsets": json.dumps({"topic": {"0": 3, "1": 5}})})
+    assert [len(task.parts) for task in plan.tasks] == [2]
+    two, fetch_index = threading.Barrier(2, timeout=10), LocalFetcher.fetch_index
+
+    def meet(*asked: Any) -> Any:
+        two.wait()
+        return fetch_index(*asked)
+
+    monkeypatch.setattr(LocalFetcher, "fetch_index", meet)
+    rows, _ = read({**where, "fetch.remote.read.timeout.ms": "60000"}, plan)
+    assert [row[1:3] for row in rows] == [*((0, offset) for offset in range(3, 8)), *((1, at) for at in range(5, 8))]
 
 
 @pytest.mark.parametrize("is_cut", [True, False])
