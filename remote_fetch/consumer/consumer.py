@@ -189,6 +189,7 @@ class RemoteConsumer(_Consumer):
         remote.merge.settle()
         remote.partitions.pause(remote.partitions.of(partitions))
         super().pause(remote.partitions.others(partitions))
+        remote.partitions.pause_absent(partitions)
 
     @_alone
     def resume(self, partitions: list[TopicPartition]) -> None:
@@ -199,6 +200,7 @@ class RemoteConsumer(_Consumer):
             return
         remote.partitions.resume(remote.partitions.of(partitions))
         super().resume(remote.partitions.others(partitions))
+        remote.partitions.resume_absent(partitions)
 
     # ------------------------------------------------------------------------------------------------- positions
 

@@ -58,6 +58,8 @@ class Partitions:
         self.entries: dict[tuple[str, int], Entry] = {}
         self._paused: set[tuple[str, int]] = set()
         """What the application has paused; with librdkafka that outlasts an assignment."""
+        self._known: set[tuple[str, int]] = set()
+        """What was assigned once: of what it has never heard of librdkafka keeps no pause."""
         self.is_held = False
         """Whether librdkafka's positions may run ahead of what is given: inside its `consume` and its `close`."""
 
@@ -264,6 +266,7 @@ class Partitions:
         entries = [Entry(one.topic, one.partition, one.offset, circuit) for one in partitions]
         for entry, start in zip(entries, starts, strict=True):
             self.entries[entry.key] = entry
+            self._known.add(entry.key)
             is_paused = entry.key in self._paused
             entry.state = PartitionState(Mode.LOCATING, start, is_paused)
             if not may_be_tiered(start):
@@ -310,6 +313,14 @@ class Partitions:
         for entry in entries:
             self._paused.discard(entry.key)
             self._apply(entry, entry.state.resumed())
+
+    def pause_absent(self, partitions: Iterable[TopicPartition]) -> None:
+        """The application pauses partitions that are not assigned now: it counts once they are again."""
+        self._paused.update({(one.topic, one.partition) for one in partitions} & self._known - self.entries.keys())
+
+    def resume_absent(self, partitions: Iterable[TopicPartition]) -> None:
+        """The application resumes partitions that are not assigned now."""
+        self._paused -= {(one.topic, one.partition) for one in partitions} - self.entries.keys()
 
     # --------------------------------------------------------------------------------------------------- positions
 

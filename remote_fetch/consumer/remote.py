@@ -6,6 +6,7 @@ bounded time; holds the parent's methods, and so is collected together with the 
 
 from __future__ import annotations
 
+import logging
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ from remote_fetch.read.session import Session
 
 __all__ = ["Remote", "ask_for_ends"]
 
+_LOG = logging.getLogger("remote_fetch")
 _COMMITTED_S = 5.0
 """Longest wait for the committed offsets of an assignment, and for the ends of its logs."""
 _FIRST_PATIENCE_S = 0.1
@@ -75,7 +77,10 @@ class Remote:
     ) -> None:
         def observe(event: Event) -> None:
             metrics(event)
-            observer(event)
+            try:
+                observer(event)
+            except Exception:  # it runs in threads that have records to bring
+                _LOG.exception("an observer failed")
 
         self._inner = inner
         self._settings = settings

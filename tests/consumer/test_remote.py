@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
+
 import pytest
 from confluent_kafka import TopicPartition
 
+from remote_fetch.config import Config
+from remote_fetch.consumer.metrics import Metrics
 from remote_fetch.consumer.remote import Remote
+from remote_fetch.consumer.settings import ConsumerSettings
+from remote_fetch.observe import Event, Notice
 from tests.consumer.fakes import FakeInner
 
 
@@ -16,3 +23,18 @@ def test_an_assignment_that_comes_while_closing_asks_nobody(is_incremental: bool
     remote.assign([TopicPartition("t", 0), TopicPartition("t", 1, 7)], is_incremental=is_incremental)
     how = "incremental_assign" if is_incremental else "assign"
     assert inner.taken() == [(how, [(0, -1001), (1, 7)])]
+
+
+def test_an_observer_that_fails_costs_nobody_a_record(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    """It is called in the threads that bring records."""
+
+    def fails(event: Event) -> None:
+        raise ValueError("a dashboard is down")
+
+    settings = ConsumerSettings(True, {}, Config.parse({"remote.storage.url": str(tmp_path)}))
+    remote = Remote(FakeInner(), settings, Metrics(), fails, nullcontext())  # type: ignore[arg-type]
+    try:
+        remote.session.observe(Notice("something"))
+    finally:
+        remote.session.close()
+    assert "an observer failed" in caplog.text

@@ -210,6 +210,21 @@ def test_a_pause_outlasts_an_assignment(consumers: Consumers, material: Material
     assert offsets_of(read(consumer, 1)) == [(0, start + 1)]
 
 
+@pytest.mark.parametrize("start", [50, 110])
+def test_a_pause_between_two_assignments(consumers: Consumers, material: Material, start: int) -> None:
+    consumer = consumers()
+    consumer.assign([material.at(start)])
+    read(consumer, 3)
+    consumer.unassign()
+    consumer.pause([material.at()])
+    consumer.assign([material.at(start)])
+    assert consumer.poll(0.3) is None
+    consumer.unassign()
+    consumer.resume([material.at()])
+    consumer.assign([material.at(start + 1)])
+    assert offsets_of(read(consumer, 1)) == [(0, start + 1)]
+
+
 def test_twice_is_as_once(consumers: Consumers, material: Material) -> None:
     consumer = consumers()
     consumer.assign([material.at(95)])
