@@ -37,7 +37,8 @@ def restrict(filters: Iterable[Any]) -> tuple[Restriction, list[Any]]:
     """
     found, left = Restriction(), []
     for one in filters:
-        kind, column = type(one).__name__, one.attribute
+        kind = type(one).__name__
+        column: tuple[str, ...] = getattr(one, "attribute", ())  # Not has another filter, and no attribute
         value = getattr(one, "value", None)
         if len(column) != 1 or column[0] not in _NEVER_NULL:
             left.append(one)
@@ -61,7 +62,8 @@ def _since(found: Restriction, kind: str, value: Any) -> Restriction:
     if not isinstance(value, datetime) or value.tzinfo is None:
         return found
     since_ms = (value - _EPOCH) // timedelta(milliseconds=1)  # rounded down: no later than the filter
-    return replace(found, since_ms=max(since_ms, found.since_ms or 0))
+    # Records without a timestamp have -1, and brokers take any time before 1970 for 1970.
+    return found if since_ms <= (found.since_ms or 0) else replace(found, since_ms=since_ms)
 
 
 def _whole_numbers(found: Restriction, kind: str, column: str, value: Any) -> Restriction | None:

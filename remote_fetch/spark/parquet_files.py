@@ -25,6 +25,9 @@ __all__ = ["ParquetFiles", "check_partition_by"]
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _DERIVED = ("day", "hour")
+_PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000}
+_CALENDAR_S = (-62_135_596_800, 253_402_300_800)
+"""The years that have a name: from the first to the end of 9999, in seconds since 1970."""
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 """What Spark escapes in the name of a directory."""
 _Key: TypeAlias = tuple[str, ...]
@@ -190,10 +193,22 @@ def _may_repeat(schema: pa.Schema) -> list[str]:
 def _values(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> Any:
     if not _is_derived(schema, name):
         return batch.column(name)
-    times = batch.column("timestamp")
+    times = _in_calendar(batch.column("timestamp"))
     if name == "day":
         return times.cast(pa.date32())
     return pc.floor_temporal(times, unit="hour")
+
+
+def _in_calendar(times: Any) -> Any:
+    """The times, null for those of no year from 1 to 9999: producers that mistake the unit write such."""
+    per_second = _PER_SECOND.get(times.type.unit)
+    if per_second is None:
+        return times  # nanoseconds in 64 bits do not leave the calendar
+    count = times.cast(pa.int64())
+    first, stop = (pa.scalar(seconds * per_second, pa.int64()) for seconds in _CALENDAR_S)
+    begun: Any = pc.greater_equal(count, first)
+    not_over: Any = pc.less(count, stop)
+    return pc.if_else(pc.and_(begun, not_over), times, pa.scalar(None, times.type))
 
 
 def _directory(name: str, value: Any) -> str:

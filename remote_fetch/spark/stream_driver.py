@@ -72,6 +72,8 @@ class StreamDriver:
             found[_place(opened.partition)] = first
         if start is Edge.LATEST or (isinstance(start, Mapping) and Edge.LATEST in start.values()):
             self._began_at = found
+        if self._target is not None:  # which Spark has fixed before; the log may have grown since
+            self._target = {at: max(end, found.get(at, end)) for at, end in self._target.items()}
         return found
 
     def fix_target(self) -> None:

@@ -44,6 +44,8 @@ def test_what_is_taken_over(filters: Sequence[Any], left: Restriction) -> None:
         spark.In(OFFSET, (1, 2)),
         spark.In(PARTITION, (1, None)),
         spark.IsNull(OFFSET),
+        spark.Not(spark.EqualTo(OFFSET, 5)),
+        spark.GreaterThanOrEqual(TIMESTAMP, datetime(1960, 1, 1, tzinfo=UTC)),
         spark.LessThan(TIMESTAMP, datetime(2024, 1, 1, tzinfo=UTC)),
         spark.GreaterThan(TIMESTAMP, datetime(2024, 1, 1)),
     ],

@@ -81,6 +81,20 @@ def test_only_what_may_repeat_has_a_dictionary(tmp_path: Path) -> None:
         assert written_file.read().column("offset").to_pylist() == list(range(1000))
 
 
+@pytest.mark.parametrize(("unit", "per_second"), [("s", 1), ("ms", 10**3), ("us", 10**6)])
+@pytest.mark.parametrize(("by", "known"), [("day", "1970-01-02"), ("hour", "1970-01-02-00")])
+def test_a_time_that_no_calendar_has(tmp_path: Path, by: str, known: str, unit: Any, per_second: int) -> None:
+    fields: dict[str, pa.DataType] = {"offset": pa.int64(), "timestamp": pa.timestamp(unit, "UTC")}
+    times = pa.array(
+        [86_400 * per_second, 253_402_300_800 * per_second, -62_135_596_801 * per_second, None], pa.int64()
+    )
+    rows = pa.RecordBatch.from_arrays([pa.array(range(4)), times.cast(fields["timestamp"])], schema=pa.schema(fields))
+    files = ParquetFiles(rows.schema, Disk(tmp_path).create, "part", partition_by=[by])
+    files.write(rows)
+    found = {one.path.partition("/")[0]: one.rows for one in files.close()}
+    assert found == {f"{by}={known}": 1, f"{by}=__HIVE_DEFAULT_PARTITION__": 3}
+
+
 def test_what_is_held_back_is_bounded_over_all_files(tmp_path: Path) -> None:
     rows = [[("x" * 50, n, at(n % 24)) for n in range(at_row, at_row + 24)] for at_row in range(0, 2400, 24)]
     disk = Disk(tmp_path)

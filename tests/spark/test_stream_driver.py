@@ -123,6 +123,20 @@ def test_the_first_batch_keeps_where_a_query_began(tmp_path: Path, driver: Make)
     assert stream.next_stop(stream.initial(), is_limited=False) == {AT: began}
 
 
+def test_what_comes_between_the_target_and_the_beginning(tmp_path: Path, driver: Make) -> None:
+    """Spark fixes the target of `Trigger.AvailableNow` first, and asks for the beginning then."""
+    built = plain_log().segments()
+    options = {"subscribe": "topic", "remote.storage.url": str(tmp_path)}
+    tier(tmp_path, built[:1])
+    stream = driver(options, startingOffsets="latest")
+    stream.fix_target()
+    tier(tmp_path, built[:2])
+    at = stream.initial()
+    assert at == {AT: built[1].metadata.end_offset + 1}
+    for _ in range(2):
+        assert stream.next_stop(at, is_limited=False) == at
+
+
 def test_a_query_waits_for_enough(bucket: dict[str, str], driver: Make) -> None:
     clock = Clock()
     stream = driver(bucket, at_clock=clock, minOffsetsPerTrigger="7", maxOffsetsPerTrigger="7", maxTriggerDelay="10s")
