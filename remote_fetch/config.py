@@ -245,6 +245,8 @@ class Config:
     @classmethod
     def parse(cls, config: Mapping[str, Any]) -> Config:
         """Check and split a user's configuration. Raises ConfigError for the first key or value that is wrong."""
+        if not isinstance(config, Mapping):
+            raise ConfigError(f"a configuration is a dict of keys and values, not a {type(config).__name__}")
         values: dict[str, str | int | bool | None] = {name: key.default for name, key in KEYS.items()}
         given, theirs = set(), {}
         families: dict[str, dict[str, str]] = {prefix: {} for prefix in PREFIX_KEYS}

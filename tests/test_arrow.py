@@ -180,3 +180,15 @@ class TestRefused:
     def test_a_start_outside(self, config: dict[str, str]) -> None:
         with pytest.raises(OffsetOutOfRange, match="topic-0"):
             read_arrow("topic", start=99, config=config)
+
+
+@pytest.mark.parametrize("topic", [None, "", 5, b"topic", ["topic"]])
+def test_a_topic_that_is_no_name(topic: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="give a topic's name"):
+        read_arrow(topic, config={"remote.storage.url": str(tmp_path)})
+
+
+@pytest.mark.parametrize("config", ["bucket", [("remote.storage.url", "bucket")]])
+def test_a_configuration_that_is_no_dict(config: Any) -> None:
+    with pytest.raises(ConfigError, match="a configuration is a dict of keys and values, not a "):
+        read_arrow("topic", config=config)

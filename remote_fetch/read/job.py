@@ -49,6 +49,8 @@ def plan_job(
     log_start: int | Mapping[int, int] | None = None,
 ) -> tuple[PartitionPlan, ...]:
     """The plans of the wanted partitions, in order. Raises what planning finds wrong: see `read_arrow`."""
+    if not isinstance(topic, str) or not topic:  # None would be all of them
+        raise ConfigError(f"topic={topic!r}: give a topic's name", key="topic")
     if session.cluster is not None:
         session.cluster.consumer(isolation)  # so that it connects meanwhile
     chosen = _choose(session.locator.partitions(topic), topic, partitions)
