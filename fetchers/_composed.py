@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import fsspec
 
+from fetchers._failures import failure_of
 from fetchers._options import OPTIONS, Timeouts, options_of, timeouts_of
 from fetchers._store import FsspecStore
-from remote_fetch.errors import ConfigError, MissingExtra
+from remote_fetch.errors import ConfigError, MissingExtra, RemoteFetchError
 from remote_fetch.fetch.plugins import own_entry_point
 from remote_fetch.fetch.spi import Layout, ObjectStore
 from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata
@@ -75,19 +77,26 @@ class ComposedFetcher:
         return given
 
     def open_filesystem(self, configs: Mapping[str, str]) -> Any:
-        """A filesystem of this fetcher's own. Raises ConfigError for options that it refuses, MissingExtra."""
+        """A filesystem of this fetcher's own. Raises ConfigError for options that it refuses, MissingExtra, and the
+        errors of a fetcher where it asks the store at once.
+        """
         given = options_of(configs)
         try:
             kind = self._filesystem_class()
             of_url = kind._get_kwargs_from_urls(configs.get(_URL, ""))
             options = self.options({**of_url, **given}, timeouts_of(configs))
             filesystem = kind(**options, skip_instance_cache=True)
+        except RemoteFetchError:
+            raise
         except (TypeError, ValueError, KeyError) as error:
-            if isinstance(error, ConfigError):
-                raise
             raise ConfigError(
                 f"the {self.protocol!r} filesystem does not take the options {sorted(given)}", key=OPTIONS + "*"
             ) from error
+        except Exception as error:  # some ask the store as soon as they are made
+            failure = failure_of(error, _without_secrets(configs.get(_URL, "")))
+            if failure is None:
+                raise
+            raise failure from error
         listings = getattr(filesystem, "dircache", None)
         if listings is not None:  # an option would do, but for filesystems that hand every option on
             listings.use_listings_cache = False
@@ -131,6 +140,12 @@ class ComposedFetcher:
     def close(self) -> None:
         """As `RemoteStorageFetcher.close`."""
         self._store = None
+
+
+def _without_secrets(url: str) -> str:
+    """A URL without user, password and query."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}" if parts.scheme else parts.path
 
 
 def _load_layout(name: str) -> Layout:

@@ -144,6 +144,7 @@ _TYPES: Mapping[str, _Failure] = {
     "botocore.ConnectionError": _BROKEN,
     "botocore.IncompleteReadError": _BROKEN,
     "botocore.ResponseParserError": _BROKEN,
+    "botocore.ParamValidationError": _INVALID,
     "botocore.NoCredentialsError": _NOBODY,
     "botocore.PartialCredentialsError": _NOBODY,
     "botocore.CredentialRetrievalError": _NOBODY,

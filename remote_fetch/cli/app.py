@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 from remote_fetch.errors import RemoteFetchError
@@ -30,10 +31,39 @@ _COMMANDS = {
 
 def run(argv: Sequence[str] | None = None) -> int:
     """Parse `argv` (default: the process's) and run the command. Returns the exit code."""
+    try:
+        code = _run(sys.argv[1:] if argv is None else list(argv))
+        sys.stdout.flush()
+    except RemoteFetchError as error:
+        return _failed(str(error))
+    except BrokenPipeError:
+        _give_up_output()  # whoever read it has enough
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        with suppress(OSError):
+            sys.stdout.flush()  # what is printed stays so, unless it is printing that fails
+            return _failed(_in_a_line(error))
+        _give_up_output()
+        return _failed(_in_a_line(error))
+    except Exception as error:
+        said = broker_says(error)
+        if said is None:
+            raise
+        return _failed(f"the broker says: {said}")
+    return code
+
+
+def _run(words: list[str]) -> int:
+    if not _is_open(sys.stderr):
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
+    if not _is_open(sys.stdout):
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as above
+        return _failed("standard output is closed")
     parser = argparse.ArgumentParser(prog="remote-fetch", description=_DESCRIPTION)
     parser.add_argument("-V", "--version", action=_Version, nargs=0, help="show the versions and exit")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    words = sys.argv[1:] if argv is None else list(argv)
     for name, summary in _COMMANDS.items():
         if words[:1] == [name]:
             import_module(f"remote_fetch.cli.{name}").add_parser(commands, summary)
@@ -42,25 +72,28 @@ def run(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(words)
     # What went wrong on the way is in the report; without a handler Python would print it a second time.
     logging.getLogger("remote_fetch").addHandler(logging.NullHandler())
-    try:
-        code: int = arguments.run(arguments)
-        sys.stdout.flush()
-    except RemoteFetchError as error:
-        print(f"remote-fetch: {error}", file=sys.stderr)
-        return 1
-    except BrokenPipeError:
-        # Whoever read our output has enough; what Python still holds back must not complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except KeyboardInterrupt:
-        return 130
-    except Exception as error:
-        said = broker_says(error)
-        if said is None:
-            raise
-        print(f"remote-fetch: the broker says: {said}", file=sys.stderr)
-        return 1
+    code: int = arguments.run(arguments)
     return code
+
+
+def _is_open(stream: object) -> bool:
+    """Python has None for a stream that was closed when it began."""
+    return stream is not None
+
+
+def _failed(text: str) -> int:
+    print(f"remote-fetch: {text}", file=sys.stderr)
+    return 1
+
+
+def _in_a_line(error: OSError) -> str:
+    said = error.strerror or str(error) or type(error).__name__
+    return said if error.filename is None else f"{said}: {error.filename}"
+
+
+def _give_up_output() -> None:
+    """What Python still holds back must not complain at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Version(argparse.Action):

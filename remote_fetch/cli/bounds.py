@@ -28,6 +28,9 @@ def bounds_from(arguments: argparse.Namespace, session: Session) -> tuple[Any, A
     """The start and end of `-o` and `--end`, as `read_arrow` takes them. Raises ConfigError."""
     start: Any = "earliest"
     end: Any = arguments.end if arguments.end is not None else "latest"
+    ends = [text for text in arguments.offsets if text.startswith("e@")]
+    if len(ends) + (arguments.end is not None) > 1 or len(arguments.offsets) - len(ends) > 1:
+        raise ConfigError("-o: give one start and one end", key="-o")
     for text in arguments.offsets:
         if text.startswith("s@"):
             start = _time(text)

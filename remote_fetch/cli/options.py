@@ -6,7 +6,7 @@ Rules of the file: what is given nearer wins: `-X` over the file of `-F`, own op
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from remote_fetch.errors import ConfigError
@@ -67,11 +67,11 @@ def config_from(arguments: argparse.Namespace) -> dict[str, Any]:
     config: dict[str, Any] = {}
     if arguments.file:
         try:
-            with open(arguments.file, encoding="utf-8") as file:
-                config.update(_pairs(file.read().splitlines(), arguments.file))
+            with open(arguments.file, encoding="utf-8-sig") as file:
+                config.update(_pairs(file.read().splitlines(), lambda line: f"-F {arguments.file}, line {line}"))
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"-F {arguments.file}: {error}") from error
-    config.update(_pairs(arguments.properties, "-X"))
+    config.update(_pairs(arguments.properties, lambda number: f"-X, number {number}"))
     own = {"remote.storage.url": arguments.url, "remote.storage.layout": arguments.layout}
     own["remote.storage.broker.properties"] = arguments.broker_properties
     own["bootstrap.servers"] = arguments.brokers
@@ -79,7 +79,7 @@ def config_from(arguments: argparse.Namespace) -> dict[str, Any]:
     return config
 
 
-def _pairs(lines: Iterable[str], where: str) -> Mapping[str, str]:
+def _pairs(lines: Iterable[str], where: Callable[[int], str]) -> Mapping[str, str]:
     pairs = {}
     for number, line in enumerate(lines, 1):
         text = line.strip()
@@ -88,7 +88,7 @@ def _pairs(lines: Iterable[str], where: str) -> Mapping[str, str]:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             # The line is not shown: it may be a secret that lost its key.
-            raise ConfigError(f"{where}, line {number}: KEY=VALUE expected")
+            raise ConfigError(f"{where(number)}: KEY=VALUE expected")
         pairs[key.strip()] = value.strip()
     return pairs
 

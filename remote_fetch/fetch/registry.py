@@ -10,6 +10,7 @@ import importlib
 import sys
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
+from urllib.parse import urlsplit
 
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
@@ -59,9 +60,22 @@ def load_fetcher(config: Config) -> RemoteStorageFetcher:
         raise ConfigError(
             f"{_CLASS_KEY}={name!r} is no RemoteStorageFetcher: it lacks {', '.join(missing)}", key=_CLASS_KEY
         )
-    fetcher.configure(config.for_fetcher())
+    fetcher.configure(config.for_fetcher() | _checked_url(config))
     result: RemoteStorageFetcher = fetcher
     return result
+
+
+def _checked_url(config: Config) -> dict[str, str]:
+    """The URL with its scheme as everybody writes it, if there is one. Raises ConfigError for what is no URL."""
+    url = config.text(_URL_KEY)
+    if url is None or "://" not in url:
+        return {}
+    try:
+        urlsplit(url)
+    except ValueError as error:
+        raise ConfigError(f"{_URL_KEY} is no URL: {error}", key=_URL_KEY) from None
+    scheme, _, rest = url.partition("://")
+    return {_URL_KEY: f"{scheme.lower()}://{rest}"}
 
 
 def _name_from_url(config: Config) -> str:

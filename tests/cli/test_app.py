@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -169,3 +170,22 @@ def test_the_script_is_main() -> None:
 def test_run_takes_the_arguments_of_the_process(monkeypatch: pytest.MonkeyPatch, bucket: str) -> None:
     monkeypatch.setattr(sys, "argv", ["remote-fetch", "ls", "--url", bucket])
     assert run_app() == 0
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [(">/dev/full", "remote-fetch: No space left on device"), (">&-", "remote-fetch: standard output is closed")],
+)
+@pytest.mark.parametrize("command", ["ls", "cat"])
+def test_output_that_cannot_be_written(bucket: str, command: str, output: str, said: str) -> None:
+    line = f"{shlex.join([*COMMAND, command, '--url', bucket, '-t', 'shop'])} {output}"
+    failed = subprocess.run(line, shell=True, stderr=subprocess.PIPE, text=True, timeout=30, check=False)
+    assert failed.returncode == 1
+    assert failed.stderr.splitlines()[-1] == said
+    assert "Traceback" not in failed.stderr
+
+
+def test_nobody_hears_of_errors(bucket: str) -> None:
+    line = f"{shlex.join([*COMMAND, 'cat', '--url', bucket, '-t', 'shop', '-c', '1', '-f', '%o'])} 2>&-"
+    read = subprocess.run(line, shell=True, stdout=subprocess.PIPE, text=True, timeout=30, check=False)
+    assert (read.returncode, read.stdout) == (0, "0")

@@ -71,6 +71,8 @@ def test_so_many_before_the_end_of_each_partition(run: Run, bucket: str) -> None
         pytest.param(("-o", "soon"), "'soon' is neither", id="no bound"),
         pytest.param(("--end", "soon"), "end='soon'", id="no end"),
         pytest.param(("-o", "5", "--end", "2"), "start=5 lies after end=2", id="the wrong way round"),
+        pytest.param(("-o", "1", "-o", "-2"), "give one start and one end", id="two starts"),
+        pytest.param(("-o", "e@2024-01-01", "--end", "2"), "give one start and one end", id="two ends"),
         pytest.param(("-o", "10"), "lies outside", id="past the end"),
         pytest.param(("--end", "10"), "offsets 9 to 9 cannot be read from the bucket alone", id="end past the tier"),
     ],

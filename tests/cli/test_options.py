@@ -42,7 +42,8 @@ def test_every_option_has_its_key() -> None:
 def test_what_is_given_nearer_wins(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text(
-        "# a comment\n\nremote.storage.url=of-file\n  client.id = of-file \nclient.rack=of-file\n", encoding="utf-8"
+        "\ufeff# a comment\n\nremote.storage.url=of-file\n  client.id = of-file \nclient.rack=of-file\n",
+        encoding="utf-8",
     )
     arguments = parsed("-F", str(file), "-X", "remote.storage.url=of-x", "-X", "client.id=of-x", "--url", "own")
     assert config_from(arguments) == {"remote.storage.url": "own", "client.id": "of-x", "client.rack": "of-file"}
@@ -55,7 +56,7 @@ def test_a_line_that_is_no_pair_is_named_but_not_shown(tmp_path: Path, line: str
     with pytest.raises(ConfigError, match=r"client\.properties, line 2: KEY=VALUE expected") as caught:
         config_from(parsed("-F", str(file)))
     assert SECRET not in str(caught.value)
-    with pytest.raises(ConfigError, match="-X, line 1: KEY=VALUE expected") as caught:
+    with pytest.raises(ConfigError, match="-X, number 1: KEY=VALUE expected") as caught:
         config_from(parsed("-X", line))
     assert SECRET not in str(caught.value)
 

@@ -32,7 +32,7 @@ def test_an_observer_that_fails_costs_nobody_a_record(caplog: pytest.LogCaptureF
         raise ValueError("a dashboard is down")
 
     settings = ConsumerSettings(True, {}, Config.parse({"remote.storage.url": str(tmp_path)}))
-    remote = Remote(FakeInner(), settings, Metrics(), fails, nullcontext())  # type: ignore[arg-type]
+    remote = Remote(FakeInner(), settings, Metrics(), fails, nullcontext())
     try:
         remote.session.observe(Notice("something"))
     finally:

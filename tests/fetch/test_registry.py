@@ -91,6 +91,20 @@ def test_the_scheme_of_the_url_chooses(url: str, fetcher: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("url", "given"),
+    [("FILE:///Tier", {URL: "file:///Tier"}), ("S3A://Bucket/A", {URL: "s3a://Bucket/A"}), ("Tier", {})],
+)
+def test_a_scheme_may_be_in_capitals(url: str, given: dict[str, str]) -> None:
+    assert registry._checked_url(Config.parse({URL: url})) == given
+
+
+@pytest.mark.parametrize("url", ["http://[host/tier", "s3://[bucket/tier"])
+def test_a_url_that_is_none(url: str) -> None:
+    with pytest.raises(ConfigError, match="remote.storage.url is no URL"):
+        load_fetcher(Config.parse({URL: url}))
+
+
+@pytest.mark.parametrize(
     ("url", "name"),
     [
         *((f"{scheme}://b/p", "s3") for scheme in ("s3", "s3a", "S3A")),

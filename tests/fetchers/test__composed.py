@@ -347,6 +347,14 @@ def test_options_that_the_filesystem_refuses(opened: type[Opened], error: Except
     assert caught.value.key == "remote.storage.options.*"
 
 
+def test_a_filesystem_that_asks_the_store_as_soon_as_it_is_made(opened: type[Opened]) -> None:
+    opened.error = ConnectionRefusedError("user:s3cret@host")
+    with pytest.raises(StorageUnavailable) as caught:
+        ComposedFetcher().open_filesystem({URL: "ftp://user:s3cret@host:21/tier?token=s3cret"})
+    assert caught.value.object_name == "ftp://host/tier"
+    assert "s3cret" not in str(caught.value)
+
+
 def test_an_extra_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     class Missing(ComposedFetcher):
         protocol = "s3"
