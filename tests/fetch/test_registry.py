@@ -100,7 +100,7 @@ def test_a_scheme_may_be_in_capitals(url: str, given: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("url", ["http://[host/tier", "s3://[bucket/tier"])
 def test_a_url_that_is_none(url: str) -> None:
-    with pytest.raises(ConfigError, match="remote.storage.url is no URL"):
+    with pytest.raises(ConfigError, match="is no URL"):
         load_fetcher(Config.parse({URL: url}))
 
 
