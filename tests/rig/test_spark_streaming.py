@@ -38,6 +38,8 @@ from tests.spark.queries import DEADLINE_S, is_slow_start, run_to_end
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Make = Callable[..., StreamDriver]
+
 ROOT = Path(__file__).parents[2]
 Record = tuple[int, int, bytes | None, bytes | None]
 
@@ -192,9 +194,18 @@ def test_a_checkpoint_serves_spark_s_own_source_too(
         assert sum(one.numInputRows for one in running.recentProgress) == 60, source
 
 
-def driver(options: dict[str, str], **more: str) -> StreamDriver:
-    given = {"startingOffsets": "earliest", **options, **more}
-    return StreamDriver(parse_options(given), parse_trigger_limits(given))
+@pytest.fixture
+def driver() -> Iterator[Make]:
+    """Makes the driver's side of streams, each with a session of its own, and closes all that it has made."""
+    with contextlib.ExitStack() as made:
+
+        def make(options: dict[str, str], **more: str) -> StreamDriver:
+            given = {"startingOffsets": "earliest", **options, **more}
+            return made.enter_context(
+                contextlib.closing(StreamDriver(parse_options(given), parse_trigger_limits(given)))
+            )
+
+        yield make
 
 
 def batch(stream: StreamDriver, start: Positions, end: Positions) -> list[tuple[int, int]]:
@@ -204,7 +215,7 @@ def batch(stream: StreamDriver, start: Positions, end: Positions) -> list[tuple[
     return [(row[1], row[2]) for row in rows]
 
 
-def test_from_the_tier_to_the_broker_in_mid_stream(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
+def test_from_the_tier_to_the_broker_in_mid_stream(rig_43: Rig, new_topic: Callable[[str], str], driver: Make) -> None:
     topic = new_topic("spark-stream")
     mixed_topic(rig_43, topic)
     topics.wait_tiered(rig_43, topic)
@@ -219,13 +230,12 @@ def test_from_the_tier_to_the_broker_in_mid_stream(rig_43: Rig, new_topic: Calla
         kinds.append({type(step).__name__ for task in tasks for step in task.steps})
         found += batch(stream, at, end)
         at = end
-    stream.close()
     assert found == [row[:2] for row in records(rig_43, topic, 1)]
     assert kinds[0] == {"SegmentSlice"}
     assert kinds[-1] == {"BrokerRange"}
 
 
-def test_partitions_that_are_new(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
+def test_partitions_that_are_new(rig_43: Rig, new_topic: Callable[[str], str], driver: Make) -> None:
     topic = new_topic("spark-stream")
     topics.create_topic(rig_43, topic)
     topics.produce(rig_43, topic, 10)
@@ -239,11 +249,10 @@ def test_partitions_that_are_new(rig_43: Rig, new_topic: Callable[[str], str]) -
     end = stream.next_stop(at, is_limited=False)
     assert end == {(topic, 0): 10, (topic, 1): 5}
     assert batch(stream, at, end) == [(1, offset) for offset in range(5)]
-    stream.close()
 
 
 def test_a_topic_that_is_made_anew(
-    rig_43: Rig, new_topic: Callable[[str], str], caplog: pytest.LogCaptureFixture
+    rig_43: Rig, new_topic: Callable[[str], str], caplog: pytest.LogCaptureFixture, driver: Make
 ) -> None:
     topic = new_topic("spark-stream")
     topics.create_topic(rig_43, topic)
@@ -262,11 +271,9 @@ def test_a_topic_that_is_made_anew(
     end = lenient.next_stop(at, is_limited=False)
     assert "the topic was deleted and made again, some data may have been missed" in caplog.text
     assert batch(lenient, at, end) == [(0, offset) for offset in range(20, 25)]
-    strict.close()
-    lenient.close()
 
 
-def test_records_deleted_before_they_were_read(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
+def test_records_deleted_before_they_were_read(rig_43: Rig, new_topic: Callable[[str], str], driver: Make) -> None:
     topic = new_topic("spark-stream")
     topics.create_topic(rig_43, topic)
     topics.produce(rig_43, topic, 60)
@@ -276,7 +283,6 @@ def test_records_deleted_before_they_were_read(rig_43: Rig, new_topic: Callable[
         driver(options_of(rig_43, topic)).tasks(at, end)
     stream = driver(options_of(rig_43, topic), failOnDataLoss="false")
     assert batch(stream, at, end) == [(0, offset) for offset in range(40, 60)]
-    stream.close()
 
 
 def test_a_backfill_with_the_brokers_part(
