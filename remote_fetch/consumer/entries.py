@@ -25,8 +25,8 @@ class Entry:
     `position` is what was delivered up to, UNKNOWN before the first record; `stored` is what was stored of it for
     commits. `assigned_offset` is what the application assigned it with. `handed_over_at_s` is when librdkafka was told
     to go on, None once it has; `was_watched`: twice. Records of the store before `skip_before` were librdkafka's.
-    `held` is the first offset that a running `consume` has taken and not given yet, None where there is none. `circuit`
-    tells how long the partition is left to librdkafka after its segments failed.
+    `held` is the position before what a running `consume` has taken and not given yet, None where there is none.
+    `circuit` tells how long the partition is left to librdkafka after its segments failed.
     """
 
     def __init__(self, topic: str, number: int, assigned_offset: int, circuit: Circuit) -> None:
@@ -34,7 +34,7 @@ class Entry:
         self.assigned_offset = assigned_offset
         self.state = PartitionState(Mode.LOCATING, assigned_offset)
         self.feed: Feed | None = None
-        self.position = UNKNOWN
+        self.position = self._position_before = UNKNOWN
         self.leader_epoch: int | None = None
         self.stored = UNKNOWN
         self.handed_over_at_s: float | None = None
@@ -93,7 +93,14 @@ class Entry:
         """The application has been given records up to this one."""
         offset = last.offset()
         assert offset is not None
+        self._position_before = self.position
         self.position, self.leader_epoch = offset + 1, last.leader_epoch()
+
+    def hold(self, first: Message) -> None:
+        """What was taken from here on is not given yet: of the store's the position has passed what was taken last."""
+        offset = first.offset()
+        assert offset is not None
+        self.held = self.position if self.position <= offset else self._position_before
 
     def drop_records(self) -> None:
         """Forget what was taken from the store and not delivered."""

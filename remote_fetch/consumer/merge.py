@@ -95,7 +95,7 @@ class Merge:
             message = self._inner.poll(min(max(deadline_s - now_s, 0.0), _LONGEST_S) if waits else 0.0)
             if message is not None:
                 if not self._is_reset(message):
-                    self._live_came = True
+                    self._live_came = self._is_behind = True
                     return self._counted(message)
             elif (record := self._first_of_block(_BLOCK_RECORDS, now_s + _TIDY_S)) is not None:
                 return record
@@ -285,7 +285,7 @@ class _Gathered:
         for message in self.messages[self._held :]:
             entry = self._entries.get((message.topic() or "", message.partition() or 0))
             if entry is not None and entry.held is None and message.error() is None:
-                entry.held = message.offset()
+                entry.hold(message)
                 self._of[entry.key] = entry
         self._held = len(self.messages)
 

@@ -246,6 +246,37 @@ def test_while_consume_goes_on_its_records_are_not_given_yet() -> None:
     assert bench.inner.stored[0] == 7
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("source", ["store", "librdkafka"])
+def test_before_consume_has_given_anything_nothing_is_stored(source: str, is_first: bool) -> None:
+    """As with the parent: a group's offsets are not committed before somebody was given a record."""
+    bench = Bench(queued_bytes=1)
+    bench.assign({0: 0 if source == "store" else END, 1: 0})
+    theirs: list[list[Message]] = []
+    if source == "store":
+        bench.give(0, range(3))
+    else:
+        theirs = [[live(0, offset)] for offset in range(3)]
+    if not is_first and theirs:
+        bench.inner.live.extend(theirs.pop(0))
+        bench.inner.positions[0] = 1
+    if not is_first:
+        polled(bench, 1)
+    stored = []
+
+    def callback() -> None:
+        bench.merge.settle()
+        bench.partitions.store()
+        stored.append(bench.inner.stored.get(0))
+
+    during_consume(bench, *(theirs or [[]]), callback)
+    offsets = [message.offset() for message in bench.merge.consume(5, 0.05)]
+    assert offsets == [0, 1, 2][not is_first :]
+    assert stored == [None if is_first else 1]
+    bench.partitions.store()
+    assert bench.inner.stored[0] == 3
+
+
 @pytest.mark.parametrize("how", ["revoked", "assigned anew", "sought"])
 def test_what_consume_held_of_a_partition_that_moves_is_dropped(how: str) -> None:
     bench = Bench()
