@@ -11,7 +11,6 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib import import_module
 
 from remote_fetch.errors import RemoteFetchError
@@ -42,10 +41,10 @@ def run(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        with suppress(OSError):
+        try:
             sys.stdout.flush()  # what is printed stays so, unless it is printing that fails
-            return _failed(_in_a_line(error))
-        _give_up_output()
+        except OSError:
+            _give_up_output()
         return _failed(_in_a_line(error))
     except Exception as error:
         said = broker_says(error)

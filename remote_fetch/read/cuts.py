@@ -34,11 +34,11 @@ def settle_cut(session: Session, piece: SegmentSlice) -> SegmentSlice | None:
     segment = piece.segment
     try:
         index = read_offset_index(session, segment)
-        starts = [piece.start_position] if piece.start_position > 0 else []
-        ends = [piece.end_position] if piece.end_position >= 0 else []
-        found = all_at_once(session, partial(_last_before, session, piece, index), [*starts, *ends])
-        first = max([piece.first_offset, *(before + 1 for before in found[: len(starts)])])
-        last = min([piece.last_offset, *found[len(starts) :]])
+        cuts = [cut for cut in (piece.start_position or -1, piece.end_position) if cut >= 0]
+        found = all_at_once(session, partial(_last_before, session, piece, index), cuts)
+        before = dict(zip(cuts, found, strict=True))
+        first = max(piece.first_offset, before.get(piece.start_position, -1) + 1)
+        last = min(piece.last_offset, before.get(piece.end_position, piece.last_offset))
         if last < first:
             return None
         settled = SegmentSlice(segment, first, last)
