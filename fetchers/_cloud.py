@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import pyarrow as pa
 from fsspec.asyn import sync
 
-from fetchers._composed import ComposedFetcher
+from fetchers._composed import ComposedFetcher, without_secrets
 from fetchers._failures import failure_of
 from fetchers._options import OPTIONS, Timeouts, timeouts_of
 from fetchers._ranges import ContentRange, range_of
@@ -140,7 +140,7 @@ class CloudFetcher(ComposedFetcher):
             filesystem = super().open_filesystem(configs)
             self.prepare(filesystem, timeouts_of(configs))
         except Exception as error:
-            failure = failure_of(error, configs["remote.storage.url"].partition("?")[0])
+            failure = failure_of(error, without_secrets(configs["remote.storage.url"]))
             if failure is error:
                 raise
             raise failure or ConfigError(

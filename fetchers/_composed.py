@@ -22,7 +22,7 @@ from remote_fetch.fetch.plugins import own_entry_point
 from remote_fetch.fetch.spi import Layout, ObjectStore
 from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata
 
-__all__ = ["ComposedFetcher"]
+__all__ = ["ComposedFetcher", "without_secrets"]
 
 LAYOUTS_GROUP = "remote_fetch.layouts"
 _URL = "remote.storage.url"
@@ -93,7 +93,7 @@ class ComposedFetcher:
                 f"the {self.protocol!r} filesystem does not take the options {sorted(given)}", key=OPTIONS + "*"
             ) from error
         except Exception as error:  # some ask the store as soon as they are made
-            failure = failure_of(error, _without_secrets(configs.get(_URL, "")))
+            failure = failure_of(error, without_secrets(configs.get(_URL, "")))
             if failure is None:
                 raise
             raise failure from error
@@ -142,7 +142,7 @@ class ComposedFetcher:
         self._store = None
 
 
-def _without_secrets(url: str) -> str:
+def without_secrets(url: str) -> str:
     """A URL without user, password and query."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname or ''}{parts.path}" if parts.scheme else parts.path
