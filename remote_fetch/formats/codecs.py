@@ -145,21 +145,33 @@ class Codecs:
         if not 0 < most_bytes <= self._max_bytes:
             return self._unzstd_frames(data)
         try:
-            return memoryview(self._zstd.decompress(data, max_output_size=most_bytes))
+            return self._unzstd_frame(data, most_bytes)
         except zstandard.ZstdError:  # it is larger, or corrupt: told apart there
             return self._unzstd_frames(data)
+
+    def _unzstd_frame(self, frame: memoryview, most_bytes: int) -> memoryview:
+        """The content of a frame that is all there. Raises ZstdError where it is corrupt or more than `most_bytes`."""
+        if most_bytes <= _ZSTD_SMALL_BYTES:  # a bound of 0 would mean "as declared" there
+            return memoryview(self._zstd.decompress(frame, max_output_size=most_bytes or 1))
+        output = self._output(most_bytes)
+        with self._zstd.stream_reader(frame) as reader:
+            written_bytes = reader.readinto(output)
+            if reader.read(1):  # behind the content, where the checksum is looked at
+                raise zstandard.ZstdError(f"more than {most_bytes} bytes")
+        return output[:written_bytes].toreadonly()
 
     def _unzstd_frames(self, data: memoryview) -> memoryview:
         frames: list[bytes] = []
         left_bytes = self._max_bytes
         for frame, most_bytes in _zstd_frames(data):
-            if most_bytes <= _ZSTD_ONE_PIECE_BYTES:
-                # A bound of 0 would mean "as declared" there.
-                content = self._zstd.decompress(frame, max_output_size=most_bytes or 1)
+            if most_bytes > _ZSTD_ONE_PIECE_BYTES:
+                content = self._unzstd_by_parts(frame, left_bytes)
+            elif len(frame) == len(data) and most_bytes <= left_bytes:
+                return self._unzstd_frame(frame, most_bytes)
+            else:
+                content = bytes(self._unzstd_frame(frame, most_bytes))
                 if len(content) > left_bytes:
                     raise _limit("zstd", self._max_bytes)
-            else:
-                content = self._unzstd_by_parts(frame, left_bytes)
             frames.append(content)
             left_bytes -= len(content)
         return memoryview(frames[0] if len(frames) == 1 else b"".join(frames))
@@ -250,6 +262,8 @@ _ZSTD_MAX_WINDOW_BYTES = 128 << 20
 """The largest window that zstd's own readers take unless told otherwise, and Kafka's brokers do not tell."""
 _ZSTD_MAX_BLOCK_BYTES = 128 << 10
 _ZSTD_ONE_PIECE_BYTES = 4 << 20
+_ZSTD_SMALL_BYTES = 64 << 10
+"""Up to here new memory costs less than a stream: above, the C library asks the system for it, each time anew."""
 _ZSTD_USUAL_RATIO = 8
 _ZSTD_PART_BYTES = 1 << 20
 _ZSTD_MIN_BYTES = 9

@@ -202,7 +202,9 @@ def test_the_memory_of_a_large_output_is_not_kept(writer: str) -> None:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("writer", ["gzip", "snappy raw", "snappy xerial", "lz4 as Kafka"])
+@pytest.mark.parametrize(
+    "writer", ["gzip", "snappy raw", "snappy xerial", "lz4 as Kafka", "zstd streamed", "zstd written", "zstd declared"]
+)
 def test_memory_is_used_again(writer: str) -> None:
     codec, compress = WRITERS[writer]
     codecs, packed = Codecs(), memoryview(compress(words(300_000)))
@@ -213,6 +215,15 @@ def test_memory_is_used_again(writer: str) -> None:
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("size_bytes", [20_000, 300_000])
+def test_the_checksum_of_a_zstd_frame_counts(size_bytes: int) -> None:
+    packed = bytearray(zstandard.ZstdCompressor(write_checksum=True).compress(words(size_bytes)))
+    assert unpack(ZSTD, bytes(packed)) == words(size_bytes)
+    packed[-1] ^= 1
+    with pytest.raises(CorruptSegment, match="cannot be decompressed"):
+        unpack(ZSTD, bytes(packed))
 
 
 def test_the_input_may_lie_anywhere_in_a_larger_buffer() -> None:
