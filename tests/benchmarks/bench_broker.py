@@ -68,6 +68,7 @@ class Best:
     value_bytes: int
     wall_s: float
     client_cpu_s: float
+    caller_cpu_s: float
     broker_cpu_s: float
 
     @property
@@ -164,6 +165,7 @@ def run_reader(job: Job, module: str = "tests.benchmarks.peers") -> Best:
         job.value_bytes,
         min(one.wall_s for one in rounds),
         min(one.client_cpu_s for one in rounds),
+        min(one.caller_cpu_s for one in rounds),
         min(one.broker_cpu_s for one in rounds),
     )
 
@@ -246,7 +248,9 @@ def main() -> int:
     """Run and print; see --help."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[16, 48], metavar="MB", help="MB of values (16 48)")
-    parser.add_argument("--rounds", type=int, default=1, help="rounds, the best of which counts (default: 1)")
+    parser.add_argument(
+        "--rounds", type=int, default=1, help="the best of which counts, after one to warm up; 0: that one (1)"
+    )
     parser.add_argument("--values", type=int, nargs="+", choices=(100, 1000), default=[100, 1000], help="bytes a value")
     parser.add_argument("--codecs", nargs="+", choices=("none", "zstd"), default=["none", "zstd"])
     parser.add_argument("--without", nargs="+", choices=OPTIONAL, default=[], help="readers to leave out of a long run")

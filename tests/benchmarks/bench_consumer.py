@@ -46,19 +46,19 @@ RATIO_HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was measured on one topic: the best of each reader, and the hand-overs in milliseconds."""
+    """What was measured on one topic: the best of each reader, and the hand-overs in ms, each soon and later."""
 
     best: Mapping[str, Best]
-    hand_overs_ms: Sequence[float]
+    hand_overs_ms: Sequence[tuple[float, float]]
 
 
-def hand_overs(job: Job) -> list[float]:
-    """Milliseconds of each hand-over, in a process of its own."""
+def hand_overs(job: Job) -> list[tuple[float, float]]:
+    """Milliseconds of hand-overs soon after `assign` and later, in a process of its own."""
     command = [sys.executable, "-m", "tests.benchmarks.consumers", json.dumps(asdict(job))]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=READER_TIMEOUT_S, check=False)
     if done.returncode:
         raise RuntimeError(f"the hand-over failed on {job.topic}: {done.stderr[-2000:]}")
-    return [float(line) for line in done.stdout.splitlines()]
+    return [(soon, later) for soon, later in map(json.loads, done.stdout.splitlines())]
 
 
 def measure(rig: Rig, shape: Shape, size_mb: int, rounds: int) -> Found:
@@ -109,6 +109,7 @@ def details(shape: Shape, sizes_mb: Sequence[int], found: Mapping[int, Found]) -
             *(f"{found[size_mb].best[reader].mb_per_s:,.0f}" for size_mb in sizes_mb),
             f"{records / largest.wall_s / 1e3:,.0f}",
             f"{largest.client_cpu_s / records * 1e9:,.0f}",
+            f"{largest.caller_cpu_s / records * 1e9:,.0f}",
             f"{largest.broker_cpu_s / records * 1e9:,.0f}",
         ]
         yield f"| {shape} | {reader} | {' | '.join(cells)} |"
@@ -118,7 +119,7 @@ def report(rig: Rig, shapes: Sequence[Shape], sizes_mb: Sequence[int], rounds: i
     """The whole section: machine, both tables, and the hand-over."""
     first: list[str] = []
     second: list[str] = []
-    times_ms: list[float] = []
+    times_ms: list[tuple[float, float]] = []
     for shape in shapes:
         found = {size_mb: measure(rig, shape, size_mb, rounds) for size_mb in sizes_mb}
         lines = list(ratios(shape, found[sizes_mb[-1]].best))
@@ -129,18 +130,22 @@ def report(rig: Rig, shapes: Sequence[Shape], sizes_mb: Sequence[int], rounds: i
     sizes = " | ".join(f"MB/s, {size_mb} MB" for size_mb in sizes_mb)
     head = (
         f"| value bytes | codec | batches | partitions | consumer | {sizes} | thousand records/s "
-        f"| client CPU, ns a record | broker CPU, ns a record |\n|{'---|' * (8 + len(sizes_mb))}"
+        f"| client CPU, ns a record | of it the caller | broker CPU, ns a record |\n|{'---|' * (9 + len(sizes_mb))}"
     )
     tables = [measured_on(rig), "", RATIO_HEAD, *first, "", head, *second]
     if times_ms:
-        tables += ["", f"{_hand_over_line(times_ms)}"]
+        tables += ["", _hand_over_line(times_ms)]
     return "\n".join(tables)
 
 
-def _hand_over_line(times_ms: Sequence[float]) -> str:
+def _hand_over_line(times_ms: Sequence[tuple[float, float]]) -> str:
+    soon, later = (
+        f"median {statistics.median(times):.1f} ms, longest {max(times):.1f} ms"
+        for times in zip(*times_ms, strict=True)
+    )
     return (
-        f"From the last record of the store to the first of the broker, {len(times_ms)} times: median "
-        f"{statistics.median(times_ms):.1f} ms, longest {max(times_ms):.1f} ms."
+        f"From the last record of the store to the first of the broker, {len(times_ms)} times each: {later}; "
+        f"in the first half second after `assign` {soon}."
     )
 
 
@@ -148,7 +153,9 @@ def main() -> int:
     """Run and print; see --help."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[12, 36], metavar="MB", help="MB of values (12 36)")
-    parser.add_argument("--rounds", type=int, default=1, help="rounds, the best of which counts (default: 1)")
+    parser.add_argument(
+        "--rounds", type=int, default=1, help="the best of which counts, after one to warm up; 0: that one (1)"
+    )
     parser.add_argument("--values", type=int, nargs="+", choices=(100, 1000), default=[100, 1000], help="bytes a value")
     parser.add_argument("--codecs", nargs="+", choices=("none", "zstd"), default=["none", "zstd"])
     parser.add_argument("--partitions", type=int, nargs="+", choices=PARTITIONS, default=list(PARTITIONS))

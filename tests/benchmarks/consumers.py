@@ -23,9 +23,12 @@ from tests.benchmarks.peers import LARGE_FETCHES, TUNED, Job, Total, measure
 __all__ = ["HAND_OVER", "READERS", "Reader", "configured"]
 
 HAND_OVER = "hand-over"
-"""The job that gives milliseconds: from the last record of the store to the first of the broker, once a round."""
+"""The job that gives two times in ms, from the last record of the store to the first of the broker, once a round: soon
+after `assign`, and later."""
 _TIMEOUT_S = 600
 _BATCH = 10_000
+_LATER_S = 0.6
+"""By then librdkafka has the answer to what it asked right after `assign` (`fetch.wait.max.ms`: half a second)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +105,11 @@ def _by_poll(consumer: Consumer, wanted: int) -> Total:
     return Total(records, value_bytes)
 
 
-def hand_over_ms(job: Job) -> float:
-    """From the last record of the store to the first of the broker, which begins at offset `job.records`."""
+def hand_over_ms(job: Job, pause_s: float) -> float:
+    """From the last record of the store to the first of the broker, which begins at offset `job.records`.
+
+    The application rests for `pause_s` after its first record.
+    """
     consumer = configured(Reader(RemoteConsumer, _ON, True), job.bootstrap, job.remote)
     try:
         consumer.assign([TopicPartition(job.topic, 0, max(job.records - _BATCH, 0))])
@@ -114,7 +120,9 @@ def hand_over_ms(job: Job) -> float:
                 now_s = time.perf_counter()
                 if (message.offset() or 0) >= job.records:
                     return (now_s - before_s) * 1e3
-                before_s = now_s
+                if pause_s:
+                    time.sleep(pause_s)
+                before_s, pause_s = time.perf_counter(), 0.0
         raise TimeoutError(f"nothing of {job.topic} from offset {job.records} on")
     finally:
         consumer.close()
@@ -125,7 +133,7 @@ def main() -> None:
     job = Job(**json.loads(sys.argv[1]))
     if job.reader == HAND_OVER:
         for _ in range(job.rounds):
-            print(json.dumps(hand_over_ms(job)))
+            print(json.dumps([hand_over_ms(job, pause_s) for pause_s in (0.0, _LATER_S)]))
         return
     for one in measure(job, partial(read, READERS[job.reader], job)):
         print(json.dumps(asdict(one)))
