@@ -232,7 +232,7 @@ def test_from_the_tier_to_the_broker_in_mid_stream(rig_43: Rig, new_topic: Calla
         at = end
     assert found == [row[:2] for row in records(rig_43, topic, 1)]
     assert kinds[0] == {"SegmentSlice"}
-    assert kinds[-1] == {"BrokerRange"}
+    assert "BrokerRange" in kinds[-1]  # how large batches came out decides whether the tier's last are with it
 
 
 def test_partitions_that_are_new(rig_43: Rig, new_topic: Callable[[str], str], driver: Make) -> None:
