@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 import warnings
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyspark
@@ -36,6 +38,8 @@ __all__ = ["BatchReader", "KafkaRemoteDataSource", "PushingReader", "Registered"
 
 _LOG = logging.getLogger("remote_fetch")
 _OLDEST = (4, 1)
+_DAEMON = "pyspark.daemon"
+"""The main module of the process that Spark forks workers from, and so of these."""
 
 
 class KafkaRemoteDataSource(DataSource):
@@ -105,30 +109,39 @@ class BatchReader(DataSourceReader):
         from remote_fetch.spark.planning import plan_batch  # noqa: PLC0415 - executors do not need it
 
         planned = plan_batch(self._options, restriction=self._restriction)
+        _spare_the_collector()
         return [TaskPartition(task) for task in planned.tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, as Arrow batches."""
         from remote_fetch.spark.reader import read_task  # noqa: PLC0415 - the driver does not need it
 
-        _spare_the_collector()
         if partition is None or partition.value is None:  # a plan without any task, in PySpark 4.1 and in later ones
             return iter(())
         return read_task(partition.value, self._options.config, self._columns, report=self._report)
 
     def _report(self, report: Report) -> None:
+        _spare_the_collector()
         _LOG.info("task: %s", report)
         if self._totals is not None:
             self._totals.add(report)
 
 
 def _spare_the_collector() -> None:
-    """In a worker of Spark, once: let the garbage collector pass over what is loaded by now.
+    """In a worker of Spark, once: let the garbage collector pass over what is loaded by now, so when work is done.
 
-    A worker collects after every task, and walking through all modules takes longer than opening a session does.
+    A worker collects after every task and every plan, and walking through all modules takes longer than opening a
+    session does.
     """
-    if TaskContext.get() is not None and not gc.get_freeze_count():
-        gc.freeze()
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if TaskContext.get() is not None or (main is not None and main.name == _DAEMON):  # no task while planning
+        _freeze()
+
+
+@cache
+def _freeze() -> None:
+    """Freeze, once. Cached, because asking the collector whether anything is frozen walks through all of it, too."""
+    gc.freeze()
 
 
 class PushingReader(BatchReader):
