@@ -7,21 +7,18 @@ credentials.
 
 from __future__ import annotations
 
-import gc
 import logging
-import sys
 import warnings
 from collections.abc import Iterable, Iterator
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyspark
-from pyspark import TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Report
+from remote_fetch.spark.collector import spare_the_collector
 from remote_fetch.spark.limits import Restriction
 from remote_fetch.spark.options import SourceOptions, parse_options
 from remote_fetch.spark.schema import columns_of, source_schema
@@ -38,8 +35,6 @@ __all__ = ["BatchReader", "KafkaRemoteDataSource", "PushingReader", "Registered"
 
 _LOG = logging.getLogger("remote_fetch")
 _OLDEST = (4, 1)
-_DAEMON = "pyspark.daemon"
-"""The main module of the process that Spark forks workers from, and so of these."""
 
 
 class KafkaRemoteDataSource(DataSource):
@@ -109,7 +104,7 @@ class BatchReader(DataSourceReader):
         from remote_fetch.spark.planning import plan_batch  # noqa: PLC0415 - executors do not need it
 
         planned = plan_batch(self._options, restriction=self._restriction)
-        _spare_the_collector()
+        spare_the_collector()
         return [TaskPartition(task) for task in planned.tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -121,27 +116,10 @@ class BatchReader(DataSourceReader):
         return read_task(partition.value, self._options.config, self._columns, report=self._report)
 
     def _report(self, report: Report) -> None:
-        _spare_the_collector()
+        spare_the_collector()
         _LOG.info("task: %s", report)
         if self._totals is not None:
             self._totals.add(report)
-
-
-def _spare_the_collector() -> None:
-    """In a worker of Spark, once: let the garbage collector pass over what is loaded by now, so when work is done.
-
-    A worker collects after every task and every plan, and walking through all modules takes longer than opening a
-    session does.
-    """
-    main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    if TaskContext.get() is not None or (main is not None and main.name == _DAEMON):  # no task while planning
-        _freeze()
-
-
-@cache
-def _freeze() -> None:
-    """Freeze, once. Cached, because asking the collector whether anything is frozen walks through all of it, too."""
-    gc.freeze()
 
 
 class PushingReader(BatchReader):

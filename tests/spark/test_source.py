@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.functions import udf
 
 from remote_fetch import read_arrow
 from remote_fetch.spark import register, source
@@ -175,6 +172,18 @@ def test_what_reads_cost(spark: SparkSession, tmp_path: Path) -> None:
     assert (report.records, report.remote_gets, report.broker_records) == (60, 3, 0)
 
 
+def test_workers_pass_over_what_a_task_has_loaded(spark: SparkSession, tmp_path: Path) -> None:
+    def frozen(number: int) -> int:
+        import gc
+
+        return gc.get_freeze_count() + 0 * number
+
+    assert load(spark, tier(tmp_path, plain_log().segments())).count() == 60
+    counted = udf(frozen, "int", useArrow=False).asNondeterministic()
+    rows = spark.range(0, 16, 1, 16).select(counted("id")).collect()  # more tasks than workers: each has its turn
+    assert max(row[0] for row in rows) > 10_000
+
+
 def test_settings_that_slow_it_down() -> None:
     settings = {
         "spark.python.unix.domain.socket.enabled": "false",
@@ -203,17 +212,3 @@ def test_spark_finds_the_format_by_itself(tmp_path: Path) -> None:
         timeout=120,
     )
     assert "kafka_remote" in json.loads(found.stdout)
-
-
-@pytest.mark.parametrize(("in_task", "main", "times"), [(True, "x", 1), (False, "pyspark.daemon", 1), (False, "x", 0)])
-def test_a_worker_freezes_what_it_has_loaded_once(
-    monkeypatch: pytest.MonkeyPatch, in_task: bool, main: str, times: int
-) -> None:
-    calls: list[None] = []
-    monkeypatch.setattr(TaskContext, "get", lambda: object() if in_task else None)
-    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__spec__=SimpleNamespace(name=main)))
-    monkeypatch.setattr(gc, "freeze", lambda: calls.append(None))
-    monkeypatch.setattr(source, "_freeze", cache(source._freeze.__wrapped__))
-    source._spare_the_collector()
-    source._spare_the_collector()
-    assert len(calls) == times

@@ -1,0 +1,34 @@
+"""The collector's rest in a worker of Spark: once, and nowhere else.
+
+Rules of the file: no Spark is started; that a worker's main module is the daemon is for tests/spark/test_source.py.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from functools import cache
+from types import SimpleNamespace
+
+import pytest
+
+from remote_fetch.spark import collector
+
+
+@pytest.mark.parametrize(("main", "times"), [("pyspark.daemon", 1), ("pyspark.worker", 0), ("pytest", 0)])
+def test_a_worker_freezes_what_it_has_loaded_once(monkeypatch: pytest.MonkeyPatch, main: str, times: int) -> None:
+    calls: list[None] = []
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__spec__=SimpleNamespace(name=main)))
+    monkeypatch.setattr(gc, "freeze", lambda: calls.append(None))
+    monkeypatch.setattr(collector, "_freeze", cache(collector._freeze.__wrapped__))
+    collector.spare_the_collector()
+    collector.spare_the_collector()
+    assert len(calls) == times
+
+
+def test_a_script_has_no_spec(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[None] = []
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace())
+    monkeypatch.setattr(gc, "freeze", lambda: calls.append(None))
+    collector.spare_the_collector()
+    assert not calls
