@@ -41,8 +41,9 @@ def print_segments(session: Session, topic: str | None, partitions: list[int] | 
     """Print the readable segments, by partition and offset, with the totals below."""
     found = session.locator.partitions(topic)
     chosen = [one for one in found if partitions is None or one.partition in partitions]
-    if not chosen:
-        what = "no segments" if partitions is None else f"no partition {', '.join(map(str, partitions))}"
+    missing = sorted(set(partitions or ()) - {one.partition for one in chosen})
+    if missing or not chosen:
+        what = f"no partition {', '.join(map(str, missing))}" if missing else "no segments"
         raise UnknownTopic(f"{what} in the remote storage", hint="Check remote.storage.url and remote.storage.layout")
     segments = [segment for partition in chosen for segment in session.locator.timeline(partition).segments]
     if as_json:

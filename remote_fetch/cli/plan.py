@@ -13,8 +13,10 @@ from typing import Any
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
 from remote_fetch.cli.report import human_bytes
+from remote_fetch.errors import Unlocatable
 from remote_fetch.plan.cost import PlanCost, estimate
 from remote_fetch.plan.saved import dump_plan
+from remote_fetch.read.refusals import refuse_broker_ranges
 from remote_fetch.read.scan import PartitionPlan
 from remote_fetch.read.session import Session
 
@@ -37,7 +39,19 @@ def _run(arguments: argparse.Namespace) -> int:
             sys.stdout.write(dump_plan([step for plan in plans for step in plan.steps]))
         else:
             print_plan(plans, session.reader.range_bytes)
+        if session.broker is None:
+            _print_refusal(plans)
     return 0
+
+
+def _print_refusal(plans: Sequence[PartitionPlan]) -> None:
+    """Say that a read would refuse, and why, where no broker is there for what needs one."""
+    try:
+        for plan in plans:
+            refuse_broker_ranges(plan.opened.partition, plan.steps)
+    except Unlocatable as error:
+        sys.stdout.flush()
+        print(f"% to be refused: {error}", file=sys.stderr)
 
 
 def print_plan(plans: Sequence[PartitionPlan], range_bytes: int) -> None:

@@ -188,8 +188,9 @@ class RemoteConsumer(_Consumer):
             return
         remote.merge.settle()
         remote.partitions.pause(remote.partitions.of(partitions))
-        super().pause(remote.partitions.others(partitions))
-        remote.partitions.pause_absent(partitions)
+        absent = remote.partitions.others(partitions)
+        super().pause(absent)
+        remote.partitions.pause_absent(absent)
 
     @_alone
     def resume(self, partitions: list[TopicPartition]) -> None:
@@ -199,8 +200,9 @@ class RemoteConsumer(_Consumer):
             super().resume(partitions)
             return
         remote.partitions.resume(remote.partitions.of(partitions))
-        super().resume(remote.partitions.others(partitions))
-        remote.partitions.resume_absent(partitions)
+        absent = remote.partitions.others(partitions)
+        super().resume(absent)
+        remote.partitions.resume_absent(absent)
 
     # ------------------------------------------------------------------------------------------------- positions
 

@@ -315,12 +315,12 @@ class Partitions:
             self._apply(entry, entry.state.resumed())
 
     def pause_absent(self, partitions: Iterable[TopicPartition]) -> None:
-        """The application pauses partitions that are not assigned now: it counts once they are again."""
-        self._paused.update({(one.topic, one.partition) for one in partitions} & self._known - self.entries.keys())
+        """The application pauses `others`: for those that were assigned once it counts when they are again."""
+        self._paused.update({(one.topic, one.partition) for one in partitions} & self._known)
 
     def resume_absent(self, partitions: Iterable[TopicPartition]) -> None:
-        """The application resumes partitions that are not assigned now."""
-        self._paused -= {(one.topic, one.partition) for one in partitions} - self.entries.keys()
+        """The application resumes `others`."""
+        self._paused -= {(one.topic, one.partition) for one in partitions}
 
     # --------------------------------------------------------------------------------------------------- positions
 

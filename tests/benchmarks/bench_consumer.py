@@ -28,7 +28,7 @@ from tests.benchmarks.bench_broker import (
     measured_on,
     run_reader,
 )
-from tests.benchmarks.consumers import HAND_OVER, READERS
+from tests.benchmarks.consumers import HAND_OVER, PARTS, READERS
 from tests.benchmarks.on_a_broker import add_options, run
 from tests.benchmarks.peers import Job
 from tests.rig import topics
@@ -39,8 +39,9 @@ RIVALS = ("default", "tuned", "8 MiB")
 HAND_OVER_ROUNDS = 10
 LOCAL_RECORDS = 1_000
 RATIO_HEAD = (
-    "| value bytes | codec | batches | partitions | by | / default | / best | client CPU: ours / best's | best is "
-    "| off / same configuration | broker CPU: ours / best's |\n|---|---|---|---|---|---|---|---|---|---|---|"
+    "| value bytes | codec | batches | partitions | by | / default | / best | client CPU: ours / best's "
+    "| its parts alone / best's | best is | off / same configuration | broker CPU: ours / best's |\n"
+    f"|{'---|' * 12}"
 )
 
 
@@ -73,7 +74,7 @@ def measure(rig: Rig, shape: Shape, size_mb: int, rounds: int) -> Found:
             rig.bootstrap, str(rig.remote), rig.nodes[1].pid,
         )  # fmt: skip
 
-    best = {reader: run_reader(job(reader, rounds), "tests.benchmarks.consumers") for reader in READERS}
+    best = {reader: run_reader(job(reader, rounds), "tests.benchmarks.consumers") for reader in (*READERS, PARTS)}
     if shape.partitions > 1:
         return Found(best, ())
     topics.set_config(rig, topic, local_retention_ms=-2)
@@ -93,6 +94,7 @@ def ratios(shape: Shape, best: Mapping[str, Best]) -> Iterator[str]:
             f"{of['default'].wall_s / ours.wall_s:.1f}",
             f"**{of[rival].wall_s / ours.wall_s:.2f}**",
             f"**{ours.client_cpu_s / least_cpu_s:.2f}**",
+            f"{best[PARTS].client_cpu_s / least_cpu_s:.2f}" if how == "consume" else "",
             rival,
             f"{of[SAME_AS_OFF].wall_s / of[OFF].wall_s:.2f}",
             f"{ours.broker_cpu_s / max(of[rival].broker_cpu_s, 0.01):.2f}",
@@ -102,7 +104,7 @@ def ratios(shape: Shape, best: Mapping[str, Best]) -> Iterator[str]:
 
 def details(shape: Shape, sizes_mb: Sequence[int], found: Mapping[int, Found]) -> Iterator[str]:
     """The lines of the second table: each consumer's speed at each size, and its CPU at the largest."""
-    for reader in READERS:
+    for reader in (*READERS, PARTS):
         largest = found[sizes_mb[-1]].best[reader]
         records = largest.value_bytes // shape.value_bytes
         cells = [

@@ -6,25 +6,35 @@ what is switched off or tuned stands in its name.
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+import pyarrow as pa
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from remote_fetch import RemoteConsumer
-from tests.benchmarks.peers import LARGE_FETCHES, TUNED, Job, Total, measure
+from remote_fetch.decode.columns import ColumnBuilder
+from remote_fetch.decode.messages import MESSAGE_COLUMNS, MessageCursor
+from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, check_crc
+from remote_fetch.formats.codecs import Codecs
+from tests.benchmarks.peers import EVERYTHING, LARGE_FETCHES, TUNED, Job, Total, measure, segments
 
-__all__ = ["HAND_OVER", "READERS", "Reader", "configured"]
+__all__ = ["HAND_OVER", "PARTS", "READERS", "Reader", "configured"]
 
 HAND_OVER = "hand-over"
 """The job that gives two times in ms, from the last record of the store to the first of the broker, once a round: soon
 after `assign`, and later."""
+PARTS = "the parts alone"
+"""The job that makes the same messages of the same segments in one thread, and has nobody to ask where they are."""
+_PIECE_BYTES = 8 << 20
 _TIMEOUT_S = 600
 _BATCH = 10_000
 _LATER_S = 0.6
@@ -105,6 +115,41 @@ def _by_poll(consumer: Consumer, wanted: int) -> Total:
     return Total(records, value_bytes)
 
 
+def parts_alone(job: Job) -> Total:
+    """Bytes read, checksums, codecs, columns and messages, one after the other: the least that `consume` can cost."""
+    codecs, builder = Codecs(), ColumnBuilder(job.topic, 0, MESSAGE_COLUMNS)
+    ready: deque[pa.RecordBatch] = deque()
+    pieces = [memoryview(bytearray(_PIECE_BYTES)) for _ in range(2)]  # of the one before a batch may be left over
+    total = Total(0, 0)
+    for path in segments(job.remote, job.topic):
+        framer = BatchFramer(0)
+        with path.open("rb", buffering=0) as file:
+            while size_bytes := file.readinto(pieces[0]):
+                framer.feed(pieces[0][:size_bytes])
+                pieces.reverse()
+                while (batch := framer.next_batch()) is not None:
+                    check_crc(batch)
+                    area = codecs.decompress(batch.header.codec, batch.data[HEADER_BYTES:])
+                    ready += builder.append(batch.header, area, 0, EVERYTHING)
+                total = _made(job.topic, ready, total)
+    ready += builder.drain()
+    return _made(job.topic, ready, total)
+
+
+def _made(topic: str, ready: deque[pa.RecordBatch], total: Total) -> Total:
+    """Messages of all that is ready, the collector resting as it does in `RemoteConsumer.consume`."""
+    records, value_bytes = total
+    while ready:
+        cursor = MessageCursor(ready.popleft(), topic, 0, Message)
+        while cursor:
+            gc.disable()
+            messages = cursor.take(_BATCH)
+            gc.enable()
+            records += len(messages)
+            value_bytes += sum([len(message.value() or b"") for message in messages])
+    return Total(records, value_bytes)
+
+
 def hand_over_ms(job: Job, pause_s: float) -> float:
     """From the last record of the store to the first of the broker, which begins at offset `job.records`.
 
@@ -135,7 +180,8 @@ def main() -> None:
         for _ in range(job.rounds):
             print(json.dumps([hand_over_ms(job, pause_s) for pause_s in (0.0, _LATER_S)]))
         return
-    for one in measure(job, partial(read, READERS[job.reader], job)):
+    run = partial(parts_alone, job) if job.reader == PARTS else partial(read, READERS[job.reader], job)
+    for one in measure(job, run):
         print(json.dumps(asdict(one)))
 
 

@@ -43,10 +43,14 @@ def test_a_table_of_all_segments(run: Run, bucket: str) -> None:
 
 
 def test_a_choice_of_nothing_is_a_mistake(run: Run, bucket: str, tmp_path: Path) -> None:
-    for argv in (("--url", bucket, "-p", "7"), ("--url", str(tmp_path))):
+    for said, argv in (
+        ("no partition 7 in", ("--url", bucket, "-p", "7")),
+        ("no partition 7, 9 in", ("--url", bucket, "-p", "9", "-p", "0,7")),
+        ("no segments in", ("--url", str(tmp_path))),
+    ):
         outcome = run("ls", *argv)
         assert (outcome.code, outcome.stdout) == (1, b"")
-        assert "in the remote storage" in outcome.stderr
+        assert said in outcome.stderr
 
 
 @pytest.mark.parametrize(

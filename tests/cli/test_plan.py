@@ -57,6 +57,16 @@ def test_json_is_a_saved_plan(run: Run, bucket: str) -> None:
     assert [(step.first_offset, step.last_offset) for step in steps] == [(0, 2), (3, 5), (6, 8), (0, 1)]
 
 
+@pytest.mark.parametrize("more", [(), ("-J",)])
+def test_what_cat_will_refuse(run: Run, bucket: str, more: tuple[str, ...]) -> None:
+    wanted = ("--url", bucket, "-t", "shop", "-p", "0", "--end", "20")
+    planned, read = run("plan", *wanted, *more), run("cat", *wanted, "-q")
+    assert (planned.code, read.code) == (0, 1)
+    (refusal,) = read.stderr.splitlines()
+    assert "offsets 9 to 19" in refusal
+    assert planned.stderr.splitlines() == [refusal.replace("remote-fetch:", "% to be refused:")]
+
+
 def test_what_the_bucket_does_not_have_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     partition = TopicIdPartition(Uuid(bytes(16)), "shop", 0)
     segment = RemoteLogSegmentMetadata(RemoteLogSegmentId(partition, Uuid(bytes(16))), 0, 9, UNKNOWN_SIZE)
