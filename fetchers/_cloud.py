@@ -131,6 +131,17 @@ class CloudFetcher(ComposedFetcher):
         super().__init__()
         self._replaced: ObjectStore | None = None
 
+    def root_of(self, url: str) -> str:
+        """As `ComposedFetcher.root_of`."""
+        root = super().root_of(url)
+        if not root.partition("/")[0]:
+            raise ConfigError(
+                f"{without_secrets(url)!r} names no bucket",
+                key="remote.storage.url",
+                hint=f"Give it as {self.protocol}://BUCKET or {self.protocol}://BUCKET/PREFIX",
+            )
+        return root
+
     def prepare(self, filesystem: Any, timeouts: Timeouts) -> None:
         """Make ready what should not be made within a read's deadline. Raises what the SDK raises."""
 

@@ -67,7 +67,8 @@ class ComposedFetcher:
 
     def open_store(self, configs: Mapping[str, str]) -> ObjectStore:
         """The store below the configured URL. Raises ConfigError, MissingExtra."""
-        return self.store_type(self.open_filesystem(configs), self.root_of(configs[_URL]), timeouts_of(configs).read_s)
+        root = self.root_of(configs[_URL])  # first: an SDK may look for credentials for many seconds
+        return self.store_type(self.open_filesystem(configs), root, timeouts_of(configs).read_s)
 
     def options(self, given: Mapping[str, Any], timeouts: Timeouts) -> Mapping[str, Any]:
         """How the filesystem is opened: `given` (see `options_of`), and in its SDK's own terms both timeouts.
@@ -112,7 +113,7 @@ class ComposedFetcher:
             ) from error
 
     def root_of(self, url: str) -> str:
-        """The path that object names are relative to."""
+        """The path that object names are relative to. Raises ConfigError where the URL has none."""
         return cast(str, self._filesystem_class()._strip_protocol(url))
 
     def _opened(self) -> tuple[Layout, ObjectStore]:

@@ -15,9 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fetchers import _cloud
-from fetchers._cloud import CloudStore, Page, RefusedError, receive, size_of_range
+from fetchers._cloud import CloudFetcher, CloudStore, Page, RefusedError, receive, size_of_range
 from fetchers._ranges import range_of
-from remote_fetch.errors import SegmentNotFound, StorageDenied, StorageThrottled, StorageUnavailable
+from fetchers.azure import AzureFetcher
+from fetchers.gcs import GcsFetcher
+from fetchers.s3 import S3Fetcher
+from remote_fetch.errors import ConfigError, SegmentNotFound, StorageDenied, StorageThrottled, StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
 
@@ -176,3 +179,15 @@ def test_a_missing_object() -> None:
 
 def test_closing_what_cannot_be_closed_does_no_harm() -> None:
     Store("b", []).close()
+
+
+@pytest.mark.parametrize(
+    ("fetcher", "url"),
+    [(S3Fetcher, "s3:///logs"), (S3Fetcher, "s3a://"), (GcsFetcher, "gs:///logs"), (AzureFetcher, "abfs://")],
+)
+def test_a_url_without_a_bucket_is_refused_before_anything_is_opened(
+    monkeypatch: pytest.MonkeyPatch, fetcher: type[CloudFetcher], url: str
+) -> None:
+    monkeypatch.setattr(fetcher, "open_filesystem", lambda *_: pytest.fail("it looks for credentials"))
+    with pytest.raises(ConfigError, match="names no bucket"):
+        fetcher().configure({"remote.storage.url": url})
