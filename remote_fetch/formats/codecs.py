@@ -286,7 +286,7 @@ def _zstd_single_block(data: memoryview) -> int:
     if block & 3 != 1 or block >> 3 != left_bytes or descriptor & _ZSTD_UNUSUAL_BITS:
         return 0
     if size_at == block_at:
-        return _ZSTD_USUAL_RATIO * len(data)
+        return min(_ZSTD_USUAL_RATIO * len(data), _ZSTD_MAX_BLOCK_BYTES)
     size_bytes = int.from_bytes(data[size_at:block_at], "little") + (256 if block_at - size_at == 2 else 0)
     return size_bytes if size_bytes <= _ZSTD_MAX_BLOCK_BYTES else 0
 

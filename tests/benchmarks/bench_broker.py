@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from types import MappingProxyType
 
 from confluent_kafka import Producer
@@ -63,10 +64,11 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best of one reader's rounds on one topic."""
+    """The best of one reader's rounds on one topic, and the median of its times."""
 
     value_bytes: int
     wall_s: float
+    median_s: float
     client_cpu_s: float
     caller_cpu_s: float
     broker_cpu_s: float
@@ -164,6 +166,7 @@ def run_reader(job: Job, module: str = "tests.benchmarks.peers") -> Best:
     return Best(
         job.value_bytes,
         min(one.wall_s for one in rounds),
+        median(one.wall_s for one in rounds),
         min(one.client_cpu_s for one in rounds),
         min(one.caller_cpu_s for one in rounds),
         min(one.broker_cpu_s for one in rounds),

@@ -39,9 +39,9 @@ RIVALS = ("default", "tuned", "8 MiB")
 HAND_OVER_ROUNDS = 10
 LOCAL_RECORDS = 1_000
 RATIO_HEAD = (
-    "| value bytes | codec | batches | partitions | by | / default | / best | client CPU: ours / best's "
+    "| value bytes | codec | batches | partitions | by | / default | / best | by medians | client CPU: ours / best's "
     "| its parts alone / best's | best is | off / same configuration | broker CPU: ours / best's |\n"
-    f"|{'---|' * 12}"
+    f"|{'---|' * 13}"
 )
 
 
@@ -93,6 +93,7 @@ def ratios(shape: Shape, best: Mapping[str, Best]) -> Iterator[str]:
             how,
             f"{of['default'].wall_s / ours.wall_s:.1f}",
             f"**{of[rival].wall_s / ours.wall_s:.2f}**",
+            f"{min(of[name].median_s for name in RIVALS) / ours.median_s:.2f}",
             f"**{ours.client_cpu_s / least_cpu_s:.2f}**",
             f"{best[PARTS].client_cpu_s / least_cpu_s:.2f}" if how == "consume" else "",
             rival,

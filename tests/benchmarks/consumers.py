@@ -10,14 +10,12 @@ import gc
 import json
 import sys
 import time
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-import pyarrow as pa
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from remote_fetch import RemoteConsumer
@@ -117,10 +115,27 @@ def _by_poll(consumer: Consumer, wanted: int) -> Total:
 
 def parts_alone(job: Job) -> Total:
     """Bytes read, checksums, codecs, columns and messages, one after the other: the least that `consume` can cost."""
+    wanted, records, value_bytes = min(_BATCH, job.records), 0, 0
+    messages: list[Message] = []  # dropped when the next are there, as by who calls `consume` in a loop
+    cursors = _cursors(job)
+    cursor = next(cursors)
+    while records < job.records:
+        made: list[Message] = []
+        while len(made) < min(wanted, job.records - records):
+            if not cursor:
+                cursor = next(cursors)
+            gc.disable()  # as in `RemoteConsumer.consume`
+            made += cursor.take(wanted - len(made))
+            gc.enable()
+        messages = made
+        records += len(messages)
+        value_bytes += sum([len(message.value() or b"") for message in messages])
+    return Total(records, value_bytes)
+
+
+def _cursors(job: Job) -> Iterator[MessageCursor]:
     codecs, builder = Codecs(), ColumnBuilder(job.topic, 0, MESSAGE_COLUMNS)
-    ready: deque[pa.RecordBatch] = deque()
     pieces = [memoryview(bytearray(_PIECE_BYTES)) for _ in range(2)]  # of the one before a batch may be left over
-    total = Total(0, 0)
     for path in segments(job.remote, job.topic):
         framer = BatchFramer(0)
         with path.open("rb", buffering=0) as file:
@@ -130,24 +145,10 @@ def parts_alone(job: Job) -> Total:
                 while (batch := framer.next_batch()) is not None:
                     check_crc(batch)
                     area = codecs.decompress(batch.header.codec, batch.data[HEADER_BYTES:])
-                    ready += builder.append(batch.header, area, 0, EVERYTHING)
-                total = _made(job.topic, ready, total)
-    ready += builder.drain()
-    return _made(job.topic, ready, total)
-
-
-def _made(topic: str, ready: deque[pa.RecordBatch], total: Total) -> Total:
-    """Messages of all that is ready, the collector resting as it does in `RemoteConsumer.consume`."""
-    records, value_bytes = total
-    while ready:
-        cursor = MessageCursor(ready.popleft(), topic, 0, Message)
-        while cursor:
-            gc.disable()
-            messages = cursor.take(_BATCH)
-            gc.enable()
-            records += len(messages)
-            value_bytes += sum([len(message.value() or b"") for message in messages])
-    return Total(records, value_bytes)
+                    for full in builder.append(batch.header, area, 0, EVERYTHING):
+                        yield MessageCursor(full, job.topic, 0, Message)
+    for last in builder.drain():
+        yield MessageCursor(last, job.topic, 0, Message)
 
 
 def hand_over_ms(job: Job, pause_s: float) -> float:
