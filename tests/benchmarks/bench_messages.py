@@ -23,9 +23,10 @@ from confluent_kafka import Message
 
 from remote_fetch.decode.columns import ColumnBuilder
 from remote_fetch.decode.messages import MESSAGE_COLUMNS, MessageCursor
-from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, check_crc
+from remote_fetch.formats.batches import BatchFramer
 from remote_fetch.formats.codecs import Codecs
 from tests.benchmarks.document import machine, write
+from tests.benchmarks.peers import decoded
 
 VALUE_BYTES = (100, 1000)
 BATCH_BYTES = 16_384
@@ -33,7 +34,6 @@ BATCH_BYTES = 16_384
 
 RANGE_BYTES = 4 << 20
 LIST_MESSAGES = 1000
-EVERYTHING = 2**63 - 1
 HEADERS = [("trace", b"0123456789abcdef"), ("attempt", b"1")]
 
 HEAD = (
@@ -89,10 +89,7 @@ def record_batches(data: bytes) -> Iterator[pa.RecordBatch]:
     view = memoryview(data)
     for start in range(0, len(data), RANGE_BYTES):
         framer.feed(view[start : start + RANGE_BYTES])
-        while (batch := framer.next_batch()) is not None:
-            check_crc(batch)
-            area = codecs.decompress(batch.header.codec, batch.data[HEADER_BYTES:])
-            yield from builder.append(batch.header, area, 0, EVERYTHING)
+        yield from decoded(framer, codecs, builder)
     last = builder.flush()
     if last is not None:
         yield last

@@ -16,14 +16,15 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+import pyarrow as pa
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from remote_fetch import RemoteConsumer
 from remote_fetch.decode.columns import ColumnBuilder
 from remote_fetch.decode.messages import MESSAGE_COLUMNS, MessageCursor
-from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, check_crc
+from remote_fetch.formats.batches import BatchFramer
 from remote_fetch.formats.codecs import Codecs
-from tests.benchmarks.peers import EVERYTHING, LARGE_FETCHES, TUNED, Job, Total, measure, segments
+from tests.benchmarks.peers import LARGE_FETCHES, TUNED, Job, Total, decoded, measure, segments
 
 __all__ = ["HAND_OVER", "PARTS", "READERS", "Reader", "configured"]
 
@@ -115,25 +116,26 @@ def _by_poll(consumer: Consumer, wanted: int) -> Total:
 
 def parts_alone(job: Job) -> Total:
     """Bytes read, checksums, codecs, columns and messages, one after the other: the least that `consume` can cost."""
-    wanted, records, value_bytes = min(_BATCH, job.records), 0, 0
-    messages: list[Message] = []  # dropped when the next are there, as by who calls `consume` in a loop
-    cursors = _cursors(job)
-    cursor = next(cursors)
+    records = value_bytes = 0
+    messages: list[Message] = []
+    batches = _batches(job)
+    cursor = MessageCursor(next(batches), job.topic, 0, Message)
     while records < job.records:
-        made: list[Message] = []
-        while len(made) < min(wanted, job.records - records):
+        made: list[Message] = []  # beside the list before, which goes when this one is there, as by who calls `consume`
+        wanted = min(_BATCH, job.records - records)
+        gc.disable()  # as `RemoteConsumer.consume` does
+        while len(made) < wanted:
             if not cursor:
-                cursor = next(cursors)
-            gc.disable()  # as in `RemoteConsumer.consume`
+                cursor = MessageCursor(next(batches), job.topic, 0, Message)
             made += cursor.take(wanted - len(made))
-            gc.enable()
+        gc.enable()
         messages = made
         records += len(messages)
         value_bytes += sum([len(message.value() or b"") for message in messages])
     return Total(records, value_bytes)
 
 
-def _cursors(job: Job) -> Iterator[MessageCursor]:
+def _batches(job: Job) -> Iterator[pa.RecordBatch]:
     codecs, builder = Codecs(), ColumnBuilder(job.topic, 0, MESSAGE_COLUMNS)
     pieces = [memoryview(bytearray(_PIECE_BYTES)) for _ in range(2)]  # of the one before a batch may be left over
     for path in segments(job.remote, job.topic):
@@ -142,13 +144,8 @@ def _cursors(job: Job) -> Iterator[MessageCursor]:
             while size_bytes := file.readinto(pieces[0]):
                 framer.feed(pieces[0][:size_bytes])
                 pieces.reverse()
-                while (batch := framer.next_batch()) is not None:
-                    check_crc(batch)
-                    area = codecs.decompress(batch.header.codec, batch.data[HEADER_BYTES:])
-                    for full in builder.append(batch.header, area, 0, EVERYTHING):
-                        yield MessageCursor(full, job.topic, 0, Message)
-    for last in builder.drain():
-        yield MessageCursor(last, job.topic, 0, Message)
+                yield from decoded(framer, codecs, builder)
+    yield from builder.drain()
 
 
 def hand_over_ms(job: Job, pause_s: float) -> float:

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -25,9 +25,20 @@ from remote_fetch.decode.columns import ColumnBuilder
 from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, check_crc
 from remote_fetch.formats.codecs import Codecs
 
-__all__ = ["LARGE_FETCHES", "READERS", "TUNED", "Job", "Round", "Total", "broker_cpu_s", "measure", "segments"]
+__all__ = [
+    "LARGE_FETCHES",
+    "READERS",
+    "TUNED",
+    "Job",
+    "Round",
+    "Total",
+    "broker_cpu_s",
+    "decoded",
+    "measure",
+    "segments",
+]
 
-EVERYTHING = 2**63 - 1
+_EVERYTHING = 2**63 - 1
 _TIMEOUT_S = 600
 
 
@@ -104,11 +115,7 @@ def decoder_alone(job: Job) -> Callable[[], Total]:
         for data in files:
             framer, builder = BatchFramer(0), ColumnBuilder(job.topic, 0)
             framer.feed(data)
-            while (batch := framer.next_batch()) is not None:
-                check_crc(batch)
-                area = codecs.decompress(batch.header.codec, batch.data[HEADER_BYTES:])
-                full = builder.append(batch.header, area, 0, EVERYTHING)
-                records, value_bytes = _add(full, records, value_bytes)
+            records, value_bytes = _add(decoded(framer, codecs, builder), records, value_bytes)
             last = builder.flush()
             records, value_bytes = _add([] if last is None else [last], records, value_bytes)
         return Total(records, value_bytes)
@@ -116,7 +123,15 @@ def decoder_alone(job: Job) -> Callable[[], Total]:
     return run
 
 
-def _add(batches: list[Any], records: int, value_bytes: int) -> tuple[int, int]:
+def decoded(framer: BatchFramer, codecs: Codecs, builder: ColumnBuilder) -> Iterator[pa.RecordBatch]:
+    """The record batches that become full by all that was fed to the framer."""
+    while (batch := framer.next_batch()) is not None:
+        check_crc(batch)
+        area = codecs.decompress(batch.header.codec, batch.data[HEADER_BYTES:])
+        yield from builder.append(batch.header, area, 0, _EVERYTHING)
+
+
+def _add(batches: Iterable[pa.RecordBatch], records: int, value_bytes: int) -> tuple[int, int]:
     for batch in batches:
         records += batch.num_rows
         value_bytes += _value_bytes(batch)
