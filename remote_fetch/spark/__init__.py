@@ -48,6 +48,7 @@ def backfill(
     format: str = "parquet",  # noqa: A002 - as Spark calls it
     columns: Sequence[str] | None = None,
     partition_by: Sequence[str] = (),
+    compression: str = "zstd",
     transform: Transform | None = None,
     to_options: Mapping[str, Any] | None = None,
     job_id: str | None = None,
@@ -70,6 +71,8 @@ def backfill(
         columns: Which columns, in which order; None: all but leaderEpoch, as in `read_arrow`.
         partition_by: A directory for each value of these: columns of what is written, or "day" and "hour" of
             `timestamp`, in UTC.
+        compression: Of the files, as Spark calls it: "zstd", "snappy" (Spark's own default; less CPU, larger files),
+            "gzip", "lz4_raw", "uncompressed" or "none".
         transform: What makes of an Arrow RecordBatch another one, or a Table; run on the executors, and once on the
             driver with an empty batch, to learn the schema that all of them have to have.
         to_options: What the target's filesystem is made with. They travel to the executors with the job.
@@ -90,6 +93,7 @@ def backfill(
         options=options,
         columns=columns,
         partition_by=partition_by,
+        compression=compression,
         transform=transform,
         to_options=to_options,
         job_id=job_id,

@@ -19,7 +19,7 @@ from remote_fetch.decode.columns import DEFAULT_COLUMNS
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Report
 from remote_fetch.spark.options import SourceOptions, parse_options
-from remote_fetch.spark.parquet_files import check_partition_by
+from remote_fetch.spark.parquet_files import check_compression, check_partition_by
 from remote_fetch.spark.planning import plan_batch
 from remote_fetch.spark.saved_tasks import dump_tasks, load_tasks
 from remote_fetch.spark.target import Committed, Target, TaskRecord
@@ -75,6 +75,7 @@ def run_backfill(
     options: Mapping[str, Any],
     columns: Sequence[str] | None,
     partition_by: Sequence[str],
+    compression: str,
     transform: Transform | None,
     to_options: Mapping[str, Any] | None,
     job_id: str | None,
@@ -86,6 +87,7 @@ def run_backfill(
         raise ConfigError(f"format={format!r}: a backfill writes 'parquet'", key="format")
     if row_group_bytes <= 0:
         raise ConfigError(f"row_group_bytes={row_group_bytes}: it has to be positive", key="row_group_bytes")
+    compression = check_compression(compression)
     parsed = _options(topic, options)
     wanted = tuple(DEFAULT_COLUMNS if columns is None else columns)
     schema = schema_of(wanted, transform)
@@ -97,7 +99,9 @@ def run_backfill(
     if done is not None:
         return _report(done, url, 0, began)
     tasks = _tasks(target, parsed, fingerprint)
-    writer = TaskWriter(target, parsed.config, wanted, transform, schema, tuple(partition_by), row_group_bytes)
+    writer = TaskWriter(
+        target, parsed.config, wanted, transform, schema, tuple(partition_by), compression, row_group_bytes
+    )
     records = {number: record for number, record in target.records().items() if number < len(tasks)}
     left = [number for number in range(len(tasks)) if number not in records]
     for record in _run(spark, writer, tasks, left):

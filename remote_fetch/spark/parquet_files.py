@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +22,12 @@ import pyarrow.parquet as pq
 from remote_fetch.errors import ConfigError
 from remote_fetch.spark.target import StagedFile
 
-__all__ = ["ParquetFiles", "check_partition_by"]
+__all__ = ["COMPRESSIONS", "ParquetFiles", "check_compression", "check_partition_by"]
+
+COMPRESSIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4_raw": "lz4", "uncompressed": "none", "none": "none"}
+)
+"""How Spark calls the codecs of Parquet that it reads without more, and how Arrow does."""
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _DERIVED = ("day", "hour")
@@ -31,6 +37,13 @@ _CALENDAR_S = (-62_135_596_800, 253_402_300_800)
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 """What Spark escapes in the name of a directory."""
 _Key: TypeAlias = tuple[str, ...]
+
+
+def check_compression(name: str) -> str:
+    """The name among COMPRESSIONS, upper or lower case, as Spark takes it. Raises ConfigError for another."""
+    if name.lower() not in COMPRESSIONS:
+        raise ConfigError(f"compression={name!r}: Parquet is written with {', '.join(COMPRESSIONS)}", key="compression")
+    return name.lower()
 
 
 def check_partition_by(schema: pa.Schema, partition_by: Sequence[str]) -> None:
@@ -76,7 +89,8 @@ class _OpenFile:
 
 
 class ParquetFiles:
-    """The files of one task. `create` opens a new one by its path in the target; `name` is what they are called.
+    """The files of one task. `create` opens a new one by its path in the target; `name` is what they are called, and
+    `compression` one of COMPRESSIONS.
 
     `row_group_bytes` are bytes in memory, of one row group and of everything that waits for one. A file is closed, and
     a new one begun when more comes for it, where more than `max_open` would be open.
@@ -89,6 +103,7 @@ class ParquetFiles:
         name: str,
         *,
         partition_by: Sequence[str] = (),
+        compression: str = "zstd",
         row_group_bytes: int = 32 << 20,
         max_open: int = 32,
     ) -> None:
@@ -100,7 +115,7 @@ class ParquetFiles:
         self._partition_by = tuple(partition_by)
         self._row_group_bytes = row_group_bytes
         self._max_open = max_open
-        self._repeating = _may_repeat(self._schema)
+        self._how: Any = {"compression": COMPRESSIONS[compression], "use_dictionary": _may_repeat(self._schema)}
         self._open: dict[_Key, _OpenFile] = {}
         self._pending_bytes = 0
         self._begun = 0
@@ -160,8 +175,7 @@ class ParquetFiles:
         path = "/".join([*key, f"{self._name}-{self._begun}.parquet"])
         self._begun += 1
         sink = self._create(path)
-        how: Any = {"compression": "zstd", "use_dictionary": self._repeating}
-        writer = pq.ParquetWriter(sink, self._schema, **how)
+        writer = pq.ParquetWriter(sink, self._schema, **self._how)
         return _OpenFile(path, sink, writer)
 
     def _flush(self, file: _OpenFile) -> None:

@@ -54,6 +54,7 @@ class TaskWriter:
     transform: Transform | None
     schema: pa.Schema
     partition_by: Sequence[str]
+    compression: str
     row_group_bytes: int
 
     def run(self, number: int, task: Task) -> TaskRecord:
@@ -71,6 +72,7 @@ class TaskWriter:
             lambda path: self.target.create(attempt, path),
             f"part-{number:05d}",
             partition_by=self.partition_by,
+            compression=self.compression,
             row_group_bytes=self.row_group_bytes,
         )
         try:

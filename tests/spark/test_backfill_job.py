@@ -22,6 +22,7 @@ from remote_fetch.errors import ConfigError
 from remote_fetch.spark import backfill, backfill_job
 from remote_fetch.spark.backfill_job import BackfillReport, _waves
 from remote_fetch.spark.options import parse_options
+from remote_fetch.spark.parquet_files import COMPRESSIONS
 from remote_fetch.spark.planning import plan_batch
 from remote_fetch.spark.saved_tasks import dump_tasks, load_tasks
 from remote_fetch.spark.target import MANIFEST, Target
@@ -114,6 +115,14 @@ def test_transform_and_partition_by(spark: SparkSession, tmp_path: Path) -> None
     assert spark.read.parquet(str(to)).count() == expected.num_rows
 
 
+@pytest.mark.parametrize("compression", [*COMPRESSIONS, "SNAPPY"])
+def test_every_compression_is_one_that_spark_reads(spark: SparkSession, tmp_path: Path, compression: str) -> None:
+    to = tmp_path / "out"
+    done = backfill(spark, "codecs", to=str(to), options=options(), compression=compression)
+    is_whole(to, done)
+    assert spark.read.parquet(str(to)).agg({"offset": "sum"}).first() == (sum(values(wanted("codecs"), "offset")),)
+
+
 def once(mark: Path, act: Callable[[], None]) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     """A transform that does something terrible, after a file was begun, in one task and once."""
     calls: list[int] = []
@@ -201,8 +210,9 @@ def test_attempts_that_run_at_once_leave_one_file(tmp_path: Path, monkeypatch: p
     tasks = plan_batch(parsed).tasks
     target = Target(str(tmp_path / "lake" / "out"), "job")
     writer = TaskWriter(
-        target, parsed.config, ("partition", "offset"), None, schema_of(("partition", "offset"), None), (), 1 << 20
-    )
+        target, parsed.config, ("partition", "offset"), None, schema_of(("partition", "offset"), None), (), "zstd",
+        1 << 20,
+    )  # fmt: skip
     with monkeypatch.context() as patched:
         patched.setattr(Target, "record", lambda *_: None)
         attempts = {writer.run(0, tasks[0]).attempt for _ in range(3)}
@@ -256,6 +266,10 @@ def test_a_job_of_other_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     [
         ({"format": "orc"}, "a backfill writes 'parquet'"),
         ({"row_group_bytes": 0}, "row_group_bytes=0"),
+        (
+            {"compression": "lzo"},
+            "compression='lzo': Parquet is written with zstd, snappy, gzip, lz4_raw, uncompressed",
+        ),
         ({"columns": ["offset", "nothing"]}, "unknown column 'nothing'"),
         ({"partition_by": ["nothing"]}, "partition_by names 'nothing'"),
         ({"job_id": "a/b"}, "job_id='a/b'"),
@@ -275,7 +289,7 @@ def test_a_transform_has_one_schema(tmp_path: Path) -> None:
     target = Target(str(tmp_path / "out"), "job")
     schema = schema_of(("offset",), None)
     writer = TaskWriter(
-        target, parsed.config, ("offset",), lambda batch: batch.rename_columns(["o"]), schema, (), 1 << 20
+        target, parsed.config, ("offset",), lambda batch: batch.rename_columns(["o"]), schema, (), "zstd", 1 << 20
     )
     with pytest.raises(ConfigError, match=r'transform gave the columns \{"o": "int64"\}, and for an empty batch'):
         writer.run(0, task)

@@ -66,6 +66,18 @@ def test_row_groups_are_bounded(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / path) == pa.Table.from_batches(batches)
 
 
+@pytest.mark.parametrize(
+    ("compression", "stored"),
+    [("zstd", "ZSTD"), ("snappy", "SNAPPY"), ("gzip", "GZIP"), ("lz4_raw", "LZ4"), ("uncompressed", "UNCOMPRESSED")],
+)
+def test_compression(tmp_path: Path, compression: str, stored: str) -> None:
+    rows = batch([("x" * 100, n, at(1)) for n in range(50)])
+    (path,), _ = written(tmp_path, [rows], compression=compression)
+    group = pq.ParquetFile(tmp_path / path).metadata.row_group(0)
+    assert {group.column(number).compression for number in range(3)} == {stored}
+    assert pq.read_table(tmp_path / path) == pa.Table.from_batches([rows])
+
+
 def test_only_what_may_repeat_has_a_dictionary(tmp_path: Path) -> None:
     """A dictionary of offsets is as long as the column, and took a fifth of the time to write small records."""
     schema, disk = schema_for(COLUMNS), Disk(tmp_path)

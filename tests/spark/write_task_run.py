@@ -52,8 +52,9 @@ def used(directory: Path, run: str, batches: int) -> dict[str, int]:
     (task,) = plan_batch(parsed).tasks
     target = Target(str(directory / run), "job")
     writer = TaskWriter(
-        target, parsed.config, DEFAULT_COLUMNS, None, schema_of(DEFAULT_COLUMNS, None), ("hour",), ROW_GROUP_BYTES
-    )
+        target, parsed.config, DEFAULT_COLUMNS, None, schema_of(DEFAULT_COLUMNS, None), ("hour",), "zstd",
+        ROW_GROUP_BYTES,
+    )  # fmt: skip
     gc.collect()
     meter = Meter()
     record = writer.run(0, task)
