@@ -11,10 +11,11 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import string
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType
@@ -39,6 +40,8 @@ OPTIONAL = ("aiokafka", "kafka-python")
 LARGE_BATCH_BYTES, SMALL_BATCH_BYTES = 1_000_000, 16_384
 PARTITIONS = (1, 8)
 MIN_SIZE_MB = 12
+VALUES_BYTES = 4 << 20
+CONTENTS = ("noise", "text")
 READER_TIMEOUT_S = 3600
 ROOT = Path(__file__).parents[2]
 RATIO_HEAD = (
@@ -56,6 +59,7 @@ class Shape:
     codec: str
     batch_bytes: int
     partitions: int
+    content: str = "noise"
 
     def __str__(self) -> str:
         batches = "1 MB" if self.batch_bytes == LARGE_BATCH_BYTES else f"{self.batch_bytes // 1024} KB"
@@ -79,21 +83,54 @@ class Best:
         return self.value_bytes / self.wall_s / 1e6
 
 
-def shapes(value_sizes: Sequence[int], codecs: Sequence[str]) -> Iterator[Shape]:
-    """Every combination in large batches, and one partition in those of a producer's default size."""
-    for value_bytes in value_sizes:
-        for codec in codecs:
-            for partitions in PARTITIONS:
-                yield Shape(value_bytes, codec, LARGE_BATCH_BYTES, partitions)
-            yield Shape(value_bytes, codec, SMALL_BATCH_BYTES, 1)
+def add_shape_options(parser: argparse.ArgumentParser) -> None:
+    """What says which topics are made."""
+    parser.add_argument("--values", type=int, nargs="+", choices=(100, 1000), default=[100, 1000], help="bytes a value")
+    parser.add_argument("--codecs", nargs="+", choices=("none", "zstd"), default=["none", "zstd"])
+    parser.add_argument(
+        "--content", choices=CONTENTS, default=CONTENTS[0], help="what values are: half noise, or words (noise)"
+    )
 
 
-def values(value_bytes: int) -> list[bytes]:
-    """The same at every run: half text that repeats, half noise, so that they compress to something over a half."""
+def large_batches(arguments: argparse.Namespace, partitions: Sequence[int]) -> Iterator[Shape]:
+    """Every combination of what was asked for, in large batches."""
+    for value_bytes in arguments.values:
+        for codec in arguments.codecs:
+            for count in partitions:
+                yield Shape(value_bytes, codec, LARGE_BATCH_BYTES, count, arguments.content)
+
+
+def shapes(arguments: argparse.Namespace) -> Iterator[Shape]:
+    """The same, and one partition in batches of a producer's default size."""
+    for shape in large_batches(arguments, PARTITIONS):
+        yield shape
+        if shape.partitions == PARTITIONS[-1]:
+            yield replace(shape, batch_bytes=SMALL_BATCH_BYTES, partitions=1)
+
+
+def values(value_bytes: int, content: str) -> list[bytes]:
+    """The same at every run, and together longer than a batch and than a codec's window on it: nothing repeats there.
+
+    "noise" is half text that repeats and half noise, so that they compress to something over a half, and are copied
+    more than decompressed. "text" is JSON in words, as services write it: it compresses to about a third.
+    """
     dice = random.Random(1)
+    return _texts(dice, value_bytes) if content == "text" else _half_noise(dice, value_bytes)
+
+
+def _texts(dice: random.Random, value_bytes: int) -> list[bytes]:
+    words = ["".join(dice.choices(string.ascii_lowercase, k=dice.randint(2, 9))) for _ in range(3000)]
+    made = []
+    for number in range(VALUES_BYTES // value_bytes):
+        text = f'{{"user": "u{dice.randrange(10**8):08}", "at": {1_700_000_000_000 + number * 37}, "text": "'
+        text += " ".join(dice.choices(words, k=value_bytes // 3))
+        made.append(text[: value_bytes - 2].encode() + b'"}')
+    return made
+
+
+def _half_noise(dice: random.Random, value_bytes: int) -> list[bytes]:
     noise_bytes = value_bytes - value_bytes // 2
-    # Together longer than a batch and than a codec's window on it: noise must not repeat.
-    noise = dice.randbytes(4 << 20)
+    noise = dice.randbytes(VALUES_BYTES)
     texts = [(b'{"user": "someone", "n": %05d}' % n * 40)[: value_bytes // 2] for n in range(256)]
     return [
         texts[number % 256] + noise[at : at + noise_bytes]
@@ -121,7 +158,7 @@ def fill(rig: Rig, topic: str, shape: Shape, records: int) -> None:
             **QUIET,
         }
     )
-    several = values(shape.value_bytes)
+    several = values(shape.value_bytes, shape.content)
     for number in range(records):
         # A partition gets a thousand in a row, as a burst of one key would.
         partition = number // 1000 % shape.partitions
@@ -254,14 +291,13 @@ def main() -> int:
     parser.add_argument(
         "--rounds", type=int, default=1, help="the best of which counts, after one to warm up; 0: that one (1)"
     )
-    parser.add_argument("--values", type=int, nargs="+", choices=(100, 1000), default=[100, 1000], help="bytes a value")
-    parser.add_argument("--codecs", nargs="+", choices=("none", "zstd"), default=["none", "zstd"])
+    add_shape_options(parser)
     parser.add_argument("--without", nargs="+", choices=OPTIONAL, default=[], help="readers to leave out of a long run")
     add_options(parser)
     arguments = parser.parse_args()
     if min(arguments.sizes) < MIN_SIZE_MB:
         parser.error(f"--sizes: eight partitions with full batches of 1 MB need {MIN_SIZE_MB} MB")
-    wanted, sizes_mb = list(shapes(arguments.values, arguments.codecs)), sorted(arguments.sizes)
+    wanted, sizes_mb = list(shapes(arguments)), sorted(arguments.sizes)
     readers = [name for name in (DECODER, *READERS) if name not in arguments.without]
     return run(
         "bench_broker", arguments, RATIO_HEAD, lambda rig: report(rig, wanted, sizes_mb, arguments.rounds, readers)

@@ -17,14 +17,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from tests.benchmarks.bench_broker import (
-    LARGE_BATCH_BYTES,
     MIN_SIZE_MB,
     PARTITIONS,
     READER_TIMEOUT_S,
     ROOT,
     Best,
     Shape,
+    add_shape_options,
     fill,
+    large_batches,
     measured_on,
     run_reader,
 )
@@ -159,19 +160,13 @@ def main() -> int:
     parser.add_argument(
         "--rounds", type=int, default=1, help="the best of which counts, after one to warm up; 0: that one (1)"
     )
-    parser.add_argument("--values", type=int, nargs="+", choices=(100, 1000), default=[100, 1000], help="bytes a value")
-    parser.add_argument("--codecs", nargs="+", choices=("none", "zstd"), default=["none", "zstd"])
+    add_shape_options(parser)
     parser.add_argument("--partitions", type=int, nargs="+", choices=PARTITIONS, default=list(PARTITIONS))
     add_options(parser)
     arguments = parser.parse_args()
     if min(arguments.sizes) < MIN_SIZE_MB:
         parser.error(f"--sizes: eight partitions with full batches of 1 MB need {MIN_SIZE_MB} MB")
-    shapes = [
-        Shape(value_bytes, codec, LARGE_BATCH_BYTES, partitions)
-        for value_bytes in arguments.values
-        for codec in arguments.codecs
-        for partitions in arguments.partitions
-    ]
+    shapes = list(large_batches(arguments, arguments.partitions))
     sizes_mb = sorted(arguments.sizes)
     return run("bench_consumer", arguments, RATIO_HEAD, lambda rig: report(rig, shapes, sizes_mb, arguments.rounds))
 

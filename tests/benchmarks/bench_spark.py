@@ -20,7 +20,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from remote_fetch.spark import register
-from tests.benchmarks.bench_broker import LARGE_BATCH_BYTES, Shape, fill
+from remote_fetch.spark.parquet_files import COMPRESSIONS
+from tests.benchmarks.bench_broker import Shape, add_shape_options, fill, large_batches
 from tests.benchmarks.document import machine
 from tests.benchmarks.on_a_broker import add_options, run
 from tests.benchmarks.spark_jobs import (
@@ -194,11 +195,7 @@ def report(bench: Bench, shapes: Sequence[Shape], sizes_mb: Sequence[int]) -> st
 
 def measured(rig: Rig, arguments: argparse.Namespace) -> str:
     """The section, by a session that is started for it."""
-    shapes = [
-        Shape(value_bytes, codec, LARGE_BATCH_BYTES, PARTITIONS)
-        for value_bytes in arguments.values
-        for codec in arguments.codecs
-    ]
+    shapes = list(large_batches(arguments, [PARTITIONS]))
     with (
         tempfile.TemporaryDirectory(prefix="remote-fetch-bench-") as name,
         session("local[2]", Path(name), driver_memory=DRIVER_MEMORY, java_options=arguments.java_options) as spark,
@@ -207,7 +204,8 @@ def measured(rig: Rig, arguments: argparse.Namespace) -> str:
         if hints:
             raise RuntimeError(f"the session is not set up as the product asks for: {hints}")
         with s3_server(Path(name) / "s3", rig.remote) if arguments.s3 else nullcontext() as server:
-            jobs = jobs_of(rig, Path(name), server.configs() if server else {}, arguments.latency_ms)
+            s3 = server.configs() if server else {}
+            jobs = jobs_of(rig, Path(name), s3, arguments.latency_ms, arguments.parquet)
             return report(Bench(rig, spark, jobs, arguments.rounds), shapes, sorted(arguments.sizes))
 
 
@@ -216,11 +214,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[64, 192], metavar="MB", help="MB of values (64 192)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds, the best of which counts (default: 3)")
-    parser.add_argument("--values", type=int, nargs="+", choices=(100, 1000), default=[100, 1000], help="bytes a value")
-    parser.add_argument("--codecs", nargs="+", choices=tuple(AIMS), default=list(AIMS))
+    add_shape_options(parser)
     parser.add_argument("--s3", action="store_true", help="also ours out of an S3 server over the same directory")
     parser.add_argument(
         "--latency-ms", type=int, default=0, metavar="MS", help="also ours with so much more time for each GET"
+    )
+    parser.add_argument(
+        "--parquet", choices=tuple(COMPRESSIONS), default="zstd", help="how both compress Parquet (zstd)"
     )
     parser.add_argument("--java-options", default="", metavar="OPTIONS", help="of the JVM that runs driver and tasks")
     add_options(parser)

@@ -97,9 +97,12 @@ class SparkJob:
     contents: Callable[[SparkSession, str], Contents]
 
 
-def jobs_of(rig: Rig, folder: Path, s3: Mapping[str, str], latency_ms: int) -> Sequence[SparkJob]:
+def jobs_of(
+    rig: Rig, folder: Path, s3: Mapping[str, str], latency_ms: int, compression: str = "zstd"
+) -> Sequence[SparkJob]:
     """The jobs, in the order in which they take turns: those that are compared, and then ours once more from S3 if `s3`
-    says where that is, and with a latency from each of the two stores with each GET taking longer by it.
+    says where that is, and with a latency from each of the two stores with each GET taking longer by it. All Parquet is
+    compressed alike.
     """
     common = {"kafka.bootstrap.servers": rig.bootstrap, "kafka.isolation.level": "read_committed"}
     tuned = {**common, **_TUNING}
@@ -108,23 +111,25 @@ def jobs_of(rig: Rig, folder: Path, s3: Mapping[str, str], latency_ms: int) -> S
         _to_noop(DEFAULT, "kafka", common),
         _to_noop(TUNED, "kafka", tuned),
         _to_noop(OURS, "kafka_remote", local),
-        _to_parquet(TUNED_PARQUET, partial(_write_parquet, tuned), folder),
-        _to_parquet(BACKFILL, partial(_backfill, local), folder),
+        _to_parquet(TUNED_PARQUET, partial(_write_parquet, tuned, compression), folder),
+        _to_parquet(BACKFILL, partial(_backfill, local, compression), folder),
     ]
     stores: dict[str, tuple[dict[str, str], type]] = {"": (local, SlowLocalFetcher)}
     if s3:
         stores[", S3"] = ({**common, **s3}, SlowS3Fetcher)
-        jobs += _ours(", S3", {**common, **s3}, folder)
+        jobs += _ours(", S3", {**common, **s3}, folder, compression)
     if latency_ms:
         for suffix, (options, fetcher) in stores.items():
-            jobs += _ours(f"{suffix}, {latency_ms} ms a GET", {**options, **_slow(fetcher, latency_ms)}, folder)
+            jobs += _ours(
+                f"{suffix}, {latency_ms} ms a GET", {**options, **_slow(fetcher, latency_ms)}, folder, compression
+            )
     return jobs
 
 
-def _ours(suffix: str, options: Mapping[str, str], folder: Path) -> list[SparkJob]:
+def _ours(suffix: str, options: Mapping[str, str], folder: Path, compression: str) -> list[SparkJob]:
     return [
         _to_noop(OURS + suffix, "kafka_remote", options),
-        _to_parquet(BACKFILL + suffix, partial(_backfill, options), folder),
+        _to_parquet(BACKFILL + suffix, partial(_backfill, options, compression), folder),
     ]
 
 
@@ -185,14 +190,14 @@ def _to_parquet(name: str, write: Callable[[SparkSession, str, str], None], fold
     return SparkJob(name, run, prepare, contents)
 
 
-def _write_parquet(options: Mapping[str, str], spark: SparkSession, topic: str, target: str) -> None:
+def _write_parquet(options: Mapping[str, str], compression: str, spark: SparkSession, topic: str, target: str) -> None:
     frame = spark.read.format("kafka").options(**options, subscribe=topic, startingOffsets="earliest").load()
-    frame.write.option("compression", "zstd").parquet(target)  # as a backfill compresses
+    frame.write.option("compression", compression).parquet(target)
 
 
-def _backfill(options: Mapping[str, str], spark: SparkSession, topic: str, target: str) -> None:
+def _backfill(options: Mapping[str, str], compression: str, spark: SparkSession, topic: str, target: str) -> None:
     with contextlib.redirect_stdout(io.StringIO()):
-        backfill(spark, topic, to=target, options=options, columns=_COLUMNS)
+        backfill(spark, topic, to=target, options=options, columns=_COLUMNS, compression=compression)
 
 
 def _contents(frame: DataFrame) -> Contents:
