@@ -50,7 +50,7 @@ def run(argv: Sequence[str] | None = None) -> int:
         said = broker_says(error)
         if said is None:
             raise
-        return _failed(f"the broker says: {said}")
+        return _failed(said)
     return code
 
 
@@ -114,9 +114,14 @@ class _Version(argparse.Action):
 
 
 def broker_says(error: Exception) -> str | None:
-    """A broker's own words, None where the error is not a broker's.
+    """A broker's own words, or the client's where none has answered; None where the error is neither's.
 
     Asked this way round, as most commands never load the client.
     """
     client = sys.modules.get("confluent_kafka")
-    return str(error.args[0].str()) if client is not None and isinstance(error, client.KafkaException) else None
+    if client is None or not isinstance(error, client.KafkaException):
+        return None
+    said, kafka = error.args[0], client.KafkaError
+    if said.code() not in (kafka._TIMED_OUT, kafka._TRANSPORT, kafka._ALL_BROKERS_DOWN, kafka._RESOLVE):
+        return f"the broker says: {said.str()}"
+    return f"no answer from the brokers: {said.str()}. Check bootstrap.servers (-b), security.protocol, and the network"

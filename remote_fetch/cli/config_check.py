@@ -126,7 +126,7 @@ def _tried(config: Config, name: str, call: Callable[[], tuple[str, T]]) -> tupl
         said = broker_says(error)
         if said is None:
             raise
-        return Check(name, State.FAILED, f"the broker says: {said}"), None
+        return Check(name, State.FAILED, said), None
 
 
 def _open_fetcher(config: Config) -> tuple[str, RemoteStorageFetcher]:

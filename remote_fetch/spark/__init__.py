@@ -71,17 +71,15 @@ def backfill(
         columns: Which columns, in which order; None: all but leaderEpoch, as in `read_arrow`.
         partition_by: A directory for each value of these: columns of what is written, or "day" and "hour" of
             `timestamp`, in UTC.
-        compression: Of the files, as Spark calls it: "zstd", "snappy" (Spark's own default; less CPU, larger files),
-            "gzip", "lz4_raw", "uncompressed" or "none".
+        compression: Of the files, as Spark calls it: "zstd", "snappy", "gzip", "lz4_raw", "uncompressed" or "none".
         transform: What makes of an Arrow RecordBatch another one, or a Table; run on the executors, and once on the
             driver with an empty batch, to learn the schema that all of them have to have.
         to_options: What the target's filesystem is made with. They travel to the executors with the job.
         job_id: The job's name; None: one that the arguments come to. One driver at a time may run a job.
         row_group_bytes: How many bytes of Arrow data make a row group, and how many an executor's task holds back.
 
-    Prints the report, and returns it. Raises ConfigError for arguments that are wrong and for a target that is taken,
-    MissingExtra where the target's SDK is not installed, what planning raises, and PySpark's error for a task that
-    failed for good, which quotes ours.
+    Prints the report, and returns it. Raises ConfigError for wrong arguments and for a target that is taken,
+    MissingExtra without the target's SDK, what planning raises, and PySpark's error for a task that failed for good.
     """
     from remote_fetch.spark.backfill_job import run_backfill  # noqa: PLC0415 - nothing is loaded before it is used
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import libversion
+from confluent_kafka import KafkaError, KafkaException, libversion
 
 import remote_fetch.cli
 from remote_fetch.cli import ls, main
@@ -128,6 +128,21 @@ def test_interrupted_is_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ls, "_run", raising(KeyboardInterrupt()))
     outcome = run("ls")
     assert (outcome.code, outcome.stderr) == (130, "")
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (KafkaError._TIMED_OUT, "no answer from the brokers: Local: Timed out. Check bootstrap.servers (-b), "),
+        (KafkaError._RESOLVE, "no answer from the brokers: Local: Host resolution failure. Check bootstrap.servers"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "the broker says: Broker: Topic authorization failed\n"),
+    ],
+)
+def test_who_has_said_what_went_wrong(run: Run, monkeypatch: pytest.MonkeyPatch, code: int, said: str) -> None:
+    monkeypatch.setattr(ls, "_run", raising(KafkaException(KafkaError(code))))
+    outcome = run("ls")
+    assert (outcome.code, outcome.stdout) == (1, b"")
+    assert outcome.stderr.startswith(f"remote-fetch: {said}")
 
 
 def test_a_closed_pipe_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
