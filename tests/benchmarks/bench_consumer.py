@@ -41,8 +41,9 @@ HAND_OVER_ROUNDS = 10
 LOCAL_RECORDS = 1_000
 RATIO_HEAD = (
     "| value bytes | codec | batches | partitions | by | / default | / best | by medians | client CPU: ours / best's "
-    "| its parts alone / best's | best is | off / same configuration | broker CPU: ours / best's |\n"
-    f"|{'---|' * 13}"
+    "| between the sizes | its parts alone / best's | best is | off / same configuration "
+    "| broker CPU: ours / best's |\n"
+    f"|{'---|' * 14}"
 )
 
 
@@ -83,19 +84,28 @@ def measure(rig: Rig, shape: Shape, size_mb: int, rounds: int) -> Found:
     return Found(best, hand_overs(job(HAND_OVER, HAND_OVER_ROUNDS)))
 
 
-def ratios(shape: Shape, best: Mapping[str, Best]) -> Iterator[str]:
-    """The lines of the first table: how many times as fast as whom, and for how much of the CPU."""
+def ratios(shape: Shape, smallest: Mapping[str, Best], best: Mapping[str, Best]) -> Iterator[str]:
+    """The lines of the first table: how many times as fast as whom, and for how much of the CPU.
+
+    `best` is of the largest size, and so are all figures but the CPU for what it has more than the `smallest`.
+    """
+
+    def more_cpu_s(reader: str) -> float:
+        return best[reader].client_cpu_s - smallest[reader].client_cpu_s
+
     for how in ("consume", "poll"):
         of = {name: best[f"{name}, {how}"] for name in (OURS, OFF, *RIVALS)}
         ours = of[OURS]
         rival = min(RIVALS, key=lambda name: of[name].wall_s)
         least_cpu_s = max(of[rival].client_cpu_s, 1e-9)
+        rivals_cpu_s = more_cpu_s(f"{rival}, {how}")
         cells = [
             how,
             f"{of['default'].wall_s / ours.wall_s:.1f}",
             f"**{of[rival].wall_s / ours.wall_s:.2f}**",
             f"{min(of[name].median_s for name in RIVALS) / ours.median_s:.2f}",
             f"**{ours.client_cpu_s / least_cpu_s:.2f}**",
+            f"{more_cpu_s(f'{OURS}, {how}') / rivals_cpu_s:.2f}" if rivals_cpu_s > 0 else "-",
             f"{best[PARTS].client_cpu_s / least_cpu_s:.2f}" if how == "consume" else "",
             rival,
             f"{of[SAME_AS_OFF].wall_s / of[OFF].wall_s:.2f}",
@@ -126,7 +136,7 @@ def report(rig: Rig, shapes: Sequence[Shape], sizes_mb: Sequence[int], rounds: i
     times_ms: list[tuple[float, float]] = []
     for shape in shapes:
         found = {size_mb: measure(rig, shape, size_mb, rounds) for size_mb in sizes_mb}
-        lines = list(ratios(shape, found[sizes_mb[-1]].best))
+        lines = list(ratios(shape, found[sizes_mb[0]].best, found[sizes_mb[-1]].best))
         first += lines
         second += details(shape, sizes_mb, found)
         times_ms += [one for each in found.values() for one in each.hand_overs_ms]
