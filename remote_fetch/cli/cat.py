@@ -9,6 +9,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +89,7 @@ def _run(arguments: argparse.Namespace) -> int:
             # Also before an error that comes in the middle: what happened on the way is a part of its story.
             has_read = session.counters.report().records > 0 or sys.exc_info()[0] is None
             if has_read and not arguments.quiet:
-                _print_report(session.counters, time.monotonic() - began)
+                _print_report(session.counters, time.monotonic() - began, arguments.count)
     return 0
 
 
@@ -124,6 +125,9 @@ def _following(
         return
 
 
-def _print_report(counters: Counters, elapsed_s: float) -> None:
-    for line in report_lines(counters.report(), elapsed_s):
+def _print_report(counters: Counters, elapsed_s: float, count: int | None) -> None:
+    report = counters.report()
+    if count is not None:
+        report = replace(report, records=min(report.records, count))  # those behind them came along in their batch
+    for line in report_lines(report, elapsed_s):
         print(f"% {line}", file=sys.stderr)

@@ -147,6 +147,13 @@ def test_the_report_is_right(run: Run, bucket: str) -> None:
     assert "log start unknown" not in known.stderr
 
 
+@pytest.mark.parametrize(("count", "said"), [("2", 2), ("99", 6), ("0", 0)])
+def test_the_report_counts_what_was_printed(run: Run, bucket: str, count: str, said: int) -> None:
+    outcome = run("cat", "--url", bucket, "-t", "shop", "-p", "0", "-f", "%o ", "-c", count)
+    assert len(outcome.stdout.split()) == said
+    assert outcome.stderr.startswith(f"% {said} records in ")
+
+
 def test_an_error_in_the_middle_comes_after_the_records_before_it(run: Run, bucket: str, tmp_path: Path) -> None:
     for path in Path(bucket).rglob("*.*"):
         copy = tmp_path / path.relative_to(bucket)
