@@ -97,9 +97,7 @@ class SparkJob:
     contents: Callable[[SparkSession, str], Contents]
 
 
-def jobs_of(
-    rig: Rig, folder: Path, s3: Mapping[str, str], latency_ms: int, compression: str = "zstd"
-) -> Sequence[SparkJob]:
+def jobs_of(rig: Rig, folder: Path, s3: Mapping[str, str], latency_ms: int, compression: str) -> Sequence[SparkJob]:
     """The jobs, in the order in which they take turns: those that are compared, and then ours once more from S3 if `s3`
     says where that is, and with a latency from each of the two stores with each GET taking longer by it. All Parquet is
     compressed alike.
@@ -107,6 +105,7 @@ def jobs_of(
     common = {"kafka.bootstrap.servers": rig.bootstrap, "kafka.isolation.level": "read_committed"}
     tuned = {**common, **_TUNING}
     local = {**common, "remote.storage.url": str(rig.remote)}
+    ours = partial(_ours, folder=folder, compression=compression)
     jobs = [
         _to_noop(DEFAULT, "kafka", common),
         _to_noop(TUNED, "kafka", tuned),
@@ -117,12 +116,10 @@ def jobs_of(
     stores: dict[str, tuple[dict[str, str], type]] = {"": (local, SlowLocalFetcher)}
     if s3:
         stores[", S3"] = ({**common, **s3}, SlowS3Fetcher)
-        jobs += _ours(", S3", {**common, **s3}, folder, compression)
+        jobs += ours(", S3", {**common, **s3})
     if latency_ms:
         for suffix, (options, fetcher) in stores.items():
-            jobs += _ours(
-                f"{suffix}, {latency_ms} ms a GET", {**options, **_slow(fetcher, latency_ms)}, folder, compression
-            )
+            jobs += ours(f"{suffix}, {latency_ms} ms a GET", {**options, **_slow(fetcher, latency_ms)})
     return jobs
 
 

@@ -209,10 +209,8 @@ def test_attempts_that_run_at_once_leave_one_file(tmp_path: Path, monkeypatch: p
     parsed = parse_options(options(subscribe="codecs"))
     tasks = plan_batch(parsed).tasks
     target = Target(str(tmp_path / "lake" / "out"), "job")
-    writer = TaskWriter(
-        target, parsed.config, ("partition", "offset"), None, schema_of(("partition", "offset"), None), (), "zstd",
-        1 << 20,
-    )  # fmt: skip
+    columns = ("partition", "offset")
+    writer = TaskWriter(target, parsed.config, columns, None, schema_of(columns, None), (), "zstd", 1 << 20)
     with monkeypatch.context() as patched:
         patched.setattr(Target, "record", lambda *_: None)
         attempts = {writer.run(0, tasks[0]).attempt for _ in range(3)}

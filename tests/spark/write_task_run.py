@@ -51,10 +51,8 @@ def used(directory: Path, run: str, batches: int) -> dict[str, int]:
     parsed = parse_options({"subscribe": "topic", "remote.storage.url": str(tier), **limits})
     (task,) = plan_batch(parsed).tasks
     target = Target(str(directory / run), "job")
-    writer = TaskWriter(
-        target, parsed.config, DEFAULT_COLUMNS, None, schema_of(DEFAULT_COLUMNS, None), ("hour",), "zstd",
-        ROW_GROUP_BYTES,
-    )  # fmt: skip
+    schema = schema_of(DEFAULT_COLUMNS, None)
+    writer = TaskWriter(target, parsed.config, DEFAULT_COLUMNS, None, schema, ("hour",), "zstd", ROW_GROUP_BYTES)
     gc.collect()
     meter = Meter()
     record = writer.run(0, task)
