@@ -15,6 +15,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+from remote_fetch.errors import Cancelled
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 
 __all__ = ["Cluster", "Topic"]
@@ -72,6 +73,7 @@ class Cluster:
         self._consumers: dict[tuple[IsolationLevel, str], Consumer] = {}
         self._making = threading.Lock()
         self._probing = threading.Lock()
+        self._is_closed = False
 
     @property
     def properties(self) -> dict[str, Any]:
@@ -224,6 +226,7 @@ class Cluster:
 
     def _asker(self) -> AdminClient:
         with self._making:
+            self._check_open()
             if self._admin is None:  # it has a length, so its truth says nothing
                 self._admin = AdminClient(_admin_properties(self._properties))
             return self._admin
@@ -239,14 +242,22 @@ class Cluster:
     def _consumer(self, isolation: IsolationLevel, purpose: str, more: Mapping[str, Any]) -> Consumer:
         """The one consumer for a purpose, made when it is first asked for."""
         with self._making:
+            self._check_open()
             if (isolation, purpose) not in self._consumers:
                 properties = consumer_properties(self._properties, isolation)
                 self._consumers[isolation, purpose] = Consumer({**properties, **more})
             return self._consumers[isolation, purpose]
 
+    def _check_open(self) -> None:
+        """Raise Cancelled once it is closed: a thread that still waited must not make a client that nobody closes."""
+        if self._is_closed:
+            raise Cancelled("the connection to the cluster was closed")
+
     def close(self) -> None:
-        """Close the clients."""
-        consumers, self._consumers, self._admin = self._consumers, {}, None
+        """Close the clients. Who asks from now on gets Cancelled."""
+        with self._making:
+            self._is_closed = True
+            consumers, self._consumers, self._admin = self._consumers, {}, None
         for consumer in consumers.values():
             consumer.close()
 

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Uuid as KafkaUuid
 
+from remote_fetch.errors import Cancelled
 from remote_fetch.locate.cluster import Cluster, _admin_properties, consumer_properties, is_refusal
 from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
 
@@ -254,3 +255,23 @@ def test_new_credentials_reach_every_client_those_to_come_too() -> None:
     assert consumer.credentials == admin.credentials == ("user", "new")
     assert cluster.properties == {"sasl.username": "user", "sasl.password": "new"}
     cluster.close()
+
+
+def test_nobody_makes_a_client_once_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread whose read was given up may come to its question after that."""
+    made: list[Answers] = []
+
+    def make(_: dict[str, Any]) -> Answers:
+        made.append(Answers())
+        return made[-1]
+
+    monkeypatch.setattr("remote_fetch.locate.cluster.Consumer", make)
+    monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", make)
+    cluster = Cluster({}, timeout_ms=1_000)
+    cluster.consumer(LEVEL)
+    cluster.close()
+    assert [one.is_closed for one in made] == [True]
+    for ask in (lambda: cluster.consumer(LEVEL), cluster.catcher, cluster.names):
+        with pytest.raises(Cancelled):
+            ask()
+    assert len(made) == 1
