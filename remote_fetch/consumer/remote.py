@@ -33,7 +33,7 @@ __all__ = ["Remote", "ask_for_ends"]
 _LOG = logging.getLogger("remote_fetch")
 _COMMITTED_S = 5.0
 """Longest wait for the committed offsets of an assignment, and for the ends of its logs."""
-_FIRST_PATIENCE_S = 0.1
+_FIRST_PATIENCE_S = 0.03
 _CLOSE_S = 1.0
 
 Callback = Callable[[Any, list[TopicPartition]], Any]
