@@ -48,7 +48,7 @@ def backfill(
     format: str = "parquet",  # noqa: A002 - as Spark calls it
     columns: Sequence[str] | None = None,
     partition_by: Sequence[str] = (),
-    compression: str = "zstd",
+    compression: str | None = None,
     transform: Transform | None = None,
     to_options: Mapping[str, Any] | None = None,
     job_id: str | None = None,
@@ -57,8 +57,7 @@ def backfill(
     """Write a topic's records to Parquet files: Spark's executors read the store and write, and no row sees the JVM.
 
     The rows are those of `read_arrow`. Nothing is seen in the target before all of it is there. The same call again
-    goes on where a call that failed has ended, with the plan of then, and does nothing where the job was done. Works
-    in a classic session and over Spark Connect.
+    goes on where one that failed has ended, by its plan, and does nothing where the job was done. Works over Connect.
 
     Args:
         spark: The session whose executors do the work.
@@ -71,7 +70,8 @@ def backfill(
         columns: Which columns, in which order; None: all but leaderEpoch, as in `read_arrow`.
         partition_by: A directory for each value of these: columns of what is written, or "day" and "hour" of
             `timestamp`, in UTC.
-        compression: Of the files, as Spark calls it: "zstd", "snappy", "gzip", "lz4_raw", "uncompressed" or "none".
+        compression: "zstd", "snappy", "gzip", "lz4_raw", "uncompressed" or "none"; None: the session's
+            `spark.sql.parquet.compression.codec`, as for `DataFrameWriter.parquet`.
         transform: What makes of an Arrow RecordBatch another one, or a Table; run on the executors, and once on the
             driver with an empty batch, to learn the schema that all of them have to have.
         to_options: What the target's filesystem is made with. They travel to the executors with the job.

@@ -36,6 +36,7 @@ _WAVE_BYTES = 16 << 20
 _SUBSCRIBING = ("subscribe", "subscribepattern", "assign")
 _NAMING = ("starting", "ending", "kafka.isolation.level", "kafka.bootstrap.servers", "remote.storage.url", "assign")
 """Options that say what is read, by how their names begin; the rest say how."""
+_CODEC_SETTING = "spark.sql.parquet.compression.codec"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def run_backfill(
     options: Mapping[str, Any],
     columns: Sequence[str] | None,
     partition_by: Sequence[str],
-    compression: str,
+    compression: str | None,
     transform: Transform | None,
     to_options: Mapping[str, Any] | None,
     job_id: str | None,
@@ -87,7 +88,7 @@ def run_backfill(
         raise ConfigError(f"format={format!r}: a backfill writes 'parquet'", key="format")
     if row_group_bytes <= 0:
         raise ConfigError(f"row_group_bytes={row_group_bytes}: it has to be positive", key="row_group_bytes")
-    compression = check_compression(compression)
+    asked = None if compression is None else check_compression(compression)
     parsed = _options(topic, options)
     wanted = tuple(DEFAULT_COLUMNS if columns is None else columns)
     schema = schema_of(wanted, transform)
@@ -99,9 +100,8 @@ def run_backfill(
     if done is not None:
         return _report(done, url, 0, began)
     tasks = _tasks(target, parsed, fingerprint)
-    writer = TaskWriter(
-        target, parsed.config, wanted, transform, schema, tuple(partition_by), compression, row_group_bytes
-    )
+    codec = asked or _sessions_compression(spark)
+    writer = TaskWriter(target, parsed.config, wanted, transform, schema, tuple(partition_by), codec, row_group_bytes)
     records = {number: record for number, record in target.records().items() if number < len(tasks)}
     left = [number for number in range(len(tasks)) if number not in records]
     for record in _run(spark, writer, tasks, left):
@@ -116,6 +116,11 @@ def _options(topic: str, options: Mapping[str, Any]) -> SourceOptions:
         if name.lower() in _SUBSCRIBING:
             raise ConfigError(f"option '{name}': backfill is told its topic by its argument", key=name)
     return parse_options({**options, "subscribe": topic})
+
+
+def _sessions_compression(spark: SparkSession) -> str:
+    """How Spark itself would compress Parquet in this session. Raises ConfigError for what we have not."""
+    return check_compression(str(spark.conf.get(_CODEC_SETTING)), _CODEC_SETTING)
 
 
 def _fingerprint(options: Mapping[str, Any], more: Any) -> str:

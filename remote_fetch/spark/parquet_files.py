@@ -39,10 +39,12 @@ _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 _Key: TypeAlias = tuple[str, ...]
 
 
-def check_compression(name: str) -> str:
-    """The name among COMPRESSIONS, upper or lower case, as Spark takes it. Raises ConfigError for another."""
+def check_compression(name: str, key: str = "compression") -> str:
+    """The name among COMPRESSIONS, upper or lower case, as Spark takes it. Raises ConfigError for another; `key` is
+    where it was said.
+    """
     if name.lower() not in COMPRESSIONS:
-        raise ConfigError(f"compression={name!r}: Parquet is written with {', '.join(COMPRESSIONS)}", key="compression")
+        raise ConfigError(f"{key}={name!r}: a backfill's Parquet is written with {', '.join(COMPRESSIONS)}", key=key)
     return name.lower()
 
 
@@ -103,7 +105,7 @@ class ParquetFiles:
         name: str,
         *,
         partition_by: Sequence[str] = (),
-        compression: str = "zstd",
+        compression: str,
         row_group_bytes: int = 32 << 20,
         max_open: int = 32,
     ) -> None:

@@ -220,7 +220,10 @@ def main() -> int:
         "--latency-ms", type=int, default=0, metavar="MS", help="also ours with so much more time for each GET"
     )
     parser.add_argument(
-        "--parquet", choices=tuple(COMPRESSIONS), default="zstd", help="how both compress Parquet (zstd)"
+        "--parquet",
+        choices=tuple(COMPRESSIONS),
+        default="snappy",
+        help="how both compress Parquet (Spark's own: snappy)",
     )
     parser.add_argument("--java-options", default="", metavar="OPTIONS", help="of the JVM that runs driver and tasks")
     add_options(parser)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
 from remote_fetch import read_arrow
@@ -121,6 +122,24 @@ def test_every_compression_is_one_that_spark_reads(spark: SparkSession, tmp_path
     done = backfill(spark, "codecs", to=str(to), options=options(), compression=compression)
     is_whole(to, done)
     assert spark.read.parquet(str(to)).agg({"offset": "sum"}).first() == (sum(values(wanted("codecs"), "offset")),)
+
+
+def test_the_compression_is_the_sessions_unless_it_is_said(spark: SparkSession, tmp_path: Path) -> None:
+    setting = "spark.sql.parquet.compression.codec"
+    before = spark.conf.get(setting)
+    assert before is not None
+    try:
+        for name, stored in ((before, "SNAPPY"), ("zstd", "ZSTD")):
+            spark.conf.set(setting, name)
+            to = tmp_path / name
+            backfill(spark, "codecs", to=str(to), options=options())
+            paths = list(to.rglob("*.parquet"))
+            assert {pq.ParquetFile(one).metadata.row_group(0).column(0).compression for one in paths} == {stored}
+        spark.conf.set(setting, "lzo")
+        with pytest.raises(ConfigError, match=f"{setting}='lzo': a backfill's Parquet is written with zstd"):
+            backfill(spark, "codecs", to=str(tmp_path / "lzo"), options=options())
+    finally:
+        spark.conf.set(setting, before)
 
 
 def once(mark: Path, act: Callable[[], None]) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
@@ -254,7 +273,7 @@ def test_a_job_of_other_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with monkeypatch.context() as patched:
         patched.setattr(backfill_job, "_run", dies)
         with pytest.raises(KeyboardInterrupt):  # its tasks are saved, and none is run
-            backfill(NO_SPARK, "codecs", to=to, options=options(), job_id="mine")
+            backfill(NO_SPARK, "codecs", to=to, options=options(), job_id="mine", compression="zstd")
     with pytest.raises(ConfigError, match="the job mine was begun with other arguments"):
         backfill(NO_SPARK, "codecs", to=to, options=options(), job_id="mine", columns=["offset"])
 
@@ -266,7 +285,7 @@ def test_a_job_of_other_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ({"row_group_bytes": 0}, "row_group_bytes=0"),
         (
             {"compression": "lzo"},
-            "compression='lzo': Parquet is written with zstd, snappy, gzip, lz4_raw, uncompressed",
+            "compression='lzo': a backfill's Parquet is written with zstd, snappy, gzip, lz4_raw, uncompressed",
         ),
         ({"columns": ["offset", "nothing"]}, "unknown column 'nothing'"),
         ({"partition_by": ["nothing"]}, "partition_by names 'nothing'"),
@@ -297,6 +316,6 @@ def test_a_transform_has_one_schema(tmp_path: Path) -> None:
 def test_nothing_to_write(tmp_path: Path) -> None:
     bounds = {"startingOffsets": '{"delete-records": {"0": 60}}', "endingOffsets": '{"delete-records": {"0": 60}}'}
     to = tmp_path / "out"
-    done = backfill(NO_SPARK, "delete-records", to=str(to), options=options(**bounds))
+    done = backfill(NO_SPARK, "delete-records", to=str(to), options=options(**bounds), compression="zstd")
     assert (done.rows, done.files, done.tasks) == (0, 0, 0)
     assert [one.name for one in to.iterdir()] == [MANIFEST]

@@ -46,7 +46,7 @@ class Disk:
 
 def written(directory: Path, batches: Sequence[pa.RecordBatch], **more: Any) -> tuple[list[str], Disk]:
     disk = Disk(directory)
-    files = ParquetFiles(SCHEMA, disk.create, "part-00007", **more)
+    files = ParquetFiles(SCHEMA, disk.create, "part-00007", **{"compression": "zstd", **more})
     for one in batches:
         files.write(one)
     found = files.close()
@@ -81,7 +81,7 @@ def test_compression(tmp_path: Path, compression: str, stored: str) -> None:
 def test_only_what_may_repeat_has_a_dictionary(tmp_path: Path) -> None:
     """A dictionary of offsets is as long as the column, and took a fifth of the time to write small records."""
     schema, disk = schema_for(COLUMNS), Disk(tmp_path)
-    files = ParquetFiles(schema, disk.create, "part-00007")
+    files = ParquetFiles(schema, disk.create, "part-00007", compression="zstd")
     row = {"key": b"k", "value": b"v", "topic": "t", "headers": [{"key": "h", "value": b"x"}], "leaderEpoch": 1}
     files.write(pa.RecordBatch.from_pylist([{**row, "offset": n} for n in range(1000)], schema=schema))
     (file,) = files.close()
@@ -101,7 +101,7 @@ def test_a_time_that_no_calendar_has(tmp_path: Path, by: str, known: str, unit: 
         [86_400 * per_second, 253_402_300_800 * per_second, -62_135_596_801 * per_second, None], pa.int64()
     )
     rows = pa.RecordBatch.from_arrays([pa.array(range(4)), times.cast(fields["timestamp"])], schema=pa.schema(fields))
-    files = ParquetFiles(rows.schema, Disk(tmp_path).create, "part", partition_by=[by])
+    files = ParquetFiles(rows.schema, Disk(tmp_path).create, "part", partition_by=[by], compression="zstd")
     files.write(rows)
     found = {one.path.partition("/")[0]: one.rows for one in files.close()}
     assert found == {f"{by}={known}": 1, f"{by}=__HIVE_DEFAULT_PARTITION__": 3}
@@ -111,7 +111,7 @@ def test_what_is_held_back_is_bounded_over_all_files(tmp_path: Path) -> None:
     rows = [[("x" * 50, n, at(n % 24)) for n in range(at_row, at_row + 24)] for at_row in range(0, 2400, 24)]
     disk = Disk(tmp_path)
     bound = 8 * batch(rows[0]).nbytes
-    files = ParquetFiles(SCHEMA, disk.create, "part", partition_by=["hour"], row_group_bytes=bound)
+    files = ParquetFiles(SCHEMA, disk.create, "part", partition_by=["hour"], compression="zstd", row_group_bytes=bound)
     for one in rows:
         files.write(batch(one))
         assert sum(file.pending_bytes for file in files._open.values()) == files._pending_bytes < bound
@@ -155,7 +155,7 @@ def test_nothing_is_written_of_nothing(tmp_path: Path) -> None:
 
 def test_files_that_are_abandoned_are_closed(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
-    files = ParquetFiles(SCHEMA, disk.create, "part")
+    files = ParquetFiles(SCHEMA, disk.create, "part", compression="zstd")
     files.write(batch([("a", 1, None)]))
     files.abandon()
     assert [one.closed for one in disk.files] == [True]
