@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from remote_fetch.errors import Cancelled
@@ -132,10 +132,21 @@ class Cluster:
     ) -> LogBounds:
         """The log start offset, and the end that the isolation level may read: high watermark or last stable offset.
 
-        `timeout_s` None: as long as any question may take. Raises KafkaException with the broker's error.
+        DeleteRecords may move the log start past the last stable offset: then nothing may be read, and the end is given
+        as the start. `timeout_s` None: as long as any question may take. Raises KafkaException with the broker's error.
         """
+        deadline_s = time.monotonic() + (timeout_s or self._timeout_s)
         wanted = TopicPartition(partition.topic, partition.partition)
-        low, high = self.consumer(isolation).get_watermark_offsets(wanted, timeout=timeout_s or self._timeout_s)
+        consumer = self.consumer(isolation)
+        low, high = consumer.get_watermark_offsets(wanted, timeout=timeout_s or self._timeout_s)
+        if isolation is IsolationLevel.READ_COMMITTED and low < high:
+            # librdkafka gives the two offsets by size, whichever is which: the smaller one may be the end.
+            wanted.offset = OFFSET_END
+            (end,) = consumer.offsets_for_times([wanted], timeout=max(deadline_s - time.monotonic(), _RETRY_S))
+            if end.error is not None:
+                raise KafkaException(end.error)
+            if 0 <= end.offset < high:
+                low = high
         return LogBounds(low, high)
 
     def ends(self, name: str, numbers: Collection[int]) -> dict[int, tuple[int, int]]:

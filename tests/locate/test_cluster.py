@@ -10,12 +10,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Uuid as KafkaUuid
 
 from remote_fetch.errors import Cancelled
 from remote_fetch.locate.cluster import Cluster, _admin_properties, consumer_properties, is_refusal
-from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
+from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 
 PARTITION = TopicIdPartition(Uuid(bytes(16)), "t", 0)
 LEVEL = IsolationLevel.READ_UNCOMMITTED
@@ -35,6 +35,9 @@ class Answers:
         if isinstance(answer, int):
             raise KafkaException(KafkaError(answer))
         return [answer]
+
+    def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
+        return 36, 38
 
     def close(self) -> None:
         self.is_closed = True
@@ -255,6 +258,23 @@ def test_new_credentials_reach_every_client_those_to_come_too() -> None:
     assert consumer.credentials == admin.credentials == ("user", "new")
     assert cluster.properties == {"sasl.username": "user", "sasl.password": "new"}
     cluster.close()
+
+
+@pytest.mark.parametrize(
+    ("end", "bounds"),
+    [(36, LogBounds(38, 38)), (38, LogBounds(36, 38)), (40, LogBounds(36, 38)), (OFFSET_END, LogBounds(36, 38))],
+    ids=["the end is before the start", "in order", "it has moved on", "no answer"],
+)
+def test_an_end_may_lie_before_the_start(end: int, bounds: LogBounds) -> None:
+    """librdkafka gives both by size; which of them is the end only another question tells."""
+    answers = Answers(TopicPartition("t", 0, end))
+    cluster = Cluster({}, timeout_ms=1_000)
+    for level in IsolationLevel:
+        cluster._consumers[level, "reader"] = cast(Consumer, answers)
+    assert cluster.log_bounds(PARTITION, IsolationLevel.READ_COMMITTED) == bounds
+    assert [one.offset for one in answers.asked] == [OFFSET_END]
+    assert cluster.log_bounds(PARTITION, IsolationLevel.READ_UNCOMMITTED) == LogBounds(36, 38)
+    assert len(answers.asked) == 1, "a high watermark never lies before the start"
 
 
 def test_nobody_makes_a_client_once_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:

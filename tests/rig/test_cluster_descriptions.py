@@ -63,9 +63,12 @@ def test_log_bounds_move_with_the_log(rig: Rig, cluster: Cluster, new_topic: New
         produce(rig, topic, 5)
         assert cluster.log_bounds(partition, UNCOMMITTED) == LogBounds(7, 70)
         assert cluster.log_bounds(partition, COMMITTED) == LogBounds(7, 60)
-    rig.until("the abort marker", lambda: cluster.log_bounds(partition, COMMITTED) == LogBounds(7, 71))
+        delete_records(rig, topic, 0, 63)  # past the last stable offset
+        assert cluster.log_bounds(partition, UNCOMMITTED) == LogBounds(63, 70)
+        assert cluster.log_bounds(partition, COMMITTED) == LogBounds(63, 63)
+    rig.until("the abort marker", lambda: cluster.log_bounds(partition, COMMITTED) == LogBounds(63, 71))
     found = offsets(rig, topic, 0)
-    assert (found.earliest, found.latest) == (7, 71)
+    assert (found.earliest, found.latest) == (63, 71)
 
 
 def test_an_offset_is_found_for_a_time(rig_43: Rig, new_topic: NewTopic) -> None:

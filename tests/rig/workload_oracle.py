@@ -61,12 +61,18 @@ def _consumer(rig: Rig, isolation: str) -> Iterator[Consumer]:
 
 
 def log_ends(rig: Rig, places: Iterable[Place], isolation: str) -> dict[Place, LogEnds]:
-    """Where each partition starts and ends for the isolation level. Raises KafkaException with the broker's error."""
-    with _consumer(rig, isolation) as consumer:
-        return {
-            place: LogEnds(*consumer.get_watermark_offsets(TopicPartition(*place), timeout=_TIMEOUT_S))
-            for place in places
-        }
+    """Where each partition starts and ends for the isolation level. Raises KafkaException with the broker's error.
+
+    A consumer gives its two offsets by size, whichever is which. The start is known from the high watermark's; an end
+    before it, as DeleteRecords leaves it in an open transaction, is told as the start.
+    """
+    found = {}
+    with _consumer(rig, "read_uncommitted") as plain, _consumer(rig, isolation) as asked:
+        for place in places:
+            start, _ = plain.get_watermark_offsets(TopicPartition(*place), timeout=_TIMEOUT_S)
+            pair = asked.get_watermark_offsets(TopicPartition(*place), timeout=_TIMEOUT_S)
+            found[place] = LogEnds(start, start if pair[0] < start else pair[1])
+    return found
 
 
 def offset_for_time(rig: Rig, place: Place, log: LogEnds, timestamp_ms: int, isolation: str) -> TimeAnswer:
