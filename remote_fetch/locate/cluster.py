@@ -31,6 +31,7 @@ _PASSING = frozenset(
         KafkaError._TRANSPORT,
         KafkaError._UNKNOWN_PARTITION,  # also of a partition that has no leader yet; a topic that is gone says so
         KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,  # of a client that has not heard of the new leader yet
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NETWORK_EXCEPTION,
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -142,10 +143,7 @@ class Cluster:
         if isolation is IsolationLevel.READ_COMMITTED and low < high:
             # librdkafka gives the two offsets by size, whichever is which: the smaller one may be the end.
             wanted.offset = OFFSET_END
-            (end,) = consumer.offsets_for_times([wanted], timeout=max(deadline_s - time.monotonic(), _RETRY_S))
-            if end.error is not None:
-                raise KafkaException(end.error)
-            if 0 <= end.offset < high:
+            if 0 <= _listed(consumer, wanted, deadline_s) < high:
                 low = high
         return LogBounds(low, high)
 
@@ -175,18 +173,8 @@ class Cluster:
         Raises KafkaException with the broker's error.
         """
         wanted = TopicPartition(partition.topic, partition.partition, max(timestamp_ms, 0))
-        deadline = time.monotonic() + self._timeout_s
-        while True:
-            try:
-                (found,) = self.consumer(isolation).offsets_for_times([wanted], timeout=self._timeout_s)
-                if found.error is not None:
-                    raise KafkaException(found.error)
-                return found.offset if found.offset >= 0 else None
-            except KafkaException as error:
-                # A leader that is new, and has not read its own metadata topic yet, cannot look into the tier.
-                if not is_passing(error) or time.monotonic() > deadline:
-                    raise
-            time.sleep(_RETRY_S)
+        found = _listed(self.consumer(isolation), wanted, time.monotonic() + self._timeout_s)
+        return found if found >= 0 else None
 
     def still_holds(self, partition: TopicIdPartition, leader_epoch: int, end_offset: int) -> bool:
         """Whether the log is, up to `end_offset` (exclusive), the one that `leader_epoch` wrote the last record of.
@@ -286,6 +274,21 @@ def consumer_properties(properties: Mapping[str, Any], isolation: IsolationLevel
         "allow.auto.create.topics": False,
         "enable.partition.eof": True,
     }
+
+
+def _listed(consumer: Consumer, wanted: TopicPartition, deadline_s: float) -> int:
+    """What ListOffsets answers for a time, or for the end; negative where it knows none. Raises KafkaException."""
+    while True:
+        try:
+            (found,) = consumer.offsets_for_times([wanted], timeout=max(deadline_s - time.monotonic(), _RETRY_S))
+            if found.error is not None:
+                raise KafkaException(found.error)
+            return int(found.offset)
+        except KafkaException as error:
+            # A leader that is new, and has not read its own metadata topic yet, cannot look into the tier.
+            if not is_passing(error) or time.monotonic() > deadline_s:
+                raise
+        time.sleep(_RETRY_S)
 
 
 _CONSUMER_ONLY = (
