@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from remote_fetch.errors import ConfigError, OffsetOutOfRange, RemoteFetchError
 from remote_fetch.observe import Report
@@ -23,6 +22,7 @@ from tests.rig.metrics import topic_metrics
 from tests.rig.rig import Rig
 from tests.rig.test_read import ISOLATIONS, mixed_topic, transaction
 from tests.rig.topics import OracleRecord
+from tests.rig.workload_oracle import listed_offset
 from tests.spark.buckets import Row, planned, read
 from tests.spark.test_source import plain
 
@@ -125,21 +125,12 @@ def test_offsets(rig_43: Rig, half_tiered: str) -> None:
             assert found == [row for row in everything if low <= row[2] < high], (start, end, more)
 
 
-def offset_for(rig: Rig, topic: str, timestamp_ms: int) -> int:
-    """The broker's own answer; -1: no record is as late."""
-    consumer = Consumer({"bootstrap.servers": rig.bootstrap, "group.id": "oracle", **topics.QUIET})
-    try:
-        (found,) = consumer.offsets_for_times([TopicPartition(topic, 0, timestamp_ms)], timeout=60)
-        return int(found.offset)
-    finally:
-        consumer.close()
-
-
 @pytest.mark.parametrize("form", ["global", "by partition"])
 def test_timestamps(rig_43: Rig, half_tiered: str, form: str) -> None:
     everything = shown(topics.broker_records(rig_43, half_tiered, 0, "read_uncommitted"))
     for start, end in ((1_700_000_004_000, 1_700_000_012_345), (0, 1_700_000_020_000), (1_700_000_027_500, 2**45)):
-        first, stop = offset_for(rig_43, half_tiered, start), offset_for(rig_43, half_tiered, end)
+        first, stop = (listed_offset(rig_43, (half_tiered, 0), time, "read_uncommitted") for time in (start, end))
+        assert first is not None
         if form == "global":
             bounds = {"startingTimestamp": str(start), "endingTimestamp": str(end), "startingOffsets": "{}"}
         else:
@@ -148,7 +139,7 @@ def test_timestamps(rig_43: Rig, half_tiered: str, form: str) -> None:
                 "endingOffsetsByTimestamp": json.dumps({half_tiered: {"0": end}}),
             }
         found, _ = rows(options_of(rig_43, half_tiered, **bounds))
-        assert found == [row for row in everything if first <= row[2] and (stop < 0 or row[2] < stop)]
+        assert found == [row for row in everything if first <= row[2] and (stop is None or row[2] < stop)]
 
 
 def test_a_time_that_no_record_reaches(rig_43: Rig, half_tiered: str) -> None:

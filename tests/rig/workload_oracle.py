@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from tests.rig.rig import Rig
 from tests.rig.topics import QUIET, broker_records
 
-__all__ = ["LogEnds", "Place", "TimeAnswer", "Times", "log_ends", "offset_for_time"]
+__all__ = ["LogEnds", "Place", "TimeAnswer", "Times", "listed_offset", "log_ends", "offset_for_time"]
 
 Place = tuple[str, int]
 """A topic and one of its partitions."""
@@ -83,19 +83,20 @@ def offset_for_time(rig: Rig, place: Place, log: LogEnds, timestamp_ms: int, iso
     start into that segment, and what was as late in it lies before the log start. Then later segments of the tier are
     not looked into. It is taken to be wrong there only where a record that it gives itself proves it.
     """
-    found = _list_offsets(rig, place, timestamp_ms, isolation)
+    found = listed_offset(rig, place, timestamp_ms, isolation)
     if log.start > 0:
         records = broker_records(rig, *place, "read_uncommitted", start=log.start)
         late = next((record.offset for record in records if record.timestamp_ms >= timestamp_ms), None)
         if late is not None and late < log.stop and (found is None or late < found):
             # A segment that leaves the broker's disk during its search is overlooked too: hence a second question.
-            found = _list_offsets(rig, place, timestamp_ms, isolation)
+            found = listed_offset(rig, place, timestamp_ms, isolation)
             if found is None or late < found:
                 return TimeAnswer(late, is_certain=False)
     return TimeAnswer(log.stop if found is None else min(found, log.stop), is_certain=True)
 
 
-def _list_offsets(rig: Rig, place: Place, timestamp_ms: int, isolation: str) -> int | None:
+def listed_offset(rig: Rig, place: Place, timestamp_ms: int, isolation: str) -> int | None:
+    """The broker's own answer; None: no record is as late. Raises KafkaException with the broker's error."""
     deadline_s = time.monotonic() + _TIMEOUT_S
     with _consumer(rig, isolation) as consumer:
         while True:
