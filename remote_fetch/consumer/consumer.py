@@ -8,6 +8,7 @@ again from a callback does not: what the remote half takes part in is behind its
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -21,7 +22,7 @@ from remote_fetch.consumer.inner import Inner
 from remote_fetch.consumer.metrics import Metrics, into_statistics
 from remote_fetch.consumer.remote import Remote
 from remote_fetch.consumer.settings import ConsumerSettings
-from remote_fetch.consumer.states import STORED, Mode
+from remote_fetch.consumer.states import STORED
 from remote_fetch.observe import Observer, ignore
 
 __all__ = ["RemoteConsumer"]
@@ -95,10 +96,10 @@ class RemoteConsumer(_Consumer):
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """As the parent's: waits the whole timeout (seconds; -1: for ever) unless it gets as many as it may."""
         remote = self._remote
-        if remote is None or not isinstance(num_messages, int) or not 0 < num_messages <= _MAX_CONSUME:
+        if remote is None or not 0 < (count := _number(num_messages)) <= _MAX_CONSUME:
             return super().consume(num_messages, timeout)
         with remote.gate:
-            return remote.merge.consume(num_messages, timeout)
+            return remote.merge.consume(count, timeout)
 
     # ------------------------------------------------------------------------------------------- what is assigned
 
@@ -225,7 +226,7 @@ class RemoteConsumer(_Consumer):
         if remote is not None:
             remote.merge.settle()
             for one, entry in zip(found, remote.partitions.like(found), strict=True):
-                if entry is not None and (entry.state.mode is not Mode.BROKER or one.offset < 0):
+                if entry is not None and (not entry.state.is_fetched or one.offset < 0):
                     one.offset = entry.given_up_to
                 elif entry is not None and entry.held is not None:
                     one.offset = min(one.offset, entry.held)
@@ -264,7 +265,7 @@ class RemoteConsumer(_Consumer):
         """As the parent's, for all connections to brokers."""
         super().set_sasl_credentials(username, password)
         if self._remote is not None:
-            self._remote.session.set_sasl_credentials(username, password)
+            self._remote.set_sasl_credentials(username, password)
 
     def remote_metrics(self) -> dict[str, Any]:
         """KIP-1254's metrics: see `remote_fetch.consumer.metrics.Metrics.snapshot`. Empty while switched off."""
@@ -302,6 +303,14 @@ def _counted(properties: Mapping[str, Any], metrics: Metrics) -> dict[str, Any]:
 
 def _call(handler: Callable[..., None], callback: Any, consumer: Any, partitions: list[TopicPartition]) -> None:
     handler(consumer, partitions, callback)
+
+
+def _number(given: object) -> int:
+    """The integer that the parent would take it for, 0 where it would refuse it."""
+    try:
+        return operator.index(given)  # type: ignore[arg-type]
+    except TypeError:
+        return 0
 
 
 def _is_record(message: object) -> bool:

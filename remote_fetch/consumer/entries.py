@@ -24,8 +24,9 @@ class Entry:
 
     `position` is what was delivered up to, UNKNOWN before the first record; `stored` is what was stored of it for
     commits. `assigned_offset` is what the application assigned it with. `handed_over_at_s` is when librdkafka was told
-    to go on, None once it has; `was_watched`: twice. Records of the store before `skip_before` were librdkafka's.
-    `held` is the position before what a running `consume` has taken and not given yet, None where there is none.
+    to go on, None once it has; `watched` is how often that was repeated. Records of the store before `skip_before` were
+    librdkafka's; 0: no more of them come. `held` is the position before what a running `consume` has taken and not
+    given yet, None where there is none.
     `circuit` tells how long the partition is left to librdkafka after its segments failed.
     """
 
@@ -38,7 +39,7 @@ class Entry:
         self.leader_epoch: int | None = None
         self.stored = UNKNOWN
         self.handed_over_at_s: float | None = None
-        self.was_watched = False
+        self.watched = 0
         self.end_offset = UNKNOWN
         self.circuit = circuit
         self.skip_before = 0
@@ -75,15 +76,23 @@ class Entry:
     def take(self, count: int) -> list[Message]:
         """At most `count` records of the store, in order; none only if none are there."""
         taken, self._rest = self._rest[:count], self._rest[count:]
-        while len(taken) < count:
-            if not self._cursor:
-                if self.feed is None or not self.feed.chunks:
-                    break
-                self._cursor = MessageCursor(self.feed.chunks.popleft().batch, self.topic, self.number, Message)
-                self._cursor.skip_before(self.skip_before)
-                continue
+        while len(taken) < count and self._open_next():
+            assert self._cursor is not None
             taken += self._cursor.take(count - len(taken))
         return taken
+
+    def skip(self) -> None:
+        """Let go of records of the store that librdkafka has given: only what can be given counts as ready."""
+        if self.skip_before:
+            self._open_next()
+
+    def _open_next(self) -> bool:
+        while not self._cursor and self.feed is not None and self.feed.chunks:
+            self._cursor = MessageCursor(self.feed.chunks.popleft().batch, self.topic, self.number, Message)
+            self._cursor.skip_before(self.skip_before)
+            if self._cursor:
+                self.skip_before = 0
+        return bool(self._cursor)
 
     def give_back(self, messages: list[Message]) -> None:
         """Records that were taken and not delivered."""

@@ -245,8 +245,8 @@ class Feed:
             self._drop_scan()
             self._offset = self._stop
             return False
-        self._offset = batch.column("offset")[-1].as_py() + 1
         self.chunks.append(Chunk.of(batch))
+        self._offset = batch.column("offset")[-1].as_py() + 1
         return True
 
     def _plan(self) -> bool:
@@ -315,9 +315,12 @@ class Feed:
         self.ending = ending
         return True
 
-    def late(self) -> Ending:
-        """Count that the application waits no longer for this feed's first record; it gets an ending to go on with."""
-        ending = Ending(self._offset, ErrorKind.READ_TIMEOUT, is_failure=True, log=self.log)
+    def late(self, offset: int) -> Ending:
+        """Count that the application waits no longer for this feed's first record; it gets an ending to go on with.
+
+        `offset` is where the feed began: how far it has come by now is the worker's.
+        """
+        ending = Ending(offset, ErrorKind.READ_TIMEOUT, is_failure=True, log=self.log)
         self._count(ending)
         return ending
 

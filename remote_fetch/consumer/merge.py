@@ -97,11 +97,13 @@ class Merge:
                 if not self._is_reset(message):
                     self._live_came = self._is_behind = True
                     return self._counted(message)
-            elif (record := self._first_of_block(_BLOCK_RECORDS, now_s + _TIDY_S)) is not None:
+                continue
+            self._partitions.was_silent(now_s)
+            if (record := self._first_of_block(_BLOCK_RECORDS, now_s + _TIDY_S)) is not None:
                 return record
-            elif (left_s := deadline_s - time.monotonic()) <= 0:
+            if (left_s := deadline_s - time.monotonic()) <= 0:
                 return None
-            elif self._is_reading():
+            if self._is_reading():
                 self._workers.wait(min(left_s, _SLICE_S))
 
     def _first_of_block(self, count: int, tidy_at_s: float) -> Message | None:
@@ -187,6 +189,8 @@ class Merge:
         finally:
             self._partitions.is_held = False
         self._is_behind = bool(messages)
+        if not messages:
+            self._partitions.was_silent(time.monotonic())
         has_news = any(map(Message.error, messages))  # which are messages with an error, and no records
         records = [message for message in messages if message.error() is None] if has_news else messages
         self._count(len(records), sum(map(len, records)))

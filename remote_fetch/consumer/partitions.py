@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -45,6 +46,8 @@ _LOOK_AGAIN_MS = {Reason.HOLE.value: 1_000, Reason.UNSTABLE.value: 5_000}
 _LOOK_AGAIN_OTHERWISE_MS = 30_000
 """When a partition of librdkafka's is looked at again: it may have fallen behind, into the tier."""
 _POKE_S = 1.0
+_BUSY_PATIENCE = 20
+"""How many times longer a hand-over may take while other partitions have records."""
 
 
 class Partitions:
@@ -60,6 +63,7 @@ class Partitions:
         """What the application has paused; with librdkafka that outlasts an assignment."""
         self._known: set[tuple[str, int]] = set()
         """What was assigned once: of what it has never heard of librdkafka keeps no pause."""
+        self._was_silent_at_s = 0.0
         self.is_held = False
         """Whether librdkafka's positions may run ahead of what is given: inside its `consume` and its `close`."""
 
@@ -94,9 +98,13 @@ class Partitions:
             entry.circuit = entry.circuit.worked()
             self._apply(entry, entry.state.found())
         elif is_late and entry.state.mode is Mode.LOCATING and feed.ending is None:
-            ending = feed.late()
+            # From where it began, as nothing of it was given: what it brings in this moment is dropped with it.
+            ending = feed.late(entry.state.offset)
             self._apply(entry, entry.state.at_broker(ending.offset, ending.reason, self._retry_at_ms(entry, ending)))
             return
+        if entry.skip_before and feed.chunks:
+            entry.skip()
+            self._workers.wake(feed)
         if feed.ending is not None and not entry.has_records:
             self._feed_ended(entry, feed.ending)
 
@@ -124,25 +132,38 @@ class Partitions:
         return now_ms() + _LOOK_AGAIN_MS.get(ending.reason, _LOOK_AGAIN_OTHERWISE_MS)
 
     def _look_at_broker(self, entry: Entry, now_s: float) -> None:
-        if entry.handed_over_at_s is not None and now_s - entry.handed_over_at_s > self._settings.watchdog_ms / 1000:
+        if entry.handed_over_at_s is not None and self._is_overdue(now_s, entry.handed_over_at_s, entry.watched):
             self._watch(entry)
         if entry.state.is_due(int(now_s * 1000)):
-            position = self._inner_position(entry)
-            offset = position if position >= 0 else entry.state.offset
+            offset = self._where(entry)
             known = self._inner.get_watermark_offsets(entry.at(), cached=True)
             if offset < 0 or (known is not None and offset >= known[1] >= 0):
                 self._apply(entry, entry.state.later(now_ms() + _LOOK_AGAIN_OTHERWISE_MS))  # it is at its tail
             else:
                 self._apply(entry, entry.state.probe(offset))
 
+    def was_silent(self, now_s: float) -> None:
+        """librdkafka was asked for records and had none, of no partition."""
+        self._was_silent_at_s = now_s
+
+    def _is_overdue(self, now_s: float, handed_over_at_s: float, times: int) -> bool:
+        """Whether a hand-over should have brought something by now.
+
+        A hand-over throws away what librdkafka has fetched and nobody has asked for yet. So it is not before it was
+        asked and had nothing; where other partitions keep it busy, not before very long, and longer each time.
+        """
+        watchdog_s = self._settings.watchdog_ms / 1000
+        is_silent = self._was_silent_at_s - handed_over_at_s > watchdog_s
+        return is_silent or now_s - handed_over_at_s > watchdog_s * (_BUSY_PATIENCE << times)
+
     def _watch(self, entry: Entry) -> None:
         """A hand-over that has brought nothing is made once more, and again as long as the log is known to go on."""
-        offset, is_second = entry.state.offset, entry.was_watched
+        offset, times = entry.state.offset, entry.watched
         entry.handed_over_at_s = None
         is_silent = offset >= 0 and not entry.state.is_paused and self._inner_position(entry) < 0
-        if is_silent and (offset < entry.end_offset or not is_second):
+        if is_silent and (offset < entry.end_offset or not times):
             self._hand_over(entry, offset)
-            entry.was_watched = True
+            entry.watched = times + 1
 
     def _take_over(self, entry: Entry) -> None:
         """The store can go on where librdkafka is now."""
@@ -186,7 +207,7 @@ class Partitions:
             case Wake():
                 self._inner.resume([entry.at()])
             case HandOver(offset):
-                entry.was_watched = False
+                entry.watched = 0
                 self._hand_over(entry, offset)
             case StopFeed():
                 self._stop_feed(entry)
@@ -221,15 +242,19 @@ class Partitions:
             self._inner.incremental_assign([entry.at(offset)])
         else:
             again = list(self.entries.values())
-            self._inner.assign([one.at(offset if one is entry else self._where(one)) for one in again])
+            places = [offset if one is entry else self._where(one) for one in again]
+            self._inner.assign([one.at(place) for one, place in zip(again, places, strict=True)])
+            for one, place in zip(again, places, strict=True):
+                if one.state.mode is Mode.BROKER:  # which has forgotten its position, and began there
+                    one.state = replace(one.state, offset=place)
         for one in again:
             one.stored = UNKNOWN  # an assignment forgets it
 
     def _where(self, entry: Entry) -> int:
         """From where on librdkafka would fetch a partition, if it did."""
         if entry.state.mode is not Mode.BROKER:
-            return entry.end_offset if entry.end_offset >= 0 else END
-        position = self._inner_position(entry)
+            return _idle(entry.state.offset, None if entry.end_offset < 0 else entry.end_offset)
+        position = self._inner_position(entry) if entry.state.is_fetched else UNKNOWN
         return position if position >= 0 else entry.state.offset
 
     def _stop_feed(self, entry: Entry) -> None:
@@ -326,7 +351,7 @@ class Partitions:
 
     def positions(self) -> None:
         """Bring the positions of what librdkafka reads up to date: past markers too, as it counts them itself."""
-        theirs = [entry for entry in self.entries.values() if entry.state.mode is Mode.BROKER]
+        theirs = [entry for entry in self.entries.values() if entry.state.is_fetched]
         if not theirs or self.is_held:
             return
         found = self._inner.position([entry.at() for entry in theirs])

@@ -6,7 +6,9 @@ bounded time; holds the parent's methods, and so is collected together with the 
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -35,6 +37,8 @@ _COMMITTED_S = 5.0
 """Longest wait for the committed offsets of an assignment, and for the ends of its logs."""
 _FIRST_PATIENCE_S = 0.03
 _CLOSE_S = 1.0
+_COMMITTED = (UNKNOWN, STORED)
+"""With these a partition is assigned to go on where the group has committed."""
 
 Callback = Callable[[Any, list[TopicPartition]], Any]
 
@@ -111,6 +115,8 @@ class Remote:
             assign(partitions)
             return
         self.settle()
+        if not is_incremental:
+            self._let_go_of(partitions)
         starts = self._resolve(partitions)
         assign(self.partitions.instead(partitions, starts, self._ends(partitions, starts)))
         self.partitions.begin(partitions, starts, replaces=not is_incremental)
@@ -120,9 +126,19 @@ class Remote:
         self.settle()
         self.partitions.drop(partitions)
 
+    def _let_go_of(self, partitions: Sequence[TopicPartition]) -> None:
+        """Have stored offsets committed before it is asked what was committed, as librdkafka does within one `assign`.
+
+        Where the same partition is assigned once more, to go on where it is.
+        """
+        if self.partitions.of(one for one in partitions if one.offset in _COMMITTED):
+            with contextlib.suppress(KafkaException):  # `assign` will meet the same, and raise it
+                self._inner.unassign()
+                self.partitions.drop(None)
+
     def _resolve(self, partitions: Sequence[TopicPartition]) -> list[int]:
         """Where to begin: what was given, else what was committed, else what `auto.offset.reset` says."""
-        unknown = [one for one in partitions if one.offset in (UNKNOWN, STORED)]
+        unknown = [one for one in partitions if one.offset in _COMMITTED]
         committed: dict[tuple[str, int], int] = {}
         if unknown:
             try:
@@ -167,10 +183,24 @@ class Remote:
         finally:
             self.unassigned(gone)
 
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """As `Consumer.set_sasl_credentials`, for the store's own clients of brokers."""
+        _within(_CLOSE_S, lambda: self.session.set_sasl_credentials(username, password))
+
     def close(self) -> None:
         """End the feeds and the session."""
         self.partitions.drop(None)
         self.session.reader.close()
         self._end_threads.detach()
         self._workers.close(_CLOSE_S)
-        self.session.close()
+        _within(_CLOSE_S, self.session.close)
+
+
+def _within(timeout_s: float, call: Callable[[], None]) -> None:
+    """Make a call that may have to wait until a broker, or nobody, has answered another thread; wait a bounded time.
+
+    What it does is then done later, within that question's own deadline.
+    """
+    thread = threading.Thread(target=call, name="remote-fetch-session", daemon=True)
+    thread.start()
+    thread.join(timeout_s)

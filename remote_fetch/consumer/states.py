@@ -98,6 +98,11 @@ class PartitionState:
     retry_at_ms: int | None = None
     reason: str = ""
 
+    @property
+    def is_fetched(self) -> bool:
+        """Whether librdkafka's position is the partition's: of a parked one it is that of an earlier time."""
+        return self.mode is Mode.BROKER and not self.is_parked
+
     @classmethod
     def start(cls, offset: int, *, is_paused: bool = False) -> Step:
         """An assigned or sought partition of which the store may have `offset`; librdkafka has it paused."""

@@ -85,9 +85,9 @@ class Cluster:
         """As `confluent_kafka.Consumer.set_sasl_credentials`: for connections that are made from now on."""
         with self._making:
             self._properties |= {"sasl.username": username, "sasl.password": password}
-            for client in (self._admin, *self._consumers.values()):
-                if client is not None:
-                    client.set_sasl_credentials(username, password)
+            clients = [client for client in (self._admin, *self._consumers.values()) if client is not None]
+        for client in clients:  # one that is just being asked takes them after the answer
+            client.set_sasl_credentials(username, password)
 
     def describe(self, name: str) -> Topic:
         """A topic's id, partitions, and whether this principal may READ it.

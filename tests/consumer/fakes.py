@@ -53,7 +53,11 @@ class FakeInner:
 
     def assign(self, partitions: list[TopicPartition], /) -> None:
         self.stopped.clear()
+        self.positions.clear()
         self.calls.append(("assign", [(one.partition, one.offset) for one in partitions]))
+
+    def unassign(self) -> None:
+        self.calls.append(("unassign",))
 
     def incremental_unassign(self, partitions: list[TopicPartition], /) -> None:
         self.stopped -= {one.partition for one in partitions}

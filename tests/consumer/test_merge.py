@@ -277,6 +277,22 @@ def test_before_consume_has_given_anything_nothing_is_stored(source: str, is_fir
     assert bench.inner.stored[0] == 3
 
 
+def test_what_librdkafka_has_given_already_does_not_count_as_ready() -> None:
+    """Else `consume` would take it for enough, and return with less before its time."""
+    bench = Bench()
+    bench.assign({0: END})
+    bench.inner.positions[0] = 105
+    bench.partitions.tidy(time.monotonic() + 100)
+    bench.give(0, range(50))
+    bench.give(0, range(50, 110))
+    bench.give(0, range(110, 115))
+    assert bench.mode(0) == "broker"
+    bench.partitions.tidy(time.monotonic())
+    entry = bench.partitions.entries["t", 0]
+    assert (bench.mode(0), entry.ready_records) == ("remote", 10)
+    assert [message.offset() for message in bench.merge.consume(10, 60)] == list(range(105, 115))
+
+
 @pytest.mark.parametrize("how", ["revoked", "assigned anew", "sought"])
 def test_what_consume_held_of_a_partition_that_moves_is_dropped(how: str) -> None:
     bench = Bench()

@@ -7,6 +7,7 @@ import time
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from remote_fetch.consumer.entries import UNKNOWN
 from remote_fetch.consumer.feed import Ending
 from remote_fetch.consumer.partitions import Partitions
 from remote_fetch.consumer.settings import ResetPolicy
@@ -66,11 +67,84 @@ def test_a_hand_over_that_brings_nothing_is_made_again() -> None:
     bench.inner.taken()
     bench.partitions.tidy(now_s + 1.4)
     assert bench.inner.taken() == []
+    bench.partitions.was_silent(now_s + 1.6)
     bench.partitions.tidy(now_s + 1.6)
     assert bench.inner.taken() == [("resume", 0), ("seek", 0, 5)]
     bench.inner.positions[0] = 6
+    bench.partitions.was_silent(now_s + 5)
     bench.partitions.tidy(now_s + 5)
     assert bench.inner.taken() == []
+
+
+def test_a_hand_over_is_not_made_again_while_nobody_has_asked() -> None:
+    """It would throw away what librdkafka has fetched while the application was busy with something else."""
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.end(0, 5)
+    now_s = time.monotonic()
+    bench.partitions.tidy(now_s)
+    bench.inner.taken()
+    bench.partitions.tidy(now_s + 10)
+    assert bench.inner.taken() == []
+    bench.inner.live.append(live(0, 5))
+    assert [message.value() for message in bench.merge.consume(5, 0)] == [b"live5"]
+    assert bench.inner.taken() == []
+
+
+def test_a_hand_over_is_made_again_in_the_end_also_where_librdkafka_is_never_silent() -> None:
+    bench = Bench()
+    bench.assign({0: 5, 1: END})
+    bench.end(0, 5)
+    now_s = time.monotonic()
+    bench.partitions.tidy(now_s)
+    bench.inner.taken()
+    bench.partitions.tidy(now_s + 29)
+    assert bench.inner.taken() == []
+    bench.partitions.tidy(now_s + 31)
+    assert bench.inner.taken() == [("resume", 0), ("seek", 0, 5)]
+
+
+def test_what_comes_just_as_the_patience_ends_is_not_passed_over() -> None:
+    """The worker has moved on, and its records are not there yet: the broker gives them."""
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.feed(0)._offset = 15
+    bench.feed(0).began_s -= 61
+    bench.partitions.tidy(time.monotonic())
+    assert ("seek", 0, 5) in bench.inner.taken()
+
+
+def test_the_position_of_a_parked_partition_is_not_librdkafkas() -> None:
+    """That is where it was before the application sought, paused, elsewhere."""
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.inner.positions[0] = 300
+    bench.end(0, 5)
+    bench.partitions.tidy(time.monotonic())
+    bench.partitions.positions()
+    entry = bench.partitions.entries["t", 0]
+    assert entry.position == 300
+    bench.partitions.pause([entry])
+    bench.partitions.seek(entry, 100)
+    bench.end(0, 100)
+    bench.partitions.tidy(time.monotonic())
+    bench.partitions.store()
+    assert (entry.state.is_parked, entry.position, bench.inner.stored) == (True, UNKNOWN, {})
+
+
+def test_an_assignment_made_anew_lets_nobody_begin_where_it_once_began() -> None:
+    """librdkafka forgets its positions: what is idle since is looked into from where it is."""
+    bench = Bench()
+    bench.assign({0: 5, 1: 500})
+    bench.end(1, 500)
+    bench.partitions.tidy(time.monotonic())
+    bench.inner.positions[1] = 90_000
+    bench.inner.stopped.add(0)
+    bench.end(0, 5)
+    bench.partitions.tidy(time.monotonic())
+    assert bench.inner.positions == {}
+    bench.partitions.tidy(time.monotonic() + 100)
+    assert bench.feed(1).offset == 90_000
 
 
 def test_the_end_is_never_sought_twice() -> None:
@@ -240,7 +314,7 @@ def test_dropping_partitions_drops_their_feeds() -> None:
     ("is_cooperative", "told"),
     [
         (True, [("incremental_unassign", [0]), ("incremental_assign", [(0, 5)])]),
-        (False, [("assign", [(0, 5), (1, 33), (2, END)])]),
+        (False, [("assign", [(0, 5), (1, 33), (2, 0)])]),
     ],
 )
 def test_what_librdkafka_has_stopped_is_assigned_anew(is_cooperative: bool, told: list[tuple[object, ...]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from remote_fetch.config import Config
 from remote_fetch.consumer.metrics import Metrics
 from remote_fetch.consumer.remote import Remote
 from remote_fetch.consumer.settings import ConsumerSettings
-from remote_fetch.observe import Event, Notice
+from remote_fetch.observe import Event, Notice, ignore
 from tests.consumer.fakes import FakeInner
 
 
@@ -38,3 +39,26 @@ def test_an_observer_that_fails_costs_nobody_a_record(caplog: pytest.LogCaptureF
     finally:
         remote.session.close()
     assert "an observer failed" in caplog.text
+
+
+def test_closing_does_not_wait_for_a_broker_that_answers_nobody(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A worker may be asking it: its client is closed when that question is over."""
+    monkeypatch.setattr("remote_fetch.consumer.remote._CLOSE_S", 0.05)
+    settings = ConsumerSettings(True, {}, Config.parse({"remote.storage.url": str(tmp_path)}))
+    remote = Remote(FakeInner(), settings, Metrics(), ignore, nullcontext())
+    is_over, told, close = threading.Event(), threading.Event(), remote.session.close
+
+    def closes() -> None:
+        assert is_over.wait(60)
+        close()
+        told.set()
+
+    monkeypatch.setattr(remote.session, "close", closes)
+    monkeypatch.setattr(remote.session, "set_sasl_credentials", lambda username, password: closes())
+    remote.set_sasl_credentials("me", "secret")
+    remote.close()
+    assert not told.is_set()
+    is_over.set()
+    assert told.wait(60)

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from tests.contract.kinds import Consumers
+from tests.contract.material import Material
 
 
 class OwnPartition(TopicPartition):
@@ -129,6 +130,23 @@ def test_consuming_too_many(consumers: Consumers, count: int) -> None:
 def test_consuming_no_number(consumers: Consumers, count: Any) -> None:
     with pytest.raises(TypeError, match=f"'{type(count).__name__}' object cannot be interpreted as an integer"):
         consumers().consume(count, 0)
+
+
+class Three:
+    """A number of another library's."""
+
+    def __index__(self) -> int:
+        return 3
+
+
+@pytest.mark.parametrize("start", [30, 110])
+def test_consuming_a_number_that_is_no_int(consumers: Consumers, material: Material, start: int) -> None:
+    consumer = consumers()
+    consumer.assign([material.at(start)])
+    found = consumer.consume(Three(), 30)  # type: ignore[arg-type]
+    assert [message.offset() for message in found] == [start, start + 1, start + 2]
+    consumer.close()
+    assert consumers.plain().committed([material.at()], 30)[0].offset == start + 3
 
 
 @pytest.mark.parametrize("method", ["commit", "store_offsets"])

@@ -95,6 +95,31 @@ def test_another_assignment_replaces_the_first(consumers: Consumers, material: M
     assert offsets_of(read(consumer, 70)) == [(0, offset) for offset in range(50, 120)]
 
 
+@pytest.mark.parametrize("offset", [OFFSET_INVALID, OFFSET_STORED])
+@pytest.mark.parametrize("start", [30, 92, 105])
+def test_once_more_the_same_goes_on_where_it_is(
+    consumers: Consumers, material: Material, start: int, offset: int
+) -> None:
+    """For what was stored is committed before it is asked what was committed."""
+    consumer = consumers(auto_offset_reset="latest", auto_commit_interval_ms=3_600_000)
+    consumer.assign([material.at(start)])
+    read(consumer, 5)
+    consumer.assign([material.at(offset), material.at(100, 1)])
+    found = offsets_of(read(consumer, 120 - start - 5 + 20))
+    assert sorted(found) == [(0, number) for number in range(start + 5, 120)] + [
+        (1, number) for number in range(100, 120)
+    ]
+
+
+@pytest.mark.parametrize("start", [30, 105])
+def test_once_more_the_same_without_commits_begins_again(consumers: Consumers, material: Material, start: int) -> None:
+    consumer = consumers(enable_auto_commit=False)
+    consumer.assign([material.at(start)])
+    read(consumer, 5)
+    consumer.assign([material.at()])
+    assert offsets_of(read(consumer, 3)) == [(0, 0), (0, 1), (0, 2)]
+
+
 @pytest.mark.parametrize("offset", [50, 110])
 def test_nothing_comes_of_what_is_no_longer_assigned(consumers: Consumers, material: Material, offset: int) -> None:
     for take_away in ("unassign", "assign"):

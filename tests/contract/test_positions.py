@@ -185,6 +185,25 @@ def test_seeking_while_paused(consumers: Consumers, material: Material, start: i
     assert offsets_of(read(consumer, 5)) == [(0, number) for number in range(offset, offset + 5)]
 
 
+@pytest.mark.parametrize("offset", [0, 57, 102])
+@pytest.mark.parametrize("start", [30, 110])
+def test_seeking_back_while_paused(consumers: Consumers, material: Material, start: int, offset: int) -> None:
+    """To read something once more after a while: where it was before is neither its position nor committed."""
+    consumer = consumers(auto_commit_interval_ms=3_600_000)
+    consumer.assign([material.at(start)])
+    read(consumer, 5)
+    consumer.pause([material.at()])
+    consumer.seek(material.at(offset))
+    for _ in range(4):
+        assert consumer.poll(0.1) is None
+    assert consumer.position([material.at()])[0].offset == OFFSET_INVALID
+    consumer.resume([material.at()])
+    read(consumer, 3)
+    assert consumer.position([material.at()])[0].offset == offset + 3
+    consumer.close()
+    assert consumers.plain().committed([material.at()], 30)[0].offset == offset + 3
+
+
 def test_pausing_what_is_not_assigned(consumers: Consumers, material: Material) -> None:
     consumer = consumers()
     consumer.pause([TopicPartition("nowhere", 0), material.at()])
