@@ -183,6 +183,15 @@ KEYS: Mapping[str, Key] = MappingProxyType(
                 minimum=1024,
             ),
             Key(
+                "fetch.remote.broker.timeout.ms",
+                _Type.INTEGER,
+                0,
+                "How long the broker may give nothing of what it is to give before a read fails, in milliseconds; 0: "
+                "for ever. In Spark `kafkaConsumer.pollTimeoutMs`, two minutes by default.",
+                minimum=0,
+                maximum=_MAX_MS,
+            ),
+            Key(
                 "fetch.remote.pushdown",
                 _Type.BOOLEAN,
                 False,

@@ -32,11 +32,14 @@ _PASSING = frozenset(
         KafkaError._UNKNOWN_PARTITION,  # also of a partition that has no leader yet; a topic that is gone says so
         KafkaError.BROKER_NOT_AVAILABLE,
         KafkaError.FENCED_LEADER_EPOCH,  # of a client that has not heard of the new leader yet
+        KafkaError.KAFKA_STORAGE_ERROR,  # of a disk that has failed: another leader follows
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NETWORK_EXCEPTION,
         KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,  # of a leader that does not know the high watermark yet (KIP-207)
         KafkaError.REPLICA_NOT_AVAILABLE,
         KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.UNKNOWN_LEADER_EPOCH,  # of a broker that has not heard of the new leader yet
     }
 )
 _GROUP = "remote-fetch"

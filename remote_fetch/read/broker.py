@@ -3,7 +3,8 @@
 Rules of the file: no offset outside [log start, high watermark] is handed to librdkafka, whose own reset would be
 silent; a stretch begins and ends at exact offsets, and is waited for where the log does not reach that far yet; records
 are fetched by name, so no row leaves before its topic is confirmed to be the one that was planned; a broker that makes
-no progress is said, and asked on, as any consumer would. Only the thread that draws the rows touches the consumer.
+no progress is said, and asked on, as any consumer would, unless there is an end to patience. Only the thread that draws
+the rows touches the consumer.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ _FOR_EVER = 2**63 - 1
 class BrokerReader:
     """Reads BrokerRanges from one cluster. Not thread-safe.
 
-    `stall_s` is how long, in seconds of `clock`, a broker may stand still before that is said.
+    `stall_s` is how long, in seconds of `clock`, a broker may stand still before that is said; `give_up_s` before the
+    read fails, None: never.
     """
 
     def __init__(
@@ -48,12 +50,14 @@ class BrokerReader:
         observer: Observer,
         *,
         stall_s: float = _STALL_S,
+        give_up_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
         self._guard = guard
         self._observer = observer
         self._stall_s = stall_s
+        self._give_up_s = give_up_s
         self._clock = clock
 
     def read(self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -61,7 +65,8 @@ class BrokerReader:
 
         Raises OffsetOutOfRange when the log start has passed what was not read yet, TopicRecreated when the name is
         another topic's now, UnsupportedFormat for a header key that is not UTF-8, and KafkaException with the broker's
-        own error.
+        own error. After `give_up_s` without progress: OffsetOutOfRange for a log that ends before the stretch, else
+        KafkaException (_TIMED_OUT).
         """
         consumer, partition = self._cluster.consumer(isolation), step.partition
         stop = step.last_offset + 1
@@ -69,7 +74,7 @@ class BrokerReader:
         try:
             while pace.offset < stop and self._is_ready(step, isolation, pace):
                 consumer.assign([TopicPartition(partition.topic, partition.partition, pace.offset)])
-                for messages in self._messages(consumer, step, pace):
+                for messages in self._messages(consumer, step, isolation, pace):
                     self._guard.confirm(partition)
                     yield self._rows(messages, partition, columns)
         finally:
@@ -102,10 +107,12 @@ class BrokerReader:
                 return False
             if pace.offset < (bounds.end_offset or 0):
                 return True
-            self._mind(step, pace)
+            self._mind(step, isolation, pace)
             time.sleep(_POLL_S)
 
-    def _messages(self, consumer: Consumer, step: BrokerRange, pace: _Pace) -> Iterator[list[Any]]:
+    def _messages(
+        self, consumer: Consumer, step: BrokerRange, isolation: IsolationLevel, pace: _Pace
+    ) -> Iterator[list[Any]]:
         """Messages of the stretch, until the consumer's position reaches its end: the last offsets may hold no records.
 
         Ends early where the broker refuses the position: what there is now has to be found out anew.
@@ -120,16 +127,19 @@ class BrokerReader:
             records = [one for one in messages if one.error() is None and int(one.offset() or 0) < stop]
             if records:
                 yield records
+                pace.moved_at = self._clock()  # what whoever takes them does meanwhile is not the broker's time
             (position,) = consumer.position([wanted])
             read_to = max(position.offset, int(records[-1].offset() or 0) + 1 if records else 0)
             pace.reached(stop if at_end or len(records) < len(messages) else read_to)
-            self._mind(step, pace)
+            self._mind(step, isolation, pace)
             if is_refused:
                 time.sleep(_POLL_S)
                 return
 
-    def _mind(self, step: BrokerRange, pace: _Pace) -> None:
+    def _mind(self, step: BrokerRange, isolation: IsolationLevel, pace: _Pace) -> None:
         """Say once, until it moves again, that the broker stands still; and look whether the topic is still there."""
+        if self._give_up_s is not None and self._clock() - pace.moved_at > self._give_up_s:
+            self._give_up(step, isolation, pace, self._give_up_s)
         if self._clock() - max(pace.moved_at, pace.minded_at) <= self._stall_s:
             return
         pace.minded_at = self._clock()
@@ -144,6 +154,19 @@ class BrokerReader:
                 is_warning=True,
             )
         )
+
+    def _give_up(self, step: BrokerRange, isolation: IsolationLevel, pace: _Pace, waited_s: float) -> None:
+        """Raise what is wrong. Where the log ends too soon, and that may pass, the stretch is over instead."""
+        end = self._guard.bounds(step.partition, isolation).end_offset or 0
+        if end <= step.last_offset:
+            self._guard.cut_short(step.partition, max(pace.offset, end), step.last_offset, end)
+            pace.reached(step.last_offset + 1)
+            return
+        text = (
+            f"{step.partition.topic}-{step.partition.partition}: the broker gave nothing from offset {pace.offset} on "
+            f"for {waited_s:g} s, though the log goes on to {end}"
+        )
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))
 
     def _rows(self, messages: Sequence[Any], partition: TopicIdPartition, columns: Sequence[str]) -> pa.RecordBatch:
         size_bytes = sum(len(one.key() or b"") + len(one.value() or b"") for one in messages)

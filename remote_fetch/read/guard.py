@@ -134,6 +134,17 @@ class LogGuard:
         self._observer(Notice(f"{partition.topic}-{partition.partition}: {gone}; going on from there", is_warning=True))
         return log_start
 
+    def cut_short(self, partition: TopicIdPartition, first_offset: int, last_offset: int, log_end: int) -> None:
+        """A log that ends before what it had when a read was planned: as after an unclean leader election.
+
+        Raises OffsetOutOfRange where that may not be passed over, and TopicRecreated where it is another topic's log.
+        """
+        self.confirm(partition)
+        gone = f"offsets {first_offset} to {last_offset} are gone: the log ends at {log_end} now"
+        if not self._skips:
+            raise OffsetOutOfRange(gone, topic=partition.topic, partition=partition.partition, offset=first_offset)
+        self._observer(Notice(f"{partition.topic}-{partition.partition}: {gone}; going on without", is_warning=True))
+
     def _hear(self, partition: TopicIdPartition, isolation: IsolationLevel, known: _Heard | None) -> _Heard:
         """The log start as the broker says it now; while it is away, as it has said it not long ago."""
 

@@ -117,10 +117,10 @@ def _log_bounds(
     session: Session, partition: TopicIdPartition, isolation: IsolationLevel, log_start: int | None
 ) -> LogBounds:
     """The ends of the log, from the broker where there is one; before that, whether we may read it at all."""
-    if session.guard is None or session.cluster is None:
+    if session.guard is None:
         return LogBounds(log_start)
     session.guard.authorise(partition)
-    told = session.cluster.log_bounds(partition, isolation)
+    told = session.guard.bounds(partition, isolation)
     return LogBounds(max(told.log_start_offset or 0, log_start or 0), told.end_offset)
 
 

@@ -103,7 +103,8 @@ class Session:
             self.guard = LogGuard(self.cluster, self.observe, skips=skips, patience=patience)
             for partition, log_start in () if planned is None else planned.log_starts.items():
                 self.guard.remember(partition, log_start)
-            self.broker = None if shared else BrokerReader(self.cluster, self.guard, self.observe)
+            give_up_s = config.number("fetch.remote.broker.timeout.ms") / 1000 or None
+            self.broker = None if shared else BrokerReader(self.cluster, self.guard, self.observe, give_up_s=give_up_s)
         self.reader = RangeReader(
             fetcher,
             RetryPolicy(config.number("fetch.remote.read.timeout.ms"), config.number("fetch.remote.retry.backoff.ms")),

@@ -106,6 +106,9 @@ def run_backfill(
     left = [number for number in range(len(tasks)) if number not in records]
     for record in _run(spark, writer, tasks, left):
         records[record.task] = record
+    done = _finished(target, url)  # by somebody else, meanwhile
+    if done is not None:
+        return _report(done, url, len(left), began)
     committed = Committed(target.job_id, topic, tuple(records[number] for number in range(len(tasks))))
     target.commit(committed)
     return _report(committed, url, len(left), began)
@@ -167,6 +170,7 @@ def _tasks(target: Target, options: SourceOptions, fingerprint: str) -> tuple[Ta
     kept = target.plan()
     if kept is None:
         tasks = plan_batch(options).tasks
+        target.clean_up()  # records that another plan's tasks have left would count for these
         target.keep_plan(dump_tasks(tasks, fingerprint))
         return tasks
     made_from, tasks = load_tasks(kept, options)

@@ -38,6 +38,10 @@ _KNOWN = (
     *("maxoffsetspertrigger", "minoffsetspertrigger", "maxbytespertrigger", "maxtriggerdelay"),
     *("fetchoffset.numretries", "fetchoffset.retryintervalms", "kafkaconsumer.polltimeoutms"),
 )
+_POLL_TIMEOUT_MS = 120_000
+"""Spark's own default, by its `spark.network.timeout`."""
+_LEAST_POLL_TIMEOUT_MS = 10_000
+"""Ours covers connecting, and the questions before the first record."""
 _MISSPELT = 0.9
 """How alike a name must be to a known one to be taken for a misspelling of it (difflib's ratio)."""
 _AUTO_OFFSET_RESET = (
@@ -122,6 +126,9 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     if properties:
         properties.setdefault("group.id", given.get("groupidprefix", "spark-kafka-remote"))
         properties["auto.offset.reset"] = "error" if fail_on_data_loss else "earliest"
+    poll_timeout_ms = max(_positive(given, "kafkaConsumer.pollTimeoutMs") or _POLL_TIMEOUT_MS, _LEAST_POLL_TIMEOUT_MS)
+    if properties:
+        properties["fetch.remote.broker.timeout.ms"] = str(poll_timeout_ms)
     config = {**properties, **ours}
     Config.parse(config)
     return SourceOptions(

@@ -8,10 +8,11 @@ a slice that was cut in the dark becomes a slice between offsets first, and ever
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from remote_fetch.errors import OffsetOutOfRange, RemoteFetchError, SegmentNotFound, Unlocatable
+from remote_fetch.errors import OffsetOutOfRange, RemoteFetchError, SegmentNotFound, StorageDenied, Unlocatable
 from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.observe import Fallback, Observer, Report, ignore
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
@@ -112,8 +113,13 @@ def _narrowed(session: Session, step: SegmentSlice) -> Iterator[PlanStep]:
 def _settle(session: Session, opened: OpenPartition, step: SegmentSlice) -> SegmentSlice | None:
     try:
         return settle_cut(session, step)
-    except SegmentNotFound as error:
+    except (StorageDenied, SegmentNotFound) as error:
+        newer = _relocated(session, opened, step)
+        if newer is not None:
+            return settle_cut(session, newer)
         guard = session.guard
+        if isinstance(error, StorageDenied):
+            raise
         if guard is not None:
             log = guard.bounds(opened.partition, opened.isolation)
             if guard.pass_over(opened.partition, step.last_offset, log.log_start_offset or 0) > step.last_offset:
@@ -123,6 +129,16 @@ def _settle(session: Session, opened: OpenPartition, step: SegmentSlice) -> Segm
             "and it is planned by what is there"
         )
         raise
+
+
+def _relocated(session: Session, opened: OpenPartition, step: SegmentSlice) -> SegmentSlice | None:
+    """The slice where its segment is now, if metadata has another place for it: a signed URL expires in a queue."""
+    if step.segment.custom_metadata is None:
+        return None
+    for segment in session.locator.refresh(opened.partition).segments:
+        if segment.segment_id == step.segment.segment_id and segment.custom_metadata != step.segment.custom_metadata:
+            return replace(step, segment=segment)
+    return None
 
 
 def _with_aborted(session: Session, opened: OpenPartition, steps: tuple[PlanStep, ...]) -> PartitionPlan:

@@ -59,6 +59,7 @@ class StreamDriver:
         self._ends: Positions | None = None
         self._went_at_s: float | None = None
         self._began_at: Positions | None = None
+        self._has_begun = False
 
     def initial(self) -> Positions:
         """Where a query begins that has no checkpoint; at the end of the log, if no option says otherwise."""
@@ -70,7 +71,8 @@ class StreamDriver:
         for opened in open_subscribed(session, partitions, self._options.isolation):
             first, _ = offsets_of(session, opened, start, Edge.LATEST, rules)
             found[_place(opened.partition)] = first
-        if start is Edge.LATEST or (isinstance(start, Mapping) and Edge.LATEST in start.values()):
+        is_latest = start is Edge.LATEST or (isinstance(start, Mapping) and Edge.LATEST in start.values())
+        if is_latest and not self._has_begun:  # Spark asks once more when the first batch runs
             self._began_at = found
         if self._target is not None:  # which Spark has fixed before; the log may have grown since
             self._target = {at: max(end, found.get(at, end)) for at, end in self._target.items()}
@@ -89,8 +91,7 @@ class StreamDriver:
 
         Raises OffsetOutOfRange where partitions or offsets are gone, and that is not to pass.
         """
-        began_at, self._began_at = self._began_at, None
-        if start == began_at:
+        if start == self._begin():
             # Spark keeps no beginning, but the end of each batch: were this one to have records and to be done again
             # after a crash, "latest" would be another offset by then.
             return start
@@ -116,6 +117,7 @@ class StreamDriver:
 
     def tasks(self, start: Positions, end: Positions) -> tuple[Task, ...]:
         """The tasks of the micro-batch [start, end). Raises as `next_stop`, and what planning finds wrong."""
+        self._begin()
         if all(start.get(at) == stop for at, stop in end.items()):
             return ()
         session, partitions = self._survey()
@@ -128,6 +130,11 @@ class StreamDriver:
             first, stop = self._clipped(opened, start, end)
             plans.append(with_reason(session, outline_stretch(session, opened, first, max(first, stop))))
         return tasks_of(session, plans, self._options)
+
+    def _begin(self) -> Positions | None:
+        """Where the query begins, if that is still to be kept by an empty batch: the first, and no other."""
+        began_at, self._began_at, self._has_begun = self._began_at, None, True
+        return began_at
 
     def close(self) -> None:
         """End the session."""

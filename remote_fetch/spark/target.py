@@ -1,10 +1,10 @@
 """Where a backfill writes: the files of its job staged beside the target, and the commit that puts them in place.
 
 Rules of the file: a target belongs to one job. What tasks write is staged under the job's id, where readers of the
-target do not look; a task counts once its record is there, which is written after its files and names one attempt.
-The commit begins with a manifest in the staging area, from where on it can only be finished, and ends with the
-manifest in the target. On a local disk all of it appears by one rename; where a store knows no renaming, files are
-copied one by one by the store, and the manifest is the last of them.
+target do not look; a task counts once its record is there, which is written after its files and names one attempt. The
+commit begins with a manifest in the staging area, from where on it can only be finished, and ends with the manifest in
+the target. On a local disk all of it appears by one rename; where a store knows no renaming, files are copied one by
+one by the store, and the manifest is the last of them; what was copied is removed when all of it is there.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from __future__ import annotations
 import json
 import os
 import posixpath
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from remote_fetch.errors import ConfigError, CorruptSegment, MissingExtra, UnsupportedFormat
+from remote_fetch.errors import ConfigError, CorruptSegment, MissingExtra, StorageTimeout, UnsupportedFormat
 
 __all__ = ["MANIFEST", "Committed", "StagedFile", "Target", "TaskRecord"]
 
@@ -28,6 +29,8 @@ MANIFEST = "_manifest.json"
 T = TypeVar("T")
 
 _VERSION = 1
+_COPY_S, _COPY_PAUSE_S = 600.0, 0.5
+"""How long one copy may take that a store makes by itself, and how often it is looked for."""
 _FLAT = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
 """Stores without directories."""
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure"}
@@ -178,7 +181,10 @@ class Target:
         ready = posixpath.join(self.staging, "ready") if self._is_local else self.path
         for record in committed.records:
             for file in record.files:
-                self._move(self._attempt_path(record.attempt, file.path), posixpath.join(ready, file.path))
+                self._move(self._attempt_path(record.attempt, file.path), posixpath.join(ready, file.path), file)
+        for record in committed.records if self._protocols & _FLAT else ():
+            for file in record.files:
+                self._wait_for(posixpath.join(ready, file.path), file)
         self._put(posixpath.join(ready, MANIFEST), committed.dump())
         if self._is_local:
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
@@ -215,11 +221,31 @@ class Target:
         else:
             self._fs.mv(draft, name)
 
-    def _move(self, source: str, to: str) -> None:
-        if self._fs.exists(to):
+    def _move(self, source: str, to: str, file: StagedFile) -> None:
+        if self._size(to) == file.size_bytes:
             return
         self._make_parent(to)
-        self._fs.mv(source, to)
+        if self._protocols & _FLAT:
+            self._fs.cp_file(source, to)
+        else:
+            self._fs.mv(source, to)
+
+    def _wait_for(self, name: str, file: StagedFile) -> None:
+        """Until a copy is there as a whole: Azure may only have begun it, and shows an empty object till then."""
+        deadline_s = time.monotonic() + _COPY_S
+        while self._size(name) != file.size_bytes:
+            if time.monotonic() > deadline_s:
+                raise StorageTimeout(
+                    f"{file.path} was not copied to {name} within {_COPY_S:.0f} s",
+                    hint=f"What was written is still in {self.staging}: run the same job again, and it goes on",
+                )
+            time.sleep(_COPY_PAUSE_S)
+
+    def _size(self, name: str) -> int | None:
+        try:
+            return int(self._fs.info(name)["size"])
+        except FileNotFoundError:
+            return None
 
     def _make_parent(self, name: str) -> None:
         if not self._protocols & _FLAT:

@@ -114,10 +114,12 @@ def records(first: int, stop: int) -> list[Message]:
     return [Message(offset) for offset in range(first, stop)]
 
 
-def read(broker: Broker, first: int, last: int, *, skips: bool = False) -> tuple[list[int], list[str]]:
+def read(
+    broker: Broker, first: int, last: int, *, skips: bool = False, give_up_s: float | None = None
+) -> tuple[list[int], list[str]]:
     """The offsets of the rows, and the notices."""
     heard: list[Event] = []
-    reader = reader_of(broker, heard.append, skips=skips)
+    reader = reader_of(broker, heard.append, skips=skips, give_up_s=give_up_s)
     rows: list[int] = []
     for batch in reader.read(BrokerRange(PARTITION, first, last, "hole"), UNCOMMITTED, ("offset", "value")):
         rows.extend(one.as_py() for one in batch.column("offset"))
@@ -126,11 +128,13 @@ def read(broker: Broker, first: int, last: int, *, skips: bool = False) -> tuple
     return rows, [one.text for one in heard if isinstance(one, Notice)]
 
 
-def reader_of(broker: Broker, observer: Callable[[Event], None], *, skips: bool = False) -> BrokerReader:
+def reader_of(
+    broker: Broker, observer: Callable[[Event], None], *, skips: bool = False, give_up_s: float | None = None
+) -> BrokerReader:
     cluster = cast(Cluster, broker)
     patience = Patience(wait_s=5, pause_s=0)
     guard = LogGuard(cluster, observer, skips=skips, patience=patience, clock=lambda: broker.now_s)
-    return BrokerReader(cluster, guard, observer, stall_s=STALL_S, clock=lambda: broker.now_s)
+    return BrokerReader(cluster, guard, observer, stall_s=STALL_S, give_up_s=give_up_s, clock=lambda: broker.now_s)
 
 
 class Headed(Message):
@@ -235,6 +239,45 @@ class TestEnds:
         assert isinstance(heard[0], Notice)
 
 
+class TestGivingUp:
+    def test_a_broker_that_gives_nothing(self) -> None:
+        with pytest.raises(
+            KafkaException, match="topic-0: the broker gave nothing from offset 7 on for 20 s"
+        ) as raised:
+            read(Broker([records(5, 7), *[[]] * 21]), 5, 9, give_up_s=20)
+        assert raised.value.args[0].code() == KafkaError._TIMED_OUT
+
+    def test_a_broker_that_is_slow(self) -> None:
+        slow = [answer for offset in range(5, 10) for answer in (*[[]] * 15, records(offset, offset + 1))]
+        assert read(Broker(slow), 5, 9, give_up_s=20)[0] == list(range(5, 10))
+
+    def test_whoever_takes_the_records_may_be_slow(self) -> None:
+        broker = Broker([records(5, 7), *[[]] * 15, records(7, 10)])
+        reader = reader_of(broker, lambda event: None, give_up_s=20)
+        batches = reader.read(BrokerRange(PARTITION, 5, 9, "hole"), UNCOMMITTED, ("offset",))
+        next(batches)
+        broker.now_s += 1_000
+        assert next(batches).column("offset").to_pylist() == [7, 8, 9]
+
+    @pytest.mark.parametrize("skips", [False, True])
+    def test_a_log_that_ends_too_soon(self, skips: bool) -> None:
+        """As after an unclean leader election between plan and read."""
+
+        class Truncated(Broker):
+            def consume(self, count: int, timeout: float) -> list[Message]:
+                self.bounds = LogBounds(0, 7)
+                return super().consume(count, timeout)
+
+        broker = Truncated([records(5, 7), [Message(7, EOF)], *[[]] * 20])
+        if not skips:
+            with pytest.raises(OffsetOutOfRange, match="offsets 7 to 9 are gone: the log ends at 7 now"):
+                read(broker, 5, 9, give_up_s=20)
+            return
+        rows, notices = read(broker, 5, 9, skips=True, give_up_s=20)
+        assert rows == [5, 6]
+        assert "offsets 7 to 9 are gone: the log ends at 7 now; going on without" in notices[-1]
+
+
 class TestTheLogStart:
     def test_before_the_stretch_is_read(self) -> None:
         with pytest.raises(OffsetOutOfRange, match="offsets 5 to 6 are gone: the log starts at 7 now") as raised:
@@ -307,6 +350,11 @@ class TestAwayInTheMiddle:
         assert rows == list(range(5, 10))
         (notice,) = notices
         assert "topic-0: the broker does not answer" in notice
+
+    @pytest.mark.parametrize("name", ["NOT_LEADER_FOR_PARTITION", "OFFSET_NOT_AVAILABLE", "KAFKA_STORAGE_ERROR"])
+    def test_a_leader_that_is_new_or_is_replaced(self, name: str) -> None:
+        error = KafkaError(getattr(KafkaError, name), "said the broker")
+        assert read(Broker([records(5, 10)], errors=[error, error]), 5, 9)[0] == list(range(5, 10))
 
     def test_it_is_not_waited_for_without_end(self) -> None:
         broker = Broker([records(5, 10)], errors=[AWAY] * 100)

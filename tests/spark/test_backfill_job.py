@@ -26,7 +26,7 @@ from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.parquet_files import COMPRESSIONS
 from remote_fetch.spark.planning import plan_batch
 from remote_fetch.spark.saved_tasks import dump_tasks, load_tasks
-from remote_fetch.spark.target import MANIFEST, Target
+from remote_fetch.spark.target import MANIFEST, StagedFile, Target, TaskRecord
 from remote_fetch.spark.write_task import TaskWriter, schema_of
 from tests.golden.conftest import SETS, Tier
 from tests.read.bucket import plain_log
@@ -263,6 +263,39 @@ def test_a_target_that_is_taken(spark: SparkSession, tmp_path: Path) -> None:
     backfill(spark, "lat", to=to, options=options(), job_id="mine")
     with pytest.raises(ConfigError, match="holds the backfill mine of lat"):
         backfill(NO_SPARK, "codecs", to=to, options=options())
+
+
+def run_here(spark: Any, writer: TaskWriter, tasks: Any, numbers: Any) -> Any:
+    """In the stead of Spark."""
+    return [writer.run(number, tasks[number]) for number in numbers]
+
+
+def test_a_target_that_another_job_takes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a scheduler repeats a job with other arguments while the first attempt still runs."""
+    to = str(tmp_path / "out")
+
+    def overtaken(spark: Any, writer: TaskWriter, tasks: Any, numbers: Any) -> Any:
+        if writer.target.job_id == "mine":
+            backfill(NO_SPARK, "lat", to=to, options=options(), job_id="theirs", compression="zstd")
+        return run_here(spark, writer, tasks, numbers)
+
+    monkeypatch.setattr(backfill_job, "_run", overtaken)
+    with pytest.raises(ConfigError, match="holds the backfill theirs of lat, and this one is mine"):
+        backfill(NO_SPARK, "codecs", to=to, options=options(), job_id="mine", compression="zstd")
+    theirs = Target(to, "theirs").committed()
+    assert theirs is not None
+    assert sum(file.rows for record in theirs.records for file in record.files) == found(Path(to)).num_rows
+
+
+def test_records_of_an_older_plan_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a driver leaves them that dies while it removes its staging area."""
+    to = str(tmp_path / "out")
+    stale = Target(to, "mine")
+    stale.finish(TaskRecord(0, "gone", (StagedFile("part-00000-0.parquet", 5, 5),), {"notices": ()}))
+    monkeypatch.setattr(backfill_job, "_run", run_here)
+    done = backfill(NO_SPARK, "codecs", to=to, options=options(), job_id="mine", compression="zstd")
+    assert done.tasks_run == done.tasks
+    is_whole(Path(to), done)
 
 
 def test_a_job_of_other_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,11 @@ def test_what_is_left_out() -> None:
         "bootstrap.servers": "broker:9092",
         "group.id": "spark-kafka-remote",
         "auto.offset.reset": "error",
+        "fetch.remote.broker.timeout.ms": "120000",
     }
+    for given, taken in (("60000", "60000"), ("512", "10000")):
+        waits = parse_options({**BASE, "kafkaConsumer.pollTimeoutMs": given})
+        assert waits.config["fetch.remote.broker.timeout.ms"] == taken
 
 
 def test_names_are_taken_in_any_case() -> None:

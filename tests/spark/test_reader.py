@@ -6,6 +6,7 @@ import json
 import pickle
 import tempfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fetchers.local import LocalFetcher
-from remote_fetch.errors import OffsetOutOfRange, SegmentNotFound, Unlocatable
+from remote_fetch.config import Config
+from remote_fetch.errors import OffsetOutOfRange, RemoteFetchError, SegmentNotFound, StorageDenied, Unlocatable
 from remote_fetch.model import IsolationLevel
 from remote_fetch.plan.ranges import SegmentSlice
+from remote_fetch.read.session import Session
+from remote_fetch.spark.reader import _ready
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import SegmentOptions
 from remote_fetch.testing.strategies import logs, segment_options
-from tests.read.bucket import COMMITTED, UNCOMMITTED, examples, plain_log
+from tests.read.bucket import COMMITTED, UNCOMMITTED, examples, plain_log, snapshot_config
+from tests.read.test_relocation import Refreshing, SignedBucket
 from tests.spark.buckets import at, expected, planned, read, tier
 
 
@@ -143,3 +148,34 @@ def test_offsets_that_the_log_does_not_have(fails: bool, tmp_path: Path) -> None
         return
     rows, _ = read({**where, "failOnDataLoss": "false"})
     assert rows == expected(log.expected(UNCOMMITTED, first.metadata.end_offset + 1, 60))
+
+
+@pytest.mark.parametrize("hears", [True, False])
+@pytest.mark.parametrize("refusal", [StorageDenied, SegmentNotFound])
+def test_a_location_that_expires_before_a_cut_is_looked_for(
+    refusal: type[RemoteFetchError], hears: bool, tmp_path: Path
+) -> None:
+    """A signed URL may be too old when its task comes out of the queue: where the segment is now is asked for."""
+    log = plain_log(segments=3)
+    bucket = SignedBucket(log)
+    bucket.refusal = refusal
+    plan = planned({**tier(tmp_path, log.segments()), "minPartitions": "12"})
+    parts = [part for task in plan.tasks for part in task.parts]
+    assert any(isinstance(step, SegmentSlice) and step.is_cut for part in parts for step in part.steps)
+    with Session(Config.parse(snapshot_config(bucket.metadata)), bucket) as session:
+        session.locator = locator = Refreshing(bucket)
+        locator.hears = hears
+        offsets: list[int] = []
+        for part in parts:
+            steps = tuple(
+                replace(step, segment=replace(step.segment, custom_metadata=b"location 0"))
+                for step in part.steps
+                if isinstance(step, SegmentSlice)
+            )
+            if not hears:
+                with pytest.raises(refusal):
+                    _ready(session, replace(part, steps=steps))
+                return
+            for slice_ in _ready(session, replace(part, steps=steps)).steps:
+                offsets += range(slice_.first_offset, slice_.last_offset + 1)
+    assert offsets == list(range(log.next_offset))

@@ -123,6 +123,26 @@ def test_the_first_batch_keeps_where_a_query_began(tmp_path: Path, driver: Make)
     assert stream.next_stop(stream.initial(), is_limited=False) == {AT: began}
 
 
+def test_spark_asks_twice_where_a_query_begins(tmp_path: Path, driver: Make) -> None:
+    """Before the first batch and when it runs: the next is not an empty one too, which would end the query."""
+    built = plain_log().segments()
+    options = {"subscribe": "topic", "remote.storage.url": str(tmp_path)}
+    tier(tmp_path, built[:1])
+    began, end = built[1].metadata.start_offset, plain_log().next_offset
+    first = driver(options, startingOffsets="latest")
+    at = first.initial()
+    assert first.next_stop(at, is_limited=False) == at
+    assert first.initial() == at
+    assert first.tasks(at, at) == ()
+    again = driver(options, startingOffsets="latest")  # restarted before the first batch was committed
+    assert again.initial() == at
+    assert again.tasks(at, at) == ()
+    tier(tmp_path, built)
+    assert at == {AT: began}
+    for stream in (first, again):
+        assert stream.next_stop(at, is_limited=False) == {AT: end}
+
+
 def test_what_comes_between_the_target_and_the_beginning(tmp_path: Path, driver: Make) -> None:
     """Spark fixes the target of `Trigger.AvailableNow` first, and asks for the beginning then."""
     built = plain_log().segments()

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from remote_fetch.errors import ConfigError, CorruptSegment, MissingExtra, UnsupportedFormat
+from remote_fetch.errors import ConfigError, CorruptSegment, MissingExtra, StorageTimeout, UnsupportedFormat
 from remote_fetch.spark.target import MANIFEST, Committed, StagedFile, Target, TaskRecord
 
 
@@ -118,6 +118,51 @@ def test_an_attempt_that_ends_after_the_decision_changes_nothing(new_url: Callab
     assert decided == committed
     target.complete(decided)
     assert seen(target)["part-0.parquet"] == b"0a"
+
+
+@pytest.fixture
+def flat(monkeypatch: pytest.MonkeyPatch) -> Target:
+    """A target in a store that knows no directories and no renaming."""
+    target = Target(f"memory://{uuid4().hex}/lake/orders", "job")
+    target._protocols = {"s3"}
+    monkeypatch.setattr("remote_fetch.spark.target._COPY_PAUSE_S", 0.0)
+    return target
+
+
+def test_copies_that_have_only_begun_are_waited_for(flat: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Azure may make them: an empty object is there at once, and the whole one some time later."""
+    begun: dict[str, str] = {}
+    copy, info = flat._fs.cp_file, flat._fs.info
+
+    def begins(source: str, to: str) -> None:
+        begun[to] = source
+        flat._fs.pipe_file(to, b"")
+
+    def ends_later(name: str) -> Any:
+        found = info(name)
+        if name in begun:
+            copy(begun.pop(name), name)
+        return found
+
+    committed = staged(flat)
+    monkeypatch.setattr(flat._fs, "cp_file", begins)
+    monkeypatch.setattr(flat._fs, "info", ends_later)
+    flat.commit(committed)
+    assert begun == {}
+    assert seen(flat) == {"part-0.parquet": b"0a", "part-1.parquet": b"1c"}
+    assert not flat._fs.exists(flat.staging)
+
+
+def test_a_copy_that_never_ends_removes_nothing(flat: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remote_fetch.spark.target._COPY_S", 0.0)
+    committed = staged(flat)
+    with monkeypatch.context() as patched:
+        patched.setattr(flat._fs, "cp_file", lambda source, to: flat._fs.pipe_file(to, b""))
+        with pytest.raises(StorageTimeout, match=r"day=1/part-0.parquet was not copied to .* within 0 s"):
+            flat.commit(committed)
+    assert flat.committed() is None
+    flat.complete(committed)
+    assert seen(flat) == {"part-0.parquet": b"0a", "part-1.parquet": b"1c"}
 
 
 def test_an_empty_directory_may_be_the_target(tmp_path: Path) -> None:
