@@ -68,6 +68,11 @@ class Entry:
         return bool(self._rest or self._cursor or (self.feed is not None and self.feed.chunks))
 
     @property
+    def has_begun(self) -> bool:
+        """Whether a partition that is looked for in the store was found there: records may have been taken at once."""
+        return self.has_records or self.position >= 0
+
+    @property
     def ready_records(self) -> int:
         """How many records, at least, can be taken now."""
         chunks = self.feed.chunks if self.feed is not None else ()

@@ -245,8 +245,9 @@ class Feed:
             self._drop_scan()
             self._offset = self._stop
             return False
-        self.chunks.append(Chunk.of(batch))
-        self._offset = batch.column("offset")[-1].as_py() + 1
+        chunk, next_offset = Chunk.of(batch), batch.column("offset")[-1].as_py() + 1
+        self.chunks.append(chunk)
+        self._offset = next_offset
         return True
 
     def _plan(self) -> bool:

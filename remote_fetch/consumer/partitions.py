@@ -94,11 +94,11 @@ class Partitions:
         is_late = time.monotonic() - feed.began_s > self._settings.patience_ms / 1000
         if feed.chunks and entry.state.is_probing:
             self._take_over(entry)
-        elif feed.chunks and entry.state.mode is Mode.LOCATING:
+        elif entry.has_begun and entry.state.mode is Mode.LOCATING:
             entry.circuit = entry.circuit.worked()
             self._apply(entry, entry.state.found())
         elif is_late and entry.state.mode is Mode.LOCATING and feed.ending is None:
-            # From where it began, as nothing of it was given: what it brings in this moment is dropped with it.
+            # From where it began, as nothing of it was taken: what it brings in this moment is dropped with it.
             ending = feed.late(entry.state.offset)
             self._apply(entry, entry.state.at_broker(ending.offset, ending.reason, self._retry_at_ms(entry, ending)))
             return

@@ -114,6 +114,20 @@ def test_what_comes_just_as_the_patience_ends_is_not_passed_over() -> None:
     assert ("seek", 0, 5) in bench.inner.taken()
 
 
+def test_what_was_taken_before_it_was_noticed_does_not_come_again() -> None:
+    """Records may come between looking after the feeds and taking from them; then the store has been in time."""
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.partitions.tidy(time.monotonic())
+    entry = bench.partitions.entries["t", 0]
+    bench.give(0, range(5, 15))
+    entry.delivered(entry.take(10)[-1])
+    bench.inner.taken()
+    bench.feed(0).began_s -= 61
+    bench.partitions.tidy(time.monotonic())
+    assert (bench.mode(0), bench.inner.taken()) == ("remote", [])
+
+
 def test_the_position_of_a_parked_partition_is_not_librdkafkas() -> None:
     """That is where it was before the application sought, paused, elsewhere."""
     bench = Bench()

@@ -40,8 +40,8 @@ class Broker:
     def consumer(self, isolation: IsolationLevel) -> None:
         """As `Cluster.consumer`: nobody asks it for anything."""
 
-    def log_bounds(self, partition: TopicIdPartition, isolation: IsolationLevel) -> LogBounds:
-        """As `Cluster.log_bounds`."""
+    def bounds(self, partition: TopicIdPartition, isolation: IsolationLevel) -> LogBounds:
+        """As `LogGuard.bounds`."""
         return LogBounds(self._log.start_offset, self._log.next_offset)
 
     def still_holds(self, partition: TopicIdPartition, epoch: int, end_offset: int) -> bool:
