@@ -14,14 +14,15 @@ from typing import Any, TypeVar, cast
 from fsspec.asyn import sync
 
 from fetchers._failures import failure_of, is_past_the_end
-from remote_fetch.errors import SegmentNotFound, StorageUnavailable
+from remote_fetch.errors import CorruptSegment, SegmentNotFound, StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
 
-__all__ = ["FsspecStore"]
+__all__ = ["FsspecStore", "below_root"]
 
 T = TypeVar("T")
 
+_DOTS = frozenset({".", ".."})
 _LISTING_TIMEOUT_S = 60.0
 """Longest wait for the listing of one folder, which may take many pages."""
 
@@ -43,7 +44,7 @@ class FsspecStore:
         if 0 <= end <= start:
             return b""
         try:
-            data = self._mapped(name, self.read, f"{self._root}/{name}", start, None if end < 0 else end)
+            data = self._mapped(name, self.read, self.path_of(name), start, None if end < 0 else end)
         except StorageUnavailable as error:
             if (start > 0 or end >= 0) and _is_invalid(error.__cause__):
                 return b""  # what some filesystems say to a range that starts past the end
@@ -55,6 +56,10 @@ class FsspecStore:
         if 0 <= end < start + len(data):
             raise StorageUnavailable(f"{len(data)} bytes came for a range of {end - start}", object_name=name)
         return data
+
+    def path_of(self, name: str) -> str:
+        """The path of an object below the root. Raises CorruptSegment for a name that leads elsewhere."""
+        return f"{self._root}/{below_root(name)}"
 
     def read(self, path: str, start: int, end: int | None) -> Buffer:
         """Bytes [start, end) of the object at `path`, in one request. Raises what the filesystem raises."""
@@ -77,7 +82,7 @@ class FsspecStore:
     def _entries(self, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """What is right below a folder. By `ls`, for fsspec's `find` passes over the folders that it may not read."""
         try:
-            found = self._mapped(prefix, self._ls, f"{self._root}/{prefix}")
+            found = self._mapped(prefix, self._ls, self.path_of(prefix))
         except SegmentNotFound:
             return
         for info in found:
@@ -103,6 +108,17 @@ class FsspecStore:
             if failure is None or failure is error:
                 raise
             raise failure from error
+
+
+def below_root(name: str) -> str:
+    """The name, if it stays below the root that it is relative to. Raises CorruptSegment if it may lead elsewhere.
+
+    Names are made of what metadata, listings and manifests say. A name that has a part `..` or `.`, a backslash or a
+    NUL is none that a storage plug-in writes.
+    """
+    if "\0" in name or "\\" in name or not _DOTS.isdisjoint(name.split("/")):
+        raise CorruptSegment(f"the object's name {name[:300]!r} leads out of the storage", object_name=name[:300])
+    return name
 
 
 def _is_invalid(error: BaseException | None) -> bool:

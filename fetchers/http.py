@@ -16,6 +16,7 @@ from fetchers._composed import ComposedFetcher
 from fetchers._failures import failure_of
 from fetchers._options import OPTIONS, Timeouts, options_of, timeouts_of
 from fetchers._ranges import ContentRange
+from fetchers._store import below_root
 from remote_fetch.errors import (
     ConfigError,
     MissingExtra,
@@ -111,7 +112,7 @@ class _HttpStore:
 
     def get(self, name: str, start: int = 0, end: int = -1) -> Buffer:
         """As `ObjectStore.get`."""
-        path = f"{self._base.path.rstrip('/')}/{quote(name)}"
+        path = f"{self._base.path.rstrip('/')}/{quote(below_root(name))}"
         return self._get(urlunsplit(self._base._replace(path=path, fragment="")), name, start, end)
 
     def get_url(self, url: str, start: int = 0, end: int = -1) -> Buffer:

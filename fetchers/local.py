@@ -24,7 +24,7 @@ class _LocalStore(FsspecStore):
         """As `ObjectStore.get`."""
         if 0 <= end <= start:
             return b""
-        return self._mapped(name, _read, f"{self._root}/{name}", start, end)
+        return self._mapped(name, _read, self.path_of(name), start, end)
 
 
 class LocalFetcher(ComposedFetcher):

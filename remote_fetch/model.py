@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import TypeAlias
 
 __all__ = [
+    "TOPIC_NAME_RULE",
     "UNKNOWN_SIZE",
     "AbortedTransaction",
     "Buffer",
@@ -27,10 +29,14 @@ __all__ = [
     "TimestampType",
     "TopicIdPartition",
     "Uuid",
+    "is_topic_name",
 ]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """What passes between the stages as bytes: read only, contiguous, one byte an item."""
+
+TOPIC_NAME_RULE = "1 to 249 ASCII letters, digits, '.', '_' and '-', but not '.' or '..'"
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 UNKNOWN_SIZE = 2**31 - 1
 """`segment_size_in_bytes` of a segment too large for the field (KIP-1333): the true size has to come from the store."""
@@ -74,6 +80,11 @@ class Uuid:
         return f"Uuid({self})"
 
 
+def is_topic_name(text: str) -> bool:
+    """Whether Kafka allows a topic of this name (its Topic.validate): see `TOPIC_NAME_RULE`."""
+    return _TOPIC_NAME.fullmatch(text) is not None and text not in (".", "..")
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class TopicIdPartition:
     """One partition of one topic *id*: a topic that is deleted and made again under its old name is another one."""
@@ -81,6 +92,19 @@ class TopicIdPartition:
     topic_id: Uuid
     topic: str
     partition: int
+
+    @classmethod
+    def parsed(cls, topic_id: Uuid, topic: str, partition: int) -> TopicIdPartition:
+        """The partition that foreign bytes name: a metadata record, a listing, a manifest, a saved file.
+
+        Both values become parts of objects' names. Raises ValueError unless Kafka allows them: see `is_topic_name`;
+        partitions are 0 to 2^31 - 1.
+        """
+        if not is_topic_name(topic):
+            raise ValueError(f"{topic[:300]!r} is no topic name: {TOPIC_NAME_RULE}")
+        if not 0 <= partition < 2**31:
+            raise ValueError(f"topic {topic!r} with partition {partition}: partitions are 0 to 2147483647")
+        return cls(topic_id, topic, partition)
 
     def __str__(self) -> str:
         return f"{self.topic_id}:{self.topic}-{self.partition}"

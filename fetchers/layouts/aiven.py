@@ -247,8 +247,8 @@ class AivenLayout:
                 continue
             path = f"{folder}/{topic_folder}" if folder else topic_folder
             for number in store.folders(path):
-                if _NUMBER.fullmatch(number):
-                    partition = TopicIdPartition(topic_id, match["topic"], int(number))
+                partition = _partition_of(topic_id, match["topic"], number)
+                if partition is not None:
                     for info in store.list(f"{path}/{number}"):
                         stem = info.name.removesuffix(_MANIFEST)
                         segment = _segment_of(partition, stem.removeprefix(f"{path}/{number}/"))
@@ -281,6 +281,14 @@ def _no_segments() -> UnsupportedFormat:
         "the tier holds Iceberg tables and no segments (segment.format=iceberg)",
         hint="Read the topic's Iceberg table instead, or through a broker",
     )
+
+
+def _partition_of(topic_id: Uuid, topic: str, number: str) -> TopicIdPartition | None:
+    """The partition that two folders name, None for folders that the plug-in does not make."""
+    try:
+        return TopicIdPartition.parsed(topic_id, topic, int(number)) if _NUMBER.fullmatch(number) else None
+    except ValueError:
+        return None
 
 
 def _other_prefix(prefix: str) -> ConfigError:

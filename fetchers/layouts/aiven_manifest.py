@@ -266,7 +266,7 @@ def _described(
         segment_id = _object(found, "remoteLogSegmentId")
         place = _object(segment_id, "topicIdPartition")
         named = _object(place, "topicPartition")
-        partition = TopicIdPartition(
+        partition = TopicIdPartition.parsed(
             Uuid.parse(_text(place, "topicId")), _text(named, "topic"), _number(named, "partition")
         )
         start_offset = _number(found, "startOffset", most=_INT64)

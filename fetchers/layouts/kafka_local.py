@@ -155,7 +155,10 @@ def _partition_of(folder: str) -> TopicIdPartition | None:
     topic_id = None if match is None else _uuid_of(match["id"])
     if match is None or topic_id is None:
         return None
-    return TopicIdPartition(topic_id, match["topic"], int(match["partition"]))
+    try:
+        return TopicIdPartition.parsed(topic_id, match["topic"], int(match["partition"]))
+    except ValueError:  # a folder that no broker made
+        return None
 
 
 def _uuid_of(text: str) -> Uuid | None:

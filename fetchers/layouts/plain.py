@@ -62,7 +62,6 @@ _PATTERNS: Mapping[str, str] = MappingProxyType(
 _PIECE = re.compile(r"\{(?P<name>[^{}]*)\}|(?P<text>[^{}]+)|(?P<odd>[{}])")
 _MAX_TEMPLATE_CHARS = 1024
 _MAX_OFFSET = 2**63 - 1
-_MAX_PARTITION = 2**31 - 1
 _MAX_INDEX_BYTES = 64 << 20
 _NO_ID = Uuid(bytes(16))
 """Kafka's own id of a topic whose id is not known."""
@@ -243,13 +242,14 @@ def _segment_of(info: ObjectInfo, values: Mapping[str, str]) -> RemoteLogSegment
         topic_id = _id_of(values.get("topic_id"), values.get("topic_uuid")) or _NO_ID
         made_up = Uuid(hashlib.sha256(info.name.encode()).digest()[:16])
         segment_id = _id_of(values.get("segment_id"), values.get("segment_uuid")) or made_up
+        partition = TopicIdPartition.parsed(topic_id, values["topic"], int(values["partition"]))
     except ValueError:
         return None
-    start_offset, partition = int(values["start_offset"]), int(values["partition"])
-    if start_offset > _MAX_OFFSET or partition > _MAX_PARTITION:
+    start_offset = int(values["start_offset"])
+    if start_offset > _MAX_OFFSET:
         return None
     return RemoteLogSegmentMetadata(
-        RemoteLogSegmentId(TopicIdPartition(topic_id, values["topic"], partition), segment_id),
+        RemoteLogSegmentId(partition, segment_id),
         start_offset,
         -1,
         info.size_bytes,

@@ -243,7 +243,11 @@ def _unpack(layout: Struct, value: Buffer, at: int) -> tuple[Any, ...]:
 def _read_partition(value: Buffer, at: int) -> tuple[TopicIdPartition, int]:
     topic, at = read_compact_string(value, at)
     topic_id, partition = _unpack(_PARTITION, value, at)
-    return TopicIdPartition(Uuid(topic_id), topic, partition), skip_tagged_fields(value, at + _PARTITION.size)
+    try:
+        found = TopicIdPartition.parsed(Uuid(topic_id), topic, partition)
+    except ValueError as error:
+        raise CorruptSegment(f"metadata record: {error}") from None
+    return found, skip_tagged_fields(value, at + _PARTITION.size)
 
 
 def _read_segment_id(value: Buffer, at: int) -> tuple[RemoteLogSegmentId, int]:

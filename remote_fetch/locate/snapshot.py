@@ -220,7 +220,10 @@ class _Body:
     def timeline(self) -> Timeline:
         topic, topic_id = self.text(), self.uuid()
         number, next_offset, orphans, malformed, deleted, segment_count, unfinished_count = self.numbers(7)
-        partition = TopicIdPartition(topic_id, topic, number)
+        try:
+            partition = TopicIdPartition.parsed(topic_id, topic, number)
+        except ValueError as error:
+            raise CorruptSegment(f"snapshot of timelines: {error}") from None
         segments = self.segments(segment_count, partition)
         unfinished = self.segments(unfinished_count, partition)
         finish_order = self.sums(segment_count)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from remote_fetch.errors import UnknownTopic
-from remote_fetch.model import TopicIdPartition, Uuid
+from remote_fetch.model import TOPIC_NAME_RULE, TopicIdPartition, Uuid, is_topic_name
 
 __all__ = ["one_topic", "sorted_partitions", "split_topic"]
 
@@ -16,8 +16,10 @@ _SHOWN_TOPICS = 20
 
 
 def split_topic(text: str) -> tuple[str, Uuid | None]:
-    """A topic's name and, where the text is NAME:ID, its id. Raises UnknownTopic for what is no id."""
+    """A topic's name, and its id if the text is NAME:ID. Raises UnknownTopic for what is no name or no id."""
     name, colon, topic_id = text.partition(":")
+    if not is_topic_name(name):
+        raise UnknownTopic(f"{name[:300]!r} is no topic name: {TOPIC_NAME_RULE}")
     try:
         return name, Uuid.parse(topic_id) if colon else None
     except ValueError as error:

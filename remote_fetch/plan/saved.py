@@ -55,7 +55,7 @@ def _dump_partition(partition: TopicIdPartition) -> list[Any]:
 
 def _load_partition(saved: Any) -> TopicIdPartition:
     topic_id, topic, partition = saved
-    return TopicIdPartition(Uuid.parse(_text(topic_id)), _text(topic), _number(partition))
+    return TopicIdPartition.parsed(Uuid.parse(_text(topic_id)), _text(topic), _number(partition))
 
 
 def _dump_step(step: PlanStep) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
+from remote_fetch.model import TopicIdPartition, Uuid, is_topic_name
 from remote_fetch.testing.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, SnappyFraming
 from remote_fetch.testing.log_builder import FIRST_TIMESTAMP_MS, LogBuilder
 from remote_fetch.testing.records import Record
@@ -20,13 +21,22 @@ from remote_fetch.testing.segments import SegmentOptions
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-__all__ = ["Step", "cuts", "logs", "play", "record_lists", "segment_options", "steps"]
+__all__ = ["Step", "cuts", "logs", "partitions", "play", "record_lists", "segment_options", "steps"]
 
 Step: TypeAlias = Callable[[LogBuilder], None]
 """One thing that happens to a log."""
 
 TRANSACTIONAL_PRODUCERS = (1, 2, 3)
 IDEMPOTENT_PRODUCER = 9
+
+
+def partitions() -> SearchStrategy[TopicIdPartition]:
+    """Partitions of topics whose names Kafka allows, with any id and number."""
+    from hypothesis import strategies as st
+
+    names = st.text(alphabet="abcXYZ019._-", min_size=1, max_size=249).filter(is_topic_name)
+    ids = st.binary(min_size=16, max_size=16).map(Uuid)
+    return st.builds(TopicIdPartition, ids, names, st.integers(0, 2**31 - 1))
 
 
 def _roll(log: LogBuilder) -> None:

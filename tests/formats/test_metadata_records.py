@@ -35,6 +35,7 @@ from remote_fetch.model import (
     TopicIdPartition,
     Uuid,
 )
+from remote_fetch.testing.strategies import partitions
 
 GOLDENS = Path(__file__).parents[1] / "golden" / "data"
 VECTORS = {
@@ -293,8 +294,7 @@ def test_no_topic_id(value: bytes) -> None:
 uuids = st.binary(min_size=16, max_size=16).map(Uuid)
 int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
-partitions = st.builds(TopicIdPartition, uuids, st.text(min_size=1, max_size=150), int32s)
-segment_ids = st.builds(RemoteLogSegmentId, partitions, uuids)
+segment_ids = st.builds(RemoteLogSegmentId, partitions(), uuids)
 bounds = st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1)).map(sorted)
 epochs = st.dictionaries(int32s, int64s, max_size=4).map(
     lambda found: tuple(LeaderEpoch(epoch, found[epoch]) for epoch in sorted(found))
@@ -323,7 +323,7 @@ def records(draw: st.DrawFn) -> MetadataRecord:
             return replace(update, version=version)
         case 2:
             delete_states = st.sampled_from(RemotePartitionDeleteState)
-            deletion = PartitionDeleteRecord(draw(partitions), *common, draw(delete_states), *drafts)
+            deletion = PartitionDeleteRecord(draw(partitions()), *common, draw(delete_states), *drafts)
             return replace(deletion, version=version)
         case _:
             return SegmentSnapshotRecord(

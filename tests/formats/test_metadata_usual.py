@@ -28,6 +28,7 @@ from remote_fetch.formats.metadata_usual import (
 )
 from remote_fetch.formats.tagged_fields import encode_tagged_fields
 from remote_fetch.model import LeaderEpoch, RemoteLogSegmentId, TopicIdPartition, Uuid
+from remote_fetch.testing.strategies import partitions
 from tests.formats.test_metadata_records import (
     EXPECTED,
     FINISHED,
@@ -166,9 +167,8 @@ def test_no_cut_value_is_usual(name: str) -> None:
     assert by_short_cut(VECTORS[name] + b"\0", heads) is None
 
 
-names = st.text(min_size=1, max_size=126).filter(lambda name: len(name.encode()) < 127)
 short_custom = st.none() | st.binary(max_size=126)
-usual_ids = st.builds(RemoteLogSegmentId, st.builds(TopicIdPartition, uuids, names, int32s), uuids)
+usual_ids = st.builds(RemoteLogSegmentId, partitions().filter(lambda found: len(found.topic) < 127), uuids)
 usual_epochs = st.dictionaries(int32s, int64s, min_size=1, max_size=126).map(
     lambda found: tuple(LeaderEpoch(epoch, found[epoch]) for epoch in sorted(found))
 )

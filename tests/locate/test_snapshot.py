@@ -23,6 +23,7 @@ from remote_fetch.model import (
     TopicIdPartition,
     Uuid,
 )
+from remote_fetch.testing.strategies import partitions
 
 ORIGIN = SnapshotOrigin("cluster", Uuid(bytes(range(16))), 50, ((3, 1200), (7, 0)), taken_at_ms=1_700_000_000_000)
 ORDERS = TopicIdPartition(Uuid(b"orders----------"), "orders", 4)
@@ -46,7 +47,7 @@ def segments(draw: st.DrawFn, partition: TopicIdPartition) -> RemoteLogSegmentMe
 
 @st.composite
 def timelines(draw: st.DrawFn) -> Timeline:
-    partition = TopicIdPartition(draw(uuids), draw(st.text(max_size=20)), draw(int32s))
+    partition = draw(partitions())
     found = draw(st.lists(segments(partition), max_size=4))
     return Timeline(
         partition, tuple(found), tuple(draw(int64s) for _ in found), draw(int64s), draw(int64s), draw(int64s),

@@ -16,17 +16,17 @@ from remote_fetch.model import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
-    TopicIdPartition,
     Uuid,
 )
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice
 from remote_fetch.plan.saved import dump_plan, load_plan
+from remote_fetch.testing.strategies import partitions
 from tests.plan.test_ranges import PARTITION, segment
 from tests.read.bucket import examples
 
 UUIDS = st.binary(min_size=16, max_size=16).map(Uuid)
 NUMBERS = st.integers(-1, 2**63 - 1)
-PARTITIONS = st.builds(TopicIdPartition, UUIDS, st.text(), st.integers(0, 2**31 - 1))
+PARTITIONS = partitions()
 SEGMENTS = st.builds(
     RemoteLogSegmentMetadata,
     st.builds(RemoteLogSegmentId, PARTITIONS, UUIDS),

@@ -14,7 +14,14 @@ from fetchers.layouts import plain
 from fetchers.layouts.plain import PlainLayout
 from remote_fetch import read_arrow
 from remote_fetch.errors import ConfigError, CorruptSegment, UnsupportedFormat
-from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from remote_fetch.model import (
+    IndexType,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+    Uuid,
+    is_topic_name,
+)
 from tests.fetchers.layouts.aiven_writer import Store
 
 LAYOUT = "remote.storage.layout."
@@ -93,7 +100,7 @@ def test_an_index_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 uuids = st.binary(min_size=16, max_size=16).map(Uuid)
-topics = st.text(alphabet="abXY09._-", min_size=1, max_size=20)
+topics = st.text(alphabet="abXY09._-", min_size=1, max_size=20).filter(is_topic_name)
 templates = st.sampled_from(
     [
         LOCAL["template"],
