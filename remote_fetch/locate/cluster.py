@@ -16,6 +16,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, To
 from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from remote_fetch.errors import Cancelled
+from remote_fetch.locate.epoch_prober import EpochProber
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 
 __all__ = ["Cluster", "Topic"]
@@ -76,7 +77,9 @@ class Cluster:
         self._admin: AdminClient | None = None
         self._consumers: dict[tuple[IsolationLevel, str], Consumer] = {}
         self._making = threading.Lock()
-        self._probing = threading.Lock()
+        self._prober = EpochProber(
+            lambda: self._consumer(IsolationLevel.READ_UNCOMMITTED, "prober", _PROBE), timeout_s=self._timeout_s
+        )
         self._is_closed = False
 
     @property
@@ -191,7 +194,7 @@ class Cluster:
         log = self.log_bounds(partition, IsolationLevel.READ_UNCOMMITTED)
         if end_offset <= (log.log_start_offset or 0):
             return True
-        return end_offset <= (log.end_offset or 0) and self._validate(partition, leader_epoch, end_offset)
+        return end_offset <= (log.end_offset or 0) and self._prober.holds(partition, leader_epoch, end_offset)
 
     def _latest_epoch(self, partition: TopicIdPartition) -> int | None:
         """The leader epoch at the end of the log (ListOffsets), None if nobody tells."""
@@ -202,29 +205,6 @@ class Cluster:
         except KafkaException:
             return None  # the question that is asked instead meets the same error, if it stays
         return None if found.leader_epoch is None else int(found.leader_epoch)
-
-    def _validate(self, partition: TopicIdPartition, leader_epoch: int, end_offset: int) -> bool:
-        """Let librdkafka compare an offset and its leader epoch with the log, as it does where a consumer begins."""
-        deadline = time.monotonic() + self._timeout_s
-        with self._probing:
-            prober = self._consumer(IsolationLevel.READ_UNCOMMITTED, "prober", _PROBE)
-            prober.assign([TopicPartition(partition.topic, partition.partition, end_offset, leader_epoch=leader_epoch)])
-            try:
-                while time.monotonic() < deadline:
-                    message = prober.poll(_RETRY_S)
-                    if message is None:
-                        continue
-                    error = message.error()
-                    # A record, or the end of the log: the offset was valid, else it would not have been fetched.
-                    if error is None or error.code() == KafkaError._PARTITION_EOF:
-                        return True
-                    if error.code() == KafkaError._AUTO_OFFSET_RESET:
-                        return False
-                    if error.fatal() or error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                        raise KafkaException(error)
-            finally:
-                prober.unassign()
-        return False
 
     def _asker(self) -> AdminClient:
         with self._making:

@@ -198,7 +198,10 @@ class Log:
         self.assigned += wanted
 
     def poll(self, _: float) -> object:
-        return SimpleNamespace(error=lambda: None if self.probe is None else KafkaError(self.probe))
+        error = None if self.probe is None else KafkaError(self.probe)
+        return SimpleNamespace(error=lambda: error, topic=lambda: "t", partition=lambda: 0)
+
+    def list_topics(self, topic: str, timeout: float) -> None: ...
 
     def unassign(self) -> None: ...
 

@@ -1,0 +1,149 @@
+"""Whether partition leaders still have the log that a leader epoch wrote: many partitions at a time, by one consumer.
+
+librdkafka compares an offset and its leader epoch with the log (OffsetForLeaderEpoch, KIP-320) when a partition is
+assigned, and it does so for all assigned partitions at once. So the questions of several threads share one assignment.
+
+Rules of the file:
+
+- One thread at a time drives the consumer. It takes the questions of all threads that wait, new ones too while it
+  waits for answers. A leader that does not answer holds up only its own question.
+- librdkafka needs a second to hear of a topic that it has not met, so it is asked for the topic's metadata first.
+- A question that has no answer in time has the answer no. Errors of the broker go to the thread that asked.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from remote_fetch.model import TopicIdPartition
+
+__all__ = ["EpochProber"]
+
+_POLL_S = 0.1
+_TURN_S = 0.02
+_METADATA_S = 5.0
+
+
+@dataclass(slots=True, eq=False)
+class _Question:
+    """Whether the log of a partition still holds an offset of a leader epoch. `answer` None: not known yet."""
+
+    wanted: TopicPartition
+    deadline_s: float
+    answer: bool | None = None
+    error: KafkaException | None = None
+    is_done: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.wanted.topic, self.wanted.partition
+
+    def end(self, answer: bool, error: KafkaException | None = None) -> None:
+        """Give the answer to the thread that asked."""
+        self.answer, self.error = answer, error
+        self.is_done.set()
+
+
+class EpochProber:
+    """Asks by a consumer that `open_consumer` gives; that is called when there is a first question. Thread-safe."""
+
+    def __init__(self, open_consumer: Callable[[], Consumer], *, timeout_s: float) -> None:
+        self._open_consumer = open_consumer
+        self._timeout_s = timeout_s
+        self._turn = threading.Lock()
+        self._lock = threading.Lock()
+        self._waiting: list[_Question] = []
+        self._known_topics: set[str] = set()
+
+    def holds(self, partition: TopicIdPartition, leader_epoch: int, end_offset: int) -> bool:
+        """Whether the log up to `end_offset` (exclusive) is the one that `leader_epoch` wrote the last record of.
+
+        False too if nobody confirms it in time. Raises KafkaException with the broker's error.
+        """
+        wanted = TopicPartition(partition.topic, partition.partition, end_offset, leader_epoch=leader_epoch)
+        question = _Question(wanted, time.monotonic() + self._timeout_s)
+        with self._lock:
+            self._waiting.append(question)
+        while not question.is_done.is_set():
+            if self._turn.acquire(blocking=False):
+                try:
+                    self._drive(question)
+                finally:
+                    self._turn.release()
+            else:
+                question.is_done.wait(_TURN_S)
+        if question.error is not None:
+            raise question.error
+        return bool(question.answer)
+
+    def _drive(self, own: _Question) -> None:
+        """Answer questions until `own` has its answer; what is left goes to the next thread."""
+        asked: dict[tuple[str, int], _Question] = {}
+        if own.is_done.is_set():
+            return
+        try:
+            consumer = self._open_consumer()
+        except BaseException:
+            with self._lock:
+                self._waiting = [question for question in self._waiting if question is not own]
+            raise
+        try:
+            while not own.is_done.is_set():
+                self._take(consumer, asked)
+                message = consumer.poll(_POLL_S)
+                if message is not None:
+                    _heed(message, asked)
+                now_s = time.monotonic()
+                for question in [question for question in asked.values() if question.deadline_s <= now_s]:
+                    del asked[question.key]
+                    question.end(False)
+        finally:
+            with self._lock:
+                left = [question for question in asked.values() if question is not own]
+                self._waiting = [*left, *(question for question in self._waiting if question is not own)]
+            consumer.unassign()
+
+    def _take(self, consumer: Consumer, asked: dict[tuple[str, int], _Question]) -> None:
+        """Assign the partitions of new questions too. A second question about a partition waits for the first."""
+        with self._lock:
+            fresh = {question.key: question for question in reversed(self._waiting) if question.key not in asked}
+            self._waiting = [question for question in self._waiting if fresh.get(question.key) is not question]
+        if not fresh:
+            return
+        for topic in {question.wanted.topic for question in fresh.values()} - self._known_topics:
+            try:
+                consumer.list_topics(topic, timeout=min(_METADATA_S, self._timeout_s))
+            except KafkaException:
+                continue  # the assignment meets the same, and tells
+            self._known_topics.add(topic)
+        asked.update(fresh)
+        consumer.assign([question.wanted for question in asked.values()])
+
+
+def _heed(message: Message, asked: dict[tuple[str, int], _Question]) -> None:
+    """End the question that a message of the consumer answers."""
+    key = (message.topic() or "", -1 if message.partition() is None else message.partition())
+    question = asked.get(key)  # type: ignore[arg-type]
+    error = message.error()
+    if error is not None and error.fatal():
+        for each in asked.values():
+            each.end(False, KafkaException(error))
+        asked.clear()
+        return
+    if question is None:
+        return
+    # A record, or the end of the log: the offset was valid, else librdkafka would not have fetched from it.
+    if error is None or error.code() == KafkaError._PARTITION_EOF:
+        question.end(True)
+    elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+        question.end(False)
+    elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        question.end(False, KafkaException(error))
+    else:
+        return
+    del asked[question.key]
