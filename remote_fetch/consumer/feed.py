@@ -7,6 +7,7 @@ goes to the application's consumer.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -34,7 +35,7 @@ from remote_fetch.read.session import Session
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Chunk", "Ending", "Feed", "Source"]
+__all__ = ["NO_FAILURES", "Chunk", "Ending", "Feed", "Source"]
 
 _SLICES_AHEAD = 16
 """How many segments one plan covers: enough to read ahead over their borders, few enough to begin soon."""
@@ -58,9 +59,15 @@ class Ending:
     is_storage: bool = False
     log: LogBounds = field(default_factory=lambda: LogBounds(None))
 
+    UNANSWERED = "unanswered"
+    """The brokers do not answer what has to be known before the store is read. No failure of the store."""
     OUT_OF_RANGE = ErrorKind.OFFSET_OUT_OF_RANGE.value
     RECREATED = ErrorKind.RECREATED.value
     UNAUTHORIZED = "unauthorized"
+
+
+NO_FAILURES = frozenset({Ending.UNANSWERED})
+"""Reasons of a fallback that say nothing against the store."""
 
 
 class Source:
@@ -83,6 +90,7 @@ class Source:
         self._topics: dict[str, dict[int, TopicIdPartition]] = {}
         self._local_starts: dict[TopicIdPartition, tuple[float, int | None]] = {}
         self._asking = threading.Lock()
+        self._heard_s = 0.0
 
     def share_among(self, readers: int) -> None:
         """Divide the budget among as many feeds; those that run take note between two chunks."""
@@ -133,6 +141,15 @@ class Source:
                 self._local_starts.update({one: (time.monotonic(), found.get(one)) for one in wanted})
             return self._local_starts[partition][1]
 
+    def heard(self) -> None:
+        """Note that the brokers have answered."""
+        self._heard_s = time.monotonic()
+
+    @property
+    def answered_s(self) -> float:
+        """When the store or the brokers last answered any feed (`time.monotonic`), 0 if they never have."""
+        return max(self._heard_s, self.session.reader.answered_s)
+
     def open_circuit(self) -> Circuit | None:
         """The circuit, if the storage is to be left alone now."""
         circuit = self._circuit
@@ -177,7 +194,8 @@ class Feed:
         self.is_cancelled = False
         self.log = LogBounds(None)
         self._source = source
-        self.began_s = time.monotonic()
+        self._began_s: float | None = None
+        self._asks_brokers = False
         self._offset = offset
         self._rows: Iterator[pa.RecordBatch] | None = None
         self._stop, self._share_bytes = -1, 0
@@ -201,6 +219,8 @@ class Feed:
 
     def work(self) -> bool:
         """Plan, or decode one chunk; whether the application has something new to see. Never raises."""
+        if self._began_s is None:
+            self._began_s = time.monotonic()
         try:
             return self._go_on()
         except Cancelled:
@@ -253,14 +273,16 @@ class Feed:
     def _plan(self) -> bool:
         """Open the partition from here on; False if the store has nothing of it, which then is the ending."""
         source, session = self._source, self._source.session
-        partition = source.partition(self.topic, self.number)
-        self._hear_of(partition)
-        first = self._offset
-        timeline = session.locator.refresh(partition)
+        with self._asking_brokers():
+            partition = source.partition(self.topic, self.number)
+            self._hear_of(partition)
+            first = self._offset
+            timeline = session.locator.refresh(partition)
         if first > max((segment.end_offset for segment in timeline.segments), default=-1):
             return not self._end(self._nothing_tiered(first))
         opened = open_partition(session, partition, source.isolation, self.log)
-        opened = replace(opened, local_start=source.local_start(partition))
+        with self._asking_brokers():
+            opened = replace(opened, local_start=source.local_start(partition))
         stop = min(opened.stop_offset, opened.stop_offset if self.log.end_offset is None else self.log.end_offset)
         slices = _leading_slices(plan_offsets(partition, opened, first, stop))
         if slices:
@@ -316,12 +338,31 @@ class Feed:
         self.ending = ending
         return True
 
+    @contextlib.contextmanager
+    def _asking_brokers(self) -> Iterator[None]:
+        self._asks_brokers = True
+        try:
+            yield
+        finally:
+            self._asks_brokers = False
+            self._source.heard()
+
+    def is_late(self, now_s: float, patience_s: float) -> bool:
+        """Whether nothing has come of this feed, and no store or broker has answered any feed, for `patience_s`.
+
+        Time runs from when a worker begins with it. While others are answered it only waits for its turn.
+        """
+        if self._began_s is None:
+            return False
+        return now_s - max(self._began_s, self._source.answered_s) > patience_s
+
     def late(self, offset: int) -> Ending:
         """Count that the application waits no longer for this feed's first record; it gets an ending to go on with.
 
         `offset` is where the feed began: how far it has come by now is the worker's.
         """
-        ending = Ending(offset, ErrorKind.READ_TIMEOUT, is_failure=True, log=self.log)
+        reason = Ending.UNANSWERED if self._asks_brokers else ErrorKind.READ_TIMEOUT
+        ending = Ending(offset, reason, is_failure=True, log=self.log)
         self._count(ending)
         return ending
 

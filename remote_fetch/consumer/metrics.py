@@ -12,12 +12,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias, TypeGuard
 
+from remote_fetch.consumer.feed import NO_FAILURES
 from remote_fetch.observe import Event, Fallback, RangeFetched, RangeReread, RangeRetried
 
 __all__ = ["Metrics", "into_statistics"]
 
+_Counted: TypeAlias = RangeFetched | RangeRetried | RangeReread | Fallback
 _WINDOW_S = 30
 _ALL = ""
 
@@ -79,7 +81,7 @@ class Metrics:
                     _add(place, event)
                 if isinstance(event, Fallback):
                     scope.fallbacks[event.reason] += 1
-                if not isinstance(event, RangeFetched):
+                if _is_error(event):
                     scope.errors[event.reason] += 1
 
     def broker_gave(self, records: int, size_bytes: int) -> None:
@@ -106,15 +108,20 @@ class Metrics:
         }
 
 
-def _add(place: _Second, event: RangeFetched | RangeRetried | RangeReread | Fallback) -> None:
+def _add(place: _Second, event: _Counted) -> None:
     if isinstance(event, RangeFetched):
         place.requests += 1
         place.size_bytes += event.size_bytes
         place.latency_s += event.duration_s
         place.latency_max_s = max(place.latency_max_s, event.duration_s)
         return
-    place.errors += 1
+    place.errors += _is_error(event)
     place.fallbacks += isinstance(event, Fallback)
+
+
+def _is_error(event: _Counted) -> TypeGuard[RangeRetried | RangeReread | Fallback]:
+    """Whether the store has failed. It has not if the reader was kept waiting by brokers, or by its own work."""
+    return not isinstance(event, RangeFetched) and event.reason not in NO_FAILURES
 
 
 def _numbers(scope: _Scope, second: int, span_s: float) -> dict[str, Any]:

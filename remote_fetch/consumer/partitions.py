@@ -91,7 +91,7 @@ class Partitions:
 
     def _look_at_feed(self, entry: Entry, feed: Feed) -> None:
         entry.log_start, entry.end_offset = _known(feed.log.log_start_offset), _known(feed.log.end_offset)
-        is_late = time.monotonic() - feed.began_s > self._settings.patience_ms / 1000
+        is_late = feed.is_late(time.monotonic(), self._settings.patience_ms / 1000)
         if feed.chunks and entry.state.is_probing:
             self._take_over(entry)
         elif entry.has_begun and entry.state.mode is Mode.LOCATING:

@@ -16,13 +16,19 @@ from remote_fetch.consumer.feed import Feed
 __all__ = ["Workers"]
 
 _IDLE, _QUEUED, _BUSY = range(3)
+_FEWEST_THREADS, _MOST_THREADS = 4, 16
+_FEEDS_FOR_ONE_MORE = 32
+
+
+def _threads_for(feeds: int) -> int:
+    """Few, for they decode; of many partitions most wait for the store, so that a few more begin sooner."""
+    return min(feeds, _FEWEST_THREADS + feeds // _FEEDS_FOR_ONE_MORE, _MOST_THREADS)
 
 
 class Workers:
     """Runs feeds. `add`, `wake` and `drop` are the application's thread's; `wait` is where it waits."""
 
-    def __init__(self, threads: int = 4) -> None:
-        self._max_threads = threads
+    def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Feed | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
@@ -36,7 +42,7 @@ class Workers:
             if self._closed:
                 return
             self._states[feed] = _IDLE
-            if len(self._threads) < min(self._max_threads, len(self._states)):
+            if len(self._threads) < _threads_for(len(self._states)):
                 thread = threading.Thread(
                     target=self._work, name=f"remote-fetch-feed-{len(self._threads)}", daemon=True
                 )

@@ -24,8 +24,9 @@ T = TypeVar("T")
 class Call(Generic[T]):
     """One submitted call: its result or error once it is done, and when it began."""
 
-    def __init__(self, function: Callable[[], T]) -> None:
+    def __init__(self, function: Callable[[], T], progressed_s: Callable[[], float] = lambda: 0.0) -> None:
         self._function = function
+        self._progressed_s = progressed_s
         self._done = threading.Condition()
         self._finished = False
         self._started_at: float | None = None
@@ -59,16 +60,17 @@ class Call(Generic[T]):
         return self._finished
 
     def wait(self, timeout_ms: int) -> T:
-        """The result, at most `timeout_ms` after the call began (and it must begin within as long).
+        """The result, at most `timeout_ms` after the call began.
 
-        Calls begin in the order they were submitted, so whoever waits in that order finds the call begun, unless every
-        thread of the pool hangs. Raises what the call raised, StorageTimeout when it takes longer, Cancelled after
-        `cancel`.
+        A call that waits for a thread has not begun: its time runs only while no call of the pool succeeds. So a pool
+        that is busy times nothing out, and one whose threads all hang does. Raises what the call raised, StorageTimeout
+        when it takes longer, Cancelled after `cancel`.
         """
         asked_at = time.monotonic()
         with self._done:
             while not self._finished:
-                began_at = asked_at if self._started_at is None else self._started_at
+                queued_at = max(asked_at, self._progressed_s())
+                began_at = queued_at if self._started_at is None else self._started_at
                 left_s = began_at + timeout_ms / 1000 - time.monotonic()
                 if left_s <= 0:
                     break
@@ -98,10 +100,17 @@ class DaemonPool:
         self._threads: list[threading.Thread] = []
         self._open: set[Call[Any]] = set()  # submitted, and not yet done with
         self._closed = False
+        self._progressed_s = 0.0
 
     def submit(self, function: Callable[[], T]) -> Call[T]:
         """Queue a call. After `close` the call is cancelled at once."""
-        call = Call(function)
+
+        def counted() -> T:
+            result = function()
+            self._progressed_s = time.monotonic()
+            return result
+
+        call = Call(counted, lambda: self._progressed_s)
         with self._lock:
             if self._closed:
                 call.cancel()
@@ -113,6 +122,11 @@ class DaemonPool:
             self._open.add(call)
             self._queue.put(call)
         return call
+
+    @property
+    def progressed_s(self) -> float:
+        """When a call last succeeded (`time.monotonic`), 0 if none has."""
+        return self._progressed_s
 
     def _work(self) -> None:
         while (call := self._queue.get()) is not None:

@@ -132,6 +132,11 @@ class RangeReader:
         most = min(window, 2 * self.max_parallel)
         return held_bytes + request.size_bytes <= limit_bytes and pending < most
 
+    @property
+    def answered_s(self) -> float:
+        """When the store last answered a GET (`time.monotonic`), 0 if it never has."""
+        return self._pool.progressed_s
+
     def _start(self, request: RangeRequest) -> Call[memoryview]:
         return self._pool.submit(lambda: self._get(request))
 

@@ -142,7 +142,8 @@ class Bench:
     ) -> None:
         self.inner, self.workers = FakeInner(), FakeWorkers()
         self.events: list[Event] = []
-        session = SimpleNamespace(observe=self.events.append)
+        self.reader = SimpleNamespace(answered_s=0.0)
+        session = SimpleNamespace(observe=self.events.append, reader=self.reader)
         self.source = Source(session, IsolationLevel.READ_COMMITTED, 64 << 20, queued_bytes)  # type: ignore[arg-type]
         settings = ConsumerSettings(
             True,

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from remote_fetch.consumer.entries import UNKNOWN
 from remote_fetch.consumer.feed import Ending
+from remote_fetch.consumer.metrics import Metrics
 from remote_fetch.consumer.partitions import Partitions
 from remote_fetch.consumer.settings import ResetPolicy
 from remote_fetch.consumer.states import BEGINNING, END
@@ -109,7 +110,7 @@ def test_what_comes_just_as_the_patience_ends_is_not_passed_over() -> None:
     bench = Bench()
     bench.assign({0: 5})
     bench.feed(0)._offset = 15
-    bench.feed(0).began_s -= 61
+    bench.feed(0)._began_s = time.monotonic() - 61
     bench.partitions.tidy(time.monotonic())
     assert ("seek", 0, 5) in bench.inner.taken()
 
@@ -123,7 +124,7 @@ def test_what_was_taken_before_it_was_noticed_does_not_come_again() -> None:
     bench.give(0, range(5, 15))
     entry.delivered(entry.take(10)[-1])
     bench.inner.taken()
-    bench.feed(0).began_s -= 61
+    bench.feed(0)._began_s = time.monotonic() - 61
     bench.partitions.tidy(time.monotonic())
     assert (bench.mode(0), bench.inner.taken()) == ("remote", [])
 
@@ -174,10 +175,46 @@ def test_a_store_that_is_late_leaves_the_partition_to_the_broker() -> None:
     bench = Bench()
     bench.assign({0: 5})
     bench.inner.taken()
-    bench.feed(0).began_s -= 61
+    bench.feed(0)._began_s = time.monotonic() - 61
     bench.partitions.tidy(time.monotonic())
     assert bench.inner.taken() == [("resume", 0), ("seek", 0, 5)]
     assert bench.partitions.entries["t", 0].state.reason == "read-timeout"
+
+
+def test_a_partition_that_waits_for_a_worker_is_not_late() -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.partitions.tidy(time.monotonic() + 3600)
+    assert (bench.mode(0), bench.events) == ("locating", [])
+
+
+def test_a_partition_is_not_late_while_others_are_answered() -> None:
+    bench = Bench()
+    bench.assign({0: 5, 1: 5})
+    bench.feed(0)._began_s = bench.feed(1)._began_s = time.monotonic() - 3600
+    bench.reader.answered_s = time.monotonic() - 30
+    bench.partitions.tidy(time.monotonic())
+    bench.reader.answered_s = 0.0
+    bench.source.heard()
+    bench.partitions.tidy(time.monotonic())
+    assert (bench.mode(0), bench.mode(1), bench.events) == ("locating", "locating", [])
+
+
+def test_brokers_that_do_not_answer_are_no_failure_of_the_store() -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.inner.taken()
+    bench.feed(0)._began_s = time.monotonic() - 61
+    bench.feed(0)._asks_brokers = True
+    bench.partitions.tidy(time.monotonic())
+    assert bench.inner.taken() == [("resume", 0), ("seek", 0, 5)]
+    assert bench.partitions.entries["t", 0].state.reason == "unanswered"
+    metrics = Metrics()
+    for event in bench.events:
+        metrics(event)
+    counted = metrics.snapshot()
+    assert (counted["remote-fetch-fallbacks-total"], counted["remote-fetch-errors-total"]) == (1, 0)
+    assert counted["remote-fetch-fallbacks-by-reason"] == {"unanswered": 1}
 
 
 def test_pauses_outlast_assignments_and_a_hand_over_waits_for_the_resumption() -> None:
@@ -350,6 +387,7 @@ def test_what_librdkafka_has_stopped_is_assigned_anew(is_cooperative: bool, told
 def test_a_store_that_gives_nothing_in_time_is_counted() -> None:
     bench = Bench(patience_ms=0)
     bench.assign({0: 5})
+    bench.feed(0)._began_s = time.monotonic() - 1
     bench.partitions.tidy(time.monotonic())
     (event,) = [one for one in bench.events if isinstance(one, Fallback)]
     assert (event.partition.topic, event.partition.partition, event.reason) == ("t", 0, "read-timeout")

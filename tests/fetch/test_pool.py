@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from remote_fetch.errors import Cancelled, StorageTimeout
+from remote_fetch.errors import Cancelled, SegmentNotFound, StorageTimeout
 from remote_fetch.fetch.pool import Call, DaemonPool
 from remote_fetch.fetch.window import Window
 
@@ -191,6 +191,28 @@ def test_a_call_that_cannot_begin_times_out_too(make: Callable[[int], DaemonPool
         queued.wait(SHORT_MS)
     release.set()
     assert queued.wait(SOON_MS) == "in the end"
+
+
+def test_a_call_that_waits_for_a_thread_has_time_while_others_succeed(make: Callable[[int], DaemonPool]) -> None:
+    """Thirty calls of 10 ms in one thread: the last one begins long after its 100 ms, and is not late."""
+    pool = make(1)
+    calls = [pool.submit(lambda: threading.Event().wait(0.01)) for _ in range(30)]
+    assert calls[-1].wait(100) is False
+    assert pool.progressed_s > 0
+
+
+def test_failures_give_no_time_to_calls_that_wait(make: Callable[[int], DaemonPool], release: threading.Event) -> None:
+    def fails() -> None:
+        threading.Event().wait(0.02)
+        raise SegmentNotFound("gone")
+
+    pool = make(1)
+    for _ in range(3):
+        pool.submit(fails)
+    pool.submit(release.wait)
+    with pytest.raises(StorageTimeout):
+        pool.submit(lambda: None).wait(100)
+    assert pool.progressed_s == 0
 
 
 def test_cancel_before_it_begins(make: Callable[[int], DaemonPool], release: threading.Event) -> None:
