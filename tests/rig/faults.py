@@ -31,7 +31,7 @@ def topic_id(rig: Rig, topic: str) -> str:
 
 def tier_folder(rig: Rig, topic: str, partition: int) -> Path:
     """Where LocalTieredStorage keeps the segments of a partition."""
-    return rig.remote / "kafka-tiered-storage" / f"{topic}-{partition}-{topic_id(rig, topic)}"
+    return rig.folder_in_tier(topic, partition, topic_id(rig, topic))
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """One Kafka process: its properties, its folder, its life.
 
-Rules of the file: every port is free and on loopback; the process is always stopped, by its own id; when it does not
-come up, its log is in the error.
+Rules of the file: every port is on loopback and the node's own; the process is always stopped, by its own id; when it
+does not come up, its log is in the error.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping
@@ -17,22 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.rig.artifacts import jars
+from tests.rig.ports import free_port
 
-__all__ = ["Node", "free_port"]
+__all__ = ["Node"]
 
 _STARTED = "Kafka Server started"
 _START_TIMEOUT_S = 60
 _STOP_TIMEOUT_S = 30
 _LOG_TAIL_CHARS = 4000
 _LOG_ERROR_LINES = 10
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @dataclass

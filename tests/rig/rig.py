@@ -15,13 +15,13 @@ from pathlib import Path
 
 from remote_fetch.model import Uuid
 from tests.rig.artifacts import jars
-from tests.rig.node import Node, free_port
+from tests.rig.node import Node
+from tests.rig.ports import free_port
 
 __all__ = ["VERSIONS", "Rig", "cluster", "single"]
 
-_NEWER, _OLDER = os.environ.get("RIG_KAFKA", "4.3.1 3.9.2").split()
-VERSIONS = (_NEWER, _OLDER)
-"""The Kafka versions that the proofs run on. `RIG_KAFKA` names two others, the first of them 4.0 or later."""
+VERSIONS = tuple(os.environ.get("RIG_KAFKA", "4.3.1 3.9.2").split())
+"""The Kafka versions that the proofs run on, the newest first. `RIG_KAFKA` names others, one or two."""
 
 _TIMEOUT_S = 60
 _READY = "Initialized topic-based RLMM resources successfully"
@@ -92,6 +92,14 @@ class Rig:
         self.remote = remote
         self._listeners = dict(listeners)
         self.sasl_bootstrap: str | None = None
+
+    def is_at_least(self, *release: int) -> bool:
+        """Whether the brokers' version is this one, as (3, 9), or a later one."""
+        return tuple(int(number) for number in self.version.split(".")) >= release
+
+    def folder_in_tier(self, topic: str, partition: int, topic_id: str) -> Path:
+        """Where LocalTieredStorage keeps the segments of a partition; the id is in Kafka's own letters."""
+        return self.remote / "kafka-tiered-storage" / f"{topic}-{partition}-{topic_id}"
 
     @property
     def bootstrap(self) -> str:

@@ -113,22 +113,22 @@ def test_uploads_of_several_leaders_overlap(three: Rig) -> None:
     topics.produce(rig, topic, 80)
     rig.until("the first uploads", lambda: topics.offsets(rig, topic, 0).latest_tiered > 80)
 
-    topics.set_config(rig, topic, internal_segment_bytes=ONE_SEGMENT)
+    topics.set_config(rig, topic, segment_bytes=ONE_SEGMENT)
     with open_transaction(rig, topic, 20) as transaction:
         move_leader(rig, topic, [2, 1])
         transaction.write(10)
         transaction.end(commit=False)
-    topics.set_config(rig, topic, internal_segment_bytes=SMALL_SEGMENTS)
+    topics.set_config(rig, topic, segment_bytes=SMALL_SEGMENTS)
     interleaved_transactions(rig, topic, (False, True, False), rounds=3, seed=1)
     topics.produce(rig, topic, 40, seed=1)
     rig.until("an upload of the second leader", lambda: bool(overlaps(timeline_of(rig, topic))))
     assert all(report.remote_gets for report in assert_streams_equal(rig, topic).values())
 
-    topics.set_config(rig, topic, internal_segment_bytes=ONE_SEGMENT)
+    topics.set_config(rig, topic, segment_bytes=ONE_SEGMENT)
     topics.produce(rig, topic, 60, seed=2)
     move_leader(rig, topic, [1, 2])
     move_leader(rig, topic, [3, 1])
-    topics.set_config(rig, topic, internal_segment_bytes=SMALL_SEGMENTS, local_retention_ms=1)
+    topics.set_config(rig, topic, segment_bytes=SMALL_SEGMENTS, local_retention_ms=1)
     interleaved_transactions(rig, topic, (True, False), producers=2, rounds=3, seed=2)
     topics.wait_tiered(rig, topic)
 
@@ -155,7 +155,7 @@ def test_an_unclean_leader_writes_the_log_anew(three: Rig) -> None:
     write_marked(rig, topic, LOST, 300)
     rig.until("what will be lost tiered", lambda: topics.offsets(rig, topic, 0).latest_tiered > parting + 300)
     old_end = topics.offsets(rig, topic, 0).latest
-    topics.set_config(rig, topic, internal_segment_bytes=ONE_SEGMENT)
+    topics.set_config(rig, topic, segment_bytes=ONE_SEGMENT)
     rig.nodes[1].stop(kill=True)
     rig.nodes[2].start()
     rig.nodes[2].wait_started()
@@ -176,16 +176,16 @@ def test_an_unclean_leader_writes_the_log_anew(three: Rig) -> None:
     rig.nodes[1].wait_started()
     wait_followed(rig, topic, [1, 2])
     assert kept_by(rig, 1, topic, LOST) == 0
-    topics.set_config(rig, topic, internal_segment_bytes=SMALL_SEGMENTS)
+    topics.set_config(rig, topic, segment_bytes=SMALL_SEGMENTS)
     topics.produce(rig, topic, 10, seed=3)
-    topics.set_config(rig, topic, internal_segment_bytes=ONE_SEGMENT)
+    topics.set_config(rig, topic, segment_bytes=ONE_SEGMENT)
     topics.produce(rig, topic, 30, seed=4)
     rig.until("an upload of the new leader", lambda: len(timeline_of(rig, topic).segments) > len(old.segments))
     now = topics.offsets(rig, topic, 0)
     assert now.latest_tiered + 1 < now.latest < old.segments[-1].end_offset
     assert_streams_equal(rig, topic)
 
-    topics.set_config(rig, topic, internal_segment_bytes=SMALL_SEGMENTS, local_retention_ms=1)
+    topics.set_config(rig, topic, segment_bytes=SMALL_SEGMENTS, local_retention_ms=1)
     topics.produce(rig, topic, 10, seed=5)
     topics.wait_tiered(rig, topic)
     assert lost <= tiered_with(tier_folder(rig, topic, 0), LOST)

@@ -11,10 +11,10 @@ import random
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import confluent_kafka
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -27,6 +27,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from remote_fetch.model import Uuid
+from tests.rig.copied import latest_copied
 from tests.rig.rig import Rig
 
 __all__ = [
@@ -88,19 +90,17 @@ def create_topic(
     `brokers` get every partition, the first of them leads; None: all have it, and the controller chooses. `config` adds
     to or replaces topic settings; underscores stand for dots.
     """
-    segment_bytes = "internal.segment.bytes" if rig.version >= "4" else "segment.bytes"
     settings = {
         "remote.storage.enable": "true",
         "retention.ms": "-1",
         "retention.bytes": "-1",
         "local.retention.ms": "1",
-        segment_bytes: "8192",
+        _setting(rig, "segment_bytes"): "8192",
         "index.interval.bytes": "512",
         "file.delete.delay.ms": "1000",
     }
     for name, value in config.items():
-        key = name.replace("_", ".")
-        settings[segment_bytes if key == "segment.bytes" else key] = str(value)
+        settings[_setting(rig, name)] = str(value)
     if brokers is None:
         new = NewTopic(topic, partitions, len(rig.brokers), config=settings)
     else:
@@ -111,10 +111,16 @@ def create_topic(
     rig.until(f"topic {topic}", lambda: topic in client.list_topics(timeout=_TIMEOUT_S).topics)
 
 
+def _setting(rig: Rig, name: str) -> str:
+    """A topic setting's own name. Since 4.1 brokers take small segments by an internal setting only."""
+    key = name.replace("_", ".")
+    return f"internal.{key}" if key == "segment.bytes" and rig.is_at_least(4, 1) else key
+
+
 def set_config(rig: Rig, topic: str, **config: Any) -> None:
     """Change topic settings; underscores stand for dots."""
     entries = [
-        ConfigEntry(name.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET)
+        ConfigEntry(_setting(rig, name), str(value), incremental_operation=AlterConfigOpType.SET)
         for name, value in config.items()
     ]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
@@ -150,9 +156,11 @@ def offsets(rig: Rig, topic: str, partition: int) -> Offsets:
     try:
         specs = (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL, OffsetSpec.LATEST)
         earliest, earliest_local, latest = (client.list_partition_offsets({wanted: s})[wanted].offset for s in specs)
-        latest_tiered = earliest_local - 1  # known of brokers before 3.9 too: what is not there any more is in the tier
-        with suppress(IncompatibleBrokerVersion):
+        try:
             latest_tiered = client.list_partition_offsets({wanted: OffsetSpec.LATEST_TIERED})[wanted].offset
+        except IncompatibleBrokerVersion:  # before 3.9
+            (described,) = client.describe_topics([topic])
+            latest_tiered = latest_copied(rig, topic, partition, Uuid(UUID(described["topic_id"]).bytes))
         return Offsets(earliest, earliest_local, latest_tiered, latest)
     finally:
         client.close()

@@ -1,7 +1,8 @@
 """A store's server as a process on loopback, and what tests ask of it: put an object, configure a reader.
 
-Rules of the file: every port is free; a process is always stopped, by its own id; when it does not come up, its log is
-in the error. Objects are written with the store's own SDK or into its directory, never the way a fetcher reads them.
+Rules of the file: every port is the server's own; a process is always stopped, by its own id; when it does not come up,
+its log is in the error. Objects are written with the store's own SDK or into its directory, never the way a fetcher
+reads them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from tests.rig.node import free_port
+from tests.rig.ports import free_port
 
 __all__ = ["Server", "StoreServer", "configs_of", "free_port", "put_tree", "serving"]
 
