@@ -25,7 +25,7 @@ SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo broker test test-spark check check-style check-types check-arrows check-rules bench fuzz sanitize docs cover lock clean
+.PHONY: help venv demo broker test test-broker test-spark check check-style check-types check-arrows check-rules bench fuzz sanitize docs cover lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,14 @@ broker: $(VENV)/dev.stamp  ## a real broker with tiered storage to try things on
 test: check  ## everything: check, then all tests, with the decoder compiled and interpreted
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 	$(if $(DECODING),$(BIN)/python -m pytest $(SIDE_BY_SIDE) -p tools.interpreted_decoder $(DECODING))
+
+# What reads the tier, in test files that every Kafka version since 3.6 can be asked.
+BROKER_TESTS := $(patsubst %,tests/rig/test_%.py,\
+  rig read fallbacks consumer_faults metadata_topic broker_channel cluster_descriptions messages cat)
+
+test-broker: $(VENV)/dev.stamp  ## the tests of reading on another Kafka version (VERSION=4.0.0); needs Java and Maven
+	@test -n "$(VERSION)" || { echo "Name a version of Kafka: make test-broker VERSION=4.0.0" >&2; exit 1; }
+	RIG_KAFKA=$(VERSION) $(BIN)/python -m pytest $(SIDE_BY_SIDE) $(BROKER_TESTS)
 
 # Streams need PySpark 4.2; PySpark 4.1 leaves sockets open.
 SPARK ?= 4.1.4

@@ -21,6 +21,7 @@ from remote_fetch.read.scan import Scan
 from remote_fetch.read.session import Session
 from remote_fetch.testing.faults import Fault, FaultKind, FaultyFetcher, FetchCall, Schedule, seeded
 from tests.rig import topics
+from tests.rig.answers import assert_is_the_brokers
 from tests.rig.metrics import topic_metrics
 from tests.rig.rig import Rig
 from tests.rig.topics import OracleRecord
@@ -92,7 +93,7 @@ def assert_equal_to_broker(rig: Rig, topic: str, partition: int = 0, **config: A
     for isolation in ISOLATIONS:
         expected = topics.broker_records(rig, topic, partition, isolation)
         found, reports[isolation] = from_store(config_of(rig, **config), topic, isolation, partition)
-        assert found == expected
+        assert_is_the_brokers(rig, topic, isolation, found, expected)
         assert expected
     return reports
 
@@ -253,7 +254,7 @@ def test_a_store_that_fails_for_good_leaves_it_to_the_broker(
     found, report = read_with_faults(
         rig_43, faulty_topic, isolation, schedule, fetch_remote_read_timeout_ms=300, fetch_remote_retry_backoff_ms=10
     )
-    assert found == expected
+    assert_is_the_brokers(rig_43, faulty_topic, isolation, found, expected)
     assert report.fallbacks
     assert report.remote_gets > 0
     assert report.broker_records > 0
@@ -273,7 +274,8 @@ def test_random_faults_change_nothing(rig_43: Rig, faulty_topic: str, seed: int)
         fetch_remote_read_timeout_ms=300,
         fetch_remote_retry_backoff_ms=10,
     )
-    assert found == topics.broker_records(rig_43, faulty_topic, 0, isolation), f"seed {seed}"
+    expected = topics.broker_records(rig_43, faulty_topic, 0, isolation)
+    assert_is_the_brokers(rig_43, faulty_topic, isolation, found, expected)
     assert report.records == len(found)
 
 
@@ -282,14 +284,16 @@ def test_indexes_that_cannot_be_read(rig_43: Rig, faulty_topic: str) -> None:
         return None if call.index_type is None else Fault(FaultKind.DENIED)
 
     found, report = read_with_faults(rig_43, faulty_topic, "read_committed", schedule)
-    assert found == topics.broker_records(rig_43, faulty_topic, 0, "read_committed")
+    expected = topics.broker_records(rig_43, faulty_topic, 0, "read_committed")
+    assert_is_the_brokers(rig_43, faulty_topic, "read_committed", found, expected)
     assert report.fallbacks == {"auth": 1}
 
 
 def test_no_storage_configured_is_the_plain_consumer(rig_43: Rig, faulty_topic: str) -> None:
     config = {"bootstrap.servers": rig_43.bootstrap, "log_level": 0}
     found, report = from_store(config, faulty_topic, "read_committed")
-    assert found == topics.broker_records(rig_43, faulty_topic, 0, "read_committed")
+    expected = topics.broker_records(rig_43, faulty_topic, 0, "read_committed")
+    assert_is_the_brokers(rig_43, faulty_topic, "read_committed", found, expected)
     assert report.remote_gets == 0
     assert any("no remote storage is configured" in notice for notice in report.notices)
 

@@ -160,7 +160,8 @@ def offsets(rig: Rig, topic: str, partition: int) -> Offsets:
             latest_tiered = client.list_partition_offsets({wanted: OffsetSpec.LATEST_TIERED})[wanted].offset
         except IncompatibleBrokerVersion:  # before 3.9
             (described,) = client.describe_topics([topic])
-            latest_tiered = latest_copied(rig, topic, partition, Uuid(UUID(described["topic_id"]).bytes))
+            copied = latest_copied(rig, topic, partition, Uuid(UUID(described["topic_id"]).bytes))
+            latest_tiered = max(copied, earliest_local - 1)  # what is gone locally is in the tier, or was
         return Offsets(earliest, earliest_local, latest_tiered, latest)
     finally:
         client.close()
