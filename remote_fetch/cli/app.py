@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from remote_fetch.cli.parser import Parser
 from remote_fetch.errors import RemoteFetchError
 
 __all__ = ["broker_says", "run"]
@@ -60,7 +61,7 @@ def _run(words: list[str]) -> int:
     if not _is_open(sys.stdout):
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as above
         return _failed("standard output is closed")
-    parser = argparse.ArgumentParser(prog="remote-fetch", description=_DESCRIPTION)
+    parser = Parser(prog="remote-fetch", description=_DESCRIPTION)
     parser.add_argument("-V", "--version", action=_Version, nargs=0, help="show the versions and exit")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary in _COMMANDS.items():

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
-from remote_fetch.cli.printer import Row, format_printer, json_printer, rows_of
+from remote_fetch.cli.printer import Row, delimiter_bytes, format_printer, json_printer, rows_of
 from remote_fetch.cli.report import Progress, report_lines
+from remote_fetch.cli.unpack import unpackers
 from remote_fetch.decode.columns import DEFAULT_COLUMNS
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Counters
@@ -50,7 +51,13 @@ def add_parser(commands: Any, summary: str) -> None:
     output.add_argument(
         "-D", dest="delimiter", metavar="DELIM", default=r"\n", help=r"print this after each record (\n)"
     )
-    output.add_argument("-Z", dest="null", action="store_true", help="print NULL for null keys, payloads and headers")
+    output.add_argument("-Z", dest="null", action="store_true", help="print NULL for null and empty keys and payloads")
+    output.add_argument(
+        "-s", dest="unpack", metavar="FORMAT", action="append", default=[],
+        help="print packed numbers: key=FORMAT, value=FORMAT, or FORMAT for both, of the tokens < > b B h H i I q Q c "
+        "s $ and space",
+    )  # fmt: skip
+    output.add_argument("-u", dest="unbuffered", action="store_true", help="hand on each record at once")
     output.add_argument(
         "--binary", choices=("text", "base64"), default="text",
         help="with -J: keys, payloads and header values as text (default) or base64",
@@ -62,12 +69,14 @@ def _printer(arguments: argparse.Namespace) -> Callable[[Row], bytes]:
     if arguments.json:
         if arguments.format is not None:
             raise ConfigError("-f and -J exclude each other", key="-f")
-        return json_printer(arguments.binary)
+        if arguments.unpack:
+            raise ConfigError("-s and -J exclude each other: JSON has keys and payloads as they are", key="-s")
+        return json_printer(arguments.binary, delimiter_bytes(arguments.delimiter))
     template = arguments.format
     if template is None:
         key = "" if arguments.key_delimiter is None else f"%k{_literal(arguments.key_delimiter)}"
         template = f"{key}%s{_literal(arguments.delimiter)}"
-    return format_printer(template, null=b"NULL" if arguments.null else b"")
+    return format_printer(template, shows_null=arguments.null, unpack=unpackers(arguments.unpack))
 
 
 def _literal(delimiter: str) -> str:
@@ -105,6 +114,8 @@ def _print_records(
     for batch in chain(Scan(session, plans, DEFAULT_COLUMNS).batches(), _following(arguments, session, plans)):
         for row in rows_of(batch.slice(0, min(left, batch.num_rows))):
             output.write(print_row(row))
+            if arguments.unbuffered:
+                output.flush()
         output.flush()
         left -= batch.num_rows
         if left <= 0:

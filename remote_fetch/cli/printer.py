@@ -1,7 +1,10 @@
 """Records as kcat prints them: a format string (`-f`), JSON lines (`-J`), or the payload and nothing else.
 
-Rules of the file: text goes out as the bytes the record has, except in JSON, which has to be UTF-8: there `--binary
-base64` keeps every byte, and without it what is not UTF-8 shows as U+FFFD.
+Rules of the file:
+
+* The bytes are kcat's own. Where they are not, the page of the command line has a row that says so and why.
+* Text goes out as the bytes the record has, except in JSON, which has to be UTF-8: there `--binary base64` keeps every
+  byte, and without it what is not UTF-8 shows as U+FFFD.
 """
 
 from __future__ import annotations
@@ -10,19 +13,23 @@ import base64
 import json
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from remote_fetch.cli.unpack import FIELDS, Unpack
 from remote_fetch.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Row", "format_printer", "json_printer", "rows_of"]
+__all__ = ["Row", "delimiter_bytes", "format_printer", "iso_time", "json_printer", "rows_of"]
 
-_TIMESTAMP_TYPES = {-1: "unknown", 0: "create", 1: "logappend"}
+_TIMESTAMP_TYPES = {0: "create", 1: "logappend"}
+_NO_BROKER = -1
+"""As librdkafka has it for a message of which it does not know the broker."""
+_NULL = b"NULL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +59,35 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
         yield Row(topic, partition, offset, at // 1000, kind, pairs, key, value)
 
 
-def json_printer(binary: str) -> Callable[[Row], bytes]:
-    """One JSON object a record, with kcat's field names; `binary` is `text` or `base64`."""
+def json_printer(binary: str, delimiter: bytes = b"\n") -> Callable[[Row], bytes]:
+    """One JSON object a record, with kcat's field names, and `delimiter` after it; `binary` is `text` or `base64`.
+
+    As kcat's it has no `tstype` and `ts` if the record has no timestamp, and no `headers` if it has none.
+    """
     encode = _base64 if binary == "base64" else _text
 
     def print_row(row: Row) -> bytes:
-        fields: dict[str, Any] = {
-            "topic": row.topic,
-            "partition": row.partition,
-            "offset": row.offset,
-            "tstype": _TIMESTAMP_TYPES[row.timestamp_type],
-            "ts": row.timestamp_ms,
-            "headers": [item for name, value in row.headers for item in (name, encode(value))],
-            "key": encode(row.key),
-            "payload": encode(row.value),
-        }
-        return json.dumps(fields, ensure_ascii=False).encode("utf-8") + b"\n"
+        fields: dict[str, Any] = {"topic": row.topic, "partition": row.partition, "offset": row.offset}
+        if row.timestamp_type in _TIMESTAMP_TYPES:
+            fields |= {"tstype": _TIMESTAMP_TYPES[row.timestamp_type], "ts": row.timestamp_ms}
+        fields["broker"] = _NO_BROKER
+        if row.headers:
+            fields["headers"] = [item for name, value in row.headers for item in (name, encode(value))]
+        fields |= {"key": encode(row.key), "payload": encode(row.value)}
+        return _json(fields).encode("utf-8") + delimiter
 
     return print_row
+
+
+_BACKSLASH = re.compile(r"\\(u....|.)")
+
+
+def _json(fields: dict[str, Any]) -> str:
+    """Compact, and control characters in capital digits, as kcat's library writes them."""
+    text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+    if "\\u00" not in text:
+        return text
+    return _BACKSLASH.sub(lambda found: rf"\u{found[1][1:].upper()}" if found[1][0] == "u" else found[0], text)
 
 
 def _text(data: bytes | None) -> str | None:
@@ -84,30 +102,41 @@ _TOKEN = re.compile(r"%(?P<field>.)|\\(?P<escape>x[0-9A-Fa-f]{2}|.)|(?P<text>[^%
 _ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
 
 
-def format_printer(template: str, *, null: bytes = b"") -> Callable[[Row], bytes]:
+def format_printer(
+    template: str, *, shows_null: bool = False, unpack: Mapping[str, Unpack] | None = None
+) -> Callable[[Row], bytes]:
     """A printer for kcat's format string. Raises ConfigError for a field kcat does not know.
 
     %s payload, %S its size (-1 for null), %R its size as four bytes big-endian, %k key, %K its size, %T timestamp in
     milliseconds, %h headers as name=value with commas, %t topic, %p partition, %o offset, %% a percent sign; the
-    escapes are \\n \\r \\t \\0 \\\\ and \\xNN. `null` is printed for a null key, payload or header value.
+    escapes are \\n \\r \\t \\0 \\\\ and \\xNN. A null header value is NULL. With `shows_null` a key or payload that is
+    null or empty is NULL too, as kcat has it: the sizes tell which. `unpack` makes text of a key or payload that has
+    bytes; the printer raises ConfigError if they do not fit.
     """
     parts: list[Callable[[Row], bytes]] = []
-    fields = _fields(null)
+    fields = _fields(_NULL if shows_null else b"", unpack or {})
     for match in _TOKEN.finditer(template):
-        field, escape = match["field"], match["escape"]
-        if field is not None:
-            if field not in fields:
-                raise ConfigError(f"-f: %{field} is no field; there are %{' %'.join(fields)}", key="-f")
+        field = match["field"]
+        if field is None:
+            parts.append(_constant(_literal(match)))
+        elif field in fields:
             parts.append(fields[field])
-        elif escape is not None:
-            parts.append(_constant(bytes.fromhex(escape[1:]) if len(escape) > 1 else _escaped(escape)))
         else:
-            parts.append(_constant(_argument_bytes(match["text"] or match["stray"])))
+            raise ConfigError(f"-f: %{field} is no field; there are %{' %'.join(fields)}", key="-f")
     return lambda row: b"".join(part(row) for part in parts)
 
 
-def _escaped(letter: str) -> bytes:
-    return _ESCAPES.get(letter, _argument_bytes(letter))
+def delimiter_bytes(text: str) -> bytes:
+    """A delimiter with its escapes, which are those of a format string."""
+    return b"".join(_literal(match) for match in _TOKEN.finditer(text.replace("%", "%%")))
+
+
+def _literal(match: re.Match[str]) -> bytes:
+    """What a piece of a template stands for that names no field of a record."""
+    escape = match["escape"]
+    if escape is None:
+        return _argument_bytes(match["text"] or match["stray"] or match["field"])
+    return bytes.fromhex(escape[1:]) if len(escape) > 1 else _ESCAPES.get(escape, _argument_bytes(escape))
 
 
 def _argument_bytes(text: str) -> bytes:
@@ -123,23 +152,37 @@ def _size(data: bytes | None) -> int:
     return -1 if data is None else len(data)
 
 
-def _fields(null: bytes) -> dict[str, Callable[[Row], bytes]]:
-    def shown(data: bytes | None) -> bytes:
-        return null if data is None else data
-
+def _fields(empty: bytes, unpack: Mapping[str, Unpack]) -> dict[str, Callable[[Row], bytes]]:
+    key, value = (_shown(empty, unpack.get(name)) for name in FIELDS)
     return {
-        "s": lambda row: shown(row.value),
+        "s": lambda row: value(row, row.value),
         "S": lambda row: str(_size(row.value)).encode(),
         "R": lambda row: struct.pack(">i", _size(row.value)),
-        "k": lambda row: shown(row.key),
+        "k": lambda row: key(row, row.key),
         "K": lambda row: str(_size(row.key)).encode(),
         "T": lambda row: str(row.timestamp_ms).encode(),
-        "h": lambda row: b",".join(name.encode() + b"=" + shown(value) for name, value in row.headers),
+        "h": lambda row: b",".join(
+            name.encode() + b"=" + (_NULL if value is None else value) for name, value in row.headers
+        ),
         "t": lambda row: row.topic.encode(),
         "p": lambda row: str(row.partition).encode(),
         "o": lambda row: str(row.offset).encode(),
         "%": lambda row: b"%",
     }
+
+
+def _shown(empty: bytes, unpack: Unpack | None) -> Callable[[Row, bytes | None], bytes]:
+    """Prints a key or payload of a row."""
+    if unpack is None:
+        return lambda row, data: data or empty
+
+    def unpacked(row: Row, data: bytes | None) -> bytes:
+        try:
+            return unpack(data) if data else empty
+        except ConfigError as error:
+            raise error.at(topic=row.topic, partition=row.partition, offset=row.offset) from None
+
+    return unpacked
 
 
 def iso_time(timestamp_ms: int) -> str:

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Run
 
 FIRST_MS = 1_700_000_000_000
+JSON_OF_8 = (
+    b'{"topic":"shop","partition":0,"offset":8,"tstype":"create","ts":1700000008000,"broker":-1,'
+    b'"key":"k8","payload":"v8"}'
+)
 
 
 def test_payloads_and_nothing_else(run: Run, bucket: str) -> None:
@@ -42,6 +46,9 @@ def test_isolation(run: Run, bucket: str) -> None:
         pytest.param(("-K", r"\t", "-D", r"\x00", "-o", "7"), b"k7\tv7\0k8\tv8\0", id="-K and -D with escapes"),
         pytest.param(("-K", "%", "-D", "%o", "-o", "8"), b"k8%v8%o", id="delimiters are no format"),
         pytest.param(("-D", "", "-o", "7"), b"v7v8", id="no delimiter"),
+        pytest.param(("-u", "-o", "7"), b"v7\nv8\n", id="-u"),
+        pytest.param(("-J", "-D", ";", "-o", "8"), JSON_OF_8 + b";", id="-J and -D"),
+        pytest.param(("-s", "key=cs", "-s", "value=c$", "-K", ":", "-s", "value=cc", "-o", "8"), b"k8:v8\n", id="-s"),
         pytest.param(("-Z", "-K", "=", "--end", "3"), b"k0=v0\nNULL=NULL\n\xff\xfe=\x80 50%\n\n", id="-Z"),
         pytest.param(("-f", "%k:%s;", "-K", "!", "-D", "!", "-o", "7"), b"k7:v7;k8:v8;", id="-f goes before -K and -D"),
         pytest.param(("-Z", "-f", "%k ", "--end", "3"), b"k0 NULL \xff\xfe ", id="-Z and -f"),
@@ -64,7 +71,7 @@ def test_a_count_over_several_arrow_batches(run: Run, tmp_path: Path) -> None:
 def test_json_has_kcats_fields(run: Run, bucket: str) -> None:
     outcome = run("cat", "--url", bucket, "-t", "shop", "-J", "-q")
     rows = [json.loads(line) for line in outcome.lines]
-    common = {"topic": "shop", "partition": 0, "tstype": "create"}
+    common = {"topic": "shop", "partition": 0, "tstype": "create", "broker": -1}
     assert rows[:3] == [
         {**common, "offset": 0, "ts": FIRST_MS, "headers": ["h", "1"], "key": "k0", "payload": "v0"},
         {
@@ -79,7 +86,6 @@ def test_json_has_kcats_fields(run: Run, bucket: str) -> None:
             **common,
             "offset": 2,
             "ts": FIRST_MS + 2000,
-            "headers": [],
             "key": "\ufffd\ufffd",
             "payload": "\ufffd 50%\n",
         },
@@ -90,13 +96,12 @@ def test_json_has_kcats_fields(run: Run, bucket: str) -> None:
         "offset": 1,
         "tstype": "logappend",
         "ts": FIRST_MS + 500,
-        "headers": [],
+        "broker": -1,
         "key": "",
         "payload": "",
     }
-    assert {tuple(row) for row in rows} == {
-        ("topic", "partition", "offset", "tstype", "ts", "headers", "key", "payload")
-    }
+    fields = ("topic", "partition", "offset", "tstype", "ts", "broker", "headers", "key", "payload")
+    assert {tuple(row) for row in rows} == {fields, tuple(name for name in fields if name != "headers")}
 
 
 def test_base64_keeps_every_byte(run: Run, bucket: str) -> None:
@@ -118,6 +123,10 @@ def test_base64_keeps_every_byte(run: Run, bucket: str) -> None:
         pytest.param(("-c", "-1"), "-c -1: give a number of records", id="-c"),
         pytest.param(("-f", "%s", "-J"), "-f and -J exclude each other", id="-f and -J"),
         pytest.param(("-f", "%q"), "%q is no field", id="-f"),
+        pytest.param(("-s", "i", "-J"), "-s and -J exclude each other", id="-s and -J"),
+        pytest.param(("-s", "value="), "-s: the format of the value is empty", id="-s empty"),
+        pytest.param(("-s", "key=avro"), "-s avro: remote-fetch asks no schema registry", id="-s avro"),
+        pytest.param(("-s", "key=ix"), "-s: 'x' is no token of a format; there are b B h H", id="-s unknown"),
     ],
 )
 def test_options_that_are_wrong(run: Run, bucket: str, argv: tuple[str, ...], said: str) -> None:
@@ -169,6 +178,12 @@ def test_an_error_in_the_middle_comes_after_the_records_before_it(run: Run, buck
     assert report[0].startswith("% 5 records")
     assert any(said.startswith("% read twice: corrupt 1") for said in report)
     assert re.match(r"remote-fetch: checksum mismatch: .*shop-0, offset 8, object 00000000000000000006-", line)
+
+
+def test_a_record_that_a_format_does_not_fit_comes_after_those_before_it(run: Run, bucket: str) -> None:
+    outcome = run("cat", "--url", bucket, "-t", "shop", "-p", "0", "-q", "-s", "value=cc$")
+    assert (outcome.code, outcome.stdout) == (1, b"v0\n\n")
+    assert outcome.stderr == "remote-fetch: -s: the value has 4 bytes more than its format [shop-0, offset 2]\n"
 
 
 class Terminal(io.TextIOWrapper):

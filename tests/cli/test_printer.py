@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 
-from remote_fetch.cli.printer import Row, format_printer, iso_time, json_printer
+from remote_fetch.cli.printer import Row, delimiter_bytes, format_printer, iso_time, json_printer
+from remote_fetch.cli.unpack import unpackers
 from remote_fetch.errors import ConfigError
 
 ROW = Row("shop", 3, 41, 1_700_000_000_123, 0, (("h", b"1"), ("g", None)), b"key", b"\x80value")
@@ -22,7 +24,7 @@ NULLS = Row("shop", 3, 42, -1, -1, (), None, None)
         ("%k", b"key", b""),
         ("%K", b"3", b"-1"),
         ("%T", b"1700000000123", b"-1"),
-        ("%h", b"h=1,g=", b""),
+        ("%h", b"h=1,g=NULL", b""),
         ("%t", b"shop", b"shop"),
         ("%p", b"3", b"3"),
         ("%o", b"41", b"42"),
@@ -48,10 +50,21 @@ def test_format(template: str, printed: bytes, of_nulls: bytes) -> None:
     assert print_row(NULLS) == of_nulls
 
 
-def test_null_is_printed_where_it_is_asked_for() -> None:
-    print_row = format_printer("%k|%s|%h", null=b"NULL")
-    assert print_row(NULLS) == b"NULL|NULL|"
-    assert print_row(ROW) == b"key|\x80value|h=1,g=NULL"
+def test_null_is_printed_for_null_and_empty_where_it_is_asked_for() -> None:
+    print_row = format_printer("%k|%s|%S|%h", shows_null=True)
+    assert print_row(NULLS) == b"NULL|NULL|-1|"
+    assert print_row(dataclasses.replace(NULLS, key=b"", value=b"")) == b"NULL|NULL|0|"
+    assert print_row(ROW) == b"key|\x80value|6|h=1,g=NULL"
+
+
+def test_numbers_are_unpacked_from_bytes_alone() -> None:
+    unpack = unpackers(["key=s", "value=B s"])
+    print_row = format_printer("%k|%s", shows_null=True, unpack=unpack)
+    assert print_row(ROW) == b"key|128 value"
+    assert print_row(NULLS) == b"NULL|NULL"
+    too_long = format_printer("%s", unpack=unpackers(["hbbbh"]))
+    with pytest.raises(ConfigError, match=r"the value ends early: h takes 2 bytes, 1 are left \[shop-3, offset 41\]"):
+        too_long(ROW)
 
 
 def test_an_unknown_field_is_refused() -> None:
@@ -60,16 +73,32 @@ def test_an_unknown_field_is_refused() -> None:
 
 
 def test_json() -> None:
+    """Without spaces; what a record does not have is left out, except key and payload."""
+    plain = dataclasses.replace(ROW, headers=(), value="é".encode())
     assert (
-        json_printer("text")(dataclasses.replace(ROW, headers=(), value="é".encode()))
-        == (
-            '{"topic": "shop", "partition": 3, "offset": 41, "tstype": "create", "ts": 1700000000123, "headers": [], '
-            '"key": "key", "payload": "é"}\n'
-        ).encode()
+        json_printer("text", b";")(plain).decode()
+        == '{"topic":"shop","partition":3,"offset":41,"tstype":"create","ts":1700000000123,"broker":-1,"key":"key",'
+        '"payload":"é"};'
     )
-    assert b'"tstype": "unknown", "ts": -1, "headers": [], "key": null, "payload": null' in json_printer("base64")(
-        NULLS
+    assert json_printer("base64")(NULLS) == (
+        b'{"topic":"shop","partition":3,"offset":42,"broker":-1,"key":null,"payload":null}\n'
     )
+
+
+def test_json_escapes_as_kcat_does() -> None:
+    text = "".join(map(chr, range(32))) + r'\u001f \\ "/' + "\x7f\N{LINE SEPARATOR}"
+    printed = json_printer("text")(dataclasses.replace(ROW, value=text.encode())).decode()
+    assert json.loads(printed)["payload"] == text
+    assert r"\u000B\f\r\u000E\u000F" in printed
+    assert r"\u001E\u001F\\u001f \\\\ \"/" + "\x7f\N{LINE SEPARATOR}" in printed
+
+
+@pytest.mark.parametrize(
+    ("text", "delimiter"),
+    [("", b""), (r"\n", b"\n"), (r"\x1e", b"\x1e"), ("%o%", b"%o%"), (r"\t;\\", b"\t;\\"), ("\udcff", b"\xff")],
+)
+def test_a_delimiter_has_escapes_and_no_fields(text: str, delimiter: bytes) -> None:
+    assert delimiter_bytes(text) == delimiter
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,58 @@
+"""Values that begin with a dash, as kcat takes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from remote_fetch.cli.parser import Parser
+
+
+def parser() -> Parser:
+    found = Parser(prog="p")
+    command = found.add_subparsers(dest="command", required=True).add_parser("cat")
+    command.add_argument("-t", dest="topic")
+    command.add_argument("-o", dest="offsets", action="append")
+    command.add_argument("-D", dest="delimiter", default=r"\n")
+    command.add_argument("--end")
+    command.add_argument("-e", dest="exit", action="store_true")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("-t", "-dash"), {"topic": "-dash"}),
+        (("-t", "-dash", "-e"), {"topic": "-dash", "exit": True}),
+        (("-e", "-t", "--dash"), {"topic": "--dash", "exit": True}),
+        (("-t-e",), {"topic": "-e"}),
+        (("-o", "-5", "-o", "e@7"), {"offsets": ["-5", "e@7"]}),
+        (("-D", ""), {"delimiter": ""}),
+        (("-D", "-"), {"delimiter": "-"}),
+        (("--end", "-1x"), {"end": "-1x"}),
+        (("--end=-1x", "-t", "x"), {"end": "-1x", "topic": "x"}),
+    ],
+)
+def test_the_word_after_an_option_is_its_value(words: tuple[str, ...], expected: dict[str, object]) -> None:
+    defaults = {"command": "cat", "topic": None, "offsets": None, "delimiter": r"\n", "end": None, "exit": False}
+    assert vars(parser().parse_args(["cat", *words])) == {**defaults, **expected}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-t",), "argument -t: expected one argument"),
+        (("-t", "-e"), "argument -t: expected one argument"),
+        (("-e", "-dash"), "unrecognized arguments: -dash"),
+    ],
+)
+def test_what_is_forgotten_is_still_found(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["cat", *words])
+    assert said in capsys.readouterr().err
+
+
+def test_the_processes_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["p", "cat", "-t", "-dash"])
+    assert parser().parse_args().topic == "-dash"
