@@ -5,6 +5,7 @@ Rules of the file: pages are read as text; `make docs` executes the snippets mar
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import re
 import shlex
@@ -75,6 +76,32 @@ def test_every_error_has_its_paragraph() -> None:
     leaves = {name for name in errors.__all__ if hasattr(getattr(errors, name), "kind")}
     headings = re.findall(r"^### (\w+)$", page("howto/troubleshoot.md"), re.MULTILINE)
     assert sorted(headings) == sorted(leaves)
+
+
+def texts_of_the_code() -> str:
+    """All that the product may say, a text a line; what is put into one stands as a NUL."""
+    texts = []
+    for path in (found for package in ("remote_fetch", "fetchers") for found in (ROOT / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = [part.value if isinstance(part, ast.Constant) else "\0" for part in node.values]
+                texts.append("".join(map(str, parts)))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.append(node.value)
+    return "\n".join(texts)
+
+
+def quoted(path: Path) -> list[str]:
+    """What a page has in quotation marks, without code; `...` stands for what differs."""
+    prose = re.sub(r"`[^`]*`", "", BLOCK.sub("", path.read_text(encoding="utf-8")))
+    return re.findall(r'"([^"]+)"', " ".join(prose.split()))
+
+
+def test_every_message_that_is_explained_exists() -> None:
+    messages, said = quoted(ROOT / "docs" / "howto" / "troubleshoot.md"), texts_of_the_code()
+    assert len(messages) >= 6
+    pieces = [(message, piece.strip(" .")) for message in messages for piece in message.split("...")]
+    assert [message for message, piece in pieces if piece not in said] == []
 
 
 def test_every_field_of_the_report_is_explained() -> None:
