@@ -73,12 +73,16 @@ class SegmentScanned:
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """Offsets [first_offset, last_offset] leave the segment they were planned from; `reason` is an ErrorKind."""
+    """Offsets [first_offset, last_offset] leave the segment they were planned from; `reason` is an ErrorKind.
+
+    `detail` is the text of the error; empty if there was none, or a notice has it.
+    """
 
     partition: TopicIdPartition
     first_offset: int
     last_offset: int
     reason: str
+    detail: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +162,10 @@ def log_event(event: Event) -> None:
         case Notice():
             _LOG.log(logging.WARNING if event.is_warning else logging.INFO, "%s", event.text)
         case Fallback():
+            why = f"{event.reason}: {event.detail}" if event.detail else event.reason
             _LOG.warning(
                 "%s: offsets %d to %d are read elsewhere (%s)",
-                event.partition, event.first_offset, event.last_offset, event.reason,
+                event.partition, event.first_offset, event.last_offset, why,
             )  # fmt: skip
         case RangeReread():
             _LOG.warning("%s: read again from position %d (%s)", event.partition, event.position, event.reason)

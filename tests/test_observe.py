@@ -101,6 +101,10 @@ LOGGED: list[tuple[Event, list[tuple[int, str]]]] = [
         Fallback(PARTITION, 1, 2, "not-found"),
         [(logging.WARNING, f"{PARTITION}: offsets 1 to 2 are read elsewhere (not-found)")],
     ),
+    (
+        Fallback(PARTITION, 1, 2, "format", "no location"),
+        [(logging.WARNING, f"{PARTITION}: offsets 1 to 2 are read elsewhere (format: no location)")],
+    ),
     (RangeReread(PARTITION, 7, "corrupt"), [(logging.WARNING, f"{PARTITION}: read again from position 7 (corrupt)")]),
     (
         SegmentScanned(PARTITION, IndexType.OFFSET, "missing"),

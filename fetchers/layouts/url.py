@@ -106,7 +106,7 @@ class UrlLayout:
         if not question_mark:
             get = store.get
         elif isinstance(store, UrlStore) and path.startswith(self._root):
-            get, name = store.get_url, location
+            get, name = store.get_url, location.replace(" ", "%20")  # as whoever signed it has sent it
         else:
             raise UnsupportedFormat(
                 "a segment's location is a signed URL, which only the fetcher 'http' reads",
@@ -152,20 +152,29 @@ def parse_locations(custom_metadata: bytes | None) -> Locations:
     if isinstance(document, str):
         return _beside(document)
     found = Locations((name, document[name]) for name in _FILES if name in document)
-    if not all(value is None or (isinstance(value, str) and _is_clean(value)) for value in found.values()):
-        raise UnsupportedFormat("a location in the custom metadata is no text, or has characters that no URL has")
+    for name, value in found.items():
+        if not isinstance(value, str | None):
+            raise UnsupportedFormat(f"the location {name!r} in the custom metadata is no text")
+        if value is not None:
+            _check(value, f"the location {name!r} in the custom metadata")
     return found
 
 
 def _beside(location: str) -> Locations:
     """The log, and its indexes under the names that brokers give them, where they can be named at all."""
-    if not _is_clean(location):
-        raise UnsupportedFormat("the custom metadata is no location: it has characters that no URL has")
+    _check(location, "the location in the custom metadata")
     found = Locations({_LOG: location})
     if location.endswith(".log") and "?" not in location:
         found.update({name: location.removesuffix(".log") + suffix for name, suffix in _SUFFIXES.items()})
     return found
 
 
-def _is_clean(location: str) -> bool:
-    return bool(location) and location.isprintable() and " " not in location
+def _check(location: str, what: str) -> None:
+    """Refuse what names no object. The character is named and the location not shown, which may be signed."""
+    if not location.strip():
+        raise UnsupportedFormat(f"{what} is empty")
+    for position, character in enumerate(location):
+        if not character.isprintable():
+            raise UnsupportedFormat(
+                f"{what} has U+{ord(character):04X} at character {position}, which cannot be printed"
+            )

@@ -147,7 +147,9 @@ def first_offset_at(session: Session, opened: OpenPartition, timestamp_ms: int) 
     except RemoteFetchError as error:
         if session.cluster is None or not error.falls_back:
             raise
-        session.observe(Fallback(opened.partition, pieces[0].first_offset, pieces[-1].last_offset, error.kind))
+        session.observe(
+            Fallback(opened.partition, pieces[0].first_offset, pieces[-1].last_offset, error.kind, str(error))
+        )
     # The broker knows the whole log; what it names lies here or later, as nothing before is late enough.
     return session.cluster.offset_for_time(opened.partition, timestamp_ms, opened.isolation)
 

@@ -133,7 +133,9 @@ def _open(
     except RemoteFetchError as error:
         if session.broker is None or not error.falls_back:
             raise
-        session.observe(Fallback(partition, log.log_start_offset or 0, (log.end_offset or 1) - 1, error.kind))
+        session.observe(
+            Fallback(partition, log.log_start_offset or 0, (log.end_offset or 1) - 1, error.kind, str(error))
+        )
         return untiered(partition, isolation, log)
 
 
@@ -184,7 +186,7 @@ def _or_broker(
     except RemoteFetchError as error:
         if session.broker is None or not error.falls_back:
             raise
-        session.observe(Fallback(opened.partition, first, stop - 1, error.kind))
+        session.observe(Fallback(opened.partition, first, stop - 1, error.kind, str(error)))
         steps = (BrokerRange(opened.partition, first, stop - 1, error.kind),) if first < stop else ()
         return PartitionPlan(opened, steps, AbortedIntervals.of(()))
 

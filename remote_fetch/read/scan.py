@@ -165,15 +165,15 @@ class Scan:
             if is_storage_failure(error.kind):
                 self._circuit = self._circuit.failed(error.kind, now_ms())
             is_gone = isinstance(error.__cause__, SegmentNotFound)  # that no other object has it adds nothing
-            self._give_to_broker(work, SegmentNotFound.kind if is_gone else error.kind)
+            self._give_to_broker(work, SegmentNotFound.kind if is_gone else error.kind, str(error))
         if not self._todo or self._todo[0].partition is not work.partition:
             yield from self._flush(work.partition)
 
-    def _give_to_broker(self, work: _Work, reason: str) -> _BrokerWork:
+    def _give_to_broker(self, work: _Work, reason: str, detail: str = "") -> _BrokerWork:
         """Replace what is left of the slice at the head by a broker's range."""
         partition = work.partition.opened.partition
         first = max(work.piece.first_offset, work.partition.rows.next_offset)
-        self._session.observe(Fallback(partition, first, work.piece.last_offset, reason))
+        self._session.observe(Fallback(partition, first, work.piece.last_offset, reason, detail))
         given = _BrokerWork(BrokerRange(partition, first, work.piece.last_offset, reason), work.partition)
         self._todo[0] = given
         return given
@@ -362,7 +362,7 @@ class Scan:
         pieces = list(takewhile(lambda step: isinstance(step, SegmentSlice), steps))
         if not pieces:
             raise not_to_be_had(partition, steps[0], error) from error
-        self._session.observe(Fallback(partition, first, piece.last_offset, error.kind))
+        self._session.observe(Fallback(partition, first, piece.last_offset, error.kind, str(error)))
         if rows.aborted is not None:  # another upload has its own transaction index
             rows.aborted = rows.aborted.merged(load_aborted(self._session, opened, steps))
         self._todo.popleft()

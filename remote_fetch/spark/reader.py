@@ -84,7 +84,7 @@ def _ready(session: Session, part: TaskPart) -> PartitionPlan:
     except RemoteFetchError as error:
         if session.broker is None or not error.falls_back:
             raise
-        given = tuple(_given(session, opened.partition, step, error.kind) for step in steps)
+        given = tuple(_given(session, opened.partition, step, error) for step in steps)
         return PartitionPlan(opened, given, AbortedIntervals.of(()))
 
 
@@ -157,9 +157,9 @@ def _with_aborted(session: Session, opened: OpenPartition, steps: tuple[PlanStep
     return PartitionPlan(opened, steps, load_aborted(session, opened, steps, snapshots))
 
 
-def _given(session: Session, partition: TopicIdPartition, step: PlanStep, reason: str) -> PlanStep:
+def _given(session: Session, partition: TopicIdPartition, step: PlanStep, error: RemoteFetchError) -> PlanStep:
     """The step as the broker's."""
     if isinstance(step, BrokerRange):
         return step
-    session.observe(Fallback(partition, step.first_offset, step.last_offset, reason))
-    return BrokerRange(partition, step.first_offset, step.last_offset, reason)
+    session.observe(Fallback(partition, step.first_offset, step.last_offset, error.kind, str(error)))
+    return BrokerRange(partition, step.first_offset, step.last_offset, error.kind)

@@ -116,11 +116,39 @@ def test_locations_elsewhere_are_not_followed(location: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [None, b"", b"\xff", b"a b", b"a\nb", b"{", b'{"log": 5}', b'{"log": ""}', b"{" * 9000, b"x" * 70_000]
+    ("data", "said"),
+    [
+        (None, "no custom metadata"),
+        (b"", "no custom metadata"),
+        (b"\xff", "neither a location nor a JSON object"),
+        (b" ", "the location in the custom metadata is empty"),
+        (b"a\nb", "the location in the custom metadata has U\\+000A at character 1, which cannot be printed"),
+        (b"{", "neither a location nor a JSON object"),
+        (b'{"log": 5}', "the location 'log' in the custom metadata is no text"),
+        (b'{"log": ""}', "the location 'log' in the custom metadata is empty"),
+        (b'{"log": "a", "offset": "a\\u0000"}', "the location 'offset' in the custom metadata has U\\+0000"),
+        (b"{" * 9000, "neither a location nor a JSON object"),
+        (b"x" * 70_000, "70000 bytes is no location"),
+    ],
 )
-def test_metadata_that_is_no_location(data: bytes | None) -> None:
-    with pytest.raises(UnsupportedFormat):
+def test_metadata_that_is_no_location(data: bytes | None, said: str) -> None:
+    with pytest.raises(UnsupportedFormat, match=said):
         opened().read_segment(Store({}), segment(data), 0, 1)
+
+
+def test_a_space_belongs_to_the_name() -> None:
+    store = Store({"my orders/7.log": b"log", "my orders/7.index": b"idx"})
+    for location in ("my orders/7.log", f"{ROOT}/my orders/7.log"):
+        one = segment(location.encode())
+        assert opened().read_segment(store, one, 0, -1) == b"log"
+        assert opened().read_index(store, one, IndexType.OFFSET) == b"idx"
+
+
+def test_a_space_in_a_signed_location_is_sent_as_urls_have_it() -> None:
+    store = Signed({"my%20orders/7.log": b"log"})
+    for name in ("my orders", "my%20orders"):
+        one = segment(f"{ROOT}/{name}/7.log?{QUERY}".encode())
+        assert opened().read_segment(store, one, 0, -1) == b"log"
 
 
 def test_without_a_location_of_the_log() -> None:
