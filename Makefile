@@ -79,7 +79,7 @@ test: check  ## everything: check, then all tests, with the decoder compiled and
 
 # What reads the tier, in test files that every Kafka version since 3.6 can be asked.
 BROKER_TESTS := $(patsubst %,tests/rig/test_%.py,\
-  rig read fallbacks consumer_faults metadata_topic broker_channel cluster_descriptions messages cat)
+  rig read fallbacks consumer_faults metadata_topic broker_channel cluster_descriptions messages cat kcat)
 
 test-broker: $(VENV)/dev.stamp  ## the tests of reading on another Kafka version (VERSION=4.0.0); needs Java and Maven
 	@test -n "$(VERSION)" || { echo "Name a version of Kafka: make test-broker VERSION=4.0.0" >&2; exit 1; }
