@@ -18,7 +18,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from importlib.machinery import ExtensionFileLoader
 
 import pytest
@@ -32,6 +32,18 @@ __all__ = ["needs_broker", "new_topic", "rig", "rig_39", "rig_43", "spark"]
 
 
 _LAST_THREADS_S = 10.0
+_LONG_FILES = (
+    "test_spark_streaming.py",
+    "test_groups.py",
+    "test_workload.py",
+    "test_spark.py",
+    "test_adversity.py",
+    "test_read.py",
+    "test_consumer_causes.py",
+    "test_readme.py",
+)
+"""By what they took when all were measured in one run."""
+_SLOW_FOLDERS = ("rig", "contract", "stores", "spark", "golden", "read")
 
 
 @pytest.fixture(autouse=True)
@@ -119,9 +131,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The broker tests first, and of those the ones that last, whatever order the others have been given."""
-    long = ("test_workload.py", "test_groups.py")
-    items.sort(key=lambda item: (item.path.name not in long, item.path.parent.name != "rig"))
+    """The longest files first, then the folders whose tests start servers, whatever order they have been given."""
+    items.sort(key=lambda item: (_place(item.path.name, _LONG_FILES), _place(item.path.parent.name, _SLOW_FOLDERS)))
+
+
+def _place(name: str, names: Sequence[str]) -> int:
+    return names.index(name) if name in names else len(names)
 
 
 def pytest_report_header() -> str:

@@ -318,7 +318,8 @@ def check_cat(rig: Rig, place: Place, isolation: str, dice: random.Random, times
 
 def _from_json(line: bytes) -> OracleRecord:
     fields = json.loads(line)
-    names, values = fields["headers"][::2], fields["headers"][1::2]
+    headers = fields.get("headers", ())
+    names, values = headers[::2], headers[1::2]
     return OracleRecord(
         fields["topic"],
         fields["partition"],
