@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import fsspec
 
 from fetchers._failures import failure_of
+from fetchers._logging import hold_back_debug
 from fetchers._options import OPTIONS, Timeouts, options_of, timeouts_of
 from fetchers._store import FsspecStore
 from remote_fetch.errors import ConfigError, MissingExtra, RemoteFetchError
@@ -50,6 +51,7 @@ class ComposedFetcher:
         """Open the filesystem and the layout. Raises ConfigError, MissingExtra."""
         if not configs.get(_URL):
             raise ConfigError(f"the fetcher needs {_URL}", key=_URL)
+        hold_back_debug()
         self._configs = configs
         self._layout = _load_layout(configs.get("remote.storage.layout") or self.default_layout)
         self._layout.configure(configs)

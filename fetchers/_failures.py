@@ -11,6 +11,7 @@ has to be read again. 416 says that a range starts past the end (RFC 9110, 15.5.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -26,6 +27,10 @@ from remote_fetch.errors import (
 
 __all__ = ["failure_of", "is_past_the_end"]
 
+_LINKS = 64
+"""How many errors are looked at for one about a certificate."""
+_CERTIFICATE_ERRORS = frozenset({"ClientConnectorCertificateError", "CertificateError"})
+_INNER = ("reason", "inner_exception", "error", "os_error", "certificate_error")
 _DEPTH = 8
 """How many causes are looked at: SDKs wrap an error two or three times."""
 
@@ -69,6 +74,11 @@ _CONNECT_TIMEOUT = _Failure(
     StorageConnectTimeout, "no connection to the store in time", "Raise fetch.remote.connect.timeout.ms"
 )
 _TIMEOUT = _Failure(StorageTimeout, "the store did not answer in time")
+_CERTIFICATE = _Failure(
+    StorageDenied,
+    "the store's certificate is not accepted",
+    "Check the host in remote.storage.url, the certificate and its authority (CA), and this machine's clock",
+)
 _BROKEN = _Failure(StorageUnavailable, "the store could not be reached, or broke off")
 _FAILED = _Failure(StorageUnavailable, "the store failed")
 
@@ -178,6 +188,8 @@ def failure_of(error: BaseException, object_name: str) -> RemoteFetchError | Non
     """The error of ours that `error` is, about `object_name`; None where nothing says that the store is to blame."""
     if isinstance(error, RemoteFetchError):
         return error.at(object_name=object_name)
+    if _is_certificate(error):
+        return _CERTIFICATE.error(_CERTIFICATE.text, object_name=object_name, hint=_CERTIFICATE.hint)
     causes = list(_causes(error))
     for known in (_by_code, _by_status, _by_type):
         for cause in causes:
@@ -190,6 +202,19 @@ def failure_of(error: BaseException, object_name: str) -> RemoteFetchError | Non
 def is_past_the_end(error: BaseException) -> bool:
     """Whether the store says that a range begins at or past the end of the object (416)."""
     return any(_status_of(cause) == 416 for cause in _causes(error))
+
+
+def _is_certificate(error: BaseException) -> bool:
+    """Whether a certificate was refused. SDKs keep that error as a cause, a context, an argument or an attribute."""
+    found, seen = [error], 0
+    while found and seen < _LINKS:
+        link = found.pop(0)
+        seen += 1
+        if isinstance(link, ssl.SSLCertVerificationError) or type(link).__name__ in _CERTIFICATE_ERRORS:
+            return True
+        inner = (link.__cause__, link.__context__, *link.args, *(getattr(link, name, None) for name in _INNER))
+        found += [each for each in inner if isinstance(each, BaseException)]
+    return False
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

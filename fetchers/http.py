@@ -45,7 +45,7 @@ class HttpFetcher(ComposedFetcher):
     """The fetcher `http`: `remote.storage.url` is an `http://` or `https://` URL; its query goes with every object.
 
     Options: `headers` (a JSON object), `proxy` (a URL), `ca_certs` (a file), `verify` (false: any certificate is
-    taken).
+    taken), `redirect_hosts` (the hosts, with commas, to which a redirect may lead; by default only the URL's own).
     """
 
     protocol = "http"
@@ -60,8 +60,8 @@ class HttpFetcher(ComposedFetcher):
         headers = given.pop("headers", {})
         if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
             raise ConfigError('give the headers as a JSON object, {"name": "value"}', key=OPTIONS + "headers")
-        timeouts = timeouts_of(configs)
-        return _HttpStore(url, _connections(given), headers, timeouts)
+        hosts = {host.strip().lower() for host in str(given.pop("redirect_hosts", "")).split(",")} - {""}
+        return _HttpStore(url, _connections(given), headers, timeouts_of(configs), frozenset(hosts))
 
     def close(self) -> None:
         """As `RemoteStorageFetcher.close`."""
@@ -103,12 +103,18 @@ class _HttpStore:
     """As `ObjectStore`. One request for one range, and one for each redirect."""
 
     def __init__(
-        self, url: str, connections: urllib3.PoolManager, headers: Mapping[str, str], timeouts: Timeouts
+        self,
+        url: str,
+        connections: urllib3.PoolManager,
+        headers: Mapping[str, str],
+        timeouts: Timeouts,
+        redirect_hosts: frozenset[str] = frozenset(),
     ) -> None:
         self._base = urlsplit(url)
         self._connections = connections
         self._headers = dict(headers)
         self._timeouts = timeouts
+        self._redirect_hosts = redirect_hosts
 
     def get(self, name: str, start: int = 0, end: int = -1) -> Buffer:
         """As `ObjectStore.get`."""
@@ -155,10 +161,20 @@ class _HttpStore:
             if response.status not in _REDIRECTS or not location:
                 return response
             _done_with(response)
-            url = urljoin(url, location)
-            if urlsplit(url).scheme != self._base.scheme:
-                raise StorageDenied("the server redirects to another scheme, which is not followed")
+            before, url = url, urljoin(url, location)
+            self._check_redirect(before, url)
         raise StorageDenied(f"the server redirects more than {_MAX_REDIRECTS} times")
+
+    def _check_redirect(self, before: str, url: str) -> None:
+        """Raise StorageDenied unless the URL may be followed: a host that can answer for this one is configured."""
+        if urlsplit(url).scheme != self._base.scheme:
+            raise StorageDenied("the server redirects to another scheme, which is not followed")
+        host = (urlsplit(url).hostname or "").lower()
+        if _origin(url) != _origin(before) and host not in self._redirect_hosts:
+            raise StorageDenied(
+                f"the server redirects to another host, {host!r}, which is not followed",
+                hint=f"If that host is yours, set {OPTIONS}redirect_hosts={host}",
+            )
 
     def _timeout(self, deadline: float) -> urllib3.Timeout:
         import urllib3  # noqa: PLC0415 - an extra, which is there by now

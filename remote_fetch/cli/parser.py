@@ -1,7 +1,10 @@
 """The parser of the command line: argparse, except that the word after an option is its value also if it has a dash.
 
-Rules of the file: `-t -dash` names the topic `-dash`, as getopt and so kcat take it; an option of the command stays
-one, so that a forgotten value is found.
+Rules of the file:
+
+- `-t -dash` names the topic `-dash`, as getopt and so kcat take it. An option of the command stays one, so that a
+  forgotten value is found.
+- No message repeats a value: the words may hold a password that has lost its `-X`.
 """
 
 from __future__ import annotations
@@ -9,20 +12,39 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 __all__ = ["Parser"]
 
 
+_UNRECOGNIZED = "unrecognized arguments: "
+
+
 class Parser(argparse.ArgumentParser):
     """A parser of one command; argparse makes those of its commands of the same class."""
+
+    _words: Sequence[str] = ()
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """As argparse's, which calls it of a command's own parser too."""
         words = sys.argv[1:] if args is None else args
+        self._words = list(words)
         return super().parse_known_args(list(self._joined(words)), namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """As argparse's: the message and exit code 2, but without the values of words and without stray words."""
+        if message.startswith(_UNRECOGNIZED):
+            words = message.removeprefix(_UNRECOGNIZED).split()
+            options = [word.partition("=")[0] for word in words if word.startswith("-")]
+            stray = len(words) - len(options)
+            also = [f"{stray} word{'s' if stray > 1 else ''} without an option"] if stray else []
+            message = _UNRECOGNIZED + ", ".join([*options, *also])
+        for word in sorted((word for word in self._words if "=" in word), key=len, reverse=True):
+            shown = word.partition("=")[0] + "=..."
+            message = message.replace(word, shown).replace(repr(word)[1:-1], shown)
+        super().error(message)
 
     def _joined(self, words: Sequence[str]) -> Iterator[str]:
         """The words, with a value that has a dash joined to its option: argparse takes it so."""

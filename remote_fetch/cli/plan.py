@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from remote_fetch.cli.bounds import plans_from
@@ -15,6 +16,7 @@ from remote_fetch.cli.options import about, add_common_options, add_range_option
 from remote_fetch.cli.report import human_bytes
 from remote_fetch.errors import Unlocatable
 from remote_fetch.plan.cost import PlanCost, estimate
+from remote_fetch.plan.ranges import BrokerRange, PlanStep
 from remote_fetch.plan.saved import dump_plan
 from remote_fetch.read.refusals import refuse_broker_ranges
 from remote_fetch.read.scan import PartitionPlan
@@ -30,18 +32,38 @@ def add_parser(commands: Any, summary: str) -> None:
     add_range_options(parser, topic_required=True)
     add_common_options(parser)
     parser.add_argument("-J", dest="json", action="store_true", help="print the plan as JSON, to save or compare")
+    parser.add_argument(
+        "--custom-metadata",
+        action="store_true",
+        help="with -J: print the segments' custom metadata too, which may be signed URLs",
+    )
 
 
 def _run(arguments: argparse.Namespace) -> int:
     with Session.open(config_from(arguments)) as session:
         plans = plans_from(arguments, session)
         if arguments.json:
-            sys.stdout.write(dump_plan([step for plan in plans for step in plan.steps]))
+            _print_json([step for plan in plans for step in plan.steps], arguments.custom_metadata)
         else:
             print_plan(plans, session.reader.range_bytes)
         if session.broker is None:
             _print_refusal(plans)
     return 0
+
+
+def _print_json(steps: Sequence[PlanStep], with_custom_metadata: bool) -> None:
+    """Print the plan as it can be loaded again; without custom metadata unless they are asked for."""
+    shown = list(steps) if with_custom_metadata else [_without_custom_metadata(step) for step in steps]
+    sys.stdout.write(dump_plan(shown))
+    if shown != list(steps):
+        sys.stdout.flush()
+        print("% left out: custom metadata, which may be signed URLs; --custom-metadata prints them", file=sys.stderr)
+
+
+def _without_custom_metadata(step: PlanStep) -> PlanStep:
+    if isinstance(step, BrokerRange):
+        return step
+    return replace(step, segment=replace(step.segment, custom_metadata=None))
 
 
 def _print_refusal(plans: Sequence[PartitionPlan]) -> None:

@@ -8,7 +8,7 @@ group's identity, which would fence the member.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -57,8 +57,8 @@ class ConsumerSettings:
     """
 
     is_enabled: bool
-    librdkafka: Mapping[str, Any]
-    remote: Config
+    librdkafka: Mapping[str, Any] = field(repr=False)
+    remote: Config = field(repr=False)
     isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
     reset: ResetPolicy = ResetPolicy.LATEST
     stores_offsets: bool = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from remote_fetch.cli import main
 from remote_fetch.cli.parser import Parser
 
 
@@ -56,3 +57,22 @@ def test_what_is_forgotten_is_still_found(
 def test_the_processes_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["p", "cat", "-t", "-dash"])
     assert parser().parse_args().topic == "-dash"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("cat", "-t", "t", "sasl.password=my s3cret"),
+        ("cat", "-t", "t", "-X", "sasl.password", "s3cret"),
+        ("cat", "-t", "t", "--X=sasl.password=s3cret"),
+        ("-X", "sasl.password=s3cret", "cat"),
+        ("cat", "-X", "sasl.password=it's s3cret", "-c", "x=s3cret"),
+    ],
+)
+def test_no_message_repeats_a_value(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    shown = capsys.readouterr().err
+    assert "error:" in shown
+    assert "s3cret" not in shown

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from remote_fetch.cli.plan import print_plan
+from remote_fetch.cli.plan import _print_json, print_plan
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import (
@@ -77,3 +78,20 @@ def test_what_the_bucket_does_not_have_is_said(capsys: pytest.CaptureFixture[str
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "shop-0: 1 segments, 0 GETs, 0 B, 5 offsets from the broker, 1 slices of unknown size"
     assert lines[2] == "  offsets 10..14 from the broker (not-tiered)"
+
+
+def test_custom_metadata_are_left_out_unless_they_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """They may be signed URLs."""
+    partition = TopicIdPartition(Uuid(bytes(16)), "t", 0)
+    segment = RemoteLogSegmentMetadata(
+        RemoteLogSegmentId(partition, Uuid(bytes(16))), 0, 9, 100, custom_metadata=b"https://x/?signature=s3cret"
+    )
+    piece, rest = SegmentSlice(segment, 0, 9), BrokerRange(partition, 10, 19, Reason.NOT_TIERED)
+    _print_json([piece, rest], with_custom_metadata=False)
+    shown = capsys.readouterr()
+    loaded = load_plan(shown.out)
+    assert loaded == (replace(piece, segment=replace(segment, custom_metadata=None)), rest)
+    assert "--custom-metadata" in shown.err
+    _print_json([piece, rest], with_custom_metadata=True)
+    shown = capsys.readouterr()
+    assert (load_plan(shown.out), shown.err) == ((piece, rest), "")

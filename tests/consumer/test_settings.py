@@ -110,3 +110,8 @@ def test_the_case_of_a_word_does_not_matter() -> None:
     assert settings.reset is ResetPolicy.EARLIEST
     assert settings.isolation is IsolationLevel.READ_UNCOMMITTED
     assert not settings.stores_offsets
+
+
+def test_no_secret_in_the_repr() -> None:
+    settings = ConsumerSettings.of({"sasl.password": "s3cret", "group.id": "g", "fetch.remote.enabled": True})
+    assert "s3cret" not in repr(settings)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import errno
 import http.client
 import re
+import ssl
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -248,3 +250,43 @@ def test_names_of_types_are_names_of_types() -> None:
         assert re.fullmatch(r"\w+\.\w+", name)
         module, _, kind = name.partition(".")
         assert any(isinstance(getattr(found, kind, None), type) for found in modules[module]), name
+
+
+def refused_certificate() -> ssl.SSLCertVerificationError:
+    return ssl.SSLCertVerificationError(1, "certificate verify failed: self-signed certificate")
+
+
+def as_context(error: Exception, inner: Exception) -> Exception:
+    """An error raised while `inner` was handled, as SDKs do that name no cause."""
+    try:
+        try:
+            raise inner
+        except Exception:
+            raise error  # noqa: B904
+    except Exception as raised:
+        return raised
+
+
+def of_urllib3() -> Exception:
+    inner = urllib.SSLError(refused_certificate())
+    return urllib.MaxRetryError(None, "/x", inner)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        refused_certificate(),
+        of_urllib3(),
+        as_context(boto.SSLError(endpoint_url="https://x", error="x"), refused_certificate()),
+        as_context(boto.ReadTimeoutError(endpoint_url="https://x"), refused_certificate()),
+        azure.ServiceRequestError("x", error=refused_certificate()),
+        requests.exceptions.SSLError(urllib.MaxRetryError(None, "/x", refused_certificate())),  # type: ignore[arg-type]
+        aiohttp.ClientConnectorCertificateError(SimpleNamespace(host="x", port=1), refused_certificate()),  # type: ignore[arg-type]
+    ],
+    ids=lambda error: f"{type(error).__module__}.{type(error).__name__}",
+)
+def test_a_refused_certificate_is_called_so(error: Exception) -> None:
+    found = failure_of(error, "x")
+    assert type(found) is StorageDenied
+    assert "certificate is not accepted" in str(found)
+    assert not found.retriable

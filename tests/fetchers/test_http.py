@@ -158,11 +158,20 @@ def test_the_headers_stay_with_their_host(server: RangeServer) -> None:
     with RangeServer() as other:
         other.files["x"] = SEGMENT.log
         server.plan = lambda asked: Fault(FaultKind.REDIRECT, location=f"{other.url}/x")
-        fetcher = opened(server, headers=f'{{"Token": "{SECRET}"}}')
+        fetcher = opened(server, headers=f'{{"Token": "{SECRET}"}}', redirect_hosts="elsewhere, 127.0.0.1")
         assert bytes(fetcher.fetch_log_segment(METADATA, 0, 10)) == SEGMENT.log[:10]
         assert server.headers[0]["Token"] == SECRET
         assert "Token" not in other.headers[0]
         fetcher.close()
+
+
+def test_a_redirect_to_another_host_is_not_followed(server: RangeServer) -> None:
+    with RangeServer() as other:
+        other.files["x"] = SEGMENT.log
+        found = failure(server, Fault(FaultKind.REDIRECT, location=f"{other.url}/x"))
+        assert type(found) is StorageDenied
+        assert "another host, '127.0.0.1'" in str(found)
+        assert other.paths == []
 
 
 @pytest.mark.parametrize("location", ["https://127.0.0.1/x", "file:///etc/passwd", "ftp://127.0.0.1/x"])
