@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 from fsspec.asyn import sync
 
 from fetchers._failures import failure_of, is_past_the_end
+from fetchers._identity import Identities
 from remote_fetch.errors import CorruptSegment, SegmentNotFound, StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
@@ -38,6 +39,7 @@ class FsspecStore:
         self._filesystem = filesystem
         self._root = root.rstrip("/")
         self._timeout_s = timeout_s
+        self.identities = Identities()
 
     def get(self, name: str, start: int = 0, end: int = -1) -> Buffer:
         """As `ObjectStore.get`."""

@@ -29,6 +29,8 @@ class _AzureStore(CloudStore):
         def check(response: Any) -> None:  # before the body is read
             answer = response.http_response
             answers.append(answer)
+            if answer.status_code in (200, 206):
+                self.identities.check(f"{bucket}/{key}", answer.headers.get("ETag"))
             if is_range and answer.status_code in (200, 206):
                 size_of_range(start, end, answer.headers.get("Content-Range"), None)
 

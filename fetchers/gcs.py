@@ -42,6 +42,8 @@ class _GcsStore(CloudStore):
         )
         async with asked as answer:
             await _refused(answer)
+            told = answer.headers.get("X-Goog-Generation") or answer.headers.get("ETag")
+            self.identities.check(f"{bucket}/{key}", told)
             size_bytes = size_of_range(start, end, answer.headers.get("Content-Range"), answer.content_length)
             return await receive(answer.content.iter_chunked(BODY_BYTES), size_bytes)
 

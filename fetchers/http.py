@@ -14,6 +14,7 @@ from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 from fetchers._composed import ComposedFetcher
 from fetchers._failures import failure_of
+from fetchers._identity import Identities
 from fetchers._options import OPTIONS, Timeouts, options_of, timeouts_of
 from fetchers._ranges import ContentRange
 from fetchers._store import below_root
@@ -115,6 +116,7 @@ class _HttpStore:
         self._headers = dict(headers)
         self._timeouts = timeouts
         self._redirect_hosts = redirect_hosts
+        self._identities = Identities()
 
     def get(self, name: str, start: int = 0, end: int = -1) -> Buffer:
         """As `ObjectStore.get`."""
@@ -132,6 +134,8 @@ class _HttpStore:
         try:
             response = self._answer(url, wanted)
             try:
+                if response.status in (200, 206):
+                    self._identities.check(name, _identity_of(response))
                 return _body_of(response, wanted)
             finally:
                 _done_with(response)
@@ -193,6 +197,12 @@ class _HttpStore:
     def close(self) -> None:
         """Give the connections back."""
         self._connections.clear()
+
+
+def _identity_of(response: urllib3.BaseHTTPResponse) -> tuple[str | None, str | None] | None:
+    """What the server tells of the object: its ETag, weak ones too, and when it was changed."""
+    told = response.headers.get("ETag"), response.headers.get("Last-Modified")
+    return None if told == (None, None) else told
 
 
 def _done_with(response: urllib3.BaseHTTPResponse) -> None:

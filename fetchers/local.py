@@ -7,6 +7,7 @@ import os
 import pyarrow as pa
 
 from fetchers._composed import ComposedFetcher
+from fetchers._identity import Identities
 from fetchers._store import FsspecStore
 from remote_fetch.model import Buffer
 
@@ -24,7 +25,7 @@ class _LocalStore(FsspecStore):
         """As `ObjectStore.get`."""
         if 0 <= end <= start:
             return b""
-        return self._mapped(name, _read, self.path_of(name), start, end)
+        return self._mapped(name, _read, self.path_of(name), start, end, self.identities)
 
 
 class LocalFetcher(ComposedFetcher):
@@ -34,9 +35,11 @@ class LocalFetcher(ComposedFetcher):
     store_type = _LocalStore
 
 
-def _read(path: str, start: int, end: int) -> memoryview:
+def _read(path: str, start: int, end: int, identities: Identities) -> memoryview:
     with open(path, "rb", buffering=0) as file:
-        size_bytes = os.fstat(file.fileno()).st_size
+        status = os.fstat(file.fileno())
+        identities.check(path, (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size))
+        size_bytes = status.st_size
         wanted_bytes = (size_bytes if end < 0 else min(end, size_bytes)) - start
         if wanted_bytes <= 0:
             return memoryview(b"")

@@ -32,6 +32,8 @@ class _S3Store(CloudStore):
         answer = await self._filesystem._call_s3("get_object", Bucket=bucket, Key=key, **asked)
         body = answer["Body"]
         try:
+            told = tuple(str(answer.get(name, "")) for name in ("VersionId", "ETag", "LastModified"))
+            self.identities.check(f"{bucket}/{key}", told if any(told) else None)
             size_bytes = size_of_range(start, end, answer.get("ContentRange"), answer.get("ContentLength"))
             return await receive(body.iter_chunks(BODY_BYTES), size_bytes)
         finally:

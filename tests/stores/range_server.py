@@ -96,6 +96,8 @@ class RangeServer:
     signature: str | None = None
     wanted_headers: Mapping[str, str] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
+    etags: dict[str, str] = field(default_factory=dict)
+    """What is said of the identity of files, by their names; of the others nothing."""
     paths: list[str] = field(default_factory=list)
     """The paths of all requests, with their queries."""
     headers: list[Mapping[str, str]] = field(default_factory=list)
@@ -226,6 +228,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_range(self, answer: _Range, body_bytes: int | None = None) -> None:
         more = {} if answer.content_range is None else {"Content-Range": answer.content_range}
+        etag = cast(_Http, self.server).owner.etags.get(unquote(urlsplit(self.path).path).lstrip("/"))
+        if etag is not None:
+            more["ETag"] = etag
         self._send(answer.status, answer.body, more, body_bytes)
 
     def _send(self, status: int, body: bytes, more: Mapping[str, str], body_bytes: int | None = None) -> None:

@@ -1,0 +1,48 @@
+"""Which object a range came from: an object that is replaced while it is read ends as one that is gone.
+
+A segment's object is written once. If another one takes its name (a restored bucket, a lifecycle rule that went wrong),
+ranges of both would be put together to records that no log has. So a store tells with each range what it knows of the
+object's identity (ETag, generation, version; of a file its inode and modification time), and all ranges have to agree.
+
+Rules of the file:
+
+- The answer is compared, and no condition is sent: servers ignore conditions, and a weak ETag cannot be one.
+- Bounded: the objects that were read last are remembered. After a change the next read begins with the new object.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+
+from remote_fetch.errors import SegmentNotFound
+
+__all__ = ["Identities"]
+
+_MOST_OBJECTS = 4096
+
+
+class Identities:
+    """The identities of the objects that one store has read last. Thread-safe."""
+
+    def __init__(self, most_objects: int = _MOST_OBJECTS) -> None:
+        self._most_objects = most_objects
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, Hashable] = OrderedDict()
+
+    def check(self, path: str, identity: Hashable | None) -> None:
+        """Remember the identity of the object at `path`, None if the store tells none.
+
+        Raises SegmentNotFound if an earlier range came from another object.
+        """
+        if identity is None:
+            return
+        with self._lock:
+            known = self._known.setdefault(path, identity)
+            self._known.move_to_end(path)
+            if known != identity:
+                del self._known[path]
+                raise SegmentNotFound("the object was replaced while it was read")
+            while len(self._known) > self._most_objects:
+                self._known.popitem(last=False)

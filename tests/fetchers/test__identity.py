@@ -1,0 +1,81 @@
+"""An object that is replaced while it is read ends as one that is gone: from no two of them are ranges put together."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fetchers._identity import Identities
+from fetchers.http import HttpFetcher
+from fetchers.local import LocalFetcher
+from remote_fetch.errors import SegmentNotFound
+from remote_fetch.testing.stores import kafka_local_files
+from tests.read.bucket import plain_log
+from tests.stores.range_server import RangeServer
+
+(SEGMENT,) = plain_log(segments=1).segments()
+TIMEOUTS = {"fetch.remote.connect.timeout.ms": "1000", "fetch.remote.read.timeout.ms": "5000"}
+NAME = next(name for name, _ in kafka_local_files(SEGMENT) if name.endswith(".log"))
+
+
+def test_ranges_have_to_agree() -> None:
+    identities = Identities()
+    identities.check("a", "1")
+    identities.check("a", "1")
+    identities.check("b", "2")
+    with pytest.raises(SegmentNotFound, match="replaced"):
+        identities.check("a", "2")
+    identities.check("a", "2")  # the next read begins with the new object
+
+
+def test_a_store_that_tells_nothing_is_believed() -> None:
+    identities = Identities()
+    identities.check("a", None)
+    identities.check("a", "1")
+    identities.check("a", None)
+
+
+def test_only_the_objects_read_last_are_remembered() -> None:
+    identities = Identities(most_objects=2)
+    for path in ("a", "b", "a", "c"):
+        identities.check(path, "1")
+    identities.check("b", "2")  # forgotten, for a was read after it
+    with pytest.raises(SegmentNotFound):
+        identities.check("c", "2")
+
+
+def test_a_file_that_is_replaced_by_one_of_the_same_size_and_time(tmp_path: Path) -> None:
+    path = tmp_path / NAME
+    path.parent.mkdir(parents=True)
+    path.write_bytes(SEGMENT.log)
+    fetcher = LocalFetcher()
+    fetcher.configure({"remote.storage.url": str(tmp_path), **TIMEOUTS})
+    assert bytes(fetcher.fetch_log_segment(SEGMENT.metadata, 0, 10)) == SEGMENT.log[:10]
+    assert bytes(fetcher.fetch_log_segment(SEGMENT.metadata, 10, 20)) == SEGMENT.log[10:20]
+    other = tmp_path / "other"
+    other.write_bytes(bytes(len(SEGMENT.log)))
+    status = path.stat()
+    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
+    other.rename(path)
+    with pytest.raises(SegmentNotFound, match="replaced"):
+        fetcher.fetch_log_segment(SEGMENT.metadata, 20, 30)
+    fetcher.close()
+
+
+@pytest.mark.parametrize("etag", ['"%d"', 'W/"%d"'])
+def test_an_http_object_that_is_replaced(etag: str) -> None:
+    with RangeServer() as server:
+        server.files[NAME] = SEGMENT.log
+        server.etags[NAME] = etag % 1
+        fetcher = HttpFetcher()
+        fetcher.configure({"remote.storage.url": f"{server.url}/", **TIMEOUTS, "remote.storage.layout": "kafka_local"})
+        assert bytes(fetcher.fetch_log_segment(SEGMENT.metadata, 0, 10)) == SEGMENT.log[:10]
+        asked = len(server.asked)
+        assert bytes(fetcher.fetch_log_segment(SEGMENT.metadata, 10, 20)) == SEGMENT.log[10:20]
+        assert len(server.asked) == asked + 1, "the identity costs no request"
+        server.etags[NAME] = etag % 2
+        with pytest.raises(SegmentNotFound, match="replaced"):
+            fetcher.fetch_log_segment(SEGMENT.metadata, 20, 30)
+        fetcher.close()

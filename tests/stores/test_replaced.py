@@ -1,0 +1,39 @@
+"""An object of a cloud's store that is replaced while it is read, on real servers."""
+
+from __future__ import annotations
+
+import pytest
+
+from remote_fetch.config import Config
+from remote_fetch.errors import SegmentNotFound
+from remote_fetch.fetch.registry import load_fetcher
+from remote_fetch.testing.stores import kafka_local_files
+from tests.read.bucket import plain_log
+from tests.stores.s3_server import BUCKET, S3Server
+from tests.stores.servers import StoreServer
+
+(SEGMENT,) = plain_log(segments=1).segments()
+NAME = next(name for name, _ in kafka_local_files(SEGMENT) if name.endswith(".log"))
+
+
+def put(server: StoreServer, data: bytes) -> None:
+    """Write the object through the store's own interface, so that it gets an identity."""
+    if isinstance(server, S3Server):
+        server.client().put_object(Bucket=BUCKET, Key=NAME, Body=data)
+    else:
+        server.put(NAME, data)
+
+
+@pytest.mark.parametrize("kind", ["s3", "gcs", "azure"])
+def test_an_object_that_is_replaced(kind: str, request: pytest.FixtureRequest) -> None:
+    server: StoreServer = request.getfixturevalue(kind)
+    put(server, SEGMENT.log)
+    fetcher = load_fetcher(Config.parse(server.configs()))
+    try:
+        assert bytes(fetcher.fetch_log_segment(SEGMENT.metadata, 0, 10)) == SEGMENT.log[:10]
+        assert bytes(fetcher.fetch_log_segment(SEGMENT.metadata, 10, 20)) == SEGMENT.log[10:20]
+        put(server, bytes(len(SEGMENT.log)))
+        with pytest.raises(SegmentNotFound, match="replaced"):
+            fetcher.fetch_log_segment(SEGMENT.metadata, 20, 30)
+    finally:
+        fetcher.close()
