@@ -5,7 +5,7 @@ COPY_SEGMENT_FINISHED and in no other; a timeline is a value. Events are those o
 of KIP-1266's drafts. A segment's state moves forward only, over gaps if need be: a compacted topic has lost the steps
 in between. Identity is topic id, partition and segment id, all taken from the value; keys only tell what a tombstone
 deletes. Records are checked when they are read, but most speak of segments that are gone by now: values are made of
-those that are left, when a timeline is built.
+those that are left, when a timeline is built, and a timeline is built once until a record speaks of its partition.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from operator import itemgetter
-from typing import TypeAlias
 
 from remote_fetch.errors import RemoteFetchError
 from remote_fetch.formats.metadata_records import (
@@ -25,8 +24,9 @@ from remote_fetch.formats.metadata_records import (
     parse_metadata_record,
     topic_id_of,
 )
-from remote_fetch.formats.metadata_usual import SegmentChange, build_usual_segment, head_of, is_usual_head, read_usual
+from remote_fetch.formats.metadata_usual import head_of, is_usual_head, read_usual
 from remote_fetch.locate.lineage import Lineage, epoch_at
+from remote_fetch.locate.uploads import DELETED, FINISHED, STARTED, Gone, Said, Upload
 from remote_fetch.model import (
     Buffer,
     RemoteLogSegmentMetadata,
@@ -38,14 +38,8 @@ from remote_fetch.model import (
 __all__ = ["Timeline", "TimelineBuilder"]
 
 _UPDATE_KEY_SUFFIX = b":UPDATE"
-_STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
-_FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-_DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
-_SHOWN = (_STARTED, _FINISHED)
+_SHOWN = (STARTED, FINISHED)
 _BEFORE_SEGMENT = itemgetter(slice(4))
-
-_Said: TypeAlias = SegmentChange | RemoteLogSegmentMetadata | bytes
-"""What a record says of a segment: an update's change, or all there is to know, as bytes if it is of the usual form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +80,7 @@ class Timeline:
         found = [
             (segment, segment.event_timestamp_ms)
             for segment in segments
-            if segment.state is _FINISHED and _identity(segment.topic_id_partition) == wanted
+            if segment.state is FINISHED and _identity(segment.topic_id_partition) == wanted
         ]
         return cls(partition, *_sorted_segments(found))
 
@@ -155,86 +149,45 @@ def _sorted_segments(
     return tuple(row[-1] for row in rows), tuple(row[2] for row in rows)
 
 
-class _Upload:
-    """What is known of one segment id: its last state, its base record and what the last update changed.
-
-    Without `base` it is an orphan: an update whose base was lost or is still to come. A base of the usual form stays
-    the bytes it was until somebody asks for the segment.
-    """
-
-    __slots__ = ("base", "change", "finished_at", "state")
-
-    def __init__(self) -> None:
-        self.state = _STARTED
-        self.base: bytes | RemoteLogSegmentMetadata | None = None
-        self.change: SegmentChange | None = None
-        self.finished_at = -1
-
-    def take(self, said: _Said, state: RemoteLogSegmentState, offset: int) -> None:
-        """What a record says, over gaps or in the same state again. It is ignored where it steps back; but a base is
-        what an orphan waits for in any case, and a base that does not step back replaces everything.
-        """
-        if state < self.state:
-            if self.base is None and not isinstance(said, tuple):
-                self.base = said
-            return
-        self.state = state
-        if state is _FINISHED:
-            self.finished_at = offset
-        if isinstance(said, tuple):
-            self.change = said
-        else:
-            self.base = said
-            self.change = None
-
-    def metadata(self, partition: TopicIdPartition) -> RemoteLogSegmentMetadata | None:
-        """The segment as its records describe it together, None for an orphan."""
-        if isinstance(self.base, bytes):
-            self.base = build_usual_segment(self.base, partition, self.change)
-        elif self.base is not None and self.change is not None:
-            state, broker_id, event_timestamp_ms, custom = self.change
-            self.base = replace(
-                self.base,
-                state=state,
-                broker_id=broker_id,
-                event_timestamp_ms=event_timestamp_ms,
-                custom_metadata=custom,
-            )
-        else:
-            return self.base
-        self.change = None
-        return self.base
-
-
 @dataclass(slots=True)
 class _Partition:
-    """All that has been read about one user partition; no late record brings back the segments in `gone`."""
+    """All that has been read about one user partition. `built` is its timeline until a record speaks of it."""
 
     id: TopicIdPartition
-    uploads: dict[bytes, _Upload] = field(default_factory=dict)
-    gone: set[bytes] = field(default_factory=set)
+    gone: Gone
+    uploads: dict[bytes, Upload] = field(default_factory=dict)
     next_offset: int = 0
     deleted: bool = False
+    built: Timeline | None = None
+    identity: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.identity = self.id.topic_id.raw + self.id.partition.to_bytes(4, "big")
 
     def saw(self, offset: int) -> None:
+        self.built = None
         self.next_offset = max(self.next_offset, offset + 1)
 
-    def hear(self, segment_id: bytes, state: RemoteLogSegmentState, said: _Said, offset: int) -> None:
+    def hear(self, segment_id: bytes, state: RemoteLogSegmentState, said: Said, offset: int) -> None:
         """Take what the record at `offset` says of one segment."""
+        self.built = None
         if offset >= self.next_offset:
             self.next_offset = offset + 1
-        if self.deleted or segment_id in self.gone:
+        if self.deleted:
             return
         upload = self.uploads.get(segment_id)
         if upload is None:
-            upload = self.uploads[segment_id] = _Upload()
+            if self.identity + segment_id in self.gone:
+                return
+            upload = self.uploads[segment_id] = Upload()
         upload.take(said, state, offset)
-        if upload.state is _DELETED:
+        if upload.state is DELETED:
             self.bury(segment_id)
 
     def bury(self, segment_id: bytes) -> None:
         """Forget everything of a segment but that it is gone."""
-        self.gone.add(segment_id)
+        self.built = None
+        self.gone.add(self.identity + segment_id)
         self.uploads.pop(segment_id, None)
 
 
@@ -250,6 +203,7 @@ class TimelineBuilder:
         self._partitions: dict[tuple[Uuid, int], _Partition] = {}
         self._by_head: dict[bytes, _Partition] = {}
         self._written_under: dict[bytes, dict[bytes, _Partition]] = {}
+        self._gone = Gone()
         self._malformed_records = 0
 
     def restore(self, timeline: Timeline) -> None:
@@ -300,7 +254,7 @@ class TimelineBuilder:
         if isinstance(record, PartitionDeleteRecord):
             self._delete_partition(record, offset)
             return
-        said: _Said
+        said: Said
         if isinstance(record, SegmentMetadataRecord):
             said = record.metadata
             segment_id, state = said.segment_id, said.state
@@ -319,7 +273,7 @@ class TimelineBuilder:
         identity = _identity(partition_id)
         partition = self._partitions.get(identity)
         if partition is None:
-            partition = self._partitions[identity] = _Partition(partition_id)
+            partition = self._partitions[identity] = _Partition(partition_id, self._gone)
         return partition
 
     def _delete_partition(self, record: PartitionDeleteRecord, offset: int) -> None:
@@ -328,7 +282,6 @@ class TimelineBuilder:
         partition.saw(offset)
         partition.deleted = True
         partition.uploads.clear()
-        partition.gone.clear()
 
     def _note_key(self, key: bytes, segment_id: bytes, partition: _Partition) -> None:
         """Remember what a tombstone of `key` would delete. A new upload supersedes unfinished ones under its key."""
@@ -339,7 +292,7 @@ class TimelineBuilder:
             return
         for other, owner in ids.items():
             upload = owner.uploads.get(other)
-            if upload is not None and upload.state is _STARTED:
+            if upload is not None and upload.state is STARTED:
                 owner.bury(other)
         ids[segment_id] = partition
 
@@ -358,7 +311,14 @@ class TimelineBuilder:
 
     def build(self, partition: TopicIdPartition) -> Timeline:
         """The timeline of `partition` as of the records applied so far; without segments if there were none."""
-        known = self._partitions.get(_identity(partition)) or _Partition(partition)
+        known = self._partitions.get(_identity(partition)) or _Partition(partition, self._gone)
+        if known.built is None or known.built.partition != partition:
+            known.built = self._build(partition, known)
+        elif known.built.malformed_records != self._malformed_records:
+            known.built = replace(known.built, malformed_records=self._malformed_records)
+        return known.built
+
+    def _build(self, partition: TopicIdPartition, known: _Partition) -> Timeline:
         found: list[tuple[RemoteLogSegmentMetadata, int]] = []
         unfinished: list[tuple[RemoteLogSegmentMetadata, int]] = []
         orphans = 0
@@ -367,9 +327,9 @@ class TimelineBuilder:
                 continue
             metadata = upload.metadata(known.id)
             if metadata is None:
-                orphans += upload.state is _FINISHED
+                orphans += upload.state is FINISHED
             else:
-                (found if upload.state is _FINISHED else unfinished).append((metadata, upload.finished_at))
+                (found if upload.state is FINISHED else unfinished).append((metadata, upload.finished_at))
         return Timeline(
             partition,
             *_sorted_segments(found),

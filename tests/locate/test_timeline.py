@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -699,3 +699,39 @@ def test_a_part_holds_what_covers_its_offsets(spans: list[tuple[int, int]], firs
     ]
     for offset in range(first, first + length + 1):
         assert part.covering(offset, UNKNOWN) == whole.covering(offset, UNKNOWN)
+
+
+# ------------------------------------------------------------------------------------------------- what it may cost
+
+
+def copied_and_deleted(first: int, count: int) -> Iterator[bytes]:
+    """The records of segments that were copied and deleted."""
+    for number in range(first, first + count):
+        one = segment(number, number, number)
+        yield from (base(one), update(one, FINISHED), update(one, DELETE_STARTED), update(one, DELETED))
+
+
+def test_what_is_kept_of_deleted_segments_is_bounded() -> None:
+    builder = TimelineBuilder()
+    for offset, value in enumerate(copied_and_deleted(1, 40_000)):
+        builder.apply(value, offset=offset)
+    assert len(builder._gone) == 32_768
+    late = segment(40_000, 40_000, 40_000)
+    builder.apply(base(late, FINISHED), offset=160_000)
+    builder.apply(update(late, FINISHED), offset=160_001)
+    timeline = builder.build(ORDERS)
+    assert (timeline.segments, timeline.orphan_updates, timeline.next_metadata_offset) == ((), 0, 160_002)
+
+
+def test_a_timeline_is_built_once_until_a_record_speaks_of_its_partition() -> None:
+    builder = TimelineBuilder()
+    builder.apply(base(segment(1, 0, 9), FINISHED), key=KEY_1, offset=0)
+    first = builder.build(ORDERS)
+    builder.apply(base(segment(2, 0, 9, partition=OTHER), FINISHED), offset=1)
+    assert builder.build(ORDERS) is first
+    builder.apply(b"?", offset=2)
+    assert builder.build(ORDERS) == replace(first, malformed_records=1)
+    builder.apply(base(segment(3, 10, 19), FINISHED), offset=3)
+    assert readable(builder.build(ORDERS)) == [1, 3]
+    builder.apply(None, key=KEY_1, offset=4)
+    assert readable(builder.build(ORDERS)) == [3]
