@@ -258,6 +258,8 @@ class RemoteConsumer(_Consumer):
         """As the parent's."""
         if self._remote is not None:
             self._remote.settle()
+            if kwargs.get("asynchronous", True) is False:
+                self._remote.committed.wait()  # an assignment goes on from what was committed before
         return super().commit(*args, **kwargs)
 
     @_alone
@@ -282,6 +284,7 @@ class RemoteConsumer(_Consumer):
             return
         remote.settle()
         remote.is_closing = True
+        remote.committed.close()
         remote.partitions.is_held = True  # what it throws away moves its positions as if it had been given
         try:
             super().close()  # calls back on_revoke, which still needs the remote half

@@ -68,6 +68,11 @@ class Entry:
         return bool(self._rest or self._cursor or (self.feed is not None and self.feed.chunks))
 
     @property
+    def is_awaited(self) -> bool:
+        """Whether records of the store, or the news that there are none, may come at any time."""
+        return self.feed is not None or self.state.mode is Mode.LOCATING
+
+    @property
     def has_begun(self) -> bool:
         """Whether a partition that is looked for in the store was found there: records may have been taken at once."""
         return self.has_records or self.position >= 0

@@ -28,7 +28,6 @@ class Inner(Protocol):
     def seek(self, partition: TopicPartition) -> None: ...  # noqa: D102
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]: ...  # noqa: D102
     def committed(self, partitions: list[TopicPartition], timeout: float = ...) -> list[TopicPartition]: ...  # noqa: D102
-    def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = ...) -> list[TopicPartition]: ...  # noqa: D102
     def store_offsets(self, *, offsets: Sequence[TopicPartition]) -> Any: ...  # noqa: D102
     def get_watermark_offsets(  # noqa: D102
         self, partition: TopicPartition, timeout: float = ..., cached: bool = ...

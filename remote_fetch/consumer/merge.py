@@ -244,7 +244,7 @@ class Merge:
 
     def _is_reading(self) -> bool:
         """Whether records of the store are awaited."""
-        return any(entry.feed is not None and _may_take(entry) for entry in self._partitions.entries.values())
+        return any(entry.is_awaited and _may_take(entry) for entry in self._partitions.entries.values())
 
     def _wake(self, entry: Entry) -> None:
         if entry.feed is not None:

@@ -1,28 +1,30 @@
 """The assigned partitions: carries out what their states decide, and keeps what is committed in step with it.
 
 Rules of the file: only the application's thread comes here, and only here librdkafka is told to fetch or not to.
-Records of the store are delivered before a hand-over, which says `resume`, then `seek` without a leader epoch: the
-other order costs a second, and an epoch can hang. No offset outside the log is handed over but to raise librdkafka's
-own error.
+No call here waits for a broker: the application may have asked for no wait at all. Records of the store are delivered
+before a hand-over, which seeks without a leader epoch, for an epoch can hang. No offset outside the log is handed over
+but to raise librdkafka's own error.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from remote_fetch.consumer.committed import Committed
 from remote_fetch.consumer.entries import UNKNOWN, Entry
 from remote_fetch.consumer.feed import Ending, Feed, Source
 from remote_fetch.consumer.inner import Inner
+from remote_fetch.consumer.places import COMMITTED, IDLE, may_be_tiered, send_on, waits
 from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
 from remote_fetch.consumer.states import (
     BEGINNING,
     END,
-    TAIL,
+    STORED,
     Action,
     HandOver,
     Mode,
@@ -40,12 +42,12 @@ from remote_fetch.observe import Notice
 from remote_fetch.plan.ranges import Reason
 from remote_fetch.read.fallback import Circuit
 
-__all__ = ["Partitions", "may_be_tiered"]
+__all__ = ["Partitions"]
 
 _LOOK_AGAIN_MS = {Reason.HOLE.value: 1_000, Reason.UNSTABLE.value: 5_000}
 _LOOK_AGAIN_OTHERWISE_MS = 30_000
 """When a partition of librdkafka's is looked at again: it may have fallen behind, into the tier."""
-_POKE_S = 1.0
+_UNANSWERED_MS = 5_000
 _BUSY_PATIENCE = 20
 """How many times longer a hand-over may take while other partitions have records."""
 
@@ -53,11 +55,14 @@ _BUSY_PATIENCE = 20
 class Partitions:
     """The assigned partitions of one consumer, `inner` being its librdkafka half."""
 
-    def __init__(self, inner: Inner, settings: ConsumerSettings, source: Source, workers: Workers) -> None:
+    def __init__(
+        self, inner: Inner, settings: ConsumerSettings, source: Source, workers: Workers, committed: Committed
+    ) -> None:
         self._inner = inner
         self._settings = settings
         self._source = source
         self._workers = workers
+        self._committed = committed
         self.entries: dict[tuple[str, int], Entry] = {}
         self._paused: set[tuple[str, int]] = set()
         """What the application has paused; with librdkafka that outlasts an assignment."""
@@ -83,6 +88,8 @@ class Partitions:
 
     def tidy(self, now_s: float) -> None:
         """Do everything that is due."""
+        for asked, found in self._committed.take():
+            self._begin_at_committed(self.of(asked), found)
         for entry in self.entries.values():
             if entry.feed is not None:
                 self._look_at_feed(entry, entry.feed)
@@ -217,32 +224,32 @@ class Partitions:
                 self._workers.add(entry.feed)
 
     def _hand_over(self, entry: Entry, offset: int) -> None:
-        self._inner.resume([entry.at()])
         try:
-            self._inner.seek(entry.at(offset))
+            if offset in COMMITTED:
+                self._assign_again([entry], offset)
+            else:
+                send_on(self._inner, entry, offset)
         except KafkaException as error:
             if error.args[0].code() != KafkaError._STATE:
                 raise
-            self._assign_again(entry, offset)
+            self._assign_again([entry], offset)
         entry.handed_over_at_s = time.monotonic()
-        if offset <= 0:
-            # For these librdkafka does not wake its broker's thread by itself, and sleeps up to a second. The question
-            # is asked for that effect alone; whether anything is wrong the fetch will tell.
-            with contextlib.suppress(KafkaException):
-                self._inner.get_watermark_offsets(entry.at(), timeout=_POKE_S)
 
-    def _assign_again(self, entry: Entry, offset: int) -> None:
-        """librdkafka stops a partition whose offset is out of range, and seeks it no more; assigned anew it goes on.
+    def _assign_again(self, entries: Sequence[Entry], offset: int) -> None:
+        """Have partitions begin at an offset that cannot be sought, or after librdkafka has stopped them.
 
-        Where it does not let one partition be assigned, all are, those of its own where they are.
+        It stops a partition whose offset is out of range, and seeks it no more; assigned once more it goes on. Where it
+        does not let single partitions be assigned, all are, those that go on where they are.
         """
-        again = [entry]
+        again = list(entries)
         if self._settings.is_cooperative:
-            self._inner.incremental_unassign([entry.at()])
-            self._inner.incremental_assign([entry.at(offset)])
+            self._inner.incremental_unassign([entry.at() for entry in entries])
+            self._inner.resume([entry.at() for entry in entries])
+            self._inner.incremental_assign([entry.at(offset) for entry in entries])
         else:
             again = list(self.entries.values())
-            places = [offset if one is entry else self._where(one) for one in again]
+            places = [offset if one in entries else self._where(one) for one in again]
+            self._inner.resume([entry.at() for entry in entries])
             self._inner.assign([one.at(place) for one, place in zip(again, places, strict=True)])
             for one, place in zip(again, places, strict=True):
                 if one.state.mode is Mode.BROKER:  # which has forgotten its position, and began there
@@ -253,7 +260,7 @@ class Partitions:
     def _where(self, entry: Entry) -> int:
         """From where on librdkafka would fetch a partition, if it did."""
         if entry.state.mode is not Mode.BROKER:
-            return _idle(entry.state.offset, None if entry.end_offset < 0 else entry.end_offset)
+            return IDLE
         position = self._inner_position(entry) if entry.state.is_fetched else UNKNOWN
         return position if position >= 0 else entry.state.offset
 
@@ -268,48 +275,60 @@ class Partitions:
 
     # ------------------------------------------------------------------------------------- what the application does
 
-    @staticmethod
-    def instead(
-        partitions: Sequence[TopicPartition], starts: Sequence[int], ends: Mapping[tuple[str, int], int]
-    ) -> list[TopicPartition]:
-        """What librdkafka is to be assigned in the stead of partitions that begin at `starts`.
-
-        What may be read from the store is assigned at the end of its log, where assigning makes no broker read
-        anything, until `begin` has paused it. By its number: a logical offset that is still being asked for when the
-        partition is handed over may be answered afterwards, and what lies before it is then skipped. Where `ends` does
-        not know it, a broker may read a little in vain.
-        """
-        return [
-            TopicPartition(one.topic, one.partition, _idle(start, ends.get((one.topic, one.partition))))
-            for one, start in zip(partitions, starts, strict=True)
-        ]
-
-    def begin(self, partitions: Sequence[TopicPartition], starts: Sequence[int], *, replaces: bool) -> None:
+    def begin(self, partitions: Sequence[TopicPartition], *, replaces: bool) -> None:
         """librdkafka has the partitions assigned: let it fetch or not. Its pauses outlast an assignment."""
         self.drop(None if replaces else partitions)
         circuit = Circuit(first_pause_ms=self._settings.retry_pause_ms)
         entries = [Entry(one.topic, one.partition, one.offset, circuit) for one in partitions]
-        for entry, start in zip(entries, starts, strict=True):
+        for entry in entries:
             self.entries[entry.key] = entry
             self._known.add(entry.key)
-            is_paused = entry.key in self._paused
-            entry.state = PartitionState(Mode.LOCATING, start, is_paused)
-            if not may_be_tiered(start):
-                retry_at_ms = now_ms() + _LOOK_AGAIN_OTHERWISE_MS
-                entry.state = PartitionState(Mode.BROKER, start, is_paused, retry_at_ms=retry_at_ms)
+            entry.state = PartitionState(Mode.LOCATING, entry.assigned_offset, entry.key in self._paused)
+            if not waits(entry.assigned_offset):
+                entry.state = replace(entry.state, mode=Mode.BROKER, retry_at_ms=now_ms() + _LOOK_AGAIN_OTHERWISE_MS)
         quiet = [entry for entry in entries if entry.state.mode is not Mode.BROKER or entry.state.is_paused]
         self._source.share_among(len(self.entries))
         self._inner.pause([entry.at() for entry in quiet])
         self._inner.resume([entry.at() for entry in entries if entry not in quiet])
-        open_circuit = self._source.open_circuit()
+        if unknown := [entry.at() for entry in entries if entry.state.offset in COMMITTED]:
+            self._committed.ask(unknown)
         for entry in entries:
-            offset = entry.state.offset
-            if entry.state.mode is Mode.BROKER:
+            if entry.state.mode is not Mode.BROKER and entry.state.offset not in COMMITTED:
+                self._begin_at(entry, entry.state.offset)
+
+    def _begin_at(self, entry: Entry, offset: int) -> None:
+        circuit = self._source.open_circuit()
+        if not may_be_tiered(offset):
+            self._apply(entry, entry.state.at_broker(offset, "assigned", now_ms() + _LOOK_AGAIN_OTHERWISE_MS))
+        elif circuit is None:
+            self._apply(entry, PartitionState.start(offset, is_paused=entry.state.is_paused))
+        else:
+            self._apply(entry, entry.state.at_broker(offset, circuit.reason, circuit.retry_at_ms))
+
+    def _begin_at_committed(self, entries: Iterable[Entry], found: Iterable[TopicPartition]) -> None:
+        """Begin where the group has committed, else where `auto.offset.reset` says.
+
+        Where the group has not answered librdkafka asks again, and where nothing is to be reset it raises its error.
+        """
+        resets = {ResetPolicy.EARLIEST: BEGINNING, ResetPolicy.LATEST: END}
+        offsets = {
+            (one.topic, one.partition): one.offset if one.offset >= 0 else resets.get(self._settings.reset, STORED)
+            for one in found
+            if one.error is None
+        }
+        unanswered = []
+        for entry in entries:
+            if entry.state.mode is not Mode.LOCATING or entry.state.offset not in COMMITTED:
+                continue  # the application has gone elsewhere since
+            offset = offsets.get(entry.key, STORED)
+            if offset != STORED:
+                self._begin_at(entry, offset)
                 continue
-            if open_circuit is None:
-                self._apply(entry, PartitionState.start(offset, is_paused=entry.state.is_paused))
-            else:
-                self._apply(entry, entry.state.at_broker(offset, open_circuit.reason, open_circuit.retry_at_ms))
+            entry.state, _ = entry.state.at_broker(STORED, "committed", now_ms() + _UNANSWERED_MS)
+            if not entry.state.is_paused:
+                unanswered.append(entry)
+        if unanswered:
+            self._assign_again(unanswered, STORED)
 
     def drop(self, partitions: Iterable[TopicPartition] | None) -> None:
         """Partitions are no longer assigned; None: none is."""
@@ -376,20 +395,6 @@ class Partitions:
     def _inner_position(self, entry: Entry) -> int:
         (found,) = self._inner.position([entry.at()])
         return int(found.offset)
-
-
-def _idle(start: int, end: int | None) -> int:
-    """Where librdkafka has a partition that begins at `start` while somebody else reads it."""
-    if not may_be_tiered(start):
-        return start
-    if end is not None:
-        return end
-    return start if start >= 0 else END
-
-
-def may_be_tiered(offset: int) -> bool:
-    """Whether the store may have an offset, given or logical: anything but the end and "whatever was committed"."""
-    return offset >= 0 or offset == BEGINNING or offset <= TAIL
 
 
 def _known(offset: int | None) -> int:

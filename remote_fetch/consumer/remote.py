@@ -9,60 +9,34 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
-from remote_fetch.consumer.entries import UNKNOWN
+from remote_fetch.consumer.committed import Committed
 from remote_fetch.consumer.feed import Source
 from remote_fetch.consumer.inner import Inner
 from remote_fetch.consumer.merge import Merge
 from remote_fetch.consumer.metrics import Metrics
-from remote_fetch.consumer.partitions import Partitions, may_be_tiered
-from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
-from remote_fetch.consumer.states import BEGINNING, END, STORED
+from remote_fetch.consumer.partitions import Partitions
+from remote_fetch.consumer.places import COMMITTED, keep_from_fetching
+from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.consumer.workers import Workers
 from remote_fetch.observe import Event, Observer
 from remote_fetch.read.fallback import Circuit
 from remote_fetch.read.session import Session
 
-__all__ = ["Remote", "ask_for_ends"]
+__all__ = ["Remote"]
 
 _LOG = logging.getLogger("remote_fetch")
-_COMMITTED_S = 5.0
-"""Longest wait for the committed offsets of an assignment, and for the ends of its logs."""
-_FIRST_PATIENCE_S = 0.03
 _CLOSE_S = 1.0
-_COMMITTED = (UNKNOWN, STORED)
-"""With these a partition is assigned to go on where the group has committed."""
+_COMMITS_S = 1.0
+"""How long `assign` waits for the commits of partitions that are assigned once more."""
 
 Callback = Callable[[Any, list[TopicPartition]], Any]
-
-
-def ask_for_ends(inner: Inner, asked: list[TopicPartition]) -> list[TopicPartition]:
-    """What the brokers answer to a question for ends; what they do not answer in time stays as it was asked.
-
-    A question that is put while librdkafka replaces its bootstrap connection is lost with that, and it takes its time
-    (0.7 s) to ask again. So we do, and wait longer each time. Librdkafka may also come back without an answer and
-    without an error.
-    """
-    deadline_s, patience_s = time.monotonic() + _COMMITTED_S, _FIRST_PATIENCE_S
-    while True:
-        left_s = deadline_s - time.monotonic()
-        found: list[TopicPartition] = []
-        try:
-            found = inner.offsets_for_times(asked, timeout=min(patience_s, left_s))
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError._TIMED_OUT:
-                return []
-        is_answered = bool(found) and all(one.error is not None or one.offset >= 0 for one in found)
-        if is_answered or patience_s >= left_s:
-            return found
-        patience_s *= 2
 
 
 class Remote:
@@ -96,7 +70,8 @@ class Remote:
         source = Source(self.session, settings.isolation, max_bytes, settings.queued_bytes, circuit)
         self._workers = Workers()
         self._end_threads = weakref.finalize(self, self._workers.close, 0.0)
-        self.partitions = Partitions(inner, settings, source, self._workers)
+        self.committed = Committed(self._ask_group, self._workers.ring)
+        self.partitions = Partitions(inner, settings, source, self._workers, self.committed)
         self.merge = Merge(inner, self.partitions, self._workers, settings.reset, metrics.broker_gave)
         self.is_closing = False
         self.was_assigned = False
@@ -117,9 +92,8 @@ class Remote:
         self.settle()
         if not is_incremental:
             self._let_go_of(partitions)
-        starts = self._resolve(partitions)
-        assign(self.partitions.instead(partitions, starts, self._ends(partitions, starts)))
-        self.partitions.begin(partitions, starts, replaces=not is_incremental)
+        assign(keep_from_fetching(self._inner, partitions))
+        self.partitions.begin(partitions, replaces=not is_incremental)
 
     def unassigned(self, partitions: Sequence[TopicPartition] | None) -> None:
         """Partitions are being taken away; None: all."""
@@ -131,36 +105,19 @@ class Remote:
 
         Where the same partition is assigned once more, to go on where it is.
         """
-        if self.partitions.of(one for one in partitions if one.offset in _COMMITTED):
+        again = self.partitions.of(one for one in partitions if one.offset in COMMITTED)
+        if again:
             with contextlib.suppress(KafkaException):  # `assign` will meet the same, and raise it
                 self._inner.unassign()
                 self.partitions.drop(None)
+                # The brokers answer one connection in order: after this answer the commits are made.
+                self._inner.committed([entry.at() for entry in again], timeout=_COMMITS_S)
 
-    def _resolve(self, partitions: Sequence[TopicPartition]) -> list[int]:
-        """Where to begin: what was given, else what was committed, else what `auto.offset.reset` says."""
-        unknown = [one for one in partitions if one.offset in _COMMITTED]
-        committed: dict[tuple[str, int], int] = {}
-        if unknown:
-            try:
-                found = self._inner.committed(unknown, timeout=_COMMITTED_S)
-            except KafkaException:
-                found = []  # librdkafka will ask again, and tell
-            for one in found:
-                if one.error is None:
-                    committed[one.topic, one.partition] = one.offset if one.offset >= 0 else self._reset_offset()
-        return [committed.get((one.topic, one.partition), one.offset) for one in partitions]
-
-    def _ends(self, partitions: Sequence[TopicPartition], starts: Sequence[int]) -> dict[tuple[str, int], int]:
-        """Where the logs of those end now that may be read from the store, as far as the brokers say."""
-        pairs = zip(partitions, starts, strict=True)
-        asked = [TopicPartition(one.topic, one.partition, END) for one, start in pairs if may_be_tiered(start)]
-        found = ask_for_ends(self._inner, asked) if asked else []
-        return {(one.topic, one.partition): one.offset for one in found if one.error is None and one.offset >= 0}
-
-    def _reset_offset(self) -> int:
-        if self._settings.reset is ResetPolicy.ERROR:
-            return UNKNOWN
-        return BEGINNING if self._settings.reset is ResetPolicy.EARLIEST else END
+    def _ask_group(self, partitions: Sequence[TopicPartition], timeout_s: float) -> Sequence[TopicPartition]:
+        cluster, group = self.session.cluster, self._settings.librdkafka.get("group.id")
+        if cluster is None or group is None:
+            return []
+        return cluster.committed(str(group), partitions, self._settings.isolation, timeout_s=timeout_s)
 
     def on_assign(self, consumer: Any, partitions: list[TopicPartition], callback: Callback | None) -> None:
         """A rebalance gives partitions."""

@@ -65,6 +65,10 @@ class Workers:
         if state == _IDLE:
             feed.close()  # else the worker that meets it does
 
+    def ring(self) -> None:
+        """There is news: who waits looks."""
+        self._news.set()
+
     def wait(self, timeout_s: float) -> None:
         """Until there is news from a feed, at most this long."""
         self._news.wait(timeout_s)

@@ -12,7 +12,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    OFFSET_END,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from remote_fetch.errors import Cancelled
@@ -109,6 +117,21 @@ class Cluster:
             tuple(sorted(partition.id for partition in found.partitions)),
             operations is None or AclOperation.READ in operations,
         )
+
+    def committed(
+        self, group: str, partitions: Collection[TopicPartition], isolation: IsolationLevel, *, timeout_s: float
+    ) -> list[TopicPartition]:
+        """What a group has committed of partitions (OffsetFetch); offsets below 0 where it has nothing.
+
+        Under `read_committed` offsets that a transaction is about to commit are waited for (KIP-447). Raises
+        KafkaException with the broker's error.
+        """
+        wanted = ConsumerGroupTopicPartitions(group, list(partitions))
+        is_stable = isolation is IsolationLevel.READ_COMMITTED
+        answers = self._asker().list_consumer_group_offsets(
+            [wanted], require_stable=is_stable, request_timeout=timeout_s
+        )
+        return list(answers[group].result(timeout_s + _RETRY_S).topic_partitions)
 
     def names(self) -> tuple[str, ...]:
         """The topics that this principal may see, sorted. Raises KafkaException with the broker's error."""

@@ -86,9 +86,6 @@ class FakeInner:
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         raise NotImplementedError
 
-    def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
-        raise NotImplementedError
-
     def store_offsets(self, *, offsets: Sequence[TopicPartition]) -> None:
         if self.store_error is not None:
             raise self.store_error
@@ -128,6 +125,27 @@ class FakeWorkers:
         assert timeout_s <= 0.01
 
 
+class FakeCommitted:
+    """A group that is asked for what was committed, and answers when the test does."""
+
+    def __init__(self) -> None:
+        self.asked: list[TopicPartition] = []
+        self._answers: list[tuple[list[TopicPartition], list[TopicPartition]]] = []
+
+    def ask(self, partitions: list[TopicPartition]) -> None:
+        self.asked += partitions
+
+    def answer(self, *offsets: int) -> None:
+        """What was asked has these offsets committed; none: there is no answer."""
+        asked, self.asked = self.asked, []
+        pairs = zip(asked, offsets, strict=True) if offsets else ()
+        self._answers.append((asked, [TopicPartition(one.topic, one.partition, offset) for one, offset in pairs]))
+
+    def take(self) -> list[tuple[list[TopicPartition], list[TopicPartition]]]:
+        answers, self._answers = self._answers, []
+        return answers
+
+
 class Bench:
     """Partitions and their merge over fakes, for partitions of topic `t`."""
 
@@ -154,7 +172,14 @@ class Bench:
             is_cooperative=is_cooperative,
             patience_ms=patience_ms,
         )
-        self.partitions = Partitions(self.inner, settings, self.source, self.workers)  # type: ignore[arg-type]
+        self.committed = FakeCommitted()
+        self.partitions = Partitions(
+            self.inner,
+            settings,
+            self.source,
+            self.workers,  # type: ignore[arg-type]
+            self.committed,  # type: ignore[arg-type]
+        )
         self.counted = [0, 0]
         self.merge = Merge(self.inner, self.partitions, self.workers, reset, self._count)  # type: ignore[arg-type]
 
@@ -163,8 +188,8 @@ class Bench:
         self.counted[1] += size_bytes
 
     def assign(self, starts: dict[int, int], *, replaces: bool = True) -> None:
-        partitions = [TopicPartition("t", number) for number in starts]
-        self.partitions.begin(partitions, list(starts.values()), replaces=replaces)
+        partitions = [TopicPartition("t", number, start) for number, start in starts.items()]
+        self.partitions.begin(partitions, replaces=replaces)
 
     def feed(self, number: int) -> Feed:
         feed = self.partitions.entries["t", number].feed

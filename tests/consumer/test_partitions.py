@@ -10,20 +10,12 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from remote_fetch.consumer.entries import UNKNOWN
 from remote_fetch.consumer.feed import Ending
 from remote_fetch.consumer.metrics import Metrics
-from remote_fetch.consumer.partitions import Partitions
+from remote_fetch.consumer.places import keep_from_fetching
 from remote_fetch.consumer.settings import ResetPolicy
-from remote_fetch.consumer.states import BEGINNING, END
+from remote_fetch.consumer.states import BEGINNING, END, STORED
+from remote_fetch.model import LogBounds
 from remote_fetch.observe import Fallback
-from tests.consumer.fakes import Bench, live
-
-
-def test_what_may_be_tiered_is_assigned_at_the_end() -> None:
-    given = [TopicPartition("t", number) for number in range(5)]
-    starts = [7, BEGINNING, END, -1001, -2005]
-    ends = {("t", number): 90 + number for number in range(5)}
-    assert [one.offset for one in Partitions.instead(given, starts, ends)] == [90, 91, END, -1001, 94]
-    unknown = Partitions.instead(given, starts, {})
-    assert [one.offset for one in unknown] == [7, END, END, -1001, END], "no logical offset where there is another"
+from tests.consumer.fakes import Bench, FakeInner, live
 
 
 def test_an_assignment_is_quiet_until_the_store_has_been_looked_into() -> None:
@@ -46,17 +38,106 @@ def test_the_hand_over_resumes_before_it_seeks_and_comes_after_the_last_record()
     assert bench.mode(0) == "remote"
     assert [message.offset() for message in bench.merge.consume(5, 0)] == [6]
     bench.partitions.tidy(time.monotonic())
-    assert bench.inner.taken() == [("resume", 0), ("seek", 0, 9)]
+    assert bench.inner.taken() == [("seek", 0, 9), ("resume", 0), ("seek", 0, 9)]
     assert bench.partitions.entries["t", 0].position == 9, "past the markers at the end of the tier"
 
 
-def test_offset_0_is_handed_over_with_a_poke() -> None:
+def test_something_else_is_sought_before_offset_0_for_that_alone_wakes_nothing() -> None:
     bench = Bench()
     bench.assign({0: 0})
     bench.end(0, 0)
     bench.inner.taken()
     bench.partitions.tidy(time.monotonic())
-    assert bench.inner.taken() == [("resume", 0), ("seek", 0, 0), ("watermarks", 0)]
+    assert bench.inner.taken() == [("seek", 0, 0), ("resume", 0), ("seek", 0, 1), ("seek", 0, 0)]
+
+
+def test_offset_0_of_an_empty_log_is_handed_over_without() -> None:
+    """There is no other offset in it."""
+    bench = Bench()
+    bench.assign({0: 0})
+    bench.feed(0).log = LogBounds(0, 0)
+    bench.feed(0).ending = Ending(0, "not-tiered")
+    bench.inner.taken()
+    bench.partitions.tidy(time.monotonic())
+    assert bench.inner.taken() == [("seek", 0, 0), ("resume", 0), ("seek", 0, 0)]
+
+
+def test_a_poll_waits_for_no_broker_whatever_is_handed_over() -> None:
+    """A librdkafka whose questions all take their whole time, and 64 partitions that are handed over in one poll."""
+    bench = Bench(patience_ms=0)
+    waited: list[float] = []
+    refused = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    def ask(*_: object, timeout: float = -1, cached: bool = False) -> None:
+        if not cached:
+            waited.append(timeout)
+            raise refused
+
+    for question in ("get_watermark_offsets", "committed", "offsets_for_times"):
+        setattr(bench.inner, question, ask)
+    partitions = [TopicPartition("t", number, (0, 7, BEGINNING, STORED)[number % 4]) for number in range(64)]
+    assigned = keep_from_fetching(bench.inner, partitions)
+    bench.partitions.begin(partitions, replaces=True)
+    bench.committed.answer()
+    assert {one.offset for one in assigned} == {0}
+    assert bench.merge.poll(0) is None
+    assert {bench.mode(number) for number in range(64)} == {"broker"}
+    bench.partitions.seek(bench.partitions.entries["t", 0], END)
+    assert waited == []
+
+
+def test_librdkafka_has_paused_what_it_is_assigned_before_it_is() -> None:
+    inner = FakeInner()
+    given = [TopicPartition("t", number, offset) for number, offset in enumerate([7, BEGINNING, END, UNKNOWN, -2005])]
+    assigned = keep_from_fetching(inner, given)
+    assert [one.offset for one in assigned] == [0, 0, END, 0, 0]
+    assert inner.taken() == [("pause", number) for number in (0, 1, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("reset", "committed", "mode", "offset"),
+    [
+        (ResetPolicy.EARLIEST, 7, "locating", 7),
+        (ResetPolicy.EARLIEST, UNKNOWN, "locating", BEGINNING),
+        (ResetPolicy.LATEST, UNKNOWN, "broker", END),
+        (ResetPolicy.ERROR, UNKNOWN, "broker", STORED),
+    ],
+)
+def test_a_partition_begins_where_the_group_has_committed(
+    reset: ResetPolicy, committed: int, mode: str, offset: int
+) -> None:
+    bench = Bench(reset)
+    bench.assign({0: STORED, 1: 5})
+    assert [one.partition for one in bench.committed.asked] == [0]
+    bench.partitions.tidy(time.monotonic())
+    assert (bench.mode(0), len(bench.workers.feeds)) == ("locating", 1), "it waits"
+    bench.committed.answer(committed)
+    bench.partitions.tidy(time.monotonic())
+    assert (bench.mode(0), bench.partitions.entries["t", 0].state.offset) == (mode, offset)
+
+
+@pytest.mark.parametrize("is_cooperative", [True, False])
+def test_librdkafka_asks_for_itself_what_the_group_has_not_answered(is_cooperative: bool) -> None:
+    bench = Bench(is_cooperative=is_cooperative)
+    bench.assign({0: STORED, 1: STORED, 2: 5})
+    bench.inner.taken()
+    bench.committed.answer()
+    bench.partitions.tidy(time.monotonic())
+    told = bench.inner.taken()
+    if is_cooperative:
+        assert told[-1] == ("incremental_assign", [(0, STORED), (1, STORED)])
+    else:
+        assert told[-1] == ("assign", [(0, STORED), (1, STORED), (2, 0)])
+
+
+def test_an_answer_is_too_late_for_what_was_sought_elsewhere() -> None:
+    bench = Bench()
+    bench.assign({0: STORED, 1: STORED})
+    bench.partitions.seek(bench.partitions.entries["t", 0], 3)
+    bench.partitions.drop([TopicPartition("t", 1)])
+    bench.committed.answer(7, 8)
+    bench.partitions.tidy(time.monotonic())
+    assert [feed.offset for feed in bench.workers.feeds] == [3]
 
 
 def test_a_hand_over_that_brings_nothing_is_made_again() -> None:
@@ -70,7 +151,7 @@ def test_a_hand_over_that_brings_nothing_is_made_again() -> None:
     assert bench.inner.taken() == []
     bench.partitions.was_silent(now_s + 1.6)
     bench.partitions.tidy(now_s + 1.6)
-    assert bench.inner.taken() == [("resume", 0), ("seek", 0, 5)]
+    assert bench.inner.taken() == [("seek", 0, 5), ("resume", 0), ("seek", 0, 5)]
     bench.inner.positions[0] = 6
     bench.partitions.was_silent(now_s + 5)
     bench.partitions.tidy(now_s + 5)
@@ -102,7 +183,7 @@ def test_a_hand_over_is_made_again_in_the_end_also_where_librdkafka_is_never_sil
     bench.partitions.tidy(now_s + 29)
     assert bench.inner.taken() == []
     bench.partitions.tidy(now_s + 31)
-    assert bench.inner.taken() == [("resume", 0), ("seek", 0, 5)]
+    assert bench.inner.taken() == [("seek", 0, 5), ("resume", 0), ("seek", 0, 5)]
 
 
 def test_what_comes_just_as_the_patience_ends_is_not_passed_over() -> None:
@@ -177,7 +258,7 @@ def test_a_store_that_is_late_leaves_the_partition_to_the_broker() -> None:
     bench.inner.taken()
     bench.feed(0)._began_s = time.monotonic() - 61
     bench.partitions.tidy(time.monotonic())
-    assert bench.inner.taken() == [("resume", 0), ("seek", 0, 5)]
+    assert bench.inner.taken() == [("seek", 0, 5), ("resume", 0), ("seek", 0, 5)]
     assert bench.partitions.entries["t", 0].state.reason == "read-timeout"
 
 
@@ -228,15 +309,15 @@ def test_pauses_outlast_assignments_and_a_hand_over_waits_for_the_resumption() -
     bench.partitions.tidy(time.monotonic())
     assert ("seek", 0, 5) not in bench.inner.taken()
     bench.partitions.resume(bench.partitions.entries.values())
-    assert bench.inner.taken() == [("resume", 0), ("seek", 0, 5), ("resume", 1)]
+    assert bench.inner.taken() == [("seek", 0, 5), ("resume", 0), ("seek", 0, 5), ("resume", 1)]
 
 
 @pytest.mark.parametrize(
     ("policy", "told"),
     [
         (ResetPolicy.EARLIEST, [("pause", 0)]),
-        (ResetPolicy.LATEST, [("resume", 0), ("seek", 0, END), ("watermarks", 0)]),
-        (ResetPolicy.ERROR, [("resume", 0), ("seek", 0, 5)]),
+        (ResetPolicy.LATEST, [("seek", 0, END), ("resume", 0)]),
+        (ResetPolicy.ERROR, [("seek", 0, 5), ("resume", 0), ("seek", 0, 5)]),
     ],
 )
 def test_the_applications_policy_resets_an_offset_out_of_range(
@@ -364,8 +445,8 @@ def test_dropping_partitions_drops_their_feeds() -> None:
 @pytest.mark.parametrize(
     ("is_cooperative", "told"),
     [
-        (True, [("incremental_unassign", [0]), ("incremental_assign", [(0, 5)])]),
-        (False, [("assign", [(0, 5), (1, 33), (2, 0)])]),
+        (True, [("incremental_unassign", [0]), ("resume", 0), ("incremental_assign", [(0, 5)])]),
+        (False, [("resume", 0), ("assign", [(0, 5), (1, 33), (2, 0)])]),
     ],
 )
 def test_what_librdkafka_has_stopped_is_assigned_anew(is_cooperative: bool, told: list[tuple[object, ...]]) -> None:
@@ -378,7 +459,7 @@ def test_what_librdkafka_has_stopped_is_assigned_anew(is_cooperative: bool, told
     bench.inner.taken()
     bench.end(0, 5)
     bench.partitions.tidy(time.monotonic())
-    assert bench.inner.taken() == [("resume", 0), *told]
+    assert bench.inner.taken() == told
     bench.inner.stored.clear()
     bench.partitions.store()
     assert bench.inner.stored == ({} if is_cooperative else {1: 33}), "an assignment forgets what was stored"
