@@ -6,7 +6,6 @@ and would have `poll` wait for the answer; an answer is taken by the application
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -40,7 +39,6 @@ class Committed:
         self._answers: list[Answer] = []
         self._threads: list[threading.Thread] = []
         self._closing = threading.Event()
-        self._pid = os.getpid()
 
     def ask(self, partitions: Sequence[TopicPartition]) -> None:
         """Begin to ask for the committed offsets of partitions."""
@@ -63,8 +61,6 @@ class Committed:
 
     def wait(self) -> None:
         """Wait until no question is under way: what is committed from now on is not the answer."""
-        if os.getpid() != self._pid:
-            return  # after a fork the threads are the other process's
         deadline_s = time.monotonic() + sum(_PATIENCE_S)
         for thread in self._threads:
             thread.join(max(deadline_s - time.monotonic(), 0.0))

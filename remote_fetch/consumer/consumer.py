@@ -18,6 +18,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.cimpl import Consumer as _Consumer
 
+from remote_fetch.consumer.forks import Forks
 from remote_fetch.consumer.inner import Inner
 from remote_fetch.consumer.metrics import Metrics, into_statistics
 from remote_fetch.consumer.remote import Remote
@@ -29,6 +30,7 @@ __all__ = ["RemoteConsumer"]
 
 _MAX_CONSUME = 1_000_000
 _NOT_GIVEN: Any = object()
+_FORKS = Forks()
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -80,6 +82,7 @@ class RemoteConsumer(_Consumer):
             except BaseException:
                 super().close()
                 raise
+            _FORKS.follow(self)
 
     # ------------------------------------------------------------------------------------------------- records
 

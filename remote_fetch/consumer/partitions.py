@@ -225,7 +225,7 @@ class Partitions:
 
     def _hand_over(self, entry: Entry, offset: int) -> None:
         try:
-            if offset in COMMITTED:
+            if offset == STORED:
                 self._assign_again([entry], offset)
             else:
                 send_on(self._inner, entry, offset)
@@ -306,10 +306,7 @@ class Partitions:
             self._apply(entry, entry.state.at_broker(offset, circuit.reason, circuit.retry_at_ms))
 
     def _begin_at_committed(self, entries: Iterable[Entry], found: Iterable[TopicPartition]) -> None:
-        """Begin where the group has committed, else where `auto.offset.reset` says.
-
-        Where the group has not answered librdkafka asks again, and where nothing is to be reset it raises its error.
-        """
+        """Begin where the group has committed, else where `auto.offset.reset` says; without an answer librdkafka asks."""
         resets = {ResetPolicy.EARLIEST: BEGINNING, ResetPolicy.LATEST: END}
         offsets = {
             (one.topic, one.partition): one.offset if one.offset >= 0 else resets.get(self._settings.reset, STORED)

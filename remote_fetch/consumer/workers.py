@@ -7,6 +7,7 @@ time.
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -35,6 +36,7 @@ class Workers:
         self._states: dict[Feed, int] = {}
         self._news = threading.Event()
         self._closed = False
+        self._pid = os.getpid()
 
     def add(self, feed: Feed) -> None:
         """Begin to work for a feed."""
@@ -94,6 +96,8 @@ class Workers:
 
     def close(self, timeout_s: float) -> int:
         """End the threads, waiting at most this long. Returns how many were left behind."""
+        if os.getpid() != self._pid:
+            return 0  # after a fork the threads are the other process's, and so may the lock be
         with self._lock:
             self._closed = True
             feeds, self._states = list(self._states), {}

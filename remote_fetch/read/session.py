@@ -1,7 +1,7 @@
 """One reader's open parts: the fetcher, the ranges, the locator, the counters; opened together, closed together.
 
-Rules of the file: nothing is shared between sessions; whoever opens a session closes it; a session that fails to open
-leaves nothing behind.
+Rules of the file: nothing is shared between sessions, but the replay of the metadata topic between those of consumers;
+whoever opens a session closes it; a session that fails to open leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from remote_fetch.read.librdkafka import check_properties
 
 if TYPE_CHECKING:
     from remote_fetch.locate.cluster import Cluster
+    from remote_fetch.locate.metadata_replay import MetadataTopic
+    from remote_fetch.locate.metadata_topic import MetadataTopicLocator
     from remote_fetch.read.broker import BrokerReader
     from remote_fetch.read.guard import LogGuard
 
@@ -91,6 +93,9 @@ class Session:
         self.guard: LogGuard | None = None
         self.unlocated: ErrorKind | None = ErrorKind.NOT_CONFIGURED if isinstance(fetcher, NoStorage) else None
         self._metadata_cluster: Cluster | None = None
+        self._metadata_locator: MetadataTopicLocator | None = None
+        self._metadata_lease: dict[str, Any] | None = None
+        self._is_shared = shared
         self._said: set[str] = set()
         if "bootstrap.servers" in config.librdkafka:
             from remote_fetch.read.broker import BrokerReader  # noqa: PLC0415 - librdkafka is loaded for it
@@ -173,18 +178,45 @@ class Session:
     def _open_metadata_topic(self, *, readable: bool) -> Locator:
         if self.cluster is None:
             raise ConfigError("remote.locator=metadata-topic needs bootstrap.servers (-b)", key="remote.locator")
-        own = self.config.locator
-        if own:
-            self._metadata_cluster = _cluster({**self.config.librdkafka, **own})
         from remote_fetch.locate.metadata_topic import MetadataTopicLocator  # noqa: PLC0415 - as above
 
-        return MetadataTopicLocator(
+        metadata: Cluster | MetadataTopic | None = None
+        properties = {**self.config.librdkafka, **self.config.locator}
+        if readable and self._is_shared:
+            metadata = self._take_metadata_topic(properties)
+        elif readable and self.config.locator:
+            metadata = self._metadata_cluster = _cluster(properties)
+        elif readable:
+            metadata = self.cluster
+        self._metadata_locator = MetadataTopicLocator(
             self.cluster,
-            (self._metadata_cluster or self.cluster) if readable else None,
+            metadata,
             timeout_ms=_CLUSTER_TIMEOUT_MS,
             say=self._cannot_locate,
             recovered=self._can_locate,
         )
+        return self._metadata_locator
+
+    def _take_metadata_topic(self, properties: dict[str, Any]) -> MetadataTopic:
+        """The metadata topic as all consumers of this process read it that are configured so."""
+        from remote_fetch.locate.leases import key_of  # noqa: PLC0415 - as above
+        from remote_fetch.locate.metadata_replay import METADATA_TOPICS, MetadataTopic  # noqa: PLC0415 - as above
+
+        def make() -> MetadataTopic:
+            return MetadataTopic(_cluster(properties), timeout_ms=_CLUSTER_TIMEOUT_MS)
+
+        topic = METADATA_TOPICS.take(key_of(properties), make)
+        self._give_back_metadata_topic()
+        self._metadata_lease = properties
+        return topic
+
+    def _give_back_metadata_topic(self) -> None:
+        lease, self._metadata_lease = self._metadata_lease, None
+        if lease is not None:
+            from remote_fetch.locate.leases import key_of  # noqa: PLC0415 - as above
+            from remote_fetch.locate.metadata_replay import METADATA_TOPICS  # noqa: PLC0415 - as above
+
+            METADATA_TOPICS.give_back(key_of(lease))
 
     def _cannot_locate(self, why: str) -> None:
         self.unlocated = ErrorKind.UNLOCATABLE
@@ -233,6 +265,11 @@ class Session:
             self.cluster.set_sasl_credentials(username, password)
         if self._metadata_cluster is not None and "sasl.username" not in self.config.locator:
             self._metadata_cluster.set_sasl_credentials(username, password)
+        locator, lease = self._metadata_locator, self._metadata_lease
+        if locator is not None and lease is not None and "sasl.username" not in self.config.locator:
+            # What others read with the credentials of before is not touched.
+            credentials = {"sasl.username": username, "sasl.password": password}
+            locator.read_through(self._take_metadata_topic(lease | credentials))
 
     def observe(self, event: Event) -> None:
         """Hand an event to the counters, the log and the user's observer."""
@@ -247,6 +284,7 @@ class Session:
         for cluster in (self.cluster, self._metadata_cluster):
             if cluster is not None:
                 cluster.close()
+        self._give_back_metadata_topic()
 
     def __enter__(self) -> Self:
         return self

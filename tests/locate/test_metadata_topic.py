@@ -5,6 +5,7 @@ Rules of the file: what brokers really answer is in tests/rig; here is what they
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from remote_fetch.errors import UnknownTopic, Unlocatable
 from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.formats.metadata_records import SegmentMetadataRecord, encode_metadata_record
 from remote_fetch.locate.cluster import Cluster, Topic
+from remote_fetch.locate.metadata_replay import MetadataTopic
 from remote_fetch.locate.metadata_topic import METADATA_TOPIC, MetadataTopicLocator
 from remote_fetch.model import (
     LeaderEpoch,
@@ -439,3 +441,34 @@ def test_a_topic_that_may_not_be_described_gives_the_brokers_error() -> None:
 
     with pytest.raises(KafkaException):
         Reader(Refusing()).locator.partitions("data")
+
+
+# ------------------------------------------------------------------------------------------------ several that read it
+
+
+def test_who_waits_for_another_reader_finds_it_read() -> None:
+    """Consumers of one process ask at once: one of them reads for all that have asked by then."""
+    topics, entered, may_go_on = Topics(), threading.Event(), threading.Event()
+    topic = MetadataTopic(cast(Cluster, topics), timeout_ms=10_000)
+    ends = topics.ends
+
+    def held_up(name: str, numbers: Collection[int]) -> dict[int, tuple[int, int]]:
+        entered.set()
+        assert may_go_on.wait(10)
+        return ends(name, numbers)
+
+    topics.ends = held_up  # type: ignore[method-assign]
+    first = threading.Thread(target=topic.read_for, args=(PARTITIONS[:1],))
+    first.start()
+    assert entered.wait(10)
+    others = [threading.Thread(target=topic.read_for, args=([one],)) for one in PARTITIONS * 3]
+    for other in others:
+        other.start()
+    while len(topic._wanted.get(DATA_ID, ())) < len({metadata_partition(DATA_ID, n, COUNT) for n in range(8)}):
+        time.sleep(0.001)
+    topics.write(PARTITIONS[3], 0)  # after the first has begun, and before the others can
+    may_go_on.set()
+    for thread in (first, *others):
+        thread.join(10)
+    assert len(topics.asked) <= 1 + len(others) // 2, "most found it read"
+    assert [one.start_offset for one in topic.timeline(PARTITIONS[3]).segments] == [0]

@@ -11,6 +11,7 @@ from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, RemoteFetchError
 from remote_fetch.locate.listing import ListingLocator
 from remote_fetch.locate.locator import KnownTimelines
+from remote_fetch.locate.metadata_replay import METADATA_TOPICS
 from remote_fetch.observe import Event, Notice
 from remote_fetch.read.session import Session
 from remote_fetch.testing.stores import SegmentStore
@@ -74,3 +75,35 @@ def test_closing(tmp_path: Path) -> None:
 
 def test_a_session_of_a_checked_configuration(tmp_path: Path) -> None:
     Session.open(Config.parse({"remote.storage.url": str(tmp_path)})).close()
+
+
+def shared(tmp_path: Path, **more: str) -> Session:
+    keys = {name.replace("_", "."): value for name, value in more.items()}
+    return Session.open({"remote.storage.url": str(tmp_path), "bootstrap.servers": "localhost:1", **keys}, shared=True)
+
+
+def test_consumers_of_a_process_read_the_metadata_topic_together(tmp_path: Path) -> None:
+    first, second, other = shared(tmp_path), shared(tmp_path), shared(tmp_path, client_id="other")
+    assert len(METADATA_TOPICS) == 2
+    other.close()
+    first.close()
+    first.close()
+    assert len(METADATA_TOPICS) == 1
+    second.close()
+    assert len(METADATA_TOPICS) == 0
+
+
+def test_other_credentials_are_never_shared(tmp_path: Path) -> None:
+    sasl = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "me"}
+    with shared(tmp_path, **sasl, sasl_password="old") as one, shared(tmp_path, **sasl, sasl_password="old") as two:
+        assert len(METADATA_TOPICS) == 1
+        one.set_sasl_credentials("me", "new")
+        assert len(METADATA_TOPICS) == 2
+        two.set_sasl_credentials("me", "new")
+        assert len(METADATA_TOPICS) == 1
+    assert len(METADATA_TOPICS) == 0
+
+
+def test_a_read_shares_nothing(tmp_path: Path) -> None:
+    with Session.open({"remote.storage.url": str(tmp_path), "bootstrap.servers": "localhost:1"}):
+        assert len(METADATA_TOPICS) == 0

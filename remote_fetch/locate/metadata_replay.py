@@ -1,0 +1,237 @@
+"""The metadata topic as far as it has been read, for one reader or for all of a process that may read the same.
+
+Rules of the file: of the topic only the partitions that matter are read, between their watermarks, and then followed.
+One thread reads at a time. What others want in the meantime it reads with its own, and who waits finds it read.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from remote_fetch.errors import Unlocatable
+from remote_fetch.formats.metadata_partitioner import metadata_partition
+from remote_fetch.locate.cluster import Cluster, is_passing, is_refusal
+from remote_fetch.locate.leases import Leases
+from remote_fetch.locate.timeline import Timeline, TimelineBuilder
+from remote_fetch.model import TopicIdPartition, Uuid
+
+__all__ = ["METADATA_TOPIC", "METADATA_TOPICS", "MetadataTopic", "Unreadable", "unlocatable"]
+
+T = TypeVar("T")
+
+METADATA_TOPIC = "__remote_log_metadata"
+
+_CONSUME_MESSAGES = 2_000
+"""Few enough that the interpreter's lock is asked for often: other threads have an application to answer."""
+_POLL_S = 0.2
+_RETRY_S = 0.1
+_EOF = KafkaError._PARTITION_EOF
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    """One topic's timelines in the making, and the next offset to read in each metadata partition."""
+
+    builder: TimelineBuilder
+    read_to: dict[int, int]
+
+    @classmethod
+    def of(cls, topic_id: Uuid | None) -> _Replay:
+        return cls(TimelineBuilder(None if topic_id is None else [topic_id]), {})
+
+
+class Unreadable(Unlocatable):
+    """Nothing will change for as long as this reader lives: the topic is not there, or may not be read."""
+
+
+class MetadataTopic:
+    """The topic on one cluster. Thread-safe."""
+
+    def __init__(self, cluster: Cluster, *, timeout_ms: int) -> None:
+        self._cluster = cluster
+        self._timeout_ms = timeout_ms
+        self._replays: dict[Uuid | None, _Replay] = {}
+        self._count: int | None = None
+        self._reading = threading.Lock()
+        self._asking = threading.Lock()
+        self._wanted: dict[Uuid | None, set[int]] = {}
+        self._read_at_s: dict[tuple[Uuid | None, int], float] = {}
+
+    def timeline(self, partition: TopicIdPartition) -> Timeline:
+        """The readable segments of a partition, as far as it has been read."""
+        with self._reading:
+            known = self._replays.get(partition.topic_id) or self._replay(None)
+            return known.builder.build(partition)
+
+    def read_for(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """Read what matters to partitions, to the end that the topic has now. Raises Unlocatable and KafkaException."""
+        count = self._partition_count()
+        wanted: dict[Uuid, set[int]] = {}
+        for one in partitions:
+            wanted.setdefault(one.topic_id, set()).add(metadata_partition(one.topic_id, one.partition, count))
+        for topic_id, numbers in wanted.items():
+            self._read(topic_id, numbers)
+
+    def read_all(self) -> tuple[TopicIdPartition, ...]:
+        """Read everything; the partitions that it speaks of. Raises as `read_for`."""
+        self._read(None, set(range(self._partition_count())))
+        with self._reading:
+            return self._replay(None).builder.partitions()
+
+    def close(self) -> None:
+        """Close the client."""
+        self._cluster.close()
+
+    def _read(self, topic_id: Uuid | None, numbers: set[int]) -> None:
+        asked_s = time.monotonic()
+        with self._asking:
+            self._wanted.setdefault(topic_id, set()).update(numbers)
+        with self._reading:
+            # What was begun to be read after the question has the end that the question is for.
+            if all(self._read_at_s.get((topic_id, number), 0.0) >= asked_s for number in numbers):
+                return
+            with self._asking:
+                numbers |= self._wanted.pop(topic_id, set())
+            began_s = time.monotonic()
+            self._catch_up(topic_id, numbers)
+            self._read_at_s.update({(topic_id, number): began_s for number in numbers})
+
+    def _replay(self, topic_id: Uuid | None) -> _Replay:
+        return self._replays.setdefault(topic_id, _Replay.of(topic_id))
+
+    def _partition_count(self) -> int:
+        """How many partitions the metadata topic has.
+
+        Raises Unlocatable if it may not be read, KafkaException with the broker's error.
+        """
+        if self._count is not None:
+            return self._count
+        described = self._patiently(lambda: self._cluster.describe(METADATA_TOPIC))
+        if not described.may_read:
+            # Asked for because a consumer that may not read just never hears anything.
+            raise _denied()
+        self._count = len(described.partitions)
+        return self._count
+
+    def _catch_up(self, topic_id: Uuid | None, numbers: Iterable[int]) -> None:
+        """Read the metadata partitions up to the ends they have now.
+
+        Raises Unlocatable when that takes too long or may not be, KafkaException with the broker's error.
+        """
+        consumer = self._cluster.catcher()  # made first, so that it connects while the bounds are asked for
+        replay = self._replay(topic_id)
+        bounds = self._bounds(numbers)
+        if any(replay.read_to.get(number, 0) > high for number, (_, high) in bounds.items()):
+            # The topic was made anew, or an election cut it off: what was read is not what is there.
+            bounds |= self._bounds(replay.read_to.keys() - bounds.keys())
+            replay = self._replays[topic_id] = _Replay.of(topic_id)
+        ends: dict[int, int] = {}
+        starts = []
+        for number, (low, high) in bounds.items():
+            start = replay.read_to[number] = max(replay.read_to.get(number, low), low)
+            if start < high:
+                ends[number] = high
+                starts.append(TopicPartition(METADATA_TOPIC, number, start))
+        if not starts:
+            return
+        # An explicit offset each: asking librdkafka for "the beginning" costs half a second.
+        consumer.assign(starts)
+        try:
+            self._consume(consumer, replay, ends)
+        finally:
+            consumer.unassign()
+
+    def _bounds(self, numbers: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """Where each of these metadata partitions begins and ends; the end is exclusive."""
+        wanted = frozenset(numbers)
+
+        def ask() -> dict[int, tuple[int, int]]:
+            try:
+                return self._cluster.ends(METADATA_TOPIC, wanted)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
+                    self._cluster.describe(METADATA_TOPIC)  # raises if the whole topic is gone
+                raise
+
+        return self._patiently(ask) if wanted else {}
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """The answer to a question, asked again while a leader changes or brokers are away; its last error after that.
+
+        What is not located comes through the broker, for all of a read: too high a price for a moment's change.
+        """
+        deadline = time.monotonic() + self._timeout_ms / 1000
+        while True:
+            try:
+                return ask()
+            except KafkaException as error:
+                if not is_passing(error) or time.monotonic() >= deadline:
+                    raise
+            time.sleep(_RETRY_S)
+
+    def _consume(self, consumer: Consumer, replay: _Replay, ends: dict[int, int]) -> None:
+        deadline = time.monotonic() + self._timeout_ms / 1000
+        while ends:
+            # Not more than can be left: `consume` waits until it has as many as it was asked for.
+            left = sum(end - replay.read_to.get(number, 0) for number, end in ends.items())
+            if _take(consumer.consume(max(1, min(left, _CONSUME_MESSAGES)), timeout=_POLL_S), replay, ends):
+                deadline = time.monotonic() + self._timeout_ms / 1000
+            elif time.monotonic() > deadline:
+                self._count = None
+                self._partition_count()  # raises if that is because the right to read was taken away
+                raise Unlocatable(f"no answer from {METADATA_TOPIC} within {self._timeout_ms} ms")
+
+
+def _take(messages: Iterable[Any], replay: _Replay, ends: dict[int, int]) -> bool:
+    """Apply what a consumer gave; whether any came from the topic, and was not librdkafka's news about a connection."""
+    apply = replay.builder.apply
+    reached: dict[int, int] = {}
+    try:
+        for message in messages:
+            error, offset = message.error(), message.offset()
+            if error is None:
+                apply(message.value(), key=message.key(), offset=offset)
+                reached[message.partition()] = offset + 1
+            elif error.code() == _EOF:
+                # It is one past the end, also where the last records were compacted away.
+                reached[message.partition()] = offset
+            elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise _denied()
+            elif error.fatal():
+                raise KafkaException(error)
+            # Anything else librdkafka gets over by itself; the caller's deadline bounds how long.
+    finally:
+        for number, offset in reached.items():
+            replay.read_to[number] = max(replay.read_to.get(number, 0), offset)
+            if offset >= ends.get(number, offset + 1):
+                del ends[number]
+    return bool(reached)
+
+
+def _denied() -> Unlocatable:
+    return Unreadable(
+        f"this principal may not read {METADATA_TOPIC}",
+        hint=f"Grant READ on the topic {METADATA_TOPIC}, or read through the broker",
+    )
+
+
+def unlocatable(error: KafkaException) -> Unlocatable:
+    """What the error of the cluster that keeps the metadata topic means here."""
+    if is_refusal(error):
+        return _denied()
+    if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):
+        return Unreadable(
+            f"there is no topic {METADATA_TOPIC}: tiered storage is off, or its metadata is kept elsewhere",
+            hint="If it lives on another cluster, name it with remote.locator.bootstrap.servers",
+        )
+    return Unlocatable(f"{METADATA_TOPIC} cannot be read: {error.args[0].str()}")
+
+
+METADATA_TOPICS: Leases[MetadataTopic] = Leases()
+"""Those that consumers of this process read together; empty without them (design note 0013)."""

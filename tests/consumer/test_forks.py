@@ -1,0 +1,57 @@
+"""A consumer that was assigned before a fork: the child is given nothing, as with the parent class, and does not hang.
+
+Rules of the file: the fork is in a process of its own, for it has no threads but the consumer's; there is no broker, so
+that partitions would be handed over in the child, which librdkafka cannot do there.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+    import os, signal, sys, time
+    from confluent_kafka import TopicPartition
+    from remote_fetch import RemoteConsumer
+
+    consumer = RemoteConsumer({
+        "bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0, "fetch.remote.enabled": True,
+        "remote.storage.url": sys.argv[1],
+        "fetch.remote.connect.timeout.ms": 50, "fetch.remote.read.timeout.ms": 50,
+    })
+    consumer.assign([TopicPartition("t", number, number) for number in range(8)])
+    child = os.fork()
+    if not child:
+        given = [consumer.poll(0.1) for _ in range(5)] + consumer.consume(5, 0.1)
+        print([one for one in given if one is not None and one.error() is None], consumer.remote_metrics(), flush=True)
+        os._exit(7)
+    deadline_s = time.monotonic() + 20
+    while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    if not ended[0]:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        sys.exit("the child hangs")
+    assert os.waitstatus_to_exitcode(ended[1]) == 7
+    consumer.poll(0.1)
+    print(consumer.remote_metrics()["remote-fetch-fallbacks-total"] >= 0, flush=True)
+    consumer.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+def test_the_child_is_given_nothing_and_returns(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(PROGRAM), str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "[] {}\nTrue\n"), done.stderr
