@@ -40,9 +40,8 @@ class Committed:
         self._threads: list[threading.Thread] = []
         self._closing = threading.Event()
 
-    def ask(self, partitions: Sequence[TopicPartition]) -> None:
-        """Begin to ask for the committed offsets of partitions."""
-        asked = [TopicPartition(one.topic, one.partition) for one in partitions]
+    def ask(self, asked: Sequence[TopicPartition]) -> None:
+        """Begin to ask for the committed offsets of partitions. The answer names this very list."""
         thread = threading.Thread(target=self._ask, args=(asked,), name="remote-fetch-committed", daemon=True)
         self._threads = [one for one in self._threads if one.is_alive()] + [thread]
         thread.start()
@@ -65,7 +64,7 @@ class Committed:
         for thread in self._threads:
             thread.join(max(deadline_s - time.monotonic(), 0.0))
 
-    def _ask(self, asked: list[TopicPartition]) -> None:
+    def _ask(self, asked: Sequence[TopicPartition]) -> None:
         found: Sequence[TopicPartition] = []
         for patience_s in _PATIENCE_S:
             if self._closing.is_set():

@@ -11,6 +11,7 @@ from confluent_kafka import Message, TopicPartition
 from remote_fetch.consumer.feed import Feed
 from remote_fetch.consumer.states import Mode, PartitionState
 from remote_fetch.decode.messages import MessageCursor
+from remote_fetch.model import LogBounds
 from remote_fetch.read.fallback import Circuit
 
 __all__ = ["UNKNOWN", "Entry"]
@@ -27,6 +28,7 @@ class Entry:
     to go on, None once it has; `watched` is how often that was repeated. Records of the store before `skip_before` were
     librdkafka's; 0: no more of them come. `held` is the position before what a running `consume` has taken and not
     given yet, None where there is none.
+    `asked` is the question that the group was asked for its committed offset.
     `circuit` tells how long the partition is left to librdkafka after its segments failed.
     """
 
@@ -45,6 +47,7 @@ class Entry:
         self.skip_before = 0
         self.held: int | None = None
         self.log_start = UNKNOWN
+        self.asked: object = None
         self._cursor: MessageCursor | None = None
         self._rest: list[Message] = []
 
@@ -103,6 +106,11 @@ class Entry:
             if self._cursor:
                 self.skip_before = 0
         return bool(self._cursor)
+
+    def hear_of(self, log: LogBounds) -> None:
+        """Take the ends of the log as they are known by now."""
+        self.log_start = UNKNOWN if log.log_start_offset is None else log.log_start_offset
+        self.end_offset = UNKNOWN if log.end_offset is None else log.end_offset
 
     def give_back(self, messages: list[Message]) -> None:
         """Records that were taken and not delivered."""

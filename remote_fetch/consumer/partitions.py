@@ -89,7 +89,8 @@ class Partitions:
     def tidy(self, now_s: float) -> None:
         """Do everything that is due."""
         for asked, found in self._committed.take():
-            self._begin_at_committed(self.of(asked), found)
+            # An answer that is late belongs to an assignment of before.
+            self._begin_at_committed([entry for entry in self.of(asked) if entry.asked is asked], found)
         for entry in self.entries.values():
             if entry.feed is not None:
                 self._look_at_feed(entry, entry.feed)
@@ -97,7 +98,7 @@ class Partitions:
                 self._look_at_broker(entry, now_s)
 
     def _look_at_feed(self, entry: Entry, feed: Feed) -> None:
-        entry.log_start, entry.end_offset = _known(feed.log.log_start_offset), _known(feed.log.end_offset)
+        entry.hear_of(feed.log)
         is_late = feed.is_late(time.monotonic(), self._settings.patience_ms / 1000)
         if feed.chunks and entry.state.is_probing:
             self._take_over(entry)
@@ -241,15 +242,16 @@ class Partitions:
         It stops a partition whose offset is out of range, and seeks it no more; assigned once more it goes on. Where it
         does not let single partitions be assigned, all are, those that go on where they are.
         """
-        again = list(entries)
+        again, stopped = list(entries), [entry.at() for entry in entries]
         if self._settings.is_cooperative:
-            self._inner.incremental_unassign([entry.at() for entry in entries])
-            self._inner.resume([entry.at() for entry in entries])
+            self._inner.incremental_unassign(stopped)
+            self._inner.resume(stopped)
             self._inner.incremental_assign([entry.at(offset) for entry in entries])
         else:
             again = list(self.entries.values())
-            places = [offset if one in entries else self._where(one) for one in again]
-            self._inner.resume([entry.at() for entry in entries])
+            chosen = set(entries)
+            places = [offset if one in chosen else self._where(one) for one in again]
+            self._inner.resume(stopped)
             self._inner.assign([one.at(place) for one, place in zip(again, places, strict=True)])
             for one, place in zip(again, places, strict=True):
                 if one.state.mode is Mode.BROKER:  # which has forgotten its position, and began there
@@ -291,6 +293,8 @@ class Partitions:
         self._inner.pause([entry.at() for entry in quiet])
         self._inner.resume([entry.at() for entry in entries if entry not in quiet])
         if unknown := [entry.at() for entry in entries if entry.state.offset in COMMITTED]:
+            for entry in entries:
+                entry.asked = unknown
             self._committed.ask(unknown)
         for entry in entries:
             if entry.state.mode is not Mode.BROKER and entry.state.offset not in COMMITTED:
@@ -306,7 +310,7 @@ class Partitions:
             self._apply(entry, entry.state.at_broker(offset, circuit.reason, circuit.retry_at_ms))
 
     def _begin_at_committed(self, entries: Iterable[Entry], found: Iterable[TopicPartition]) -> None:
-        """Begin where the group has committed, else where `auto.offset.reset` says; without an answer librdkafka asks."""
+        """Begin where the group has committed, else where `auto.offset.reset` says. Unanswered, librdkafka asks."""
         resets = {ResetPolicy.EARLIEST: BEGINNING, ResetPolicy.LATEST: END}
         offsets = {
             (one.topic, one.partition): one.offset if one.offset >= 0 else resets.get(self._settings.reset, STORED)
@@ -392,7 +396,3 @@ class Partitions:
     def _inner_position(self, entry: Entry) -> int:
         (found,) = self._inner.position([entry.at()])
         return int(found.offset)
-
-
-def _known(offset: int | None) -> int:
-    return UNKNOWN if offset is None else offset

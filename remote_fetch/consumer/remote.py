@@ -92,7 +92,8 @@ class Remote:
         self.settle()
         if not is_incremental:
             self._let_go_of(partitions)
-        assign(keep_from_fetching(self._inner, partitions))
+        is_there = is_incremental and bool(self.partitions.of(partitions))  # which librdkafka refuses
+        assign(partitions if is_there else keep_from_fetching(self._inner, partitions))
         self.partitions.begin(partitions, replaces=not is_incremental)
 
     def unassigned(self, partitions: Sequence[TopicPartition] | None) -> None:

@@ -133,11 +133,11 @@ class FakeCommitted:
         self._answers: list[tuple[list[TopicPartition], list[TopicPartition]]] = []
 
     def ask(self, partitions: list[TopicPartition]) -> None:
-        self.asked += partitions
+        self.asked = partitions
 
     def answer(self, *offsets: int) -> None:
         """What was asked has these offsets committed; none: there is no answer."""
-        asked, self.asked = self.asked, []
+        asked = self.asked
         pairs = zip(asked, offsets, strict=True) if offsets else ()
         self._answers.append((asked, [TopicPartition(one.topic, one.partition, offset) for one, offset in pairs]))
 

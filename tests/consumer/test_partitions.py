@@ -64,7 +64,7 @@ def test_offset_0_of_an_empty_log_is_handed_over_without() -> None:
 
 def test_a_poll_waits_for_no_broker_whatever_is_handed_over() -> None:
     """A librdkafka whose questions all take their whole time, and 64 partitions that are handed over in one poll."""
-    bench = Bench(patience_ms=0)
+    bench = Bench()
     waited: list[float] = []
     refused = KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
@@ -79,6 +79,8 @@ def test_a_poll_waits_for_no_broker_whatever_is_handed_over() -> None:
     assigned = keep_from_fetching(bench.inner, partitions)
     bench.partitions.begin(partitions, replaces=True)
     bench.committed.answer()
+    for feed in bench.workers.feeds:
+        feed._began_s = time.monotonic() - 61
     assert {one.offset for one in assigned} == {0}
     assert bench.merge.poll(0) is None
     assert {bench.mode(number) for number in range(64)} == {"broker"}
@@ -130,14 +132,17 @@ def test_librdkafka_asks_for_itself_what_the_group_has_not_answered(is_cooperati
         assert told[-1] == ("assign", [(0, STORED), (1, STORED), (2, 0)])
 
 
-def test_an_answer_is_too_late_for_what_was_sought_elsewhere() -> None:
+def test_an_answer_is_too_late_for_what_was_sought_elsewhere_or_assigned_again() -> None:
     bench = Bench()
     bench.assign({0: STORED, 1: STORED})
     bench.partitions.seek(bench.partitions.entries["t", 0], 3)
-    bench.partitions.drop([TopicPartition("t", 1)])
     bench.committed.answer(7, 8)
+    bench.assign({1: STORED}, replaces=False)
     bench.partitions.tidy(time.monotonic())
     assert [feed.offset for feed in bench.workers.feeds] == [3]
+    bench.committed.answer(9)
+    bench.partitions.tidy(time.monotonic())
+    assert [feed.offset for feed in bench.workers.feeds] == [3, 9]
 
 
 def test_a_hand_over_that_brings_nothing_is_made_again() -> None:
@@ -288,7 +293,7 @@ def test_brokers_that_do_not_answer_are_no_failure_of_the_store() -> None:
     bench.feed(0)._began_s = time.monotonic() - 61
     bench.feed(0)._asks_brokers = True
     bench.partitions.tidy(time.monotonic())
-    assert bench.inner.taken() == [("resume", 0), ("seek", 0, 5)]
+    assert bench.inner.taken() == [("seek", 0, 5), ("resume", 0), ("seek", 0, 5)]
     assert bench.partitions.entries["t", 0].state.reason == "unanswered"
     metrics = Metrics()
     for event in bench.events:
