@@ -6,9 +6,10 @@ deadline; what a broker refuses is the broker's own error. The clients are confl
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,7 @@ __all__ = ["Cluster", "Topic"]
 
 _ZERO_UUID = bytes(16)
 _RETRY_S = 0.1
+_KEPT_S = 1.0
 _ONE_ANSWER_S = 5.0
 _PASSING = frozenset(
     {
@@ -128,34 +130,36 @@ class Cluster:
         """
         wanted = ConsumerGroupTopicPartitions(group, list(partitions))
         is_stable = isolation is IsolationLevel.READ_COMMITTED
-        answers = self._asker().list_consumer_group_offsets(
-            [wanted], require_stable=is_stable, request_timeout=timeout_s
-        )
-        return list(answers[group].result(timeout_s + _RETRY_S).topic_partitions)
+        with self._asking() as asker:
+            answers = asker.list_consumer_group_offsets([wanted], require_stable=is_stable, request_timeout=timeout_s)
+            return list(answers[group].result(timeout_s + _RETRY_S).topic_partitions)
 
     def names(self) -> tuple[str, ...]:
         """The topics that this principal may see, sorted. Raises KafkaException with the broker's error."""
-        return tuple(sorted(self._asker().list_topics(timeout=self._timeout_s).topics))
+        with self._asking() as asker:
+            return tuple(sorted(asker.list_topics(timeout=self._timeout_s).topics))
 
     def _described(self, name: str) -> Any:
         """The client's own description. One broker is asked; where it does not answer, a new client finds another."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             left_s = max(deadline - time.monotonic(), _RETRY_S)
-            asker = self._asker()
-            answers = asker.describe_topics(
-                TopicCollection([name]), include_authorized_operations=True, request_timeout=min(_ONE_ANSWER_S, left_s)
-            )
-            try:
-                return answers[name].result()
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError._TIMED_OUT:
-                    raise
-                with self._making:
-                    if self._admin is asker:
-                        self._admin = None  # it stays with the broker it has found, even when that one has died
-                if time.monotonic() >= deadline:
-                    raise
+            with self._asking() as asker:
+                answers = asker.describe_topics(
+                    TopicCollection([name]),
+                    include_authorized_operations=True,
+                    request_timeout=min(_ONE_ANSWER_S, left_s),
+                )
+                try:
+                    return answers[name].result()
+                except KafkaException as error:
+                    if error.args[0].code() != KafkaError._TIMED_OUT:
+                        raise
+                    with self._making:
+                        if self._admin is asker:
+                            self._admin = None  # it stays with the broker it has found, even when that one has died
+                    if time.monotonic() >= deadline:
+                        raise
 
     def log_bounds(
         self, partition: TopicIdPartition, isolation: IsolationLevel, *, timeout_s: float | None = None
@@ -182,11 +186,12 @@ class Cluster:
         All are asked for at once (ListOffsets). Raises KafkaException with the broker's error about any of them.
         """
         wanted = [TopicPartition(name, number) for number in sorted(numbers)]
-        told = [
-            self._asker().list_offsets(dict.fromkeys(wanted, spec), request_timeout=self._timeout_s)
-            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
-        ]
-        low, high = ({one.partition: int(answer.result().offset) for one, answer in each.items()} for each in told)
+        with self._asking() as asker:
+            told = [
+                asker.list_offsets(dict.fromkeys(wanted, spec), request_timeout=self._timeout_s)
+                for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+            ]
+            low, high = ({one.partition: int(answer.result().offset) for one, answer in each.items()} for each in told)
         return {number: (low[number], high[number]) for number in low}
 
     def learn_partitions(self, topic: str, isolation: IsolationLevel) -> None:
@@ -224,10 +229,21 @@ class Cluster:
         wanted = TopicPartition(partition.topic, partition.partition)
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         try:
-            found = self._asker().list_offsets({wanted: latest}, request_timeout=self._timeout_s)[wanted].result()
+            with self._asking() as asker:
+                found = asker.list_offsets({wanted: latest}, request_timeout=self._timeout_s)[wanted].result()
         except KafkaException:
             return None  # the question that is asked instead meets the same error, if it stays
         return None if found.leader_epoch is None else int(found.leader_epoch)
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[AdminClient]:
+        """The AdminClient for one question. It lives longer than the answer: see `_keep_for_a_moment`."""
+        asker = self._asker()
+        try:
+            yield asker
+        finally:
+            if asker is not self._admin:
+                _keep_for_a_moment(asker)
 
     def _asker(self) -> AdminClient:
         with self._making:
@@ -262,9 +278,24 @@ class Cluster:
         """Close the clients. Who asks from now on gets Cancelled."""
         with self._making:
             self._is_closed = True
-            consumers, self._consumers, self._admin = self._consumers, {}, None
+            consumers, self._consumers = self._consumers, {}
+            admin, self._admin = self._admin, None
+        if admin is not None:
+            _keep_for_a_moment(admin)
         for consumer in consumers.values():
             consumer.close()
+
+
+def _keep_for_a_moment(client: AdminClient) -> None:
+    """Hold a reference to a client that is not used any more, until librdkafka has handed over its last answer.
+
+    The thread of librdkafka that gives an answer goes on with the client's memory for an instant after the asking
+    thread has the answer. If that thread drops the last reference in this instant, confluent_kafka (2.16) frees the
+    memory, and librdkafka's thread aborts the process.
+    """
+    timer = threading.Timer(_KEPT_S, lambda kept: None, [client])
+    timer.daemon = True
+    timer.start()
 
 
 def consumer_properties(properties: Mapping[str, Any], isolation: IsolationLevel) -> dict[str, Any]:
