@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import methodcaller
 from typing import Any
 
 import pyarrow as pa
@@ -209,10 +210,18 @@ def _is_news(message: Any, stop: int) -> bool:
     return True
 
 
+# Never `message.headers()`. For a key that is not UTF-8, `c_headers_to_py` of confluent_kafka (seen in 2.16.1) sets an
+# exception and returns its list nevertheless, with NULL for the key. The interpreter's generic call makes a SystemError
+# of such a result. A call site that CPython (3.11 and later) has specialised for a method of C does not look, and the
+# first use of the list kills the process. A methodcaller is called generically, however often. Ask a message once: it
+# keeps the list, and gives it out a second time without an exception.
+_client_headers = methodcaller("headers")
+
+
 def _headers(message: Any) -> list[dict[str, Any]]:
     """A key is cut off at its first NUL, for the client holds it as a C string."""
     try:
-        headers = message.headers()
+        headers = _client_headers(message)
     except (SystemError, UnicodeDecodeError) as error:
         raise UnsupportedFormat(
             "a header key of the record is not UTF-8, and the client cannot give it",

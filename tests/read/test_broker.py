@@ -6,6 +6,9 @@ only where a client waits.
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
@@ -169,6 +172,13 @@ class TestHeaders:
             next(rows)
         assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("topic", 0, 6)
         assert message.asked == 1
+
+    def test_the_client_s_own_failure_is_caught_after_many_good_calls_too(self) -> None:
+        """In a process of its own: a call site that CPython has specialised does not look, and the process dies."""
+        command = [sys.executable, "-m", "tests.read.hot_headers"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert re.fullmatch(r"t 0 200 SystemError\(.*returned a result with an exception set.*\)\n", done.stdout)
 
 
 class TestNoProgress:
