@@ -28,6 +28,7 @@ __all__ = [
     "RecordsRead",
     "Report",
     "SegmentScanned",
+    "TimestampsSaturated",
     "ignore",
     "log_event",
 ]
@@ -95,6 +96,14 @@ class RecordsRead:
 
 
 @dataclass(frozen=True, slots=True)
+class TimestampsSaturated:
+    """So many records handed on have a time that microseconds in 64 bits cannot hold; the column has the nearest."""
+
+    partition: TopicIdPartition
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerRead:
     """Records came through the broker: `size_bytes` of their keys and values."""
 
@@ -112,7 +121,15 @@ class Notice:
 
 
 Event: TypeAlias = (
-    RangeFetched | RangeRetried | RangeReread | SegmentScanned | Fallback | RecordsRead | BrokerRead | Notice
+    RangeFetched
+    | RangeRetried
+    | RangeReread
+    | SegmentScanned
+    | Fallback
+    | RecordsRead
+    | TimestampsSaturated
+    | BrokerRead
+    | Notice
 )
 Observer: TypeAlias = Callable[[Event], None]
 
@@ -133,6 +150,7 @@ class Report:
     records: int = 0
     broker_records: int = 0
     broker_bytes: int = 0
+    saturated_timestamps: int = 0
     retries: dict[str, int] = field(default_factory=dict)
     rereads: dict[str, int] = field(default_factory=dict)
     scans: dict[str, int] = field(default_factory=dict)
@@ -198,6 +216,8 @@ class Counters:
                     self._fetch_s += event.duration_s
                 case RecordsRead():
                     self._sums["records"] += event.records
+                case TimestampsSaturated():
+                    self._sums["saturated_timestamps"] += event.records
                 case BrokerRead():
                     self._sums["broker_records"] += event.records
                     self._sums["broker_bytes"] += event.size_bytes
@@ -218,6 +238,7 @@ class Counters:
                 records=self._sums["records"],
                 broker_records=self._sums["broker_records"],
                 broker_bytes=self._sums["broker_bytes"],
+                saturated_timestamps=self._sums["saturated_timestamps"],
                 retries=dict(self._reasons[RangeRetried]),
                 rereads=dict(self._reasons[RangeReread]),
                 scans=dict(self._reasons[SegmentScanned]),

@@ -118,6 +118,34 @@ def test_an_error_in_the_middle_comes_after_what_was_read(config: dict[str, str]
     assert sum(batch.num_rows for batch in batches) == 35
 
 
+@pytest.mark.parametrize(
+    ("timestamp_ms", "microseconds"),
+    [(1_700_000_000 * 10**9, 2**63 - 1), (-(2**63), -(2**63)), (2**63 // 1000, 2**63 // 1000 * 1000)],
+)
+def test_a_timestamp_that_microseconds_cannot_hold_is_saturated_and_counted(
+    tmp_path: Path, timestamp_ms: int, microseconds: int
+) -> None:
+    log = LogBuilder()
+    for base_ms in (1000, timestamp_ms, 1001):
+        log.append_batch([Record(0, value=b"v")], base_timestamp_ms=base_ms)
+        log.roll()
+    log.append_batch([Record(0)])
+    write_kafka_local(tmp_path, log.segments())
+    counters = Counters()
+    reader = read_arrow(
+        "topic",
+        columns=["offset", "timestamp", "timestampMs"],
+        config={"remote.storage.url": str(tmp_path)},
+        end=3,
+        observer=counters,
+    )
+    table = reader.read_all()
+    assert table["offset"].to_pylist() == [0, 1, 2]
+    assert table["timestampMs"].to_pylist() == [1000, timestamp_ms, 1001]
+    assert table["timestamp"].cast(pa.int64()).to_pylist() == [1_000_000, microseconds, 1_001_000]
+    assert counters.report().saturated_timestamps == (microseconds % 1000 != 0)
+
+
 def test_an_observer_hears(config: dict[str, str]) -> None:
     counters, notices = Counters(), []
     table = read_arrow(

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
-from remote_fetch.cli.printer import Row, delimiter_bytes, format_printer, json_printer, rows_of
+from remote_fetch.cli.printer import ROW_COLUMNS, Row, delimiter_bytes, format_printer, json_printer, rows_of
 from remote_fetch.cli.report import Progress, report_lines
 from remote_fetch.cli.unpack import unpackers
-from remote_fetch.decode.columns import DEFAULT_COLUMNS
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Counters
 from remote_fetch.plan.cost import estimate
@@ -111,7 +110,7 @@ def _print_records(
     output = sys.stdout.buffer
     if left == 0:
         return
-    for batch in chain(Scan(session, plans, DEFAULT_COLUMNS).batches(), _following(arguments, session, plans)):
+    for batch in chain(Scan(session, plans, ROW_COLUMNS).batches(), _following(arguments, session, plans)):
         for row in rows_of(batch.slice(0, min(left, batch.num_rows))):
             output.write(print_row(row))
             if arguments.unbuffered:
@@ -131,7 +130,7 @@ def _following(
         return
     starts = {plan.opened.partition: plan.opened.end_offset for plan in plans}
     try:
-        yield from session.broker.follow(starts, plans[0].opened.isolation, DEFAULT_COLUMNS)
+        yield from session.broker.follow(starts, plans[0].opened.isolation, ROW_COLUMNS)
     except KeyboardInterrupt:
         return
 

@@ -17,9 +17,8 @@ from typing import Any
 from remote_fetch.cli.ls import print_segments
 from remote_fetch.cli.options import about
 from remote_fetch.cli.plan import print_plan
-from remote_fetch.cli.printer import Row, iso_time, rows_of
+from remote_fetch.cli.printer import ROW_COLUMNS, Row, iso_time, rows_of
 from remote_fetch.cli.report import report_lines
-from remote_fetch.decode.columns import DEFAULT_COLUMNS
 from remote_fetch.model import IsolationLevel
 from remote_fetch.read.job import plan_job
 from remote_fetch.read.scan import PartitionPlan, Scan
@@ -72,7 +71,7 @@ def _plans(session: Session, isolation: IsolationLevel, partitions: list[int] | 
 
 
 def _read(session: Session, isolation: IsolationLevel) -> list[Row]:
-    scan = Scan(session, _plans(session, isolation, [_PARTITION]), DEFAULT_COLUMNS)
+    scan = Scan(session, _plans(session, isolation, [_PARTITION]), ROW_COLUMNS)
     return [row for batch in scan.batches() for row in rows_of(batch)]
 
 

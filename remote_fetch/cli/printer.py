@@ -24,8 +24,10 @@ from remote_fetch.errors import ConfigError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Row", "delimiter_bytes", "format_printer", "iso_time", "json_printer", "rows_of"]
+__all__ = ["ROW_COLUMNS", "Row", "delimiter_bytes", "format_printer", "iso_time", "json_printer", "rows_of"]
 
+ROW_COLUMNS = ("topic", "partition", "offset", "timestampMs", "timestampType", "headers", "key", "value")
+"""What is read to be printed: the milliseconds, for kcat prints those."""
 _TIMESTAMP_TYPES = {0: "create", 1: "logappend"}
 _NO_BROKER = -1
 """As librdkafka has it for a message of which it does not know the broker."""
@@ -47,16 +49,11 @@ class Row:
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
-    """The records of a record batch that has the default columns."""
-    import pyarrow as pa  # noqa: PLC0415 - heavy, and `--help` does without
-
-    columns = [batch.column(name) for name in ("topic", "partition", "offset")]
-    micros = batch.column("timestamp").cast(pa.int64()).to_pylist()
-    lists = [column.to_pylist() for column in columns]
-    others = [batch.column(name).to_pylist() for name in ("timestampType", "headers", "key", "value")]
-    for topic, partition, offset, at, kind, headers, key, value in zip(*lists, micros, *others, strict=True):
+    """The records of a record batch that has ROW_COLUMNS."""
+    columns = [batch.column(name).to_pylist() for name in ROW_COLUMNS]
+    for topic, partition, offset, timestamp_ms, kind, headers, key, value in zip(*columns, strict=True):
         pairs = tuple((header["key"], header["value"]) for header in headers or ())
-        yield Row(topic, partition, offset, at // 1000, kind, pairs, key, value)
+        yield Row(topic, partition, offset, timestamp_ms, kind, pairs, key, value)
 
 
 def json_printer(binary: str, delimiter: bytes = b"\n") -> Callable[[Row], bytes]:

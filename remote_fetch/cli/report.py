@@ -42,6 +42,8 @@ def report_lines(report: Report, elapsed_s: float) -> list[str]:
     for name, counts in (("retries", report.retries), ("read twice", report.rereads), ("scans", report.scans)):
         if counts:
             lines.append(f"{name}: {_by_reason(counts)}")
+    if report.saturated_timestamps:
+        lines.append(f"timestamps beyond what microseconds hold: {report.saturated_timestamps}")
     lines.extend(f"note: {notice}" for notice in report.notices)
     return lines
 

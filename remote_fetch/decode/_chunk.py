@@ -36,6 +36,7 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}".encode()
 _FIXED: dict[str, tuple[str, _Format, int, pa.DataType]] = {
     "offset": ("offset", "q", _INT64_BYTES, pa.int64()),
     "timestamp": ("timestamp", "q", _INT64_BYTES, pa.timestamp("us", "UTC")),
+    "timestampMs": ("timestamp_ms", "q", _INT64_BYTES, pa.int64()),
     "timestampType": ("timestamp_type", "i", _INT32_BYTES, pa.int32()),
     "leaderEpoch": ("leader_epoch", "i", _INT32_BYTES, pa.int32()),
 }

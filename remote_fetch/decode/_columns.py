@@ -35,22 +35,27 @@ BAD_FIELD = cython.declare(cython.longlong, -6)
 BAD_HEADER_COUNT = cython.declare(cython.longlong, -7)
 BAD_HEADER_KEY = cython.declare(cython.longlong, -8)
 BAD_END = cython.declare(cython.longlong, -9)
-BAD_TIMESTAMP = cython.declare(cython.longlong, -10)
-BAD_REST = cython.declare(cython.longlong, -11)
-
+BAD_REST = cython.declare(cython.longlong, -10)
 # A record has at least its length, attributes, two deltas, two lengths and a header count, one byte each.
 MIN_RECORD_BYTES = cython.declare(cython.longlong, 7)
 MIN_HEADER_BYTES = cython.declare(cython.longlong, 2)
-
 # Shift of the last byte of a varint: the fifth of 32 bits, the tenth of 64.
 INT32 = cython.declare(cython.int, 28)
 INT64 = cython.declare(cython.int, 63)
-
 LOG_APPEND_TIME = cython.declare(cython.int, 1)
 INT64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 INT64_MIN = cython.declare(cython.longlong, -INT64_MAX - 1)
-# The most milliseconds that fit a column of microseconds.
-MAX_TIMESTAMP_MS = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF // 1000)
+MAX_TIMESTAMP_MS = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF // 1000)  # that fit, as microseconds
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _wrapped_sum(base: cython.longlong, delta: cython.longlong) -> cython.longlong:
+    """The sum as 64 bits hold it: so the Java client takes deltas, and adds them up again."""
+    if (delta > 0 and base > INT64_MAX - delta) or (delta < 0 and base < INT64_MIN - delta):
+        return (base ^ INT64_MIN) + (delta ^ INT64_MIN)  # a flipped top bit is 2**63 more, or less
+    return base + delta
 
 
 @cython.cfunc
@@ -177,6 +182,7 @@ class Columns:
     header_ends: cython.int[::1]
     offset: cython.longlong[::1]
     timestamp: cython.longlong[::1]
+    timestamp_ms: cython.longlong[::1]
     timestamp_type: cython.int[::1]
     leader_epoch: cython.int[::1]
     row_capacity: cython.longlong
@@ -186,9 +192,6 @@ class Columns:
     start_offset: cython.longlong
     stop_offset: cython.longlong
     base_timestamp_ms: cython.longlong
-    min_timestamp_delta: cython.longlong
-    max_timestamp_delta: cython.longlong
-    has_own_timestamps: cython.bint
     batch_timestamp_type: cython.int
     batch_leader_epoch: cython.int
     rows = cython.declare(cython.longlong, visibility="readonly")
@@ -207,6 +210,7 @@ class Columns:
         self.header_value = views.get("header_value")
         self.offset = views.get("offset")
         self.timestamp = views.get("timestamp")
+        self.timestamp_ms = views.get("timestamp_ms")
         self.timestamp_type = views.get("timestamp_type")
         self.leader_epoch = views.get("leader_epoch")
         self.rows = self.header_count = self.status = self.failed_record = self.failed_offset = 0
@@ -258,11 +262,7 @@ class Columns:
         self.last_offset = batches[row + 5]
         self.batch_leader_epoch = batches[row + 8]
         self.batch_timestamp_type = batches[row + 7]
-        self.has_own_timestamps = self.batch_timestamp_type != LOG_APPEND_TIME
-        self.base_timestamp_ms = base_ms = batches[row + 6]
-        # Deltas within these bounds may be added to the base and fit the column; no step here leaves 64 bits.
-        self.min_timestamp_delta = INT64_MIN if base_ms > INT64_MAX - MAX_TIMESTAMP_MS else -MAX_TIMESTAMP_MS - base_ms
-        self.max_timestamp_delta = INT64_MAX if base_ms < MAX_TIMESTAMP_MS - INT64_MAX else MAX_TIMESTAMP_MS - base_ms
+        self.base_timestamp_ms = batches[row + 6]
         return self._records(area, pos, end, count)
 
     @cython.cfunc
@@ -314,8 +314,7 @@ class Columns:
                 return self._fail(pos if pos < 0 else BAD_END, index, offset)
             # What is not counted is overwritten by the next record.
             if self.start_offset <= offset < self.stop_offset:
-                if not self._put_numbers(row, offset, timestamp_delta):
-                    return self._fail(BAD_TIMESTAMP, index, offset)
+                self._put_numbers(row, offset, timestamp_delta)
                 row += 1
         if pos != stop:
             return self._fail(BAD_REST, count - 1 if count > 0 else 0, previous if count > 0 else self.base_offset)
@@ -381,20 +380,21 @@ class Columns:
     @cython.inline
     @cython.nogil
     @cython.exceptval(check=False)
-    def _put_numbers(
-        self, row: cython.longlong, offset: cython.longlong, timestamp_delta: cython.longlong
-    ) -> cython.bint:
-        """Write the columns of fixed width; false for a timestamp that its column cannot hold."""
+    def _put_numbers(self, row: cython.longlong, offset: cython.longlong, delta_ms: cython.longlong) -> cython.void:
+        """Write the columns of fixed width."""
         if self.offset is not None:
             self.offset[row] = offset
+        ms: cython.longlong = self.base_timestamp_ms
+        if self.batch_timestamp_type != LOG_APPEND_TIME:
+            ms = _wrapped_sum(ms, delta_ms)
+        if self.timestamp_ms is not None:
+            self.timestamp_ms[row] = ms
         if self.timestamp is not None:
-            if not self.has_own_timestamps:
-                timestamp_delta = 0
-            if timestamp_delta < self.min_timestamp_delta or timestamp_delta > self.max_timestamp_delta:
-                return False
-            self.timestamp[row] = (self.base_timestamp_ms + timestamp_delta) * 1000
+            if ms > MAX_TIMESTAMP_MS or ms < -MAX_TIMESTAMP_MS:
+                self.timestamp[row] = INT64_MAX if ms > 0 else INT64_MIN
+            else:
+                self.timestamp[row] = ms * 1000
         if self.timestamp_type is not None:
             self.timestamp_type[row] = self.batch_timestamp_type
         if self.leader_epoch is not None:
             self.leader_epoch[row] = self.batch_leader_epoch
-        return True

@@ -133,7 +133,7 @@ class Rows:
     key: Cells
     value: Cells
     offset: cython.const[cython.longlong][::1]
-    timestamp: cython.const[cython.longlong][::1]
+    timestamp_ms: cython.const[cython.longlong][::1]
     timestamp_type: cython.const[cython.int][::1]
     leader_epoch: cython.const[cython.int][::1]
     header_ends: cython.const[cython.int][::1]
@@ -149,7 +149,7 @@ class Rows:
         key: Cells,
         value: Cells,
         offset: cython.const[cython.longlong][::1],
-        timestamp: cython.const[cython.longlong][::1],
+        timestamp_ms: cython.const[cython.longlong][::1],
         timestamp_type: cython.const[cython.int][::1],
         leader_epoch: cython.const[cython.int][::1],
         header_ends: cython.const[cython.int][::1],
@@ -162,7 +162,7 @@ class Rows:
         self.key = key
         self.value = value
         self.offset = offset
-        self.timestamp = timestamp
+        self.timestamp_ms = timestamp_ms
         self.timestamp_type = timestamp_type
         self.leader_epoch = leader_epoch
         self.header_ends = header_ends
@@ -205,7 +205,10 @@ class Rows:
     @cython.cfunc
     @cython.inline
     def _is_stamped_alike(self, row: cython.longlong, other: cython.longlong) -> cython.bint:
-        return self.timestamp[row] == self.timestamp[other] and self.timestamp_type[row] == self.timestamp_type[other]
+        return (
+            self.timestamp_ms[row] == self.timestamp_ms[other]
+            and self.timestamp_type[row] == self.timestamp_type[other]
+        )
 
     @cython.cfunc
     @cython.inline
@@ -213,7 +216,7 @@ class Rows:
         """Type and milliseconds. librdkafka counts types from "not available", Kafka from CreateTime."""
         if self.timestamp_type[row] < 0:
             return NO_TIMESTAMP
-        return (self.timestamp_type[row] + 1, self.timestamp[row] // 1000)
+        return (self.timestamp_type[row] + 1, self.timestamp_ms[row])
 
     @cython.cfunc
     @cython.inline

@@ -53,8 +53,7 @@ FAULTS = {
     -7: "the header count is negative or more than the record has room for",
     -8: "a header key is null",
     -9: "the record does not end where its length says",
-    -10: "the timestamp does not fit 64 bits of microseconds",
-    -11: "bytes are left after the last record",
+    -10: "bytes are left after the last record",
 }
 """What each status of a malformed batch means."""
 

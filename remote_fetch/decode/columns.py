@@ -7,6 +7,7 @@ one larger than the buffers gets buffers of its own. A malformed Kafka batch del
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -23,7 +24,16 @@ from remote_fetch.formats.batches import BatchHeader
 if TYPE_CHECKING:
     from remote_fetch.decode._columns import Columns
 
-__all__ = ["COLUMNS", "DEFAULT_COLUMNS", "ColumnBuilder", "allocate", "is_compiled", "schema_for"]
+__all__ = [
+    "COLUMNS",
+    "DEFAULT_COLUMNS",
+    "ColumnBuilder",
+    "allocate",
+    "is_compiled",
+    "microseconds",
+    "saturated_timestamps",
+    "schema_for",
+]
 
 _TYPES: dict[str, pa.DataType] = {
     "key": pa.binary(),
@@ -35,15 +45,17 @@ _TYPES: dict[str, pa.DataType] = {
     "timestampType": pa.int32(),
     "headers": pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
     "leaderEpoch": pa.int32(),
+    "timestampMs": pa.int64(),
 }
 
 COLUMNS: tuple[str, ...] = tuple(_TYPES)
 """Every column there is."""
 
-DEFAULT_COLUMNS: tuple[str, ...] = COLUMNS[:-1]
+DEFAULT_COLUMNS: tuple[str, ...] = COLUMNS[:8]
 """The columns of Spark's Kafka source, in its order, headers included."""
 
-_INT64_MAX = 2**63 - 1
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_FIRST_BYTE = 7 if sys.byteorder == "little" else 0
 # No column may pass 2 GiB, because Arrow's offsets have 32 bits here.
 _MAX_AREA_BYTES = 2**31 - 1
 _MAX_TARGET_BYTES = 2**30
@@ -59,8 +71,9 @@ _Table: TypeAlias = "memoryview[int] | array[int]"
 def schema_for(columns: Sequence[str]) -> pa.Schema:
     """The Arrow schema of `columns`, in their order.
 
-    `timestamp` is in microseconds, UTC; `timestampType` is numbered as `TimestampType`. Raises ConfigError for an
-    unknown column, one named twice, or none at all.
+    `timestamp` is in microseconds, UTC, as `microseconds` has them; `timestampMs` holds Kafka's own milliseconds;
+    `timestampType` is numbered as `TimestampType`. Raises ConfigError for an unknown column, one named twice, or none
+    at all.
     """
     unknown = [name for name in columns if name not in _TYPES]
     if unknown:
@@ -75,6 +88,31 @@ def schema_for(columns: Sequence[str]) -> pa.Schema:
 def is_compiled() -> bool:
     """Whether the inner loop runs as compiled code; if not, it is some hundred times slower."""
     return _columns.COMPILED
+
+
+def microseconds(timestamp_ms: int) -> int:
+    """What the column `timestamp` has for a record of that time.
+
+    Milliseconds that 64 bits of microseconds cannot hold, as producers send that take nanoseconds for them, become the
+    nearest number, 2**63 - 1 or -2**63. Neither is a multiple of 1000: no timestamp that fits looks like one of them.
+    """
+    return min(max(timestamp_ms * 1000, _INT64_MIN), _INT64_MAX)
+
+
+def saturated_timestamps(batch: pa.RecordBatch) -> int:
+    """How many rows have a `timestamp` that is not their time but the nearest there is; 0 without that column."""
+    at = batch.schema.get_field_index("timestamp")
+    if at < 0 or not batch.num_rows:
+        return 0
+    column = batch.column(at)
+    buffer = column.buffers()[1]
+    assert buffer is not None
+    numbers = memoryview(buffer).cast("B").cast("q")[column.offset :][: len(column)]
+    # The first byte of all numbers is looked at much faster than the numbers; it is another in any year that comes up.
+    first_bytes = bytes(numbers)[_FIRST_BYTE::8]
+    if b"\x7f" not in first_bytes and b"\x80" not in first_bytes:
+        return 0
+    return sum(number in (_INT64_MIN, _INT64_MAX) for number in numbers)
 
 
 def allocate(size_bytes: int) -> memoryview:
@@ -148,9 +186,8 @@ class ColumnBuilder:
         `records` is the record area of one v2 batch, already decompressed, or a legacy message set in that form.
         Format: KIP-98, and the Java client's DefaultRecord for what is checked.
 
-        Raises CorruptSegment for any malformed record, wanted or not, and for a timestamp that microseconds in 64 bits
-        cannot hold if that column is wanted; DecompressionLimit for an area of 2 GiB or more. Then nothing of this
-        batch is ever delivered, and what was pending stays so.
+        Raises CorruptSegment for any malformed record, wanted or not, and DecompressionLimit for an area of 2 GiB or
+        more. Then nothing of this batch is ever delivered, and what was pending stays so.
         """
         if len(records) > _MAX_AREA_BYTES:
             raise DecompressionLimit(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MESSAGE_COLUMNS", "MessageCursor"]
 
-MESSAGE_COLUMNS: tuple[str, ...] = ("key", "value", "offset", "timestamp", "timestampType", "headers", "leaderEpoch")
+MESSAGE_COLUMNS: tuple[str, ...] = ("key", "value", "offset", "timestampMs", "timestampType", "headers", "leaderEpoch")
 """The columns that a message is made of, besides topic and partition."""
 
 _TYPES: dict[str, pa.DataType] = {field.name: field.type for field in schema_for(MESSAGE_COLUMNS)}
@@ -36,8 +36,8 @@ _Format: TypeAlias = Literal["i", "q"]
 class MessageCursor:
     """The rows of one record batch, given out as messages in order.
 
-    `batch` has MESSAGE_COLUMNS, in any order and beside others, as `ColumnBuilder` types and fills them: offsets rise,
-    timestamps are whole milliseconds. `make` is `confluent_kafka.Message` or takes the same ten arguments, by position:
+    `batch` has MESSAGE_COLUMNS, in any order and beside others, as `ColumnBuilder` types and fills them: offsets rise.
+    `make` is `confluent_kafka.Message` or takes the same ten arguments, by position:
     topic, partition, offset, key, value, headers, error, (timestamp type, timestamp in ms), latency, leader epoch. A
     message's memory is its own; the batch is kept until the cursor goes. Not thread-safe.
 
@@ -59,7 +59,9 @@ class MessageCursor:
         kernel: ModuleType | None = None,
     ) -> None:
         used: ModuleType = _messages if kernel is None else kernel
-        key, value, offset, timestamp, timestamp_type, headers, leader_epoch = map(_column_of(batch), MESSAGE_COLUMNS)
+        key, value, offset, timestamp_ms, timestamp_type, headers, leader_epoch = map(
+            _column_of(batch), MESSAGE_COLUMNS
+        )
         names, values = _header_columns(headers)
         self._count = batch.num_rows
         self._next = 0
@@ -71,7 +73,7 @@ class MessageCursor:
             key=_cells(used, key),
             value=_cells(used, value),
             offset=self._offsets,
-            timestamp=_numbers(timestamp, "q"),
+            timestamp_ms=_numbers(timestamp_ms, "q"),
             timestamp_type=_numbers(timestamp_type, "i"),
             leader_epoch=_numbers(leader_epoch, "i"),
             header_ends=_view(headers.buffers()[1], headers.offset, _ends_in(headers), "i"),

@@ -32,7 +32,7 @@ _NULL = b"\x01"
 """The varint -1: the length of a null key or value."""
 _NO_HEADERS = b"\x00"
 _MAX_INT32 = 2**31 - 1
-_MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
+_MIN_INT64 = -(2**63)
 
 
 class _Message(NamedTuple):
@@ -93,11 +93,9 @@ def _converted(
         timestamp_ms = outer.timestamp_ms if log_append_time else message.timestamp_ms
         if not record_count:
             base_timestamp_ms = max_timestamp_ms = timestamp_ms
-        timestamp_delta_ms = timestamp_ms - base_timestamp_ms
+        timestamp_delta_ms = _wrapped(timestamp_ms - base_timestamp_ms)
         if not last_offset < offset <= base_offset + _MAX_INT32:
             raise CorruptSegment(f"offset {offset} inside a compressed message, after {last_offset}")
-        if not _MIN_INT64 <= timestamp_delta_ms <= _MAX_INT64:
-            raise CorruptSegment(f"timestamp {timestamp_ms} ms inside a compressed message, after {base_timestamp_ms}")
         _put_record(records, timestamp_delta_ms, offset - base_offset, message)
         max_timestamp_ms = max(max_timestamp_ms, timestamp_ms)
         last_offset = offset
@@ -183,6 +181,11 @@ def _sized(data: memoryview, at: int) -> tuple[memoryview | None, int]:
         if 0 <= size_bytes <= len(data) - start:
             return data[start : start + size_bytes], start + size_bytes
     raise CorruptSegment(f"a key or value at byte {at} does not fit its message of {len(data)} bytes")
+
+
+def _wrapped(difference: int) -> int:
+    """What 64 bits hold of it, as in the deltas of a v2 batch: added to the base again it gives the same timestamp."""
+    return (difference - _MIN_INT64) % 2**64 + _MIN_INT64
 
 
 def _put_record(records: bytearray, timestamp_delta_ms: int, offset_delta: int, message: _Message) -> None:

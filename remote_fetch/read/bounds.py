@@ -15,8 +15,6 @@ from enum import Enum
 from itertools import takewhile
 from typing import TypeAlias
 
-import pyarrow as pa
-
 from remote_fetch.decode.columns import ColumnBuilder
 from remote_fetch.errors import (
     ConfigError,
@@ -280,14 +278,11 @@ def _first_in_batch(session: Session, batch: FramedBatch, piece: SegmentSlice, t
     codecs = Codecs(max_bytes=session.config.number("fetch.remote.max.decompressed.bytes"))
     header, records = decompressed(batch, codecs)
     partition = piece.segment.topic_id_partition
-    builder = ColumnBuilder(partition.topic, partition.partition, ("offset", "timestamp"))
+    builder = ColumnBuilder(partition.topic, partition.partition, ("offset", "timestampMs"))
     decoded = builder.append(header, records, piece.first_offset, piece.last_offset + 1)
     last = builder.flush()
     for rows in [*decoded, *([] if last is None else [last])]:
-        import pyarrow.compute as pc  # noqa: PLC0415 - slow to load, and only times as bounds need it
-
-        late = pc.greater_equal(rows.column(1).cast(pa.int64()), pa.scalar(timestamp_ms * 1000))
-        at = pc.index(late, True).as_py()
-        if at >= 0:
-            return int(rows.column(0)[at].as_py())
+        for offset, row_ms in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+            if row_ms >= timestamp_ms:
+                return int(offset)
     return None

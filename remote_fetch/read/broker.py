@@ -17,9 +17,9 @@ from operator import methodcaller
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, TopicPartition
 
-from remote_fetch.decode.columns import schema_for
+from remote_fetch.decode.columns import microseconds, schema_for
 from remote_fetch.errors import UnsupportedFormat
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.model import IsolationLevel, TopicIdPartition
@@ -233,6 +233,12 @@ def _headers(message: Any) -> list[dict[str, Any]]:
     return [{"key": key, "value": value} for key, value in headers or ()]
 
 
+def _timestamp_ms(message: Any) -> int:
+    """A record of magic 0 has none: -1 to Kafka, 0 to the client."""
+    kind, timestamp_ms = message.timestamp()
+    return -1 if kind == TIMESTAMP_NOT_AVAILABLE else int(timestamp_ms)
+
+
 def _leader_epoch(message: Any) -> int:
     epoch = message.leader_epoch()
     return -1 if epoch is None else int(epoch)
@@ -244,7 +250,8 @@ _FIELDS: dict[str, Any] = {
     "topic": lambda message: message.topic(),
     "partition": lambda message: message.partition(),
     "offset": lambda message: message.offset(),
-    "timestamp": lambda message: message.timestamp()[1] * 1000,
+    "timestamp": lambda message: microseconds(_timestamp_ms(message)),
+    "timestampMs": _timestamp_ms,
     # librdkafka numbers from "not available", Kafka from CreateTime.
     "timestampType": lambda message: message.timestamp()[0] - 1,
     "headers": _headers,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from remote_fetch.decode.columns import ColumnBuilder
+from remote_fetch.decode.columns import ColumnBuilder, saturated_timestamps
 from remote_fetch.errors import (
     CorruptSegment,
     EpochMismatch,
@@ -27,8 +27,8 @@ from remote_fetch.errors import (
 from remote_fetch.fetch.deadlines import now_ms
 from remote_fetch.fetch.readahead import Awaited, RangeRequest
 from remote_fetch.formats.codecs import Codecs
-from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata
-from remote_fetch.observe import Fallback, RangeReread, RangeRetried, RecordsRead, SegmentScanned
+from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from remote_fetch.observe import Fallback, RangeReread, RangeRetried, RecordsRead, SegmentScanned, TimestampsSaturated
 from remote_fetch.plan.gets import Ramp
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice, plan_offsets
 from remote_fetch.plan.visibility import AbortedIntervals
@@ -188,8 +188,7 @@ class Scan:
         first = max(step.first_offset, shared.rows.next_offset)
         if first <= step.last_offset:
             for batch in broker.read(replace(step, first_offset=first), isolation, self._columns):
-                self._session.observe(RecordsRead(step.partition, batch.num_rows, step.last_offset + 1))
-                yield batch
+                yield self._handed_on(batch, step.partition, step.last_offset + 1)
         shared.rows.next_offset = max(first, step.last_offset + 1)
         self._todo.popleft()
 
@@ -287,16 +286,19 @@ class Scan:
 
     def _observed(self, batches: Iterable[pa.RecordBatch], work: _Work) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            self._session.observe(
-                RecordsRead(work.partition.opened.partition, batch.num_rows, work.partition.rows.next_offset)
-            )
-            yield batch
+            yield self._handed_on(batch, work.partition.opened.partition, work.partition.rows.next_offset)
 
     def _flush(self, partition: _Partition) -> Iterator[pa.RecordBatch]:
         batch = partition.rows.builder.flush()
         if batch is not None:
-            self._session.observe(RecordsRead(partition.opened.partition, batch.num_rows, partition.rows.next_offset))
-            yield batch
+            yield self._handed_on(batch, partition.opened.partition, partition.rows.next_offset)
+
+    def _handed_on(self, batch: pa.RecordBatch, partition: TopicIdPartition, next_offset: int) -> pa.RecordBatch:
+        self._session.observe(RecordsRead(partition, batch.num_rows, next_offset))
+        saturated = saturated_timestamps(batch)
+        if saturated:
+            self._session.observe(TimestampsSaturated(partition, saturated))
+        return batch
 
     def _recover(self, work: _Work, error: RemoteFetchError | MisleadingIndex) -> None:
         """Change the head of the queue so that reading can go on, or raise."""

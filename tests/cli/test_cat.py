@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
+from remote_fetch.testing.stores import write_kafka_local
+
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
 
@@ -26,6 +30,21 @@ def test_payloads_and_nothing_else(run: Run, bucket: str) -> None:
     outcome = run("cat", "--url", bucket, "-t", "shop", "-q")
     assert outcome.stdout == b"v0\n\n\x80 50%\n\nv6\nv7\nv8\ny\n\n"
     assert (outcome.code, outcome.stderr) == (0, "")
+
+
+def test_a_timestamp_is_printed_as_the_record_has_it(run: Run, tmp_path: Path) -> None:
+    """Nanoseconds too: what a column of microseconds could not hold is nothing to kcat."""
+    nanoseconds = FIRST_MS * 10**6
+    log = LogBuilder("late")
+    log.append_batch([Record(0, value=b"v")], base_timestamp_ms=nanoseconds)
+    log.roll()
+    log.append_batch([Record(0, value=b"w")], base_timestamp_ms=-(2**63))
+    log.roll()
+    log.append_batch([Record(0)])
+    write_kafka_local(tmp_path, log.segments())
+    argv = ("cat", "--url", str(tmp_path), "-t", "late", "--end", "2")
+    assert run(*argv, "-f", "%T ").stdout == f"{nanoseconds} {-(2**63)} ".encode()
+    assert [json.loads(line)["ts"] for line in run(*argv, "-J").stdout.splitlines()] == [nanoseconds, -(2**63)]
 
 
 def test_isolation(run: Run, bucket: str) -> None:

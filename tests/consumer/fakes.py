@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -214,7 +213,7 @@ def chunk(offsets: Iterable[int]) -> pa.RecordBatch:
             "key": None,
             "value": b"%d" % offset,
             "offset": offset,
-            "timestamp": datetime.fromtimestamp(offset, UTC),
+            "timestampMs": offset * 1000,
             "timestampType": 0,
             "headers": [],
             "leaderEpoch": 3,

@@ -83,6 +83,11 @@ class Reader:
         return None if size < 0 else self.take(size)
 
 
+def in_64_bits(number: int) -> int:
+    """A sum as Java's long holds it."""
+    return int.from_bytes((number % 2**64).to_bytes(8, "big"), "big", signed=True)
+
+
 def reference(head: BatchHeader, area: bytes, start: int, stop: int) -> list[Row]:
     """The rows of a batch, in the order of COLUMNS without topic and partition; timestamps in microseconds."""
     rows = []
@@ -109,9 +114,9 @@ def reference(head: BatchHeader, area: bytes, start: int, stop: int) -> list[Row
         if head.attributes & LOG_APPEND_BIT:
             timestamp_ms = head.max_timestamp_ms
         if start <= offset < stop:
-            if not -(2**63) <= timestamp_ms * 1000 < 2**63:
-                raise Malformed
-            rows.append((key, value, offset, timestamp_ms * 1000, head.timestamp_type, headers, head.leader_epoch))
+            ms = in_64_bits(timestamp_ms)
+            times = (min(max(ms * 1000, -(2**63)), 2**63 - 1), head.timestamp_type)
+            rows.append((key, value, offset, *times, headers, head.leader_epoch, ms))
     if reader.at != len(area):
         raise Malformed
     return rows
@@ -134,6 +139,7 @@ def rows_of(batches: list[pa.RecordBatch]) -> list[Row]:
             columns["timestampType"].to_pylist(),
             headers,
             columns["leaderEpoch"].to_pylist(),
+            columns["timestampMs"].to_pylist(),
             strict=True,
         )
     return rows
@@ -345,14 +351,14 @@ def test_an_error_names_the_record_and_its_offset(kernel: ModuleType) -> None:
 
 def test_numbers_may_be_longer_than_needed(kernel: ModuleType) -> None:
     area = record(timestamp=b"\x80" * 9 + b"\x00", offset=b"\x84\x80\x80\x80\x00", rest=b"\x81\x00\x80\x00\x80\x00")
-    assert decode(kernel, header(1), area) == [(None, b"", 2, 0, 0, [], 0)]
+    assert decode(kernel, header(1), area) == [(None, b"", 2, 0, 0, [], 0, 0)]
 
 
 @pytest.mark.parametrize("length", [-1, -2, -(2**31)])
 def test_any_negative_length_is_null_as_in_java(kernel: ModuleType, length: int) -> None:
     null = encode_varint(length)
     area = record(rest=null + null + b"\x02\x00" + null)
-    assert decode(kernel, header(1), area) == [(None, None, 0, 0, 0, [(b"", None)], 0)]
+    assert decode(kernel, header(1), area) == [(None, None, 0, 0, 0, [(b"", None)], 0, 0)]
 
 
 def test_an_empty_batch_is_legal(kernel: ModuleType) -> None:
@@ -363,45 +369,44 @@ FIRST_MS, LAST_MS = -9223372036854775, 9223372036854775
 
 
 @pytest.mark.parametrize(
-    ("base_ms", "delta", "fits"),
+    ("base_ms", "delta", "microseconds"),
     [
-        (0, LAST_MS, True),
-        (0, LAST_MS + 1, False),
-        (0, FIRST_MS, True),
-        (0, FIRST_MS - 1, False),
-        (LAST_MS, 0, True),
-        (LAST_MS, 1, False),
-        (LAST_MS, 2**63 - 1, False),
-        (FIRST_MS, -1, False),
-        (FIRST_MS, -(2**63), False),
-        (2**63 - 1, 0, False),
-        (2**63 - 1, LAST_MS - (2**63 - 1), True),
-        (2**63 - 1, -(2**63), True),
-        (-(2**63), 0, False),
-        (-(2**63), 2**63 - 1, True),
-        (-(2**63), LAST_MS - 2**63, False),
+        (0, LAST_MS, LAST_MS * 1000),
+        (0, LAST_MS + 1, 2**63 - 1),
+        (0, FIRST_MS, FIRST_MS * 1000),
+        (0, FIRST_MS - 1, -(2**63)),
+        (LAST_MS, 0, LAST_MS * 1000),
+        (LAST_MS, 1, 2**63 - 1),
+        (FIRST_MS, -1, -(2**63)),
+        (2**63 - 1, 0, 2**63 - 1),
+        (2**63 - 1, LAST_MS - (2**63 - 1), LAST_MS * 1000),
+        (2**63 - 1, -(2**63), -1000),
+        (-(2**63), 0, -(2**63)),
+        (-(2**63), 2**63 - 1, -1000),
+        (-(2**63), LAST_MS - 2**63, LAST_MS * 1000),
+        # Sums that leave 64 bits: a producer in Java has taken the difference alike, and the sum is its timestamp.
+        (LAST_MS, 2**63 - 1, -(2**63)),
+        (FIRST_MS, -(2**63), 2**63 - 1),
+        (2**63 - 1, 2**63 - 1, -2000),
+        (-(2**63), -(2**63), 0),
+        (-5, in_64_bits(2**63 - 1 + 5), 2**63 - 1),
+        (2**63 - 1, in_64_bits(-7 - (2**63 - 1)), -7000),
     ],
 )
-def test_timestamps_fit_microseconds_or_are_refused(kernel: ModuleType, base_ms: int, delta: int, fits: bool) -> None:
+def test_any_timestamp_is_given_and_one_past_the_microseconds_is_saturated(
+    kernel: ModuleType, base_ms: int, delta: int, microseconds: int
+) -> None:
     area = record(timestamp=encode_varint(delta), offset=b"\x02")
-    head = header(1, base_ms=base_ms, base_offset=10)
-    if fits:
-        assert decode(kernel, head, area)[0][3] == (base_ms + delta) * 1000
-    else:
-        with pytest.raises(CorruptSegment, match="microseconds") as caught:
-            decode(kernel, head, area)
-        assert caught.value.offset == 11
-    # Without the column nothing is wrong with it, nor where the record is clipped away.
-    assert ColumnBuilder("t", 0, ["key"], kernel=kernel).append(head, memoryview(area), 0, EVERYTHING) == []
-    assert decode(kernel, head, area, 12) == []
+    (row,) = decode(kernel, header(1, base_ms=base_ms, base_offset=10), area)
+    assert (row[3], row[7]) == (microseconds, in_64_bits(base_ms + delta))
 
 
 def test_log_append_time_is_the_batch_s_for_every_record(kernel: ModuleType) -> None:
     area = encode_records([Record(0, 5), Record(1, -(2**62))])
     head = header(2, attributes=LOG_APPEND_BIT, base_ms=2**62, max_ms=1234)
     assert [row[3:5] for row in decode(kernel, head, area)] == [(1_234_000, 1)] * 2
-    with pytest.raises(CorruptSegment, match="microseconds"):
-        decode(kernel, head._replace(max_timestamp_ms=LAST_MS + 1), area)
+    (early, late) = decode(kernel, head._replace(max_timestamp_ms=LAST_MS + 1), area)
+    assert early[3:5] == late[3:5] == (2**63 - 1, 1)
 
 
 def test_validity_bits_are_right_across_bytes_and_after_a_rollback(kernel: ModuleType) -> None:
@@ -437,4 +442,4 @@ def test_the_source_runs_where_cython_is_not_installed(monkeypatch: pytest.Monke
     loader.exec_module(kernel)
     assert kernel.cython is _shadow
     area = encode_records([Record(0, 3, b"k", None, (("h", b"x"),))])
-    assert decode(kernel, header(1, base_offset=9), area) == [(b"k", None, 9, 3000, 0, [(b"h", b"x")], 0)]
+    assert decode(kernel, header(1, base_offset=9), area) == [(b"k", None, 9, 3000, 0, [(b"h", b"x")], 0, 3)]

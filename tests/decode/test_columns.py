@@ -12,12 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remote_fetch.decode import _columns
-from remote_fetch.decode.columns import COLUMNS, DEFAULT_COLUMNS, ColumnBuilder, is_compiled, schema_for
+from remote_fetch.decode.columns import (
+    COLUMNS,
+    DEFAULT_COLUMNS,
+    ColumnBuilder,
+    is_compiled,
+    microseconds,
+    saturated_timestamps,
+    schema_for,
+)
 from remote_fetch.errors import ConfigError, CorruptSegment, DecompressionLimit
 from remote_fetch.formats.batches import HEADER_BYTES, BatchHeader, read_header
 from remote_fetch.testing.records import Record, encode_batch
 
 EVERYTHING = 2**63 - 1
+LAST_MS = 9223372036854775
 MIB = 1 << 20
 
 
@@ -57,7 +66,7 @@ def test_the_schema_is_that_of_spark_s_kafka_source() -> None:
         "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
     }
     assert schema_for(DEFAULT_COLUMNS) == pa.schema(columns)
-    assert schema_for(COLUMNS).names == [*DEFAULT_COLUMNS, "leaderEpoch"]
+    assert schema_for(COLUMNS).names == [*DEFAULT_COLUMNS, "leaderEpoch", "timestampMs"]
     two: dict[str, pa.DataType] = {"leaderEpoch": pa.int32(), "key": pa.binary()}
     assert schema_for(["leaderEpoch", "key"]) == pa.schema(two)
 
@@ -112,12 +121,35 @@ def test_every_column(kernel: ModuleType) -> None:
             "key": b"k", "value": b"v", "topic": "orders", "partition": 2, "offset": 40,
             "timestamp": 1_700_000_000_000_000, "timestampType": 0,
             "headers": [{"key": "a", "value": b"1"}, {"key": "a", "value": None}], "leaderEpoch": 6,
+            "timestampMs": 1_700_000_000_000,
         },
         {
             "key": None, "value": None, "topic": "orders", "partition": 2, "offset": 43,
             "timestamp": 1_699_999_999_995_000, "timestampType": 0, "headers": [], "leaderEpoch": 6,
+            "timestampMs": 1_699_999_999_995,
         },
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "saturated"),
+    [
+        (0, 0),
+        (LAST_MS, LAST_MS * 1000),
+        (LAST_MS + 1, 2**63 - 1),
+        (-LAST_MS, -LAST_MS * 1000),
+        (-LAST_MS - 1, -(2**63)),
+    ],
+)
+def test_microseconds_are_saturated_and_counted(timestamp_ms: int, saturated: int) -> None:
+    assert microseconds(timestamp_ms) == saturated
+    around = [-1, 2**63 - 2, 0, -(2**63) + 1]
+    column = pa.array([*around, saturated, *around], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    batch = pa.RecordBatch.from_arrays([column], names=["timestamp"])
+    assert saturated_timestamps(batch) == (saturated % 1000 != 0)
+    assert saturated_timestamps(batch.slice(4, 1)) == (saturated % 1000 != 0)
+    assert saturated_timestamps(batch.slice(5)) == saturated_timestamps(batch.slice(0, 0)) == 0
+    assert saturated_timestamps(batch.rename_columns(["other"])) == 0
 
 
 @pytest.mark.parametrize("column", COLUMNS)

@@ -127,7 +127,8 @@ def read_v2(header: BatchHeader, records: memoryview) -> list[Row]:
     assert isinstance(batch, DefaultRecordBatch)
     rows = list(batch)
     assert all(not row.headers for row in rows)
-    return [Row(row.offset, row.timestamp, row.key, row.value) for row in rows]
+    # kafka-python adds without end, Java in 64 bits.
+    return [Row(row.offset, (row.timestamp + 2**63) % 2**64 - 2**63, row.key, row.value) for row in rows]
 
 
 def assert_header(header: BatchHeader, magic: int, rows: list[Row], size_bytes: int) -> None:
@@ -232,7 +233,7 @@ def test_the_bit_of_the_timestamp_type_means_nothing_in_v0() -> None:
 
 
 nullable = st.none() | st.binary(max_size=40)
-timestamps = st.integers(-1, 2**62)
+timestamps = st.integers(-1, 2**62) | st.integers(-(2**63), 2**63 - 1)
 
 
 @given(
@@ -301,7 +302,6 @@ def refused(data: bytes, says: str, *, codecs: Codecs | None = None) -> FallsBac
         (wrapper(1, message(0, 0), offset=7), "magic 0 inside one with magic 1"),
         (wrapper(0, message(1, 7), offset=7), "magic 1 inside one with magic 0"),
         (wrapper(0, wrapper(0, message(0, 7), offset=7), offset=7), "inside a compressed message"),
-        (wrapper(1, message(1, 0, 2**62) + message(1, 1, -(2**63)), offset=7), "timestamp -9223372036854775808 ms"),
         (wrapper(1, message(1, 0) + b"\0" * 11, offset=7), "at byte 34 of its 45"),
         (wrapper(1, message(1, 0)[:-1], offset=7), "is cut, or breaks its sizes, at byte 0"),
         (wrapper(1, pack(">qi", 0, 5) + bytes(5), offset=7), "is cut, or breaks its sizes, at byte 0"),

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -153,6 +154,28 @@ class Headed(Message):
         if self.given is None:
             raise SystemError("<method 'headers'> returned a result with an exception set")
         return self.given
+
+
+class Timed(Message):
+    """A message with a timestamp as confluent_kafka has it: its kind, and milliseconds."""
+
+    def __init__(self, at: int, timestamp: tuple[int, int]) -> None:
+        super().__init__(at)
+        self.given = timestamp
+
+    def timestamp(self) -> tuple[int, int]:
+        return self.given
+
+
+def test_timestamps_are_those_that_the_store_would_give() -> None:
+    """Also of records of magic 0, whose timestamp is 0 to the client, and of any that microseconds cannot hold."""
+    given = [(0, 0), (1, -1), (1, 7), (2, 8), (1, 1_700_000_000 * 10**9), (1, -(2**63))]
+    broker = Broker([[Timed(at, timestamp) for at, timestamp in enumerate(given)]])
+    columns = ("timestamp", "timestampMs", "timestampType")
+    (batch,) = reader_of(broker, lambda event: None).read(BrokerRange(PARTITION, 0, 5, "hole"), UNCOMMITTED, columns)
+    assert batch.column(0).cast(pa.int64()).to_pylist() == [-1000, -1000, 7000, 8000, 2**63 - 1, -(2**63)]
+    assert batch.column(1).to_pylist() == [-1, -1, 7, 8, 1_700_000_000 * 10**9, -(2**63)]
+    assert batch.column(2).to_pylist() == [-1, 0, 0, 1, 0, 0]
 
 
 class TestHeaders:
