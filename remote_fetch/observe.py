@@ -20,6 +20,7 @@ __all__ = [
     "Counters",
     "Event",
     "Fallback",
+    "MetadataUnusable",
     "Notice",
     "Observer",
     "RangeFetched",
@@ -104,6 +105,16 @@ class TimestampsSaturated:
 
 
 @dataclass(frozen=True, slots=True)
+class MetadataUnusable:
+    """Metadata that locates nothing: finished segments of which only an update is known (KIP-1266), and records that
+    cannot be read, in whichever partition they are. Each is told of once."""
+
+    partition: TopicIdPartition
+    orphan_updates: int
+    malformed_records: int
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerRead:
     """Records came through the broker: `size_bytes` of their keys and values."""
 
@@ -128,6 +139,7 @@ Event: TypeAlias = (
     | Fallback
     | RecordsRead
     | TimestampsSaturated
+    | MetadataUnusable
     | BrokerRead
     | Notice
 )
@@ -151,6 +163,8 @@ class Report:
     broker_records: int = 0
     broker_bytes: int = 0
     saturated_timestamps: int = 0
+    orphan_updates: int = 0
+    malformed_records: int = 0
     retries: dict[str, int] = field(default_factory=dict)
     rereads: dict[str, int] = field(default_factory=dict)
     scans: dict[str, int] = field(default_factory=dict)
@@ -174,6 +188,13 @@ class Report:
         return Report(**{one.name: sums(one.name) for one in fields(self)})
 
 
+def unusable_text(orphan_updates: int, malformed_records: int) -> str:
+    """What `MetadataUnusable` says in words; empty if both are 0."""
+    orphans = f"finished segments of which metadata has an update alone, so that no offset is found: {orphan_updates}"
+    malformed = f"metadata records that cannot be read: {malformed_records}"
+    return "; ".join([orphans] * bool(orphan_updates) + [malformed] * bool(malformed_records))
+
+
 def log_event(event: Event) -> None:
     """The observer that writes to the logger `remote_fetch`: what did not go straight, and every notice."""
     match event:
@@ -187,6 +208,8 @@ def log_event(event: Event) -> None:
             )  # fmt: skip
         case RangeReread():
             _LOG.warning("%s: read again from position %d (%s)", event.partition, event.position, event.reason)
+        case MetadataUnusable():
+            _LOG.warning("%s: %s", event.partition, unusable_text(event.orphan_updates, event.malformed_records))
         case SegmentScanned():
             _LOG.warning("%s: read without its %s index (%s)", event.partition, event.index_type, event.reason)
         case _:
@@ -218,6 +241,9 @@ class Counters:
                     self._sums["records"] += event.records
                 case TimestampsSaturated():
                     self._sums["saturated_timestamps"] += event.records
+                case MetadataUnusable():
+                    self._sums["orphan_updates"] += event.orphan_updates
+                    self._sums["malformed_records"] += event.malformed_records
                 case BrokerRead():
                     self._sums["broker_records"] += event.records
                     self._sums["broker_bytes"] += event.size_bytes
@@ -239,6 +265,8 @@ class Counters:
                 broker_records=self._sums["broker_records"],
                 broker_bytes=self._sums["broker_bytes"],
                 saturated_timestamps=self._sums["saturated_timestamps"],
+                orphan_updates=self._sums["orphan_updates"],
+                malformed_records=self._sums["malformed_records"],
                 retries=dict(self._reasons[RangeRetried]),
                 rereads=dict(self._reasons[RangeReread]),
                 scans=dict(self._reasons[SegmentScanned]),

@@ -1,6 +1,7 @@
 """`remote-fetch ls`: the segments of a topic, or of every topic, as the storage has them.
 
-Rules of the file: one line a segment, sorted by partition and offset; nothing is read but what a listing needs.
+Rules of the file: one line a segment, sorted by partition and offset; nothing is read but what a listing needs. Where
+metadata locates nothing (KIP-1266), a column counts it for each partition, and a partition has a line for it at least.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from remote_fetch.cli.options import about, add_common_options, config_from, par
 from remote_fetch.cli.printer import iso_time
 from remote_fetch.cli.report import human_bytes
 from remote_fetch.errors import UnknownTopic
+from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import RemoteLogSegmentMetadata
+from remote_fetch.observe import unusable_text
 from remote_fetch.read.session import Session
 
 __all__ = ["add_parser", "print_segments"]
 
 _HEADINGS = ("TOPIC", "PARTITION", "START", "END", "SIZE", "MAX TIMESTAMP", "SEGMENT ID")
+_UNUSABLE = "ORPHANS"
 
 
 def add_parser(commands: Any, summary: str) -> None:
@@ -45,15 +49,35 @@ def print_segments(session: Session, topic: str | None, partitions: list[int] | 
     if missing or not chosen:
         what = f"no partition {', '.join(map(str, missing))}" if missing else "no segments"
         raise UnknownTopic(f"{what} in the remote storage", hint="Check remote.storage.url and remote.storage.layout")
-    segments = [segment for partition in chosen for segment in session.locator.timeline(partition).segments]
+    timelines = [session.locator.timeline(partition) for partition in chosen]
+    for timeline in timelines:
+        session.note_unusable(timeline)
     if as_json:
-        for segment in segments:
-            print(json.dumps(_as_json(segment)))
+        for timeline in timelines:
+            for segment in timeline.segments or [None] * bool(timeline.orphan_updates):
+                print(json.dumps(_as_json(timeline, segment)))
         return
-    _print_table([_HEADINGS, *(_row(segment) for segment in segments)])
+    orphans = sum(timeline.orphan_updates for timeline in timelines)
+    rows = [_HEADINGS, *(row for timeline in timelines for row in _rows(timeline))]
+    if orphans:
+        counts = [_UNUSABLE]
+        for timeline in timelines:
+            counts += [str(timeline.orphan_updates)] * len(_rows(timeline))
+        rows = [(*row, count) for row, count in zip(rows, counts, strict=True)]
+    _print_table(rows)
+    segments = [segment for timeline in timelines for segment in timeline.segments]
     known = [segment.segment_size_in_bytes for segment in segments if segment.size_known]
     unknown = f", {len(segments) - len(known)} of unknown size" if len(known) < len(segments) else ""
     print(f"{len(segments)} segments, {human_bytes(sum(known))}{unknown}")
+    unusable = unusable_text(orphans, max((timeline.malformed_records for timeline in timelines), default=0))
+    if unusable:
+        print(unusable)
+
+
+def _rows(timeline: Timeline) -> list[tuple[str, ...]]:
+    if timeline.segments or not timeline.orphan_updates:
+        return [_row(segment) for segment in timeline.segments]
+    return [(timeline.partition.topic, str(timeline.partition.partition), *["-"] * (len(_HEADINGS) - 2))]
 
 
 def _row(segment: RemoteLogSegmentMetadata) -> tuple[str, ...]:
@@ -65,7 +89,7 @@ def _row(segment: RemoteLogSegmentMetadata) -> tuple[str, ...]:
 
 
 def _print_table(rows: list[tuple[str, ...]]) -> None:
-    widths = [max(len(row[at]) for row in rows) for at in range(len(_HEADINGS))]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     for row in rows:
         cells = [
             cell.rjust(width) if 1 <= at <= 4 else cell.ljust(width)
@@ -74,12 +98,19 @@ def _print_table(rows: list[tuple[str, ...]]) -> None:
         print("  ".join(cells).rstrip())
 
 
-def _as_json(segment: RemoteLogSegmentMetadata) -> dict[str, Any]:
-    partition = segment.topic_id_partition
-    return {
+def _as_json(timeline: Timeline, segment: RemoteLogSegmentMetadata | None) -> dict[str, Any]:
+    """A segment of the timeline, or the partition if it has orphans alone."""
+    partition = timeline.partition
+    fields: dict[str, Any] = {
         "topic": partition.topic,
         "topic_id": str(partition.topic_id),
         "partition": partition.partition,
+        "orphan_updates": timeline.orphan_updates,
+        "malformed_records": timeline.malformed_records,
+    }
+    if segment is None:
+        return fields
+    return fields | {
         "segment_id": str(segment.segment_id.id),
         "start_offset": segment.start_offset,
         "end_offset": segment.end_offset,

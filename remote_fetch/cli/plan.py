@@ -70,7 +70,7 @@ def _print_refusal(plans: Sequence[PartitionPlan]) -> None:
     """Say that a read would refuse, and why, where no broker is there for what needs one."""
     try:
         for plan in plans:
-            refuse_broker_ranges(plan.opened.partition, plan.steps)
+            refuse_broker_ranges(plan.opened.timeline, plan.steps)
     except Unlocatable as error:
         sys.stdout.flush()
         print(f"% to be refused: {error}", file=sys.stderr)

@@ -9,7 +9,7 @@ import sys
 from types import TracebackType
 from typing import Any, Self
 
-from remote_fetch.observe import Event, RangeFetched, Report
+from remote_fetch.observe import Event, RangeFetched, Report, unusable_text
 
 __all__ = ["Progress", "human_bytes", "report_lines"]
 
@@ -44,6 +44,9 @@ def report_lines(report: Report, elapsed_s: float) -> list[str]:
             lines.append(f"{name}: {_by_reason(counts)}")
     if report.saturated_timestamps:
         lines.append(f"timestamps beyond what microseconds hold: {report.saturated_timestamps}")
+    unusable = unusable_text(report.orphan_updates, report.malformed_records)
+    if unusable:
+        lines.append(f"metadata: {unusable}")
     lines.extend(f"note: {notice}" for notice in report.notices)
     return lines
 

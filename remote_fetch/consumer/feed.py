@@ -278,6 +278,7 @@ class Feed:
             self._hear_of(partition)
             first = self._offset
             timeline = session.locator.refresh(partition)
+        session.note_unusable(timeline)
         if first > max((segment.end_offset for segment in timeline.segments), default=-1):
             return not self._end(self._nothing_tiered(first))
         opened = open_partition(session, partition, source.isolation, self.log)

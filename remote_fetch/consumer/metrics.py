@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeGuard
 
 from remote_fetch.consumer.feed import NO_FAILURES
-from remote_fetch.observe import Event, Fallback, RangeFetched, RangeReread, RangeRetried
+from remote_fetch.model import TopicIdPartition
+from remote_fetch.observe import Event, Fallback, MetadataUnusable, RangeFetched, RangeReread, RangeRetried
 
 __all__ = ["Metrics", "into_statistics"]
 
@@ -44,6 +45,8 @@ class _Scope:
     seconds: dict[int, _Second] = field(default_factory=dict)
     errors: Counter[str] = field(default_factory=Counter)
     fallbacks: Counter[str] = field(default_factory=Counter)
+    orphans: int = 0
+    malformed: int = 0
 
     def places(self, now_s: float) -> tuple[_Second, _Second]:
         """Where an event of this moment is to be added."""
@@ -72,17 +75,26 @@ class Metrics:
 
     def __call__(self, event: Event) -> None:
         """Count one event."""
+        if isinstance(event, MetadataUnusable):
+            with self._lock:
+                for scope in self._scopes_of(event.partition):
+                    scope.orphans += event.orphan_updates
+                    scope.malformed += event.malformed_records
+            return
         if not isinstance(event, (RangeFetched, RangeRetried, RangeReread, Fallback)):
             return
-        name = f"{event.partition.topic}-{event.partition.partition}"
         with self._lock:
-            for scope in (self._scopes[_ALL], self._scopes.setdefault(name, _Scope())):
+            for scope in self._scopes_of(event.partition):
                 for place in scope.places(self._clock()):
                     _add(place, event)
                 if isinstance(event, Fallback):
                     scope.fallbacks[event.reason] += 1
                 if _is_error(event):
                     scope.errors[event.reason] += 1
+
+    def _scopes_of(self, partition: TopicIdPartition) -> tuple[_Scope, _Scope]:
+        name = f"{partition.topic}-{partition.partition}"
+        return self._scopes[_ALL], self._scopes.setdefault(name, _Scope())
 
     def broker_gave(self, records: int, size_bytes: int) -> None:
         """Records came through librdkafka: `size_bytes` of their values."""
@@ -94,6 +106,7 @@ class Metrics:
 
         Keys are KIP-1254's: `remote-fetch-{requests,bytes,errors,fallbacks}-{rate,total}` (per second, and since the
         start), `remote-fetch-latency-{avg,max}` (milliseconds a GET); errors and fallbacks also by their reason.
+        `remote-metadata-{orphan-updates,malformed-records}-total` count metadata that locates nothing.
         `broker-records-total` and `broker-bytes-total` (bytes of values) stand beside them.
         """
         with self._lock:
@@ -142,6 +155,8 @@ def _numbers(scope: _Scope, second: int, span_s: float) -> dict[str, Any]:
     numbers["remote-fetch-latency-max"] = 1000 * max((one.latency_max_s for one in recent), default=0.0)
     numbers["remote-fetch-errors-by-reason"] = dict(scope.errors)
     numbers["remote-fetch-fallbacks-by-reason"] = dict(scope.fallbacks)
+    numbers["remote-metadata-orphan-updates-total"] = scope.orphans
+    numbers["remote-metadata-malformed-records-total"] = scope.malformed
     return numbers
 
 

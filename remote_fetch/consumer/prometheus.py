@@ -21,7 +21,8 @@ class PrometheusCollector:
         prometheus_client.REGISTRY.register(PrometheusCollector(consumer.remote_metrics))
 
     Metrics are `kafka_remote_fetch_{requests,bytes}_total{topic,partition}`, `..._{errors,fallbacks}_total` with a
-    label `reason` besides, `kafka_remote_fetch_latency_seconds_{avg,max}` and `kafka_remote_fetch_broker_bytes_total`.
+    label `reason` besides, `kafka_remote_fetch_latency_seconds_{avg,max}`,
+    `kafka_remote_metadata_{orphan_updates,malformed_records}_total` and `kafka_remote_fetch_broker_bytes_total`.
     Raises MissingExtra without prometheus-client.
     """
 
@@ -64,6 +65,15 @@ class PrometheusCollector:
             for (topic, _, number), numbers in partitions:
                 gauge.add_metric([topic, number], numbers[f"remote-fetch-latency-{kind}"] / 1000)
             yield gauge
+        for kind in ("orphan-updates", "malformed-records"):
+            family = self._core.CounterMetricFamily(
+                f"kafka_remote_metadata_{kind.replace('-', '_')}",
+                "Metadata that locates nothing",
+                labels=["topic", "partition"],
+            )
+            for (topic, _, number), numbers in partitions:
+                family.add_metric([topic, number], numbers[f"remote-metadata-{kind}-total"])
+            yield family
         yield self._core.CounterMetricFamily(
             "kafka_remote_fetch_broker_bytes",
             "Bytes of values that came through the broker instead",

@@ -136,7 +136,7 @@ def first_offset_at(session: Session, opened: OpenPartition, timestamp_ms: int) 
     """
     steps = plan_offsets(opened.partition, opened, opened.first_offset, opened.last_start)
     if session.cluster is None:
-        refuse_broker_ranges(opened.partition, steps)
+        refuse_broker_ranges(opened.timeline, steps)
     pieces = [step for step in takewhile(_is_slice, steps) if isinstance(step, SegmentSlice)]
     try:
         found = _first_in_tier(session, pieces, timestamp_ms)

@@ -142,6 +142,7 @@ def open_partition(
     go by, and the errors of a fetcher.
     """
     timeline = session.locator.timeline(partition)
+    session.note_unusable(timeline)
     lineage = _lineage(session, timeline)
     _confirm(session, partition, lineage)
     accepted = [segment for segment in timeline.segments if lineage.accepts(segment)]

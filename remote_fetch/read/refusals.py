@@ -8,19 +8,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from remote_fetch.errors import RemoteFetchError, SegmentNotFound, Unlocatable
+from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import TopicIdPartition
+from remote_fetch.observe import unusable_text
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason
 
 __all__ = ["not_to_be_had", "refuse_broker_ranges"]
 
 
-def refuse_broker_ranges(partition: TopicIdPartition, steps: Sequence[PlanStep]) -> None:
-    """Raise Unlocatable for the first stretch that needs a broker: a bucket-only read has none."""
+def refuse_broker_ranges(timeline: Timeline, steps: Sequence[PlanStep]) -> None:
+    """Raise Unlocatable for the first stretch that needs a broker: a bucket-only read has none.
+
+    For a hole the error tells what `timeline` lacks, because that may be what the hole was.
+    """
+    partition = timeline.partition
     for step in steps:
         if isinstance(step, BrokerRange):
+            unusable = unusable_text(timeline.orphan_updates, timeline.malformed_records)
             raise Unlocatable(
                 f"offsets {step.first_offset} to {step.last_offset} cannot be read from the bucket alone "
-                f"({step.reason})",
+                f"({step.reason})" + (f"; {unusable}" if unusable and step.reason == Reason.HOLE else ""),
                 first=step.first_offset,
                 last=step.last_offset,
                 topic=partition.topic,

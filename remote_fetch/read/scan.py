@@ -123,7 +123,7 @@ class Scan:
         self._todo: deque[_Work | _BrokerWork] = deque()
         for plan in plans:
             if session.broker is None:
-                refuse_broker_ranges(plan.opened.partition, plan.steps)
+                refuse_broker_ranges(plan.opened.timeline, plan.steps)
             if plan.steps:
                 partition = plan.opened.partition
                 builder = ColumnBuilder(partition.topic, partition.partition, columns)

@@ -7,6 +7,7 @@ whoever opens a session closes it; a session that fails to open leaves nothing b
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -24,8 +25,8 @@ from remote_fetch.locate.listing import ListingLocator
 from remote_fetch.locate.locator import KnownTimelines, Locator, PlannedLocator, SharedLocator
 from remote_fetch.locate.snapshot import load_timelines
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
-from remote_fetch.observe import Counters, Event, Notice, Observer, SegmentScanned, ignore, log_event
+from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from remote_fetch.observe import Counters, Event, MetadataUnusable, Notice, Observer, SegmentScanned, ignore, log_event
 from remote_fetch.read.ahead import Ahead
 from remote_fetch.read.librdkafka import check_properties
 
@@ -97,6 +98,9 @@ class Session:
         self._metadata_lease: dict[str, Any] | None = None
         self._is_shared = shared
         self._said: set[str] = set()
+        self._orphans: dict[TopicIdPartition, int] = {}
+        self._malformed: dict[Uuid, int] = {}
+        self._counting = threading.Lock()
         if "bootstrap.servers" in config.librdkafka:
             from remote_fetch.read.broker import BrokerReader  # noqa: PLC0415 - librdkafka is loaded for it
             from remote_fetch.read.guard import LogGuard, Patience  # noqa: PLC0415 - as above
@@ -258,6 +262,22 @@ class Session:
             for partition, bounds in found.items()
             if bounds.earliest_local_offset is not None
         }
+
+    def note_unusable(self, timeline: Timeline) -> None:
+        """Tell of the metadata that locates nothing, as far as there is more of it than was told of before.
+
+        Records that cannot be read are counted by topic: they do not say which partition they speak of.
+        """
+        if not timeline.orphan_updates and not timeline.malformed_records:
+            return
+        partition = timeline.partition
+        with self._counting:
+            orphans = timeline.orphan_updates - self._orphans.get(partition, 0)
+            malformed = timeline.malformed_records - self._malformed.get(partition.topic_id, 0)
+            self._orphans[partition] = timeline.orphan_updates
+            self._malformed[partition.topic_id] = timeline.malformed_records
+        if orphans > 0 or malformed > 0:
+            self.observe(MetadataUnusable(partition, max(orphans, 0), max(malformed, 0)))
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """New credentials for the clients of this session; not for a metadata cluster that has its own."""

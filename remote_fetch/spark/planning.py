@@ -110,7 +110,7 @@ def _plans(
             stop = min(stop, opened.log.end_offset)
         plan = with_reason(session, outline_stretch(session, opened, first, max(first, stop)))
         if session.broker is None:
-            refuse_broker_ranges(opened.partition, plan.steps)
+            refuse_broker_ranges(opened.timeline, plan.steps)
         yield plan
 
 

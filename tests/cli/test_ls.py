@@ -77,6 +77,8 @@ def test_json(run: Run, bucket: str) -> None:
         "topic": "shop",
         "topic_id": TOPIC_ID,
         "partition": 1,
+        "orphan_updates": 0,
+        "malformed_records": 0,
         "segment_id": path.stem[21:],
         "start_offset": 0,
         "end_offset": 1,
@@ -101,3 +103,34 @@ def test_what_metadata_knows(bucket: str, capsys: pytest.CaptureFixture[str]) ->
     found = json.loads(text)
     assert (found["size_bytes"], found["max_timestamp_ms"]) == (None, 1_700_000_000_000)
     assert found["leader_epochs"] == {"0": 0}
+
+
+def test_metadata_that_locates_nothing_is_counted(
+    bucket: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once in the log, however often a timeline is looked at; in the table only if there is any."""
+    log = LogBuilder("orphans")
+    log.append_batch([Record(0)])
+    log.roll()
+    segment = log.segments()[0].metadata
+    some, none = log.topic_id_partition, replace(log.topic_id_partition, partition=1)
+    timelines = [
+        Timeline(some, (segment,), (0,), orphan_updates=2, malformed_records=1),
+        Timeline(none, (), (), orphan_updates=1, malformed_records=1),
+    ]
+    with Session.open({"remote.storage.url": bucket}) as session:
+        session.locator = KnownTimelines(timelines)
+        print_segments(session, None, None, as_json=False)
+        print_segments(session, None, None, as_json=True)
+        report = session.counters.report()
+    head, first, second, _, said, *objects = capsys.readouterr().out.splitlines()
+    assert head.split()[-1] == "ORPHANS"
+    assert [first.split()[0], *first.split()[1:3], first.split()[-1]] == ["orphans", "0", "0", "2"]
+    assert second.split() == ["orphans", "1", "-", "-", "-", "-", "-", "1"]
+    assert said == (
+        "finished segments of which metadata has an update alone, so that no offset is found: 3; "
+        "metadata records that cannot be read: 1"
+    )
+    assert [json.loads(one)["orphan_updates"] for one in objects] == [2, 1]
+    assert (report.orphan_updates, report.malformed_records) == (3, 1)
+    assert [one.levelname for one in caplog.records] == ["WARNING", "WARNING"]

@@ -34,7 +34,12 @@ def ended(error: Exception | None = None, unlocated: ErrorKind | None = None) ->
     """A feed from offset 7 on that has come to its end."""
     events: list[Event] = []
     session = SimpleNamespace(
-        locator=Locator(error), observe=events.append, guard=None, cluster=None, unlocated=unlocated
+        locator=Locator(error),
+        observe=events.append,
+        note_unusable=lambda timeline: None,
+        guard=None,
+        cluster=None,
+        unlocated=unlocated,
     )
     source = Source(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20)  # type: ignore[arg-type]
     feed = Feed(source, "t", 3, 7)

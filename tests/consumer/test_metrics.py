@@ -6,7 +6,7 @@ import json
 
 from remote_fetch.consumer.metrics import Metrics, into_statistics
 from remote_fetch.model import TopicIdPartition, Uuid
-from remote_fetch.observe import Fallback, Notice, RangeFetched, RangeRetried
+from remote_fetch.observe import Fallback, MetadataUnusable, Notice, RangeFetched, RangeRetried
 
 ORDERS = TopicIdPartition(Uuid(bytes(16)), "orders", 0)
 OTHER = TopicIdPartition(Uuid(bytes(16)), "orders", 1)
@@ -67,3 +67,14 @@ def test_statistics_keep_what_they_had() -> None:
     merged = json.loads(into_statistics('{"name": "rdkafka", "ts": 5}', Metrics().snapshot()))
     assert (merged["name"], merged["ts"]) == ("rdkafka", 5)
     assert merged["remote"]["remote-fetch-requests-total"] == 0
+
+
+def test_metadata_that_locates_nothing() -> None:
+    metrics = Metrics()
+    metrics(MetadataUnusable(ORDERS, 3, 1))
+    metrics(MetadataUnusable(OTHER, 1, 0))
+    found = metrics.snapshot()
+    assert found["remote-metadata-orphan-updates-total"] == 4
+    assert found["remote-metadata-malformed-records-total"] == 1
+    assert found["partitions"]["orders-1"]["remote-metadata-orphan-updates-total"] == 1
+    assert found["remote-fetch-errors-total"] == 0

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from remote_fetch.errors import Unlocatable
+from remote_fetch.locate.timeline import Timeline
+from remote_fetch.plan.ranges import BrokerRange, Reason
+from remote_fetch.read.refusals import refuse_broker_ranges
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from tests.read.bucket import COMMITTED, UNCOMMITTED, Bucket, read, snapshot_config
@@ -95,3 +98,15 @@ def test_after_an_unclean_election_the_branch_with_the_higher_epoch_is_the_log()
     outcome = read(Bucket([*lost.segments(), won.segments()[-1]]), end=19)
     assert outcome.error is None
     assert [row.key for row in outcome.rows] == [b"lost"] * 10 + [b"won"] * 9
+
+
+def test_a_hole_s_refusal_tells_of_metadata_that_locates_nothing() -> None:
+    partition = LogBuilder().topic_id_partition
+    timeline = Timeline(partition, (), (), orphan_updates=2)
+    with pytest.raises(
+        Unlocatable,
+        match=r"\(hole\); finished segments of which metadata has an update alone, so that no offset is found: 2 ",
+    ):
+        refuse_broker_ranges(timeline, [BrokerRange(partition, 3, 5, "hole")])
+    with pytest.raises(Unlocatable, match=r"\(not-tiered\) \["):
+        refuse_broker_ranges(timeline, [BrokerRange(partition, 3, 5, Reason.NOT_TIERED)])
