@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import remote_fetch
 from remote_fetch.arrow import read_arrow
+from remote_fetch.decode.columns import COLUMNS as ALL_COLUMNS
 from remote_fetch.errors import ConfigError, CorruptSegment, OffsetOutOfRange, UnknownTopic
 from remote_fetch.model import IsolationLevel, Uuid
 from remote_fetch.observe import Counters, Notice
@@ -84,6 +85,20 @@ def test_the_default_columns(config: dict[str, str]) -> None:
     assert table.num_rows == 60
     assert set(table["topic"].to_pylist()) == {"topic"}
     assert read_arrow("topic", columns=["offset"], config=config).read_all().column_names == ["offset"]
+
+
+def test_a_read_makes_no_array_in_the_way_that_loads_pandas(
+    config: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where NumPy is there, `pa.array` and `pa.scalar` ask pandas, which costs 60 MB, and may be broken."""
+    expected = read_arrow("topic", columns=ALL_COLUMNS, config=config).read_all()
+
+    def refuse(*_arguments: Any, **_options: Any) -> None:
+        raise AssertionError("this loads pandas")
+
+    for name in ("array", "scalar", "nulls", "repeat", "chunked_array"):
+        monkeypatch.setattr(pa, name, refuse)
+    assert read_arrow("topic", columns=ALL_COLUMNS, config=config).read_all() == expected
 
 
 def test_it_is_the_packages_own() -> None:

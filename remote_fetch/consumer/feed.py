@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -180,6 +181,19 @@ class Chunk(NamedTuple):
         return cls(batch, batch.num_rows, batch.nbytes)
 
 
+def unexpected(error: Exception) -> str:
+    """An error that is nobody's word on a store or a broker: a bug, or an environment that is broken, and where.
+
+    Such as a package that is missing or was built for another version, memory that has run out.
+    """
+    place = traceback.extract_tb(error.__traceback__)[-1:]
+    where = f" in {place[0].filename}, line {place[0].lineno}" if place else ""
+    return (
+        f"{type(error).__module__}.{type(error).__qualname__}{where}: {error}. No store says that: a fetcher or a "
+        "package of this environment is broken; try the same with read_arrow, which raises it"
+    )
+
+
 class Feed:
     """The records of one partition from `offset` on, as far as the store has them.
 
@@ -242,7 +256,7 @@ class Feed:
             kind = ErrorKind.NOT_FOUND if isinstance(error.__cause__, SegmentNotFound) else error.kind
             return self._end(Ending(self._offset, kind, True, is_storage_failure(kind), self.log))
         except Exception as error:  # a fetcher's own bug must not cost the application its records
-            self._say(f"{type(error).__name__}: {error}")
+            self._say(unexpected(error))
             return self._end(Ending(self._offset, "error", is_failure=True, log=self.log))
 
     def close(self) -> None:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 
+from remote_fetch.decode.arrays import HEADER_TYPE, Array, bytes_array
+
 if TYPE_CHECKING:
     from remote_fetch.decode._columns import ByteColumn, Columns
 
-__all__ = ["Array", "Chunk"]
-
-Array: TypeAlias = "pa.Array[Any]"
+__all__ = ["Chunk"]
 
 _Format: TypeAlias = Literal["B", "i", "q"]
 
@@ -28,7 +28,6 @@ _INT64_BYTES = 8
 # A header is at least two lengths, so no batch has more headers than half its bytes.
 _MIN_HEADER_BYTES = 2
 
-_HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 # An encoded surrogate, whole or cut: one replacement character to Java, two or three to Python.
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}".encode()
@@ -153,9 +152,9 @@ class Chunk:
     def _take_headers(self, rows: int, header_count: int) -> Array:
         keys = _valid_strings(self._header_keys.take(header_count, pa.string()))
         values = self._header_values.take(header_count, pa.binary())
-        headers = pa.Array.from_buffers(_HEADER_TYPE, header_count, [None], children=[keys, values])
+        headers = pa.Array.from_buffers(HEADER_TYPE, header_count, [None], children=[keys, values])
         ends = self._header_ends.take((rows + 1) * _INT32_BYTES)
-        return pa.Array.from_buffers(pa.list_(_HEADER_TYPE), rows, [None, ends], children=[headers])
+        return pa.Array.from_buffers(pa.list_(HEADER_TYPE), rows, [None, ends], children=[headers])
 
 
 def _valid_strings(strings: Array) -> Array:
@@ -164,5 +163,6 @@ def _valid_strings(strings: Array) -> Array:
         strings.validate(full=True)
     except pa.ArrowInvalid:
         raw: list[Any] = strings.view(pa.binary()).to_pylist()
-        return pa.array([_SURROGATE.sub(_REPLACEMENT, key).decode("utf-8", "replace") for key in raw], pa.string())
+        keys = [_SURROGATE.sub(_REPLACEMENT, key).decode("utf-8", "replace").encode() for key in raw]
+        return bytes_array(keys, pa.string())
     return strings

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from remote_fetch.decode import _columns
-from remote_fetch.decode._chunk import Array, Chunk
+from remote_fetch.decode._chunk import Chunk
+from remote_fetch.decode.arrays import HEADER_TYPE, Array, bytes_array, numbers_array
 from remote_fetch.decode.batch_table import FAULTS, FIELDS, NEED_ROOM, Field, row_of
 from remote_fetch.errors import ConfigError, CorruptSegment, DecompressionLimit, RemoteFetchError
 from remote_fetch.formats.batches import BatchHeader
@@ -43,7 +44,7 @@ _TYPES: dict[str, pa.DataType] = {
     "offset": pa.int64(),
     "timestamp": pa.timestamp("us", "UTC"),
     "timestampType": pa.int32(),
-    "headers": pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
+    "headers": pa.list_(HEADER_TYPE),
     "leaderEpoch": pa.int32(),
     "timestampMs": pa.int64(),
 }
@@ -338,7 +339,7 @@ class ColumnBuilder:
         if rows > self._constant_rows:
             self._constant_rows = min(self._max_rows, max(2 * rows, _FIRST_CONSTANT_ROWS))
             self._constants = {
-                "topic": pa.repeat(pa.scalar(self._topic, pa.string()), self._constant_rows),
-                "partition": pa.repeat(pa.scalar(self._partition, pa.int32()), self._constant_rows),
+                "topic": bytes_array([self._topic.encode()] * self._constant_rows, pa.string()),
+                "partition": numbers_array([self._partition] * self._constant_rows, pa.int32()),
             }
         return self._constants

@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, TopicPartition
 
+from remote_fetch.decode.arrays import Array, bytes_array, headers_array, numbers_array
 from remote_fetch.decode.columns import microseconds, schema_for
 from remote_fetch.errors import UnsupportedFormat
 from remote_fetch.locate.cluster import Cluster
@@ -173,7 +174,7 @@ class BrokerReader:
         size_bytes = sum(len(one.key() or b"") + len(one.value() or b"") for one in messages)
         self._observer(BrokerRead(partition, len(messages), size_bytes))
         schema = schema_for(columns)
-        arrays = [pa.array([_FIELDS[name](one) for one in messages], schema.field(name).type) for name in columns]
+        arrays = [_column(name, schema.field(name).type, messages) for name in columns]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -218,7 +219,7 @@ def _is_news(message: Any, stop: int) -> bool:
 _client_headers = methodcaller("headers")
 
 
-def _headers(message: Any) -> list[dict[str, Any]]:
+def _headers(message: Any) -> Sequence[tuple[str, bytes | None]]:
     """A key is cut off at its first NUL, for the client holds it as a C string."""
     try:
         headers = _client_headers(message)
@@ -230,7 +231,7 @@ def _headers(message: Any) -> list[dict[str, Any]]:
             offset=message.offset(),
             hint="Leave the column headers out, or read the record from the store with fetch.remote.when=always",
         ) from error
-    return [{"key": key, "value": value} for key, value in headers or ()]
+    return headers or ()
 
 
 def _timestamp_ms(message: Any) -> int:
@@ -247,7 +248,7 @@ def _leader_epoch(message: Any) -> int:
 _FIELDS: dict[str, Any] = {
     "key": lambda message: message.key(),
     "value": lambda message: message.value(),
-    "topic": lambda message: message.topic(),
+    "topic": lambda message: message.topic().encode(),
     "partition": lambda message: message.partition(),
     "offset": lambda message: message.offset(),
     "timestamp": lambda message: microseconds(_timestamp_ms(message)),
@@ -257,3 +258,10 @@ _FIELDS: dict[str, Any] = {
     "headers": _headers,
     "leaderEpoch": _leader_epoch,
 }
+
+
+def _column(name: str, arrow_type: pa.DataType, messages: Sequence[Any]) -> Array:
+    values = [_FIELDS[name](message) for message in messages]
+    if name == "headers":
+        return headers_array(values)
+    return bytes_array(values, arrow_type) if name in ("key", "value", "topic") else numbers_array(values, arrow_type)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from remote_fetch.consumer.feed import Feed, Source
+from remote_fetch.consumer.feed import Feed, Source, unexpected
 from remote_fetch.errors import ErrorKind, RemoteFetchError, SegmentNotFound, StorageDenied, Unlocatable
 from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
 from remote_fetch.observe import Event, Fallback
@@ -83,3 +84,16 @@ def test_nothing_located_is_counted(unlocated: ErrorKind) -> None:
     assert feed.ending is not None
     assert feed.ending.reason == unlocated
     assert fallbacks == [Fallback(PARTITION, 7, 7, unlocated)]
+
+
+def broken() -> None:
+    raise ValueError("numpy.dtype size changed")
+
+
+def test_what_is_unexpected_is_named_with_its_place_and_what_to_do() -> None:
+    with pytest.raises(ValueError, match="numpy") as raised:
+        broken()
+    said = unexpected(raised.value)
+    assert re.match(r"builtins\.ValueError in .*test_feed\.py, line \d+: numpy\.dtype size changed\. ", said)
+    assert "a package of this environment is broken" in said
+    assert unexpected(MemoryError()).startswith("builtins.MemoryError: ")

@@ -1,0 +1,53 @@
+"""Arrow arrays out of Python values, without pyarrow's own way to make them.
+
+Rules of the file: pure, and no `pa.array` or `pa.scalar`, here or wherever records are read: where NumPy is there, both
+ask whether a value belongs to pandas, and load it for that: 60 MB, and an error of pandas' own if it is broken.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any, Literal, TypeAlias
+
+import pyarrow as pa
+
+__all__ = ["HEADER_TYPE", "Array", "bytes_array", "headers_array", "numbers_array"]
+
+Array: TypeAlias = "pa.Array[Any]"
+
+HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+"""One header of a record."""
+
+
+def numbers_array(values: Sequence[int], arrow_type: pa.DataType) -> Array:
+    """Whole numbers of 32 or 64 bits, or times of 64. Raises OverflowError for one that does not fit."""
+    item_format: Literal["i", "q"] = "i" if arrow_type.bit_width == 32 else "q"
+    return pa.Array.from_buffers(arrow_type, len(values), [None, pa.py_buffer(array(item_format, values))])
+
+
+def bytes_array(values: Sequence[bytes | None], arrow_type: pa.DataType) -> Array:
+    """Binary values or, in UTF-8, strings; None is null. Raises OverflowError for more than 2 GiB in all."""
+    ends = array("i", accumulate((len(value or b"") for value in values), initial=0))
+    data = pa.py_buffer(b"".join(value or b"" for value in values))
+    return pa.Array.from_buffers(arrow_type, len(values), [_validity(values), pa.py_buffer(ends), data])
+
+
+def headers_array(rows: Sequence[Sequence[tuple[str, bytes | None]]]) -> Array:
+    """The headers of records: their names, which may repeat, with values, which may be null."""
+    ends = array("i", accumulate((len(headers) for headers in rows), initial=0))
+    keys = bytes_array([key.encode() for headers in rows for key, _ in headers], pa.string())
+    values = bytes_array([value for headers in rows for _, value in headers], pa.binary())
+    pairs = pa.Array.from_buffers(HEADER_TYPE, len(keys), [None], children=[keys, values])
+    return pa.Array.from_buffers(pa.list_(HEADER_TYPE), len(rows), [None, pa.py_buffer(ends)], children=[pairs])
+
+
+def _validity(values: Sequence[bytes | None]) -> pa.Buffer | None:
+    """One bit a value, the first of eight in the lowest; None if there is no null."""
+    if None not in values:
+        return None
+    bits = bytearray((len(values) + 7) // 8)
+    for at, value in enumerate(values):
+        bits[at >> 3] |= (value is not None) << (at & 7)
+    return pa.py_buffer(bytes(bits))
