@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -20,6 +21,7 @@ __all__ = [
     "Counters",
     "Event",
     "Fallback",
+    "LogObserver",
     "MetadataUnusable",
     "Notice",
     "Observer",
@@ -31,10 +33,12 @@ __all__ = [
     "SegmentScanned",
     "TimestampsSaturated",
     "ignore",
-    "log_event",
+    "unusable_text",
 ]
 
 _LOG = logging.getLogger("remote_fetch")
+_QUIET_S = 60.0
+"""How long what happens again is not said again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,25 +199,88 @@ def unusable_text(orphan_updates: int, malformed_records: int) -> str:
     return "; ".join([orphans] * bool(orphan_updates) + [malformed] * bool(malformed_records))
 
 
-def log_event(event: Event) -> None:
-    """The observer that writes to the logger `remote_fetch`: what did not go straight, and every notice."""
+class LogObserver:
+    """The observer that writes to the logger `remote_fetch`: every notice, and what did not go straight.
+
+    Rules of the log, one line an event:
+
+    - A line names the partition as TOPIC-NUMBER; its topic id is one line at DEBUG, when it is first spoken of.
+    - What happens again, to the same partition for the same reason, within `quiet_s` seconds of `clock` after a line at
+      its own level is a line at DEBUG. The next line after that, or `close`, says how often it was.
+    - A notice is said once.
+    """
+
+    def __init__(self, *, quiet_s: float = _QUIET_S, clock: Callable[[], float] = time.monotonic) -> None:
+        self._quiet_s, self._clock = quiet_s, clock
+        self._lock = threading.Lock()
+        self._named: set[TopicIdPartition] = set()
+        self._notices: set[str] = set()
+        self._said: dict[tuple[str, str], _Said] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Write what an event has to say, if anything."""
+        if isinstance(event, Notice):
+            with self._lock:
+                is_new = event.text not in self._notices
+                self._notices.add(event.text)
+            level = logging.WARNING if event.is_warning else logging.INFO
+            _LOG.log(level if is_new else logging.DEBUG, "%s", event.text)
+            return
+        words = _words(event)
+        if words is None:
+            return
+        what, line = words
+        name = f"{event.partition.topic}-{event.partition.partition}"
+        with self._lock:
+            is_new = event.partition not in self._named
+            self._named.add(event.partition)
+            said = self._said.setdefault((name, what), _Said())
+            is_due = said.at_s is None or self._clock() - said.at_s >= self._quiet_s
+            unsaid, said.unsaid = said.unsaid, 0 if is_due else said.unsaid + 1
+            said.at_s = self._clock() if is_due else said.at_s
+        if is_new:
+            _LOG.debug("%s: topic id %s", name, event.partition.topic_id)
+        if is_due:
+            _LOG.warning("%s: %s%s", name, line, f"; {unsaid} more since the last such line" if unsaid else "")
+        else:
+            _LOG.debug("%s: %s", name, line)
+
+    def close(self) -> None:
+        """Say how often it was what was not said each time. May be called twice."""
+        with self._lock:
+            left = [(name, what, said.unsaid) for (name, what), said in self._said.items() if said.unsaid]
+            self._said.clear()
+        for name, what, count in left:
+            _LOG.warning("%s: %s: %d more since the last such line", name, what, count)
+
+
+@dataclass(slots=True)
+class _Said:
+    """When something was last a line, None: never; and how often it was none since."""
+
+    at_s: float | None = None
+    unsaid: int = 0
+
+
+def _words(event: Event) -> tuple[str, str] | None:
+    """What happened, alike each time, and the line that tells of this time; None for what goes straight."""
     match event:
-        case Notice():
-            _LOG.log(logging.WARNING if event.is_warning else logging.INFO, "%s", event.text)
         case Fallback():
+            what = f"read elsewhere ({event.reason})"
             why = f"{event.reason}: {event.detail}" if event.detail else event.reason
-            _LOG.warning(
-                "%s: offsets %d to %d are read elsewhere (%s)",
-                event.partition, event.first_offset, event.last_offset, why,
-            )  # fmt: skip
+            return what, f"offsets {event.first_offset} to {event.last_offset} are read elsewhere ({why})"
         case RangeReread():
-            _LOG.warning("%s: read again from position %d (%s)", event.partition, event.position, event.reason)
-        case MetadataUnusable():
-            _LOG.warning("%s: %s", event.partition, unusable_text(event.orphan_updates, event.malformed_records))
+            return f"read again ({event.reason})", f"read again from position {event.position} ({event.reason})"
         case SegmentScanned():
-            _LOG.warning("%s: read without its %s index (%s)", event.partition, event.index_type, event.reason)
+            what = f"read without its {event.index_type} index ({event.reason})"
+            return what, what
+        case MetadataUnusable():
+            return "unusable metadata", unusable_text(event.orphan_updates, event.malformed_records)
+        case TimestampsSaturated():
+            what = "timestamps beyond what microseconds hold"
+            return what, f"{what}: {event.records}; the column timestampMs has them"
         case _:
-            pass
+            return None
 
 
 class Counters:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import tempfile
 import threading
 import time
@@ -159,6 +160,32 @@ def test_a_timestamp_that_microseconds_cannot_hold_is_saturated_and_counted(
     assert table["timestampMs"].to_pylist() == [1000, timestamp_ms, 1001]
     assert table["timestamp"].cast(pa.int64()).to_pylist() == [1_000_000, microseconds, 1_001_000]
     assert counters.report().saturated_timestamps == (microseconds % 1000 != 0)
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG])
+def test_the_lines_of_a_read_with_faults(
+    config: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture, level: int
+) -> None:
+    for path in [*tmp_path.rglob("*.leader_epoch_checkpoint"), *tmp_path.rglob("*.index")]:
+        path.unlink()
+    with caplog.at_level(level):
+        table = read_arrow("topic", start=5, columns=["offset"], config=config).read_all()
+        del table
+        gc.collect()
+    lineage, position = (f"topic-0: read without its {index} index (missing)" for index in ("leader-epoch", "offset"))
+    lines = [
+        ("INFO", "log start unknown: the bucket alone does not tell which records were deleted before its segments"),
+        ("DEBUG", f"topic-0: topic id {LogBuilder().topic_id_partition.topic_id}"),
+        ("WARNING", position),
+        ("WARNING", lineage),
+        *[("DEBUG", lineage)] * 2,
+        ("DEBUG", position),
+        ("WARNING", f"{position}: 1 more since the last such line"),
+        ("WARNING", f"{lineage}: 2 more since the last such line"),
+    ]
+    found = [(one.levelname, one.getMessage()) for one in caplog.records if one.name == "remote_fetch"]
+    assert found == [line for line in lines if level == logging.DEBUG or line[0] != "DEBUG"]
+    assert level == logging.DEBUG or {one.name for one in caplog.records} == {"remote_fetch"}
 
 
 def test_an_observer_hears(config: dict[str, str]) -> None:

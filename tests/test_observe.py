@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,8 @@ from remote_fetch.observe import (
     Counters,
     Event,
     Fallback,
+    LogObserver,
+    MetadataUnusable,
     Notice,
     RangeFetched,
     RangeReread,
@@ -19,11 +22,12 @@ from remote_fetch.observe import (
     RecordsRead,
     Report,
     SegmentScanned,
+    TimestampsSaturated,
     ignore,
-    log_event,
 )
 
 PARTITION = TopicIdPartition(Uuid(bytes(16)), "t", 0)
+NAME = f"{PARTITION.topic}-{PARTITION.partition}"
 
 EVENTS: list[tuple[Event, Report]] = [
     (RangeFetched(PARTITION, 10, 0.5), Report(remote_bytes=10, remote_gets=1, fetch_s=0.5)),
@@ -99,16 +103,29 @@ LOGGED: list[tuple[Event, list[tuple[int, str]]]] = [
     (Notice("100 % full", is_warning=True), [(logging.WARNING, "100 % full")]),
     (
         Fallback(PARTITION, 1, 2, "not-found"),
-        [(logging.WARNING, f"{PARTITION}: offsets 1 to 2 are read elsewhere (not-found)")],
+        [(logging.WARNING, f"{NAME}: offsets 1 to 2 are read elsewhere (not-found)")],
     ),
     (
-        Fallback(PARTITION, 1, 2, "format", "no location"),
-        [(logging.WARNING, f"{PARTITION}: offsets 1 to 2 are read elsewhere (format: no location)")],
+        Fallback(PARTITION, 1, 2, "format", "version 9"),
+        [(logging.WARNING, f"{NAME}: offsets 1 to 2 are read elsewhere (format: version 9)")],
     ),
-    (RangeReread(PARTITION, 7, "corrupt"), [(logging.WARNING, f"{PARTITION}: read again from position 7 (corrupt)")]),
+    (RangeReread(PARTITION, 7, "corrupt"), [(logging.WARNING, f"{NAME}: read again from position 7 (corrupt)")]),
     (
         SegmentScanned(PARTITION, IndexType.OFFSET, "missing"),
-        [(logging.WARNING, f"{PARTITION}: read without its offset index (missing)")],
+        [(logging.WARNING, f"{NAME}: read without its offset index (missing)")],
+    ),
+    (
+        TimestampsSaturated(PARTITION, 3),
+        [
+            (
+                logging.WARNING,
+                f"{NAME}: timestamps beyond what microseconds hold: 3; the column timestampMs has them",
+            )
+        ],
+    ),
+    (
+        MetadataUnusable(PARTITION, 0, 2),
+        [(logging.WARNING, f"{NAME}: metadata records that cannot be read: 2")],
     ),
     (RangeFetched(PARTITION, 10, 0.5), []),
     (RangeRetried(PARTITION, "throttled"), []),
@@ -116,12 +133,50 @@ LOGGED: list[tuple[Event, list[tuple[int, str]]]] = [
 ]
 
 
+def lines_of(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
+    return [(record.levelno, record.getMessage()) for record in caplog.records if record.name == "remote_fetch"]
+
+
 @pytest.mark.parametrize(("event", "lines"), LOGGED, ids=lambda value: type(value).__name__)
 def test_what_reaches_the_log(event: Event, lines: list[tuple[int, str]], caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, logger="remote_fetch"):
-        log_event(event)
-    assert [(record.levelno, record.getMessage()) for record in caplog.records] == lines
+    observer = LogObserver()
+    with caplog.at_level(logging.INFO, logger="remote_fetch"):
+        observer(event)
+        observer.close()
+    assert lines_of(caplog) == lines
     assert {record.name for record in caplog.records} <= {"remote_fetch"}
+
+
+def test_what_is_repeated_is_said_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    now_s = 0.0
+    observer = LogObserver(quiet_s=60, clock=lambda: now_s)
+    scanned = SegmentScanned(PARTITION, IndexType.LEADER_EPOCH, "missing")
+    said = f"{NAME}: read without its leader-epoch index (missing)"
+    other = replace(PARTITION, partition=PARTITION.partition + 1)
+    with caplog.at_level(logging.DEBUG, logger="remote_fetch"):
+        for _ in range(3):
+            observer(scanned)
+            observer(Notice("once"))
+        observer(replace(scanned, partition=other))
+        now_s = 60
+        observer(scanned)
+        observer(scanned)
+        observer.close()
+        observer.close()
+    lines = lines_of(caplog)
+    assert [line for level, line in lines if level > logging.DEBUG] == [
+        said,
+        "once",
+        said.replace(NAME, f"{other.topic}-{other.partition}"),
+        f"{said}; 2 more since the last such line",
+        f"{said}: 1 more since the last such line",
+    ]
+    assert [line for level, line in lines if level == logging.DEBUG] == [
+        f"{NAME}: topic id {PARTITION.topic_id}",
+        *[said, "once"] * 2,
+        f"{other.topic}-{other.partition}: topic id {other.topic_id}",
+        said,
+    ]
 
 
 def test_the_observer_of_nobody() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -30,6 +29,7 @@ from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice
 from remote_fetch.read.fallback import Circuit, is_storage_failure
 from remote_fetch.read.job import plan_stretch
 from remote_fetch.read.partition import OpenPartition, open_partition
+from remote_fetch.read.refusals import unexpected
 from remote_fetch.read.scan import Scan
 from remote_fetch.read.session import Session
 
@@ -179,19 +179,6 @@ class Chunk(NamedTuple):
     def of(cls, batch: pa.RecordBatch) -> Chunk:
         """The records of a batch."""
         return cls(batch, batch.num_rows, batch.nbytes)
-
-
-def unexpected(error: Exception) -> str:
-    """An error that is nobody's word on a store or a broker: a bug, or an environment that is broken, and where.
-
-    Such as a package that is missing or was built for another version, memory that has run out.
-    """
-    place = traceback.extract_tb(error.__traceback__)[-1:]
-    where = f" in {place[0].filename}, line {place[0].lineno}" if place else ""
-    return (
-        f"{type(error).__module__}.{type(error).__qualname__}{where}: {error}. No store says that: a fetcher or a "
-        "package of this environment is broken; try the same with read_arrow, which raises it"
-    )
 
 
 class Feed:

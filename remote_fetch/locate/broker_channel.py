@@ -275,13 +275,23 @@ def _bounds(earliest_local: int | None, latest_tiered: int | None) -> LocalBound
 
 
 class _Discretion(logging.Filter):
-    """Keeps requests, which may carry credentials, out of the client's debug log while a connection is open."""
+    """What the client may log while a connection is open.
 
-    _LOGGERS = ("kafka.net.connection", "kafka.protocol.parser")
+    Its requests, which may carry credentials, stay out of the debug log. Its dozen lines at INFO, about a connection
+    that the application knows nothing of, are logged only where its loggers are at DEBUG.
+    """
+
+    _WITH_REQUESTS = ("kafka.net.connection", "kafka.protocol.parser")
+    _LOGGERS = (
+        *_WITH_REQUESTS,
+        *("kafka.admin.client", "kafka.cluster", "kafka.net.manager", "kafka.net.selector", "kafka.net.transport"),
+    )
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a record may be logged."""
-        return record.levelno > logging.DEBUG
+        if record.levelno <= logging.DEBUG:
+            return record.name not in self._WITH_REQUESTS
+        return record.levelno > logging.INFO or logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
 
     def begin(self) -> None:
         """From here on."""

@@ -57,6 +57,9 @@ _GROUP = "remote-fetch"
 """librdkafka wants a group even of those who never join one."""
 _FETCH_QUEUE_BACKOFF_MS = 10
 """By default librdkafka fetches nothing for a second once 100,000 records wait: of small ones they are read in less."""
+_LOG_LEVEL = 3
+"""Of clients that the application does not know of: what is an error to librdkafka. That requests time out while
+leaders move or brokers are away (REQTMOUT, a warning) is waited for, and told of by this package if it takes long."""
 _NO_LONG_POLL = {"fetch.wait.max.ms": 10}
 """Of a consumer that reads to an end and is then asked something else: a broker answers one connection in order, and a
 fetch that waits for records to come would keep the question waiting, half a second by default."""
@@ -302,6 +305,7 @@ def consumer_properties(properties: Mapping[str, Any], isolation: IsolationLevel
     """A consumer's configuration for reads by assignment: what the user gave, and what must not be otherwise."""
     return {
         "group.id": _GROUP,
+        "log_level": _LOG_LEVEL,
         "fetch.queue.backoff.ms": _FETCH_QUEUE_BACKOFF_MS,
         **properties,
         "isolation.level": isolation.value,
@@ -343,7 +347,8 @@ _CONSUMER_ONLY = (
 
 def _admin_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Without what only a consumer knows: librdkafka would warn of it."""
-    return {name: value for name, value in properties.items() if not name.startswith(_CONSUMER_ONLY)}
+    known = {name: value for name, value in properties.items() if not name.startswith(_CONSUMER_ONLY)}
+    return {"log_level": _LOG_LEVEL, **known}
 
 
 def _raw_uuid(uuid: Any) -> bytes:

@@ -1,10 +1,12 @@
 """What is said where nobody can answer for offsets: a bucket-only read has no broker to go to.
 
-Rules of the file: pure; an error names the offsets, the object and what to do.
+Rules of the file: pure; an error names the offsets, the object and what to do. What no error of this package tells is
+named with its place, because it is a bug or a broken environment.
 """
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 
 from remote_fetch.errors import RemoteFetchError, SegmentNotFound, Unlocatable
@@ -13,7 +15,7 @@ from remote_fetch.model import TopicIdPartition
 from remote_fetch.observe import unusable_text
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason
 
-__all__ = ["not_to_be_had", "refuse_broker_ranges"]
+__all__ = ["not_to_be_had", "refuse_broker_ranges", "unexpected"]
 
 
 def refuse_broker_ranges(timeline: Timeline, steps: Sequence[PlanStep]) -> None:
@@ -54,4 +56,17 @@ def not_to_be_had(partition: TopicIdPartition, step: PlanStep, error: RemoteFetc
         partition=partition.partition,
         object_name=error.object_name,
         hint="They were deleted or never uploaded here; a broker may still have them",
+    )
+
+
+def unexpected(error: Exception) -> str:
+    """An error that is nobody's word on a store or a broker: a bug, or an environment that is broken, and where.
+
+    Such as a package that is missing or was built for another version, memory that has run out.
+    """
+    place = traceback.extract_tb(error.__traceback__)[-1:]
+    where = f" in {place[0].filename}, line {place[0].lineno}" if place else ""
+    return (
+        f"{type(error).__module__}.{type(error).__qualname__}{where}: {error}. No store says that: a fetcher or a "
+        "package of this environment is broken; try the same with read_arrow, which raises it"
     )

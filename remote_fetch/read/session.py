@@ -26,7 +26,16 @@ from remote_fetch.locate.locator import KnownTimelines, Locator, PlannedLocator,
 from remote_fetch.locate.snapshot import load_timelines
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
-from remote_fetch.observe import Counters, Event, MetadataUnusable, Notice, Observer, SegmentScanned, ignore, log_event
+from remote_fetch.observe import (
+    Counters,
+    Event,
+    LogObserver,
+    MetadataUnusable,
+    Notice,
+    Observer,
+    SegmentScanned,
+    ignore,
+)
 from remote_fetch.read.ahead import Ahead
 from remote_fetch.read.librdkafka import check_properties
 
@@ -88,6 +97,7 @@ class Session:
     ) -> None:
         self.config = config
         self.counters = Counters()
+        self._log = LogObserver()
         self._observer = observer
         self.cluster: Cluster | None = None
         self.broker: BrokerReader | None = None
@@ -294,7 +304,7 @@ class Session:
     def observe(self, event: Event) -> None:
         """Hand an event to the counters, the log and the user's observer."""
         self.counters(event)
-        log_event(event)
+        self._log(event)
         self._observer(event)
 
     def close(self) -> None:
@@ -305,6 +315,7 @@ class Session:
             if cluster is not None:
                 cluster.close()
         self._give_back_metadata_topic()
+        self._log.close()
 
     def __enter__(self) -> Self:
         return self

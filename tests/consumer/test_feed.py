@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from remote_fetch.consumer.feed import Feed, Source, unexpected
+from remote_fetch.consumer.feed import Feed, Source
 from remote_fetch.errors import ErrorKind, RemoteFetchError, SegmentNotFound, StorageDenied, Unlocatable
 from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
 from remote_fetch.observe import Event, Fallback
+from remote_fetch.read.refusals import unexpected
 
 PARTITION = TopicIdPartition(Uuid(b"i" * 16), "t", 3)
 

@@ -311,6 +311,23 @@ def test_requests_stay_out_of_the_debug_log_while_open(
     assert [record.getMessage() for record in caplog.records] == ["broken off", "closed"]
 
 
+@pytest.mark.parametrize("name", ["kafka.net.manager", "kafka.net.connection"])
+def test_the_client_s_info_is_for_those_who_debug_it(
+    brokers: Brokers, channel: BrokerChannel, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    caplog.set_level(logging.INFO, name)
+    logger = logging.getLogger(name)
+    brokers.give(10, 9)
+    bounds_of(channel)
+    logger.info("Bootstrap complete")
+    logger.setLevel(logging.DEBUG)
+    logger.info("Connected")
+    logger.setLevel(logging.INFO)
+    channel.close()
+    logger.info("of the application's own client")
+    assert [record.getMessage() for record in caplog.records] == ["Connected", "of the application's own client"]
+
+
 # ----------------------------------------------------------------------------------------------------------- no channel
 
 

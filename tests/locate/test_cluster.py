@@ -129,7 +129,8 @@ def test_who_reads_to_an_end_and_asks_again_does_not_wait_behind_a_fetch(monkeyp
 
 def test_an_administrators_client_gets_nothing_that_only_a_consumer_knows() -> None:
     theirs = {"bootstrap.servers": "b:1", "group.id": "mine", "fetch.min.bytes": 1, "sasl.username": "u"}
-    assert _admin_properties(theirs) == {"bootstrap.servers": "b:1", "sasl.username": "u"}
+    assert _admin_properties(theirs) == {"log_level": 3, "bootstrap.servers": "b:1", "sasl.username": "u"}
+    assert _admin_properties({"log_level": 6}) == {"log_level": 6}
 
 
 @pytest.mark.parametrize(
