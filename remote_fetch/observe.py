@@ -39,6 +39,8 @@ __all__ = [
 _LOG = logging.getLogger("remote_fetch")
 _QUIET_S = 60.0
 """How long what happens again is not said again."""
+_MOST_NOTICES = 10_000
+"""So many are remembered. A consumer that lives for years must not keep them all; then one may be said again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +224,8 @@ class LogObserver:
         if isinstance(event, Notice):
             with self._lock:
                 is_new = event.text not in self._notices
+                if len(self._notices) >= _MOST_NOTICES:
+                    self._notices.clear()
                 self._notices.add(event.text)
             level = logging.WARNING if event.is_warning else logging.INFO
             _LOG.log(level if is_new else logging.DEBUG, "%s", event.text)
