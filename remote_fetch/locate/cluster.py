@@ -6,17 +6,14 @@ deadline; what a broker refuses is the broker's own error. The clients are confl
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import (
     OFFSET_END,
-    Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     TopicCollection,
@@ -25,6 +22,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from remote_fetch.errors import Cancelled
+from remote_fetch.locate.clients import Consumer
 from remote_fetch.locate.epoch_prober import EpochProber
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 
@@ -32,7 +30,6 @@ __all__ = ["Cluster", "Topic"]
 
 _ZERO_UUID = bytes(16)
 _RETRY_S = 0.1
-_KEPT_S = 1.0
 _ONE_ANSWER_S = 5.0
 _PASSING = frozenset(
     {
@@ -131,38 +128,34 @@ class Cluster:
         Under `read_committed` offsets that a transaction is about to commit are waited for (KIP-447). Raises
         KafkaException with the broker's error.
         """
-        wanted = ConsumerGroupTopicPartitions(group, list(partitions))
-        is_stable = isolation is IsolationLevel.READ_COMMITTED
-        with self._asking() as asker:
-            answers = asker.list_consumer_group_offsets([wanted], require_stable=is_stable, request_timeout=timeout_s)
-            return list(answers[group].result(timeout_s + _RETRY_S).topic_partitions)
+        # Not by the AdminClient: if an answer about the coordinator comes after the question has timed out, librdkafka
+        # (2.16) aborts the process ("eonce->refcnt > 0"). This consumer joins no group; it only has the group's name.
+        asker = self._consumer(isolation, f"group {group}", {"group.id": group})
+        return list(asker.committed(list(partitions), timeout=timeout_s))
 
     def names(self) -> tuple[str, ...]:
         """The topics that this principal may see, sorted. Raises KafkaException with the broker's error."""
-        with self._asking() as asker:
-            return tuple(sorted(asker.list_topics(timeout=self._timeout_s).topics))
+        return tuple(sorted(self._asker().list_topics(timeout=self._timeout_s).topics))
 
     def _described(self, name: str) -> Any:
         """The client's own description. One broker is asked; where it does not answer, a new client finds another."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             left_s = max(deadline - time.monotonic(), _RETRY_S)
-            with self._asking() as asker:
-                answers = asker.describe_topics(
-                    TopicCollection([name]),
-                    include_authorized_operations=True,
-                    request_timeout=min(_ONE_ANSWER_S, left_s),
-                )
-                try:
-                    return answers[name].result()
-                except KafkaException as error:
-                    if error.args[0].code() != KafkaError._TIMED_OUT:
-                        raise
-                    with self._making:
-                        if self._admin is asker:
-                            self._admin = None  # it stays with the broker it has found, even when that one has died
-                    if time.monotonic() >= deadline:
-                        raise
+            asker = self._asker()
+            answers = asker.describe_topics(
+                TopicCollection([name]), include_authorized_operations=True, request_timeout=min(_ONE_ANSWER_S, left_s)
+            )
+            try:
+                return answers[name].result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._TIMED_OUT:
+                    raise
+                with self._making:
+                    if self._admin is asker:
+                        self._admin = None  # it stays with the broker it has found, even when that one has died
+                if time.monotonic() >= deadline:
+                    raise
 
     def log_bounds(
         self, partition: TopicIdPartition, isolation: IsolationLevel, *, timeout_s: float | None = None
@@ -189,12 +182,11 @@ class Cluster:
         All are asked for at once (ListOffsets). Raises KafkaException with the broker's error about any of them.
         """
         wanted = [TopicPartition(name, number) for number in sorted(numbers)]
-        with self._asking() as asker:
-            told = [
-                asker.list_offsets(dict.fromkeys(wanted, spec), request_timeout=self._timeout_s)
-                for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
-            ]
-            low, high = ({one.partition: int(answer.result().offset) for one, answer in each.items()} for each in told)
+        told = [
+            self._asker().list_offsets(dict.fromkeys(wanted, spec), request_timeout=self._timeout_s)
+            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        ]
+        low, high = ({one.partition: int(answer.result().offset) for one, answer in each.items()} for each in told)
         return {number: (low[number], high[number]) for number in low}
 
     def learn_partitions(self, topic: str, isolation: IsolationLevel) -> None:
@@ -232,21 +224,10 @@ class Cluster:
         wanted = TopicPartition(partition.topic, partition.partition)
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         try:
-            with self._asking() as asker:
-                found = asker.list_offsets({wanted: latest}, request_timeout=self._timeout_s)[wanted].result()
+            found = self._asker().list_offsets({wanted: latest}, request_timeout=self._timeout_s)[wanted].result()
         except KafkaException:
             return None  # the question that is asked instead meets the same error, if it stays
         return None if found.leader_epoch is None else int(found.leader_epoch)
-
-    @contextlib.contextmanager
-    def _asking(self) -> Iterator[AdminClient]:
-        """The AdminClient for one question. It lives longer than the answer: see `_keep_for_a_moment`."""
-        asker = self._asker()
-        try:
-            yield asker
-        finally:
-            if asker is not self._admin:
-                _keep_for_a_moment(asker)
 
     def _asker(self) -> AdminClient:
         with self._making:
@@ -281,24 +262,9 @@ class Cluster:
         """Close the clients. Who asks from now on gets Cancelled."""
         with self._making:
             self._is_closed = True
-            consumers, self._consumers = self._consumers, {}
-            admin, self._admin = self._admin, None
-        if admin is not None:
-            _keep_for_a_moment(admin)
+            consumers, self._consumers, self._admin = self._consumers, {}, None
         for consumer in consumers.values():
             consumer.close()
-
-
-def _keep_for_a_moment(client: AdminClient) -> None:
-    """Hold a reference to a client that is not used any more, until librdkafka has handed over its last answer.
-
-    The thread of librdkafka that gives an answer goes on with the client's memory for an instant after the asking
-    thread has the answer. If that thread drops the last reference in this instant, confluent_kafka (2.16) frees the
-    memory, and librdkafka's thread aborts the process.
-    """
-    timer = threading.Timer(_KEPT_S, lambda kept: None, [client])
-    timer.daemon = True
-    timer.start()
 
 
 def consumer_properties(properties: Mapping[str, Any], isolation: IsolationLevel) -> dict[str, Any]:

@@ -18,8 +18,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
+from remote_fetch.locate.clients import Consumer
 from remote_fetch.model import TopicIdPartition
 
 __all__ = ["EpochProber"]

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from remote_fetch.errors import Unlocatable
 from remote_fetch.formats.metadata_partitioner import metadata_partition
+from remote_fetch.locate.clients import Consumer
 from remote_fetch.locate.cluster import Cluster, is_passing, is_refusal
 from remote_fetch.locate.leases import Leases
 from remote_fetch.locate.timeline import Timeline, TimelineBuilder

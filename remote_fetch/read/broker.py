@@ -17,11 +17,12 @@ from operator import methodcaller
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, TopicPartition
 
 from remote_fetch.decode.arrays import Array, bytes_array, headers_array, numbers_array
 from remote_fetch.decode.columns import microseconds, schema_for
 from remote_fetch.errors import UnsupportedFormat
+from remote_fetch.locate.clients import Consumer
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.observe import BrokerRead, Notice, Observer
