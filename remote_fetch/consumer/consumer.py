@@ -8,6 +8,7 @@ again from a callback does not: what the remote half takes part in is behind its
 
 from __future__ import annotations
 
+import logging
 import operator
 import threading
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ from remote_fetch.consumer.forks import Forks
 from remote_fetch.consumer.inner import Inner
 from remote_fetch.consumer.metrics import Metrics, into_statistics
 from remote_fetch.consumer.remote import Remote
-from remote_fetch.consumer.settings import ConsumerSettings
+from remote_fetch.consumer.settings import ENABLED, ConsumerSettings
 from remote_fetch.consumer.states import STORED
 from remote_fetch.observe import Observer, ignore
 
@@ -31,6 +32,7 @@ __all__ = ["RemoteConsumer"]
 _MAX_CONSUME = 1_000_000
 _NOT_GIVEN: Any = object()
 _FORKS = Forks()
+_LOG = logging.getLogger("remote_fetch")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -73,7 +75,9 @@ class RemoteConsumer(_Consumer):
             super().__init__(*args, **kwargs) if kwargs else super().__init__(*args)  # raises in its own words
             return
         settings = ConsumerSettings.of({**given[0], **kwargs})
-        metrics = Metrics()
+        self._metrics = metrics = Metrics(*settings.names)
+        if not settings.is_enabled:
+            _tell_of_ignored(settings)
         super().__init__(_counted(settings.librdkafka, metrics) if settings.is_enabled else dict(settings.librdkafka))
         if settings.is_enabled:
             self._settings = settings
@@ -273,8 +277,8 @@ class RemoteConsumer(_Consumer):
             self._remote.set_sasl_credentials(username, password)
 
     def remote_metrics(self) -> dict[str, Any]:
-        """KIP-1254's metrics: see `remote_fetch.consumer.metrics.Metrics.snapshot`. Empty while switched off."""
-        return {} if self._remote is None else self._remote.metrics.snapshot()
+        """KIP-1254's metrics: see `remote_fetch.consumer.metrics.Metrics.snapshot`. All 0 while switched off."""
+        return self._metrics.snapshot()
 
     # ----------------------------------------------------------------------------------------------------- the end
 
@@ -305,6 +309,14 @@ def _counted(properties: Mapping[str, Any], metrics: Metrics) -> dict[str, Any]:
     if not callable(tell):
         return dict(properties)
     return {**properties, "stats_cb": lambda statistics: tell(into_statistics(statistics, metrics.snapshot()))}
+
+
+def _tell_of_ignored(settings: ConsumerSettings) -> None:
+    """Say once that keys of ours do nothing, for the switch is off: at INFO if it was given, else it was forgotten."""
+    ignored = sorted(settings.remote.given - {ENABLED})
+    if ignored:
+        level = logging.INFO if ENABLED in settings.remote.given else logging.WARNING
+        _LOG.log(level, "%s is not true: %s is ignored, all records come from the brokers", ENABLED, ", ".join(ignored))
 
 
 def _call(handler: Callable[..., None], callback: Any, consumer: Any, partitions: list[TopicPartition]) -> None:

@@ -197,7 +197,7 @@ class Feed:
         self._source = source
         self._began_s: float | None = None
         self._asks_brokers = False
-        self._offset = offset
+        self.first_offset = self._offset = offset
         self._rows: Iterator[pa.RecordBatch] | None = None
         self._stop, self._share_bytes = -1, 0
         self._codecs: Codecs | None = None
@@ -279,6 +279,7 @@ class Feed:
             self._hear_of(partition)
             first = self._offset
             timeline = session.locator.refresh(partition)
+        self.first_offset = first if self.first_offset < 0 else self.first_offset
         session.note_unusable(timeline)
         if first > max((segment.end_offset for segment in timeline.segments), default=-1):
             return not self._end(self._nothing_tiered(first))

@@ -63,9 +63,10 @@ class _Scope:
 
 
 class Metrics:
-    """An observer that keeps KIP-1254's metrics. `clock` gives seconds."""
+    """An observer that keeps KIP-1254's metrics of the consumer of these names. `clock` gives seconds."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, client_id: str = "", group: str = "", *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._names = {"client-id": client_id, "group": group}
         self._clock = clock
         self._began_s = clock()
         self._lock = threading.Lock()
@@ -107,13 +108,15 @@ class Metrics:
         Keys are KIP-1254's: `remote-fetch-{requests,bytes,errors,fallbacks}-{rate,total}` (per second, and since the
         start), `remote-fetch-latency-{avg,max}` (milliseconds a GET); errors and fallbacks also by their reason.
         `remote-metadata-{orphan-updates,malformed-records}-total` count metadata that locates nothing.
-        `broker-records-total` and `broker-bytes-total` (bytes of values) stand beside them.
+        `broker-records-total` and `broker-bytes-total` (bytes of values) stand beside them, and as text `client-id`
+        and `group`.
         """
         with self._lock:
             now_s = self._clock()
             span_s = min(max(now_s - self._began_s, 1.0), float(_WINDOW_S))
             scopes = {name: _numbers(scope, int(now_s), span_s) for name, scope in self._scopes.items()}
         return {
+            **self._names,
             **scopes.pop(_ALL),
             "broker-records-total": self._broker_records,
             "broker-bytes-total": self._broker_bytes,

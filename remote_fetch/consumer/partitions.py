@@ -104,6 +104,7 @@ class Partitions:
             self._take_over(entry)
         elif entry.has_begun and entry.state.mode is Mode.LOCATING:
             entry.circuit = entry.circuit.worked()
+            self._say(entry, f"is read from the store from offset {feed.first_offset} on")
             self._apply(entry, entry.state.found())
         elif is_late and entry.state.mode is Mode.LOCATING and feed.ending is None:
             # From where it began, as nothing of it was taken: what it brings in this moment is dropped with it.

@@ -15,9 +15,10 @@ from typing import Any
 from remote_fetch.config import KEYS, Config
 from remote_fetch.model import IsolationLevel
 
-__all__ = ["ConsumerSettings", "ResetPolicy"]
+__all__ = ["ENABLED", "ConsumerSettings", "ResetPolicy"]
 
-_ENABLED = "fetch.remote.enabled"
+ENABLED = "fetch.remote.enabled"
+"""The key that switches the remote half on."""
 _SIDE_PREFIXES = (
     "bootstrap.", "metadata.", "client.", "security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.", "socket.",
     "reconnect.", "broker.", "api.version.", "connections.", "resolve.", "allow.auto.create.",
@@ -68,6 +69,12 @@ class ConsumerSettings:
     queued_bytes: int = 64 << 20
     retry_pause_ms: int = 1_000
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """`client.id` and `group.id`, by which metrics tell consumers apart."""
+        client_id = self.librdkafka.get("client.id", self.librdkafka.get("client_id", "rdkafka"))
+        return str(client_id), str(self.librdkafka.get("group.id", ""))
+
     @classmethod
     def of(cls, configuration: Mapping[str, Any]) -> ConsumerSettings:
         """Split a configuration. Raises ConfigError for a key or value of ours that is wrong."""
@@ -77,7 +84,7 @@ class ConsumerSettings:
             del flat["default.topic.config"]
             flat.update(topic_defaults)
         parsed = Config.parse(flat)
-        if parsed.values[_ENABLED] is not True:
+        if parsed.values[ENABLED] is not True:
             ours = {*KEYS, *(name for name in flat if name not in parsed.librdkafka)}
             return cls(False, {name: value for name, value in configuration.items() if name not in ours}, parsed)
         theirs = dict(parsed.librdkafka)

@@ -21,7 +21,7 @@ class Clock:
 
 def test_totals_rates_and_latencies() -> None:
     clock = Clock()
-    metrics = Metrics(clock)
+    metrics = Metrics(clock=clock)
     metrics(RangeFetched(ORDERS, 1_000, 0.010))
     metrics(RangeFetched(OTHER, 500, 0.030))
     clock.now_s += 10
@@ -45,7 +45,7 @@ def test_totals_rates_and_latencies() -> None:
 
 def test_what_is_older_than_half_a_minute_counts_in_totals_only() -> None:
     clock = Clock()
-    metrics = Metrics(clock)
+    metrics = Metrics(clock=clock)
     metrics(RangeFetched(ORDERS, 3_000, 0.010))
     clock.now_s += 31
     found = metrics.snapshot()

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
 from remote_fetch.consumer.metrics import Metrics
 from remote_fetch.consumer.prometheus import PrometheusCollector
@@ -13,13 +14,14 @@ from remote_fetch.errors import MissingExtra
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.observe import Fallback, RangeFetched, RangeRetried
 
+NAMES = {"client_id": "billing-1", "group": "billing"}
 FIRST = TopicIdPartition(Uuid(bytes(16)), "or-ders", 0)
 SECOND = TopicIdPartition(Uuid(bytes(16)), "or-ders", 12)
 
 
 @pytest.fixture
 def metrics() -> Metrics:
-    metrics = Metrics()
+    metrics = Metrics("billing-1", "billing")
     metrics(RangeFetched(FIRST, 1_000, 0.25))
     metrics(RangeFetched(SECOND, 500, 0.5))
     metrics(RangeFetched(SECOND, 500, 1.5))
@@ -55,27 +57,47 @@ def registry(metrics: Metrics) -> CollectorRegistry:
 def test_a_metric_of_a_partition(
     registry: CollectorRegistry, name: str, partition: str, reason: str | None, value: float | None
 ) -> None:
-    labels = {"topic": "or-ders", "partition": partition} | ({} if reason is None else {"reason": reason})
+    labels = {**NAMES, "topic": "or-ders", "partition": partition} | ({} if reason is None else {"reason": reason})
     assert registry.get_sample_value(f"kafka_remote_fetch_{name}", labels) == value
 
 
-def test_what_came_through_the_broker_has_no_labels(registry: CollectorRegistry) -> None:
-    assert registry.get_sample_value("kafka_remote_fetch_broker_bytes_total") == 70
+def test_what_came_through_the_broker(registry: CollectorRegistry) -> None:
+    assert registry.get_sample_value("kafka_remote_fetch_broker_records_total", NAMES) == 2
+    assert registry.get_sample_value("kafka_remote_fetch_broker_bytes_total", NAMES) == 70
 
 
-def test_it_is_asked_anew_each_time(registry: CollectorRegistry, metrics: Metrics) -> None:
-    labels = {"topic": "or-ders", "partition": "0"}
+def test_the_totals_of_the_consumer(registry: CollectorRegistry) -> None:
+    assert registry.get_sample_value("kafka_remote_fetch_consumer_requests_total", NAMES) == 3
+    assert registry.get_sample_value("kafka_remote_fetch_consumer_errors_total", {**NAMES, "reason": "auth"}) == 1
+
+
+def test_the_numbers_are_those_of_the_moment(registry: CollectorRegistry, metrics: Metrics) -> None:
+    labels = {**NAMES, "topic": "or-ders", "partition": "0"}
     metrics(RangeFetched(FIRST, 24, 0.25))
     assert registry.get_sample_value("kafka_remote_fetch_bytes_total", labels) == 1_024
-    assert b'kafka_remote_fetch_bytes_total{partition="0",topic="or-ders"} 1024.0' in generate_latest(registry)
 
 
-@pytest.mark.parametrize("snapshot", [{}, Metrics().snapshot()], ids=["switched off", "nothing read yet"])
-def test_a_consumer_that_has_read_nothing(snapshot: dict[str, object]) -> None:
+@pytest.mark.parametrize("snapshot", [{}, Metrics().snapshot()], ids=["an empty snapshot", "nothing read yet"])
+def test_a_consumer_that_has_read_nothing_has_counters_of_0(snapshot: dict[str, object]) -> None:
     registry = CollectorRegistry()
     registry.register(PrometheusCollector(lambda: snapshot))
     served = [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
-    assert served == ["kafka_remote_fetch_broker_bytes_total 0.0"]
+    assert len(served) > 20
+    assert all(line.endswith(" 0.0") for line in served)
+    assert 'kafka_remote_fetch_consumer_fallbacks_total{client_id="",group="",reason="read-timeout"} 0.0' in served
+
+
+def test_two_consumers_share_a_registry(registry: CollectorRegistry) -> None:
+    other = Metrics("billing-2", "billing")
+    other(RangeFetched(FIRST, 5, 0.25))
+    registry.register(PrometheusCollector(other.snapshot))
+    values = {
+        sample.labels["client_id"]: sample.value
+        for family in text_string_to_metric_families(generate_latest(registry).decode())
+        for sample in family.samples
+        if sample.name == "kafka_remote_fetch_bytes_total" and sample.labels["partition"] == "0"
+    }
+    assert values == {"billing-1": 1_000, "billing-2": 5}
 
 
 def test_without_prometheus_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

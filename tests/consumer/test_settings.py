@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
+from remote_fetch import RemoteConsumer
+from remote_fetch.consumer.settings import ENABLED, ConsumerSettings, ResetPolicy
 from remote_fetch.model import IsolationLevel
 
 GIVEN: dict[str, Any] = {"bootstrap.servers": "b:9092", "group.id": "g", "client.id": "c"}
@@ -115,3 +116,28 @@ def test_the_case_of_a_word_does_not_matter() -> None:
 def test_no_secret_in_the_repr() -> None:
     settings = ConsumerSettings.of({"sasl.password": "s3cret", "group.id": "g", "fetch.remote.enabled": True})
     assert "s3cret" not in repr(settings)
+
+
+@pytest.mark.parametrize(("given", "level"), [({}, "WARNING"), ({"fetch.remote.enabled": False}, "INFO")])
+def test_keys_that_do_nothing_are_named_once(
+    given: dict[str, object], level: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "remote_fetch")
+    consumer = RemoteConsumer({"group.id": "g", "remote.storage.url": "/x", "fetch.remote.max.bytes": 1 << 24, **given})
+    metrics = consumer.remote_metrics()
+    consumer.close()
+    names = "fetch.remote.max.bytes, remote.storage.url"
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        (
+            level,
+            f"{ENABLED} is not true: {names} is ignored, all records come from the brokers",
+        )
+    ]
+    assert metrics["remote-fetch-requests-total"] == 0
+    assert metrics["partitions"] == {}
+
+
+def test_a_plain_consumer_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "remote_fetch")
+    RemoteConsumer({"group.id": "g"}).close()
+    assert caplog.records == []
