@@ -15,6 +15,7 @@ from enum import IntEnum, StrEnum
 from typing import TypeAlias
 
 __all__ = [
+    "MAX_OFFSET",
     "TOPIC_NAME_RULE",
     "UNKNOWN_SIZE",
     "AbortedTransaction",
@@ -34,6 +35,9 @@ __all__ = [
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """What passes between the stages as bytes: read only, contiguous, one byte an item."""
+
+MAX_OFFSET = 2**63 - 2
+"""The largest offset that is believed: the one after it has 64 bits too."""
 
 TOPIC_NAME_RULE = "1 to 249 ASCII letters, digits, '.', '_' and '-', but not '.' or '..'"
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -141,7 +145,8 @@ class RemoteLogSegmentMetadata:
 
     `start_offset` is the segment's base offset, `end_offset` the next segment's base offset - 1 (inclusive; it may lie
     past the last record; -1 where a listing cannot tell). `segment_size_in_bytes` counts the `.log` bytes as Kafka
-    wrote them; `UNKNOWN_SIZE` means unknown (a listing may know larger sizes than Kafka's own field can hold).
+    wrote them; `UNKNOWN_SIZE` and what is below 1 mean unknown: the field of a metadata record has 32 bits, in which a
+    larger size is cut off or wrapped (a listing may know larger sizes). A broker never looks at it when it reads.
     `max_timestamp_ms` is -1 when unknown. `segment_leader_epochs` ascends by epoch and is empty when unknown (a bare
     listing). `txn_index_empty` True: there is no transaction index (Kafka 4.0 and later say so); False: there may or
     may not be one.
@@ -166,8 +171,18 @@ class RemoteLogSegmentMetadata:
 
     @property
     def size_known(self) -> bool:
-        """Whether `segment_size_in_bytes` is the size, and not a stand-in for a larger or unknown one."""
-        return self.segment_size_in_bytes != UNKNOWN_SIZE
+        """Whether `segment_size_in_bytes` can be the size, and is no stand-in for a larger or unknown one."""
+        return 0 < self.segment_size_in_bytes != UNKNOWN_SIZE
+
+    @property
+    def known_size_bytes(self) -> int | None:
+        """`segment_size_in_bytes`, None if it is unknown."""
+        return self.segment_size_in_bytes if self.size_known else None
+
+    @property
+    def likely_size_bytes(self) -> int:
+        """`segment_size_in_bytes` for estimates: a negative one is that of a segment too large for the field."""
+        return UNKNOWN_SIZE if self.segment_size_in_bytes < 0 else self.segment_size_in_bytes
 
 
 class IndexType(StrEnum):

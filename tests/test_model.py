@@ -120,11 +120,17 @@ def test_a_segment_of_a_bare_listing() -> None:
 
 @pytest.mark.parametrize(
     ("size_bytes", "known"),
-    [(0, True), (UNKNOWN_SIZE - 1, True), (UNKNOWN_SIZE, False), (UNKNOWN_SIZE + 1, True)],
-)
-def test_only_the_largest_int_stands_for_an_unknown_size(size_bytes: int, known: bool) -> None:
+    [
+        (-1073741824, False), (-1, False), (0, False), (1, True), (UNKNOWN_SIZE - 1, True), (UNKNOWN_SIZE, False),
+        (UNKNOWN_SIZE + 1, True),
+    ],
+)  # fmt: skip
+def test_the_largest_int_and_what_is_below_1_stand_for_an_unknown_size(size_bytes: int, known: bool) -> None:
     assert UNKNOWN_SIZE == 2147483647
-    assert dataclasses.replace(SEGMENT, segment_size_in_bytes=size_bytes).size_known is known
+    segment = dataclasses.replace(SEGMENT, segment_size_in_bytes=size_bytes)
+    assert segment.size_known is known
+    assert segment.known_size_bytes == (size_bytes if known else None)
+    assert segment.likely_size_bytes == (UNKNOWN_SIZE if size_bytes < 0 else size_bytes)
 
 
 def test_custom_metadata_is_not_printed() -> None:

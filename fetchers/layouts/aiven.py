@@ -105,11 +105,13 @@ class AivenLayout:
         opened = self._open(store, metadata)
         chunks = opened.manifest.chunks
         stop = chunks.segment_bytes if end < 0 else min(end, chunks.segment_bytes)
-        if start >= stop:
-            return b""
         try:
+            if start >= stop:
+                if start == chunks.segment_bytes and not 0 <= end <= start:
+                    _stored(store, opened, ByteRange(chunks.stored_bytes, chunks.stored_bytes))
+                return b""
             if opened.manifest.is_plain:
-                return _whole(store.get(opened.log, start, stop), ByteRange(start, stop))
+                return _stored(store, opened, ByteRange(start, stop))
             if chunks.original_bytes(0) > self._max_chunk_bytes:
                 raise DecompressionLimit(
                     f"chunks of {chunks.original_bytes(0)} bytes, {self._max_chunk_bytes} are allowed",
@@ -123,7 +125,7 @@ class AivenLayout:
         chunks = opened.manifest.chunks
         first, last = start // chunks.chunk_bytes, (stop - 1) // chunks.chunk_bytes
         wanted = ByteRange(chunks.stored_range(first).start, chunks.stored_range(last).end)
-        stored = _whole(store.get(opened.log, *wanted), wanted)
+        stored = _stored(store, opened, wanted)
         inflate = zstandard.ZstdDecompressor() if opened.manifest.is_compressed else None
         found = memoryview(bytearray(stop - start))
         filled = 0
@@ -329,6 +331,17 @@ def _uuid_of(text: str) -> Uuid | None:
         return Uuid.parse(text)
     except ValueError:
         return None
+
+
+def _stored(store: ObjectStore, opened: _Opened, wanted: ByteRange) -> memoryview:
+    """Bytes of the object that has the chunks. At its end a byte more is asked for, which must not be there."""
+    stored_bytes = opened.manifest.chunks.stored_bytes
+    if wanted.end < stored_bytes:
+        return _whole(store.get(opened.log, *wanted), wanted)
+    found = memoryview(store.get(opened.log, wanted.start, wanted.end + 1))
+    if found.nbytes > wanted.end - wanted.start:
+        raise CorruptSegment(f"the object goes on behind byte {stored_bytes}, where its manifest ends it")
+    return _whole(found, wanted)
 
 
 def _whole(data: Buffer, wanted: ByteRange) -> memoryview:

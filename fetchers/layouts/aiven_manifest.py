@@ -24,6 +24,7 @@ import zstandard
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
 from remote_fetch.model import (
+    MAX_OFFSET,
     Buffer,
     IndexType,
     LeaderEpoch,
@@ -274,7 +275,7 @@ def _described(
         return RemoteLogSegmentMetadata(
             segment_id=RemoteLogSegmentId(partition, Uuid.parse(_text(segment_id, "id"))),
             start_offset=start_offset,
-            end_offset=_number(found, "endOffset", least=start_offset, most=_INT64),
+            end_offset=_number(found, "endOffset", least=start_offset, most=MAX_OFFSET),
             segment_size_in_bytes=chunks.segment_bytes,
             max_timestamp_ms=_number(found, "maxTimestampMs", least=-1, most=_INT64),
             event_timestamp_ms=_number(found, "eventTimestampMs", least=-1, most=_INT64),

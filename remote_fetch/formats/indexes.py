@@ -15,7 +15,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
-from remote_fetch.model import UNKNOWN_SIZE, AbortedTransaction, Buffer
+from remote_fetch.model import AbortedTransaction, Buffer
 
 __all__ = [
     "LARGE_ENTRY_BYTES",
@@ -83,8 +83,8 @@ class OffsetIndex:
         The entry size is found by KIP-1333's rules: by the length of `data` where it tells, else by which reading
         gives entries that ascend; 8 where both do. Beyond the KIP all entries are checked, offsets and positions must
         ascend strictly (a broker refuses to append others), no offset may lie past the segment's inclusive
-        `end_offset`, and every position must lie inside its `size_bytes`. Both bounds are optional; `UNKNOWN_SIZE` is
-        no bound. Raises CorruptSegment if no entry size gives a valid index.
+        `end_offset`, and every position must lie inside its `size_bytes`. Both bounds are optional.
+        Raises CorruptSegment if no entry size gives a valid index.
         """
         view = memoryview(data)
         sizes = [size for size in _OFFSET_ENTRIES if len(view) % size == 0]
@@ -93,7 +93,7 @@ class OffsetIndex:
         if not view:
             return cls(base_offset, LEGACY_ENTRY_BYTES, False, view)
         max_relative = MAX_RELATIVE_OFFSET if end_offset is None else end_offset - base_offset
-        max_position = 2**63 - 1 if size_bytes is None or size_bytes == UNKNOWN_SIZE else size_bytes - 1
+        max_position = 2**63 - 1 if size_bytes is None else size_bytes - 1
         faults = {size: _offset_index_fault(view, size, max_relative, max_position) for size in sizes}
         valid = [size for size, fault in faults.items() if fault is None]
         if not valid:
@@ -181,10 +181,11 @@ class TimeIndex:
     _data: memoryview = field(repr=False)
 
     @classmethod
-    def parse(cls, data: Buffer, base_offset: int) -> TimeIndex:
+    def parse(cls, data: Buffer, base_offset: int, *, end_offset: int | None = None) -> TimeIndex:
         """The index in `data`, of the segment that starts at `base_offset`; an empty one is valid.
 
-        Raises CorruptSegment unless timestamps ascend strictly from 0 or more and offsets do not descend.
+        Raises CorruptSegment unless timestamps ascend strictly from 0 or more and offsets do not descend, and where an
+        offset lies past the segment's inclusive `end_offset`, if that is given.
         """
         view = memoryview(data)
         if len(view) % _TIME_ENTRY.size:
@@ -198,6 +199,8 @@ class TimeIndex:
                     offset=base_offset,
                 )
             last_timestamp_ms, last_offset = timestamp_ms, relative_offset
+        if end_offset is not None and base_offset + last_offset > end_offset:
+            raise CorruptSegment(f"time index: offset {base_offset + last_offset} lies past the last, {end_offset}")
         return cls(base_offset, view)
 
     def __len__(self) -> int:

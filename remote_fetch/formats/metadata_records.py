@@ -26,6 +26,7 @@ from remote_fetch.formats.tagged_fields import (
     skip_tagged_fields,
 )
 from remote_fetch.model import (
+    MAX_OFFSET,
     Buffer,
     LeaderEpoch,
     RemoteLogSegmentId,
@@ -42,6 +43,7 @@ __all__ = [
     "SegmentMetadataRecord",
     "SegmentSnapshotRecord",
     "SegmentUpdateRecord",
+    "check_segment_offsets",
     "encode_metadata_record",
     "parse_metadata_record",
     "topic_id_of",
@@ -191,7 +193,7 @@ def _parse_segment(value: Buffer, at: int, version: int) -> SegmentMetadataRecor
     segment_id, at = _read_segment_id(value, at)
     start, end, broker_id, max_timestamp_ms, event_timestamp_ms = _unpack(_SEGMENT, value, at)
     epochs, size, custom_metadata, state, at = _read_segment_tail(value, at + _SEGMENT.size)
-    _check_offsets(start, end)
+    check_segment_offsets(start, end)
     fields = _read_last_fields(value, at, version)
     epoch_of_text, epoch = _number(fields, 0, _INT32), _number(fields, 1, _INT32)
     metadata = RemoteLogSegmentMetadata(
@@ -226,7 +228,7 @@ def _parse_partition_delete(value: Buffer, at: int, version: int) -> PartitionDe
 def _parse_snapshot(value: Buffer, at: int, version: int) -> SegmentSnapshotRecord:
     raw_id, start, end, broker_id, max_timestamp_ms, event_timestamp_ms = _unpack(_SNAPSHOT, value, at)
     epochs, size, custom_metadata, state, at = _read_segment_tail(value, at + _SNAPSHOT.size)
-    _check_offsets(start, end)
+    check_segment_offsets(start, end)
     fields = _read_last_fields(value, at, version)
     return SegmentSnapshotRecord(
         Uuid(raw_id), start, end, broker_id, max_timestamp_ms, event_timestamp_ms, epochs, size, custom_metadata,
@@ -291,9 +293,12 @@ def _state(states: type[_State], value: Buffer, at: int) -> _State:
         raise CorruptSegment(f"metadata record with state {value[at]} at byte {at}") from None
 
 
-def _check_offsets(start_offset: int, end_offset: int) -> None:
-    if not 0 <= start_offset <= end_offset:
-        raise CorruptSegment(f"metadata record of a segment from offset {start_offset} to {end_offset}")
+def check_segment_offsets(start_offset: int, end_offset: int) -> None:
+    """Raise CorruptSegment unless a segment can have these offsets, both inclusive."""
+    if not 0 <= start_offset <= end_offset <= MAX_OFFSET:
+        raise CorruptSegment(
+            f"metadata of a segment from offset {start_offset} to {end_offset} (StartOffset, EndOffset)"
+        )
 
 
 def _read_last_fields(value: Buffer, at: int, version: int) -> dict[int, bytes]:

@@ -12,6 +12,7 @@ from struct import Struct
 from typing import TypeAlias
 
 from remote_fetch.model import (
+    MAX_OFFSET,
     LeaderEpoch,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -112,7 +113,7 @@ def _read_segment(value: bytes, at: int) -> _Segment | None:
     raw_id, tags, start, end, broker_id, max_timestamp_ms, event_timestamp_ms, length = _SEGMENT.unpack_from(value, at)
     at += _SEGMENT.size
     stop = at + (length - 1) * _EPOCH.size
-    if tags or not 0 <= start <= end or not 1 < length < _ONE_BYTE or len(value) < stop + _SIZE.size:
+    if tags or not 0 <= start <= end <= MAX_OFFSET or not 1 < length < _ONE_BYTE or len(value) < stop + _SIZE.size:
         return None
     if any(value[at + _EPOCH_TAGS_AT : stop : _EPOCH.size]):
         return None

@@ -16,10 +16,11 @@ from remote_fetch.formats.batches import BatchFramer
 from remote_fetch.formats.indexes import MAX_RELATIVE_OFFSET, OffsetIndex
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.topics import one_topic, sorted_partitions, split_topic
-from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from remote_fetch.model import MAX_OFFSET, IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 
 __all__ = ["ListingLocator", "SegmentBytes", "last_offset_of"]
 
+_LAST_OFFSET = 2**63 - 1
 _RECHECKED_SEGMENTS = 16
 """How many segments before an uncovered offset are looked into for a longer reach than the listing shows."""
 
@@ -175,16 +176,18 @@ def last_offset_of(segment: RemoteLogSegmentMetadata, reader: SegmentBytes) -> i
 def _scan_to_end(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, position: int) -> int:
     framer = BatchFramer(position, max_batch_bytes=reader.max_batch_bytes)
     last = segment.start_offset - 1
+    most = min(segment.start_offset + MAX_RELATIVE_OFFSET, MAX_OFFSET)
+    size_bytes = segment.known_size_bytes
     while True:
         start = framer.position + framer.pending_bytes
         stop = start + reader.range_bytes
-        if segment.size_known:
-            stop = min(stop, segment.segment_size_in_bytes)
-        data = reader.read_bytes(segment, start, stop) if stop > start else memoryview(b"")
+        if size_bytes is not None:
+            stop = max(min(stop, size_bytes + 1), start + 1)  # a byte more, so that the store confirms the end
+        data = reader.read_bytes(segment, start, stop)
         framer.feed(data)
         while (batch := framer.next_batch()) is not None:
             header = batch.header
-            if header.base_offset <= last or header.last_offset > segment.start_offset + MAX_RELATIVE_OFFSET:
+            if header.base_offset <= last or header.last_offset > most:
                 raise CorruptSegment(
                     f"batch with offsets {header.base_offset} to {header.last_offset} behind offset {last}, in a "
                     f"segment that begins at offset {segment.start_offset}",
@@ -192,9 +195,17 @@ def _scan_to_end(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, positi
                     offset=header.base_offset,
                 )
             last = header.last_offset
-        if len(data) < reader.range_bytes:
+        if size_bytes is not None and start + len(data) > size_bytes:
+            size_bytes = None  # there is more than was listed
+        elif len(data) < stop - start:
             framer.finish()
+            _check_size(size_bytes, start + len(data))
             return last
+
+
+def _check_size(size_bytes: int | None, end: int) -> None:
+    if size_bytes is not None and end < size_bytes:
+        raise CorruptSegment(f"the object ends at byte {end}, but was listed with {size_bytes} bytes", position=end)
 
 
 def _last_indexed_position(segment: RemoteLogSegmentMetadata, reader: SegmentBytes) -> int:
@@ -202,15 +213,25 @@ def _last_indexed_position(segment: RemoteLogSegmentMetadata, reader: SegmentByt
     if data is None:
         reader.read_without_index(segment, "missing")
         return 0
+    size_bytes = segment.known_size_bytes
+    try:
+        index = OffsetIndex.parse(data, segment.start_offset, size_bytes=size_bytes)
+    except CorruptSegment:
+        _check_is_whole(segment, data)
+        reader.read_without_index(segment, "corrupt")
+        return 0
+    return 0 if index.ambiguous else index.start_position(_LAST_OFFSET)
+
+
+def _check_is_whole(segment: RemoteLogSegmentMetadata, data: memoryview) -> None:
+    """Raise CorruptSegment where an index is sound but for batches behind the end of its segment."""
     try:
         index = OffsetIndex.parse(data, segment.start_offset)
     except CorruptSegment:
-        reader.read_without_index(segment, "corrupt")
-        return 0
-    position = index.start_position(2**63 - 1)
-    if not index.ambiguous and segment.size_known and position >= segment.segment_size_in_bytes:
+        return
+    if not index.ambiguous:
         raise CorruptSegment(
-            f"the object has {segment.segment_size_in_bytes} bytes, but its offset index knows a batch at {position}",
+            f"the object has {segment.segment_size_in_bytes} bytes, but its offset index knows a batch at "
+            f"{index.start_position(_LAST_OFFSET)}",
             position=segment.segment_size_in_bytes,
         )
-    return 0 if index.ambiguous else position

@@ -17,6 +17,7 @@ from itertools import accumulate, pairwise
 from struct import Struct, pack, unpack
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
+from remote_fetch.formats.metadata_records import check_segment_offsets
 from remote_fetch.formats.tagged_fields import encode_compact_string, read_compact_string
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import (
@@ -227,6 +228,7 @@ class _Body:
         segments = self.segments(segment_count, partition)
         unfinished = self.segments(unfinished_count, partition)
         finish_order = self.sums(segment_count)
+        _check_segments(segments, unfinished)
         return Timeline(partition, segments, finish_order, next_offset, orphans, malformed, bool(deleted), unfinished)
 
     def segments(self, count: int, partition: TopicIdPartition) -> tuple[RemoteLogSegmentMetadata, ...]:
@@ -257,6 +259,19 @@ class _Body:
     def finish(self) -> None:
         if self._at != len(self._data):
             raise CorruptSegment(f"snapshot of timelines: {len(self._data) - self._at} bytes are left over")
+
+
+def _check_segments(
+    segments: Sequence[RemoteLogSegmentMetadata], unfinished: Sequence[RemoteLogSegmentMetadata]
+) -> None:
+    """Raise CorruptSegment unless they are what `Timeline` promises: its searches rely on it."""
+    for segment in (*segments, *unfinished):
+        check_segment_offsets(segment.start_offset, segment.end_offset)
+    if any(segment.state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED for segment in segments):
+        raise CorruptSegment("snapshot of timelines: a segment that may not be read is among those that may")
+    places = [(segment.start_offset, segment.end_offset) for segment in segments]
+    if any(after < before for before, after in pairwise(places)):
+        raise CorruptSegment("snapshot of timelines: segments that do not ascend by their offsets")
 
 
 def _state(number: int) -> RemoteLogSegmentState:

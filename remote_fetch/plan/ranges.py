@@ -72,7 +72,8 @@ class SegmentSlice:
         """How many bytes will be read, None when the segment's size is not known."""
         if self.end_position >= 0:
             return self.end_position - self.start_position
-        return self.segment.segment_size_in_bytes - self.start_position if self.segment.size_known else None
+        left = self.segment.segment_size_in_bytes - self.start_position
+        return left if self.segment.size_known and left > 0 else None
 
     @property
     def is_whole(self) -> bool:

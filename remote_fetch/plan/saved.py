@@ -9,10 +9,13 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
+from remote_fetch.formats.metadata_records import check_segment_offsets
 from remote_fetch.model import (
+    MAX_OFFSET,
     LeaderEpoch,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -44,7 +47,10 @@ def load_plan(text: str) -> tuple[PlanStep, ...]:
         version = saved["version"]
         if version != _VERSION:
             raise UnsupportedFormat(f"a saved plan of version {version!r}; version {_VERSION} is known")
-        return tuple(_load_step(step) for step in saved["steps"])
+        steps = tuple(_load_step(step) for step in saved["steps"])
+        for before, after in pairwise(steps):
+            _check_order(before, after)
+        return steps
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise CorruptSegment(f"not a saved plan: {type(error).__name__}: {error}") from None
 
@@ -73,12 +79,41 @@ def _dump_step(step: PlanStep) -> dict[str, Any]:
 
 def _load_step(saved: Any) -> PlanStep:
     first, last = _number(saved["first_offset"]), _number(saved["last_offset"])
+    if not 0 <= first <= last <= MAX_OFFSET:
+        raise ValueError(f"offsets {first} to {last}")
     if "broker" in saved:
         return BrokerRange(_load_partition(saved["broker"]), first, last, _text(saved["reason"]))
     start, end = map(_number, saved["positions"])
     start_entry, end_entry = map(_number, saved["entries"])
-    segment = _load_segment(saved["segment"])
-    return SegmentSlice(segment, first, last, start, end, start_entry, end_entry, saved["is_cut"] is True)
+    step = SegmentSlice(
+        _load_segment(saved["segment"]), first, last, start, end, start_entry, end_entry, saved["is_cut"] is True
+    )
+    _check_slice(step)
+    return step
+
+
+def _check_slice(step: SegmentSlice) -> None:
+    """Raise ValueError for a slice that planning does not make: what lies outside of its bounds would not be missed."""
+    segment = step.segment
+    check_segment_offsets(segment.start_offset, segment.end_offset)
+    if not segment.start_offset <= step.first_offset <= step.last_offset <= segment.end_offset:
+        raise ValueError(f"offsets {step.first_offset} to {step.last_offset} of the segment {step}")
+    if step.start_position < 0 or not (step.end_position == -1 or step.start_position < step.end_position):
+        raise ValueError(f"positions {step.start_position} to {step.end_position} of the segment {step}")
+    if step.start_position and not step.is_cut and not 0 <= step.start_entry_offset <= step.first_offset:
+        raise ValueError(f"position {step.start_position} without the offset that stands there: {step}")
+
+
+def _check_order(before: PlanStep, after: PlanStep) -> None:
+    """Raise ValueError for steps of one partition that have offsets twice or in another order."""
+    if _partition_of(before) != _partition_of(after) or before.last_offset < after.first_offset:
+        return
+    if not (isinstance(before, SegmentSlice) and isinstance(after, SegmentSlice) and before.is_cut and after.is_cut):
+        raise ValueError(f"{after} follows {before}")
+
+
+def _partition_of(step: PlanStep) -> TopicIdPartition:
+    return step.partition if isinstance(step, BrokerRange) else step.segment.topic_id_partition
 
 
 def _dump_segment(segment: RemoteLogSegmentMetadata) -> dict[str, Any]:

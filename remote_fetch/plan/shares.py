@@ -72,7 +72,7 @@ def share_out(
 
 def _piece(number: int, step: SegmentSlice) -> _Piece:
     segment = step.segment
-    size, span = segment.segment_size_in_bytes, segment.end_offset - segment.start_offset + 1
+    size, span = segment.likely_size_bytes, segment.end_offset - segment.start_offset + 1
     start = size * max(step.first_offset - segment.start_offset, 0) // span
     stop = size * (min(step.last_offset, segment.end_offset) + 1 - segment.start_offset) // span
     return _Piece(number, step, start, max(stop, start))

@@ -159,7 +159,7 @@ def _density(steps: Sequence[PlanStep]) -> float:
 
 def _slice_bytes(step: SegmentSlice) -> int:
     segment = step.segment
-    return segment.segment_size_in_bytes * _offsets(step) // (segment.end_offset - segment.start_offset + 1)
+    return segment.likely_size_bytes * _offsets(step) // (segment.end_offset - segment.start_offset + 1)
 
 
 def _offsets(step: PlanStep) -> int:

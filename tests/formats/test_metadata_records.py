@@ -28,6 +28,7 @@ from remote_fetch.formats.metadata_records import (
 )
 from remote_fetch.formats.tagged_fields import encode_tagged_fields
 from remote_fetch.model import (
+    MAX_OFFSET,
     LeaderEpoch,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -201,7 +202,7 @@ def test_unknown_frames_and_api_keys(value: str, message: str) -> None:
     assert topic_id_of(bytes.fromhex(value) + VECTORS["upd_v0_finished"][3:]) is None
 
 
-@pytest.mark.parametrize(("start", "end"), [(-1, 10), (10, 9)])
+@pytest.mark.parametrize(("start", "end"), [(-1, 10), (10, 9), (5, 2**63 - 1)])
 def test_impossible_offsets(start: int, end: int) -> None:
     for record in (
         SegmentMetadataRecord(replace(STARTED, start_offset=start, end_offset=end)),
@@ -295,7 +296,7 @@ uuids = st.binary(min_size=16, max_size=16).map(Uuid)
 int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
 segment_ids = st.builds(RemoteLogSegmentId, partitions(), uuids)
-bounds = st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1)).map(sorted)
+bounds = st.tuples(st.integers(0, MAX_OFFSET), st.integers(0, MAX_OFFSET)).map(sorted)
 epochs = st.dictionaries(int32s, int64s, max_size=4).map(
     lambda found: tuple(LeaderEpoch(epoch, found[epoch]) for epoch in sorted(found))
 )

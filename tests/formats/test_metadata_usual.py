@@ -27,7 +27,7 @@ from remote_fetch.formats.metadata_usual import (
     read_usual,
 )
 from remote_fetch.formats.tagged_fields import encode_tagged_fields
-from remote_fetch.model import LeaderEpoch, RemoteLogSegmentId, TopicIdPartition, Uuid
+from remote_fetch.model import MAX_OFFSET, LeaderEpoch, RemoteLogSegmentId, TopicIdPartition, Uuid
 from remote_fetch.testing.strategies import partitions
 from tests.formats.test_metadata_records import (
     EXPECTED,
@@ -177,7 +177,7 @@ usual_updates = st.builds(SegmentUpdateRecord, usual_ids, int32s, int64s, short_
 
 @st.composite
 def usual_segments(draw: st.DrawFn) -> SegmentMetadataRecord:
-    start, end = sorted((draw(st.integers(0, 2**63 - 1)), draw(st.integers(0, 2**63 - 1))))
+    start, end = sorted((draw(st.integers(0, MAX_OFFSET)), draw(st.integers(0, MAX_OFFSET))))
     return SegmentMetadataRecord(
         replace(
             STARTED, segment_id=draw(usual_ids), start_offset=start, end_offset=end, segment_size_in_bytes=draw(int32s),

@@ -74,7 +74,8 @@ class TestEnds:
         assert locator.timeline(partition) is locator.timeline(partition)
         inferred = [locator.end_is_inferred(s) for s in locator.timeline(partition).segments]
         assert inferred == [True, True, False]
-        assert reader.asked == [(len(bucket.log(0)) * 3 // 4, len(bucket.log(0)))]
+        # A byte more than was listed, so that the store confirms the end.
+        assert reader.asked == [(len(bucket.log(0)) * 3 // 4, len(bucket.log(0)) + 1)]
 
     def test_an_end_that_is_listed_is_believed(self) -> None:
         bucket = Bucket(plain_log().segments())
@@ -195,8 +196,32 @@ class TestLastOffset:
         # As 8-byte entries (1, 0) (2, 2) (3, 3); as 12-byte ones (1, 2) (2, 3 * 2**32 + 3).
         bucket.write_index(0, IndexType.OFFSET, b"".join(n.to_bytes(4, "big") for n in (1, 0, 2, 2, 3, 3)))
         reader = Reader(bucket)
-        assert last_offset_of(bucket.at(0), reader) == 19
+        assert last_offset_of(replace(bucket.at(0), segment_size_in_bytes=UNKNOWN_SIZE), reader) == 19
         assert reader.asked[0][0] == 0
+
+    def test_the_size_of_the_object_tells_two_readings_apart(self) -> None:
+        log = plain_log(segments=1, batches=4)
+        bucket = Bucket(log.segments())
+        batch = len(log.batches[0].data)
+        entries = ((9, batch), (14, 2 * batch), (19, 3 * batch))  # as 12-byte ones far beyond the object
+        bucket.write_index(0, IndexType.OFFSET, b"".join(n.to_bytes(4, "big") for entry in entries for n in entry))
+        reader = Reader(bucket)
+        assert last_offset_of(bucket.at(0), reader) == 19
+        assert reader.asked == [(3 * batch, 4 * batch + 1)]
+
+    @pytest.mark.parametrize("size_bytes", [-1, 0, 1, 300, 824, 10**6])
+    def test_a_size_that_was_listed_wrong(self, size_bytes: int) -> None:
+        bucket = Bucket(plain_log().segments())
+        told = replace(bucket.at(2), segment_size_in_bytes=size_bytes)
+        assert len(bucket.log(2)) == 824
+        if size_bytes == 0:
+            with pytest.raises(CorruptSegment, match="the object is empty"):
+                last_offset_of(told, Reader(bucket))
+        elif size_bytes > 824:
+            with pytest.raises(CorruptSegment, match="ends at byte 824, but was listed with 1000000 bytes"):
+                last_offset_of(told, Reader(bucket))
+        else:
+            assert last_offset_of(told, Reader(bucket)) == 59
 
     def test_a_segment_that_is_cut(self) -> None:
         bucket = Bucket(plain_log().segments())

@@ -16,6 +16,7 @@ from remote_fetch.errors import CorruptSegment, UnsupportedFormat
 from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines, load_timelines
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import (
+    MAX_OFFSET,
     LeaderEpoch,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -32,7 +33,7 @@ HEADER_BYTES = 18
 uuids = st.binary(min_size=16, max_size=16).map(Uuid)
 int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
-offsets = st.integers(0, 2**63 - 1)
+offsets = st.integers(0, MAX_OFFSET)
 
 
 @st.composite
@@ -48,7 +49,9 @@ def segments(draw: st.DrawFn, partition: TopicIdPartition) -> RemoteLogSegmentMe
 @st.composite
 def timelines(draw: st.DrawFn) -> Timeline:
     partition = draw(partitions())
-    found = draw(st.lists(segments(partition), max_size=4))
+    drawn = draw(st.lists(segments(partition), max_size=4))
+    found = [replace(one, state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED) for one in drawn]
+    found.sort(key=lambda one: (one.start_offset, one.end_offset))
     return Timeline(
         partition, tuple(found), tuple(draw(int64s) for _ in found), draw(int64s), draw(int64s), draw(int64s),
         draw(st.booleans()), tuple(draw(st.lists(segments(partition), max_size=2))),

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from remote_fetch.errors import CorruptSegment, RemoteFetchError, UnsupportedFormat
 from remote_fetch.model import (
+    MAX_OFFSET,
     LeaderEpoch,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
+    TopicIdPartition,
     Uuid,
 )
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice
@@ -27,28 +29,39 @@ from tests.read.bucket import examples
 UUIDS = st.binary(min_size=16, max_size=16).map(Uuid)
 NUMBERS = st.integers(-1, 2**63 - 1)
 PARTITIONS = partitions()
-SEGMENTS = st.builds(
-    RemoteLogSegmentMetadata,
-    st.builds(RemoteLogSegmentId, PARTITIONS, UUIDS),
-    NUMBERS,
-    NUMBERS,
-    NUMBERS,
-    NUMBERS,
-    NUMBERS,
-    NUMBERS,
-    st.lists(st.builds(LeaderEpoch, NUMBERS, NUMBERS), max_size=3).map(tuple),
-    st.none() | st.binary(),
-    st.sampled_from(RemoteLogSegmentState),
-    st.booleans(),
-)
-STEPS = st.one_of(
-    st.builds(BrokerRange, PARTITIONS, NUMBERS, NUMBERS, st.text() | st.sampled_from(Reason)),
-    st.builds(SegmentSlice, SEGMENTS, NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.booleans()),
-)
+OFFSETS = st.integers(0, MAX_OFFSET)
+
+
+@st.composite
+def broker_ranges(draw: st.DrawFn) -> BrokerRange:
+    first, last = sorted(draw(st.tuples(OFFSETS, OFFSETS)))
+    return BrokerRange(draw(PARTITIONS), first, last, draw(st.text() | st.sampled_from(Reason)))
+
+
+@st.composite
+def slices(draw: st.DrawFn) -> SegmentSlice:
+    start, first, last, end = sorted(draw(st.tuples(OFFSETS, OFFSETS, OFFSETS, OFFSETS)))
+    found = RemoteLogSegmentMetadata(
+        draw(st.builds(RemoteLogSegmentId, PARTITIONS, UUIDS)), start, end, draw(NUMBERS), draw(NUMBERS), draw(NUMBERS),
+        draw(NUMBERS), draw(st.lists(st.builds(LeaderEpoch, NUMBERS, NUMBERS), max_size=3).map(tuple)),
+        draw(st.none() | st.binary()), draw(st.sampled_from(RemoteLogSegmentState)), draw(st.booleans()),
+    )  # fmt: skip
+    is_cut = draw(st.booleans())
+    entry = draw(st.integers(0, first)) if draw(st.booleans()) else -1
+    position = draw(st.integers(0, 2**62)) if entry >= 0 or is_cut else 0
+    stop = draw(st.just(-1) | st.integers(position + 1, 2**63 - 1))
+    return SegmentSlice(found, first, last, position, stop, entry, draw(NUMBERS), is_cut)
+
+
+STEPS = broker_ranges() | slices()
+
+
+def partition_of(step: PlanStep) -> TopicIdPartition:
+    return step.partition if isinstance(step, BrokerRange) else step.segment.topic_id_partition
 
 
 @examples(100)
-@given(st.lists(STEPS, max_size=4))
+@given(st.lists(STEPS, max_size=4, unique_by=partition_of))
 def test_what_is_loaded_equals_what_was_dumped(steps: list[PlanStep]) -> None:
     text = dump_plan(steps)
     assert load_plan(text) == tuple(steps)
@@ -106,3 +119,38 @@ def test_another_version(version: object) -> None:
 def test_no_plan(text: str) -> None:
     with pytest.raises(CorruptSegment, match="not a saved plan"):
         load_plan(text)
+
+
+def saved_with(**fields: object) -> str:
+    """A plan of one slice of offsets 0 to 9, changed as one that lies."""
+    saved = json.loads(dump_plan([SegmentSlice(segment(1, 0, 9), 0, 9)]))
+    saved["steps"][0] |= fields
+    return json.dumps(saved)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"first_offset": -1},
+        {"first_offset": 5, "last_offset": 4},
+        {"last_offset": 10},
+        {"last_offset": 10**300},
+        {"positions": [-1, -1]},
+        {"positions": [0, 0]},
+        {"positions": [200, 100], "entries": [0, -1]},
+        {"positions": [200, -1]},
+        {"positions": [200, -1], "entries": [4, -1]},
+    ],
+    ids=str,
+)
+def test_a_slice_that_planning_does_not_make(fields: dict[str, object]) -> None:
+    """What lies before a position that no index entry vouches for would be missing, and not missed."""
+    with pytest.raises(CorruptSegment, match="not a saved plan"):
+        load_plan(saved_with(**fields))
+
+
+def test_steps_that_have_offsets_twice() -> None:
+    once = SegmentSlice(segment(1, 0, 9), 0, 9)
+    with pytest.raises(CorruptSegment, match="follows"):
+        load_plan(dump_plan([once, BrokerRange(PARTITION, 9, 12, Reason.HOLE)]))
+    assert len(load_plan(dump_plan([once, BrokerRange(PARTITION, 10, 12, Reason.HOLE)]))) == 2

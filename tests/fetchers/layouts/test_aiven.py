@@ -78,12 +78,26 @@ def test_ranges_are_those_of_the_segment(
     assert data.contiguous
     assert bytes(data) == (LOG[start:] if end < 0 else LOG[start:end])
     log_gets = [(first, last) for name, first, last in store.gets if name.endswith(".log")]
-    assert len(log_gets) == (1 if data else 0)
+    sizes = [len(piece) for piece in written.chunks()]
     if data:
         stop = len(LOG) if end < 0 else min(end, len(LOG))
-        sizes = [len(piece) for piece in written.chunks()]
-        wanted = (sum(sizes[: start // chunk]), sum(sizes[: (stop - 1) // chunk + 1]))
-        assert log_gets == [wanted if packs or seals else (start, stop)]
+        first, last = (sum(sizes[: start // chunk]), sum(sizes[: (stop - 1) // chunk + 1]))
+        wanted = (first, last) if packs or seals else (start, stop)
+        # A byte more at the end, which must not be there.
+        assert log_gets == [(wanted[0], wanted[1] + (wanted[1] == sum(sizes)))]
+    else:
+        asks = start == len(LOG) and size != 0
+        assert log_gets == [(sum(sizes), sum(sizes) + 1)] * asks
+
+
+@pytest.mark.parametrize("packs", [False, True])
+@pytest.mark.parametrize("kept", [0, 100, 1000])
+def test_a_manifest_that_ends_the_object_too_soon(kept: int, packs: bool) -> None:
+    """A size that is too small would be the end of the segment, and what lies behind it would not be missed."""
+    whole, short = Written(LOG, 100, packs), Written(LOG[:kept], 100, packs)
+    objects = whole.objects() | {f"{whole.name}.rsm-manifest": short.objects()[f"{short.name}.rsm-manifest"]}
+    with pytest.raises(CorruptSegment, match="goes on behind byte"):
+        opened().read_segment(Store(objects), whole.metadata, 0, -1)
 
 
 @pytest.mark.parametrize("seals", [False, True])

@@ -178,7 +178,7 @@ def test_only_the_folders_of_a_topic_are_listed() -> None:
 def test_sizes_are_those_of_the_listing(size_bytes: int) -> None:
     (segment,) = listed({LOG: b""}, sizes={LOG: size_bytes})
     assert segment == dataclasses.replace(SEGMENT, segment_size_in_bytes=size_bytes)
-    assert segment.size_known
+    assert segment.size_known == (size_bytes > 0)
 
 
 def test_a_transaction_index_may_be_there() -> None:
