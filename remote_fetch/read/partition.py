@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from remote_fetch.errors import CorruptSegment, EpochMismatch
+from remote_fetch.errors import CorruptSegment, EpochMismatch, UnsupportedFormat
 from remote_fetch.fetch.readahead import RangeRequest
-from remote_fetch.formats.batches import HEADER_BYTES
+from remote_fetch.formats.batches import HEADER_BYTES, BatchHeader, FramedBatch, check_crc, read_header
 from remote_fetch.formats.checkpoints import parse_leader_epoch_checkpoint
 from remote_fetch.formats.indexes import OffsetIndex
 from remote_fetch.locate.lineage import Lineage
@@ -28,7 +28,7 @@ from remote_fetch.model import (
 from remote_fetch.observe import SegmentScanned
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice, narrow
 from remote_fetch.read.session import Session
-from remote_fetch.read.state_files import ProducerSnapshots, read_parsed
+from remote_fetch.read.state_files import ProducerSnapshots, object_of, read_parsed
 
 __all__ = [
     "OpenPartition",
@@ -174,15 +174,30 @@ def _lineage(session: Session, timeline: Timeline) -> Lineage:
     else:
         asked = list(timeline.segments[-_ASKED_CHECKPOINTS:])
     best: tuple[LeaderEpoch, int] | None = None
-    lineage = Lineage.unknown()
+    source, lineage = None, Lineage.unknown()
     for segment in asked:
         entries = read_parsed(session, segment, IndexType.LEADER_EPOCH, parse_leader_epoch_checkpoint)
         if entries is None:
             session.observe(SegmentScanned(timeline.partition, IndexType.LEADER_EPOCH, "missing"))
         elif entries and (best is None or (entries[-1], segment.end_offset) > best):
             best = (entries[-1], segment.end_offset)
-            lineage = Lineage(entries, segment.end_offset + 1)
+            source, lineage = segment, Lineage(entries, segment.end_offset + 1)
+    if source is not None and not lineage.accepts(source):
+        raise _contradiction(source)
     return lineage
+
+
+def _contradiction(segment: RemoteLogSegmentMetadata) -> CorruptSegment:
+    """Metadata and checkpoint are of one leader: where they differ, either may be wrong, and with it what counts."""
+    partition = segment.topic_id_partition
+    told = ", ".join(f"{entry.epoch} from {entry.start_offset}" for entry in segment.segment_leader_epochs)
+    return CorruptSegment(
+        f"the leader-epoch checkpoint of a segment does not have the leader epochs of its metadata ({told:.200})",
+        topic=partition.topic,
+        partition=partition.partition,
+        offset=segment.start_offset,
+        object_name=f"{object_of(segment)} ({IndexType.LEADER_EPOCH} index)",
+    )
 
 
 def _confirm(session: Session, partition: TopicIdPartition, lineage: Lineage) -> None:
@@ -225,7 +240,7 @@ def read_offset_index(session: Session, segment: RemoteLogSegmentMetadata) -> Of
         return None
     try:
         return OffsetIndex.parse(
-            data, segment.start_offset, end_offset=segment.end_offset, size_bytes=segment.segment_size_in_bytes
+            data, segment.start_offset, end_offset=segment.end_offset, size_bytes=segment.known_size_bytes
         )
     except CorruptSegment:
         session.observe(SegmentScanned(partition, IndexType.OFFSET, "corrupt"))
@@ -247,11 +262,31 @@ def narrow_by(session: Session, piece: SegmentSlice, index: OffsetIndex) -> Segm
 
 def _starts_with_batch(session: Session, piece: SegmentSlice) -> bool:
     """Whether a batch of the segment stands where the slice starts: tells 8-byte index entries from 12-byte ones."""
-    start = piece.start_position
-    if start == 0:
+    if piece.start_position == 0:
         return True
-    head = session.reader.read(RangeRequest(piece.segment, start, start + HEADER_BYTES))
-    if len(head) < HEADER_BYTES or head[16] > 2:
+    try:
+        header = _header_at(session, piece.segment, piece.start_position)
+    except (CorruptSegment, UnsupportedFormat):
         return False
-    base_offset = int.from_bytes(head[:8], "big", signed=True)
-    return piece.segment.start_offset <= base_offset <= piece.start_entry_offset
+    return header is not None and piece.segment.start_offset <= header.base_offset <= piece.start_entry_offset
+
+
+def _header_at(session: Session, segment: RemoteLogSegmentMetadata, position: int) -> BatchHeader | None:
+    """The header of the batch at `position`, None where the segment ends before it does.
+
+    The whole batch is fetched, for only its checksum tells it from bytes that look like one. Raises CorruptSegment and
+    UnsupportedFormat where none begins there.
+    """
+    reader, bound = session.reader, session.config.number("fetch.remote.max.batch.bytes")
+    data, wanted_bytes = b"", HEADER_BYTES
+    while True:
+        stop = min(position + wanted_bytes, position + len(data) + reader.range_bytes)
+        more = reader.read(RangeRequest(segment, position + len(data), stop))
+        data += more
+        found = read_header(memoryview(data), 0, position=position, max_batch_bytes=bound)
+        if not isinstance(found, int):
+            check_crc(FramedBatch(found, position, memoryview(data)[: found.size_bytes]))
+            return found
+        if not len(more):
+            return None
+        wanted_bytes = max(found, HEADER_BYTES)

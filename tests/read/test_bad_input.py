@@ -284,6 +284,20 @@ class TestOffsetIndex:
             assert outcome.fine() == [row for row in expected_rows(log.records()) if start <= row.offset < end]
             assert outcome.report.scans == {}
 
+    def test_bytes_that_only_look_like_a_batch(self, tmp_path: Path) -> None:
+        """Both readings of the index are wrong, and one points at zeros: offset 0, magic 0 and a length of nothing."""
+        log = LogBuilder()
+        log.append_batch([Record(0, value=bytes(5000))], last_offset_delta=299)
+        for _ in range(3):
+            log.append_batch([Record(n * 100, value=b"v%d" % n) for n in range(2)], last_offset_delta=299)
+        log.roll()
+        segment = log.segments(DENSE)[0]
+        bucket = Bucket([segment])
+        bucket.write_index(0, IndexType.OFFSET, encode_offset_index([(299, 200), (599, 300), (899, 400)]))
+        outcome = read(bucket, start=899, config=unknown_size_config(segment, tmp_path))
+        assert outcome.fine() == [row for row in expected_rows(log.records()) if row.offset >= 899]
+        assert outcome.report.scans == {"ambiguous": 1}
+
     def test_one_that_can_be_read_in_two_wrong_ways(self, tmp_path: Path) -> None:
         log, segment = self.ambiguous()
         bucket = Bucket([segment])
