@@ -259,7 +259,7 @@ def _time_index(session: Session, segment: RemoteLogSegmentMetadata) -> TimeInde
     """The time index, None where it is missing, damaged or empty: then the segment is searched from its first byte."""
     data = session.reader.read_index(segment, IndexType.TIMESTAMP)
     try:
-        index = None if data is None else TimeIndex.parse(data, segment.start_offset)
+        index = None if data is None else TimeIndex.parse(data, segment.start_offset, end_offset=segment.end_offset)
     except CorruptSegment:
         session.observe(SegmentScanned(segment.topic_id_partition, IndexType.TIMESTAMP, "corrupt"))
         return None

@@ -153,7 +153,9 @@ def open_partition(
     stop = last.end_offset + 1
     stable = stop
     if isolation is IsolationLevel.READ_COMMITTED:
-        stable = ProducerSnapshots(session).stable_before(last)
+        snapshots = ProducerSnapshots(session)
+        # The stable offset never falls: an end offset that is too high must not make an early snapshot the last word.
+        stable = max(snapshots.stable_before(one) for one in dict.fromkeys((last, accepted[-1])))
     return OpenPartition(timeline, lineage, isolation, start, stop, stable, log)
 
 

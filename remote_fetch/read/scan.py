@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -22,16 +22,25 @@ from remote_fetch.errors import (
     RemoteFetchError,
     SegmentNotFound,
     StorageDenied,
+    Unlocatable,
     UnsupportedFormat,
 )
 from remote_fetch.fetch.deadlines import now_ms
 from remote_fetch.fetch.readahead import Awaited, RangeRequest
 from remote_fetch.formats.codecs import Codecs
-from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
-from remote_fetch.observe import Fallback, RangeReread, RangeRetried, RecordsRead, SegmentScanned, TimestampsSaturated
-from remote_fetch.plan.gets import Ramp
+from remote_fetch.model import IndexType, TopicIdPartition
+from remote_fetch.observe import (
+    Fallback,
+    Notice,
+    RangeReread,
+    RangeRetried,
+    RecordsRead,
+    SegmentScanned,
+    TimestampsSaturated,
+)
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice, plan_offsets
 from remote_fetch.plan.visibility import AbortedIntervals
+from remote_fetch.read.ends import EndsTooSoon, Gap, SizeTooSmall, check_end, offset_at_start
 from remote_fetch.read.fallback import Circuit, is_storage_failure
 from remote_fetch.read.partition import OpenPartition, narrow_edges
 from remote_fetch.read.refusals import not_to_be_had, refuse_broker_ranges
@@ -39,6 +48,7 @@ from remote_fetch.read.session import Session
 from remote_fetch.read.slices import MisleadingIndex, PartitionRows, SliceReader
 from remote_fetch.read.state_files import object_of
 from remote_fetch.read.transactions import load_aborted
+from remote_fetch.read.work import BrokerWork, SharedPartition, Work, requests, work_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,49 +63,6 @@ class PartitionPlan:
     opened: OpenPartition
     steps: tuple[PlanStep, ...]
     aborted: AbortedIntervals | None
-
-
-class _EndsTooSoon(SegmentNotFound):
-    """A segment was thought to reach to the next one, and does not: an object is missing between them."""
-
-
-@dataclass(slots=True)
-class _Partition:
-    """What the steps of one partition share. `failed` are the segments that did not give offset `failed_offset`."""
-
-    opened: OpenPartition
-    rows: PartitionRows
-    failed_offset: int = -1
-    failed: set[RemoteLogSegmentId] = field(default_factory=set)
-
-    def fails(self, segment: RemoteLogSegmentMetadata, offset: int) -> OpenPartition:
-        """What is left to read `offset` from: fewer segments each time, so that trying comes to an end."""
-        if offset != self.failed_offset:
-            self.failed_offset, self.failed = offset, set()
-        self.failed.add(segment.segment_id)
-        return self.opened.without(self.failed)
-
-
-@dataclass(slots=True)
-class _Work:
-    """One slice still to be read, from `position` on. `rereads` are the positions already fetched a second time,
-    `relocated_at` is the one at which a newer location was last asked for.
-    """
-
-    piece: SegmentSlice
-    partition: _Partition
-    position: int
-    rereads: set[int] = field(default_factory=set)
-    ended: bool = False
-    relocated_at: int = -1
-
-
-@dataclass(slots=True)
-class _BrokerWork:
-    """One stretch that the broker answers for."""
-
-    step: BrokerRange
-    partition: _Partition
 
 
 class Scan:
@@ -120,7 +87,7 @@ class Scan:
         self._max_batch_bytes = session.config.number("fetch.remote.max.batch.bytes")
         self._columns = tuple(columns)
         self._circuit = Circuit()
-        self._todo: deque[_Work | _BrokerWork] = deque()
+        self._todo: deque[Work | BrokerWork] = deque()
         for plan in plans:
             if session.broker is None:
                 refuse_broker_ranges(plan.opened.timeline, plan.steps)
@@ -128,17 +95,17 @@ class Scan:
                 partition = plan.opened.partition
                 builder = ColumnBuilder(partition.topic, partition.partition, columns)
                 rows = PartitionRows(builder, plan.opened.lineage, plan.aborted, plan.steps[0].first_offset)
-                shared = _Partition(plan.opened, rows)
-                self._todo.extend(_work_for(step, shared) for step in plan.steps)
+                shared = SharedPartition(plan.opened, rows)
+                self._todo.extend(work_for(step, shared) for step in plan.steps)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All rows, in order of partition and offset. Raises the errors of reading, after what was read before."""
         while self._todo:
             head = self._todo[0]
-            if isinstance(head, _Work) and self._session.broker is not None and self._circuit.is_open(now_ms()):
+            if isinstance(head, Work) and self._session.broker is not None and self._circuit.is_open(now_ms()):
                 head = self._give_to_broker(head, self._circuit.reason)
             try:
-                if isinstance(head, _BrokerWork):
+                if isinstance(head, BrokerWork):
                     yield from self._read_from_broker(head)
                 else:
                     yield from self._read_until_trouble()
@@ -154,13 +121,13 @@ class Scan:
         """Change the queue so that reading can go on; or deliver what is decoded, and raise."""
         work = self._todo[0]
         try:
-            if isinstance(work, _BrokerWork):
+            if isinstance(work, BrokerWork):
                 raise trouble
             self._recover(work, trouble)
         except RemoteFetchError as error:
             yield from self._flush(work.partition)
             can_fall_back = self._session.broker is not None and error.falls_back
-            if isinstance(work, _BrokerWork) or not can_fall_back:
+            if isinstance(work, BrokerWork) or not can_fall_back:
                 raise
             if is_storage_failure(error.kind):
                 self._circuit = self._circuit.failed(error.kind, now_ms())
@@ -169,16 +136,16 @@ class Scan:
         if not self._todo or self._todo[0].partition is not work.partition:
             yield from self._flush(work.partition)
 
-    def _give_to_broker(self, work: _Work, reason: str, detail: str = "") -> _BrokerWork:
+    def _give_to_broker(self, work: Work, reason: str, detail: str = "") -> BrokerWork:
         """Replace what is left of the slice at the head by a broker's range."""
         partition = work.partition.opened.partition
-        first = max(work.piece.first_offset, work.partition.rows.next_offset)
+        first = work.first_offset
         self._session.observe(Fallback(partition, first, work.piece.last_offset, reason, detail))
-        given = _BrokerWork(BrokerRange(partition, first, work.piece.last_offset, reason), work.partition)
+        given = BrokerWork(BrokerRange(partition, first, work.piece.last_offset, reason), work.partition)
         self._todo[0] = given
         return given
 
-    def _read_from_broker(self, work: _BrokerWork) -> Iterator[pa.RecordBatch]:
+    def _read_from_broker(self, work: BrokerWork) -> Iterator[pa.RecordBatch]:
         broker = self._session.broker
         assert broker is not None
         shared, step = work.partition, work.step
@@ -194,10 +161,10 @@ class Scan:
 
     def _read_until_trouble(self) -> Iterator[pa.RecordBatch]:
         """Read the slices up to the next stretch of a broker's; on trouble the slice it is about is at the head."""
-        works = [work for work in takewhile(lambda one: isinstance(one, _Work), self._todo) if isinstance(work, _Work)]
+        works = [work for work in takewhile(lambda one: isinstance(one, Work), self._todo) if isinstance(work, Work)]
         reader = self._session.reader
         range_bytes = reader.range_bytes if self._max_bytes is None else min(reader.range_bytes, self._max_bytes)
-        stream = reader.read_ahead(_requests(works, range_bytes), max_bytes=self._max_bytes)
+        stream = reader.read_ahead(requests(works, range_bytes), max_bytes=self._max_bytes)
         at, work = 0, works[0]
         current = self._reader_of(work)
         try:
@@ -212,10 +179,11 @@ class Scan:
                     work.ended = current.done
                 if not (current.done or work.ended):
                     data = yield from self._arrived(wait, current, work)
+                    self._heed_beginning(request, data, work)
                     yield from self._observed(current.feed(data), work)
                     work.ended = current.done
-                    if not work.ended:
-                        self._check_length(request, data, work)
+                    if len(data) < request.size_bytes:
+                        work.ended = True  # whether the segment may end here, `_finish` finds out
             yield from self._finish(work, current)
             for work in works[at + 1 :]:
                 current = self._reader_of(work)
@@ -226,7 +194,7 @@ class Scan:
         finally:
             stream.close()
 
-    def _arrived(self, wait: Awaited, reader: SliceReader, work: _Work) -> Generator[pa.RecordBatch, None, memoryview]:
+    def _arrived(self, wait: Awaited, reader: SliceReader, work: Work) -> Generator[pa.RecordBatch, None, memoryview]:
         """The bytes of the next range; where they cannot be had, what is ready goes before the error."""
         try:
             return wait()
@@ -234,7 +202,7 @@ class Scan:
             yield from self._observed(reader.drain(), work)
             raise
 
-    def _reader_of(self, work: _Work) -> SliceReader:
+    def _reader_of(self, work: Work) -> SliceReader:
         reader = SliceReader(
             work.piece,
             work.partition.rows,
@@ -247,7 +215,7 @@ class Scan:
         self._heed_log_start(work, reader)
         return reader
 
-    def _heed_log_start(self, work: _Work, reader: SliceReader) -> None:
+    def _heed_log_start(self, work: Work, reader: SliceReader) -> None:
         """Leave out what was deleted in the meantime, as far as the broker is there to say so."""
         if self._session.guard is None or reader.done:
             return
@@ -257,38 +225,66 @@ class Scan:
         if rows.next_offset > work.piece.last_offset:
             reader.done = work.ended = True
 
-    def _check_length(self, request: RangeRequest, data: memoryview, work: _Work) -> None:
-        if len(data) == request.size_bytes:
+    def _heed_beginning(self, request: RangeRequest, data: memoryview, work: Work) -> None:
+        """Where a segment begins behind the wanted offset, what another one has of the offsets between comes first."""
+        base_offset = offset_at_start(data) if request.start_position == 0 else None
+        if base_offset is None or base_offset <= work.first_offset:
             return
-        segment = request.segment
-        if work.piece.end_position >= 0 or segment.size_known:
-            end = request.start_position + len(data)
-            raise CorruptSegment(
-                f"the object ends at byte {end}, before byte {request.end_position} that it should have", position=end
-            )
-        work.ended = True  # the size was unknown, and this was the end
+        shared, locator, first = work.partition, self._session.locator, work.first_offset
+        if any(locator.end_is_inferred(one) for one in shared.opened.timeline.segments if one.start_offset <= first):
+            shared.opened = shared.opened.with_timeline(locator.recheck(shared.opened.partition, first))
+        self._leave_gap(work, first, min(base_offset - 1, work.piece.last_offset), f"begins at offset {base_offset}")
 
-    def _finish(self, work: _Work, reader: SliceReader) -> Iterator[pa.RecordBatch]:
+    def _finish(self, work: Work, reader: SliceReader) -> Iterator[pa.RecordBatch]:
         """Close the slice at the head: check that it gave what it promised, and go on to the next."""
+        yield from self._observed(reader.drain(), work)
+        if reader.lacks_wanted and work.piece.end_position < 0:
+            check_end(self._session, work.piece.segment, reader.end_position)
         yield from self._observed(reader.finish(), work)
         rows, piece = work.partition.rows, work.piece
-        if (
-            rows.next_offset <= piece.last_offset
-            and piece.end_position < 0
-            and self._session.locator.end_is_inferred(piece.segment)
-        ):
-            raise _EndsTooSoon(f"the segment that should hold offset {rows.next_offset} ends before it")
+        if rows.next_offset <= piece.last_offset:
+            self._heed_end(work)
         rows.next_offset = max(rows.next_offset, piece.last_offset + 1)
         self._circuit = self._circuit.worked()
         self._todo.popleft()
         if not self._todo or self._todo[0].partition is not work.partition:
             yield from self._flush(work.partition)
 
-    def _observed(self, batches: Iterable[pa.RecordBatch], work: _Work) -> Iterator[pa.RecordBatch]:
+    def _heed_end(self, work: Work) -> None:
+        """A segment ends before its last offset, which compaction may do to it, and so may wrong metadata.
+
+        What another segment has of the offsets between is read from there. Behind the last segment of the tier the
+        broker knows better, where there is one. Else there is nothing more to be had.
+        """
+        piece, first, opened = work.piece, work.first_offset, work.partition.opened
+        if self._session.locator.end_is_inferred(piece.segment):
+            raise EndsTooSoon(f"the segment that should hold offset {first} ends before it")
+        what = f"ends before offset {first}"
+        if work.partition.rows.aborted is None:
+            self._leave_gap(work, first, piece.last_offset, what)
+        elif _slices(self._elsewhere(work, first, piece.last_offset)):
+            # Up to where transactions are decided was worked out by this very end.
+            should = f"the segment should end with offset {piece.segment.end_offset} (EndOffset)"
+            raise Unlocatable(f"{should} and {what}", first=first, last=piece.last_offset)
+        if opened.tiered(piece.segment.end_offset + 1) is not None:
+            return
+        end = piece.segment.end_offset
+        what = f"the last segment of the tier should end with offset {end}, and ends before {first}"
+        if self._session.cluster is not None:
+            raise Unlocatable(f"{what} (EndOffset)", first=first, last=piece.last_offset)
+        self._session.observe(Notice(f"{opened.partition.topic}-{opened.partition.partition}: {what}"))
+
+    def _leave_gap(self, work: Work, first: int, last: int, what: str) -> None:
+        """Raise Gap if other segments have something of the offsets `first` to `last`, of which this one has none."""
+        pieces = _slices(self._elsewhere(work, first, last))
+        if pieces:
+            raise Gap(f"the segment {what}", pieces, last)
+
+    def _observed(self, batches: Iterable[pa.RecordBatch], work: Work) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             yield self._handed_on(batch, work.partition.opened.partition, work.partition.rows.next_offset)
 
-    def _flush(self, partition: _Partition) -> Iterator[pa.RecordBatch]:
+    def _flush(self, partition: SharedPartition) -> Iterator[pa.RecordBatch]:
         batch = partition.rows.builder.flush()
         if batch is not None:
             yield self._handed_on(batch, partition.opened.partition, partition.rows.next_offset)
@@ -300,7 +296,7 @@ class Scan:
             self._session.observe(TimestampsSaturated(partition, saturated))
         return batch
 
-    def _recover(self, work: _Work, error: RemoteFetchError | MisleadingIndex) -> None:
+    def _recover(self, work: Work, error: RemoteFetchError | MisleadingIndex) -> None:
         """Change the head of the queue so that reading can go on, or raise."""
         partition, piece = work.partition.opened.partition, work.piece
         if work.partition.rows.next_offset > piece.last_offset:
@@ -308,6 +304,14 @@ class Scan:
             return
         if isinstance(error, MisleadingIndex):
             self._scan_instead(work)
+            return
+        if isinstance(error, SizeTooSmall):
+            work.forget_size()
+            self._session.observe(RangeReread(partition, work.position, error.kind))
+            return
+        if isinstance(error, Gap):
+            rest = replace(piece, first_offset=error.last + 1) if error.last < piece.last_offset else None
+            self._replace(work, error.pieces, rest, error)
             return
         error.at(topic=partition.topic, partition=partition.partition, object_name=object_of(piece.segment))
         may_pass = isinstance(error, (CorruptSegment, UnsupportedFormat, EpochMismatch))
@@ -324,7 +328,7 @@ class Scan:
         else:
             raise error
 
-    def _relocate(self, work: _Work) -> bool:
+    def _relocate(self, work: Work) -> bool:
         """Ask where the segment is now, if metadata has a place for that: a signed URL expires (KIP-917, KIP-1254).
 
         Once at each position, so that a slow read outlives any number of them and a refusal ends it.
@@ -336,59 +340,58 @@ class Scan:
         newest = {segment.segment_id: segment for segment in timeline.segments}
         before = work.piece.segment.custom_metadata
         for waiting in self._todo:
-            if isinstance(waiting, _Work) and waiting.partition is work.partition:
+            if isinstance(waiting, Work) and waiting.partition is work.partition:
                 segment = newest.get(waiting.piece.segment.segment_id, waiting.piece.segment)
                 waiting.piece = replace(waiting.piece, segment=segment)
         work.relocated_at = work.position
         return work.piece.segment.custom_metadata != before
 
-    def _scan_instead(self, work: _Work) -> None:
+    def _scan_instead(self, work: Work) -> None:
         """Read the segment from its first byte, without its offset index."""
         piece, rows = work.piece, work.partition.rows
         partition = work.partition.opened.partition
         self._session.observe(SegmentScanned(partition, IndexType.OFFSET, "misleading"))
         whole = SegmentSlice(piece.segment, max(piece.first_offset, rows.next_offset), piece.last_offset)
-        self._todo[0] = _Work(whole, work.partition, 0, work.rereads)
+        self._todo[0] = Work(whole, work.partition, 0, work.rereads)
 
-    def _read_elsewhere(self, work: _Work, error: RemoteFetchError) -> None:
+    def _read_elsewhere(self, work: Work, error: RemoteFetchError) -> None:
         """Plan the rest of the slice again, without this copy of it; where there is no other, raise."""
-        shared, piece, rows = work.partition, work.piece, work.partition.rows
+        shared, piece = work.partition, work.piece
         partition, locator = shared.opened.partition, self._session.locator
-        first = max(piece.first_offset, rows.next_offset)
-        if isinstance(error, _EndsTooSoon):
+        first = work.first_offset
+        if isinstance(error, EndsTooSoon):
             shared.opened = shared.opened.with_timeline(locator.recheck(partition, first))
         elif isinstance(error, SegmentNotFound):
             shared.opened = shared.opened.with_timeline(locator.refresh(partition))
-        opened = shared.fails(piece.segment, first)
-        steps = narrow_edges(self._session, plan_offsets(partition, opened, first, piece.last_offset + 1))
-        pieces = list(takewhile(lambda step: isinstance(step, SegmentSlice), steps))
-        if not pieces:
+        steps = self._elsewhere(work, first, piece.last_offset)
+        before = _slices(takewhile(lambda step: isinstance(step, SegmentSlice), steps))
+        if not before:
             raise not_to_be_had(partition, steps[0], error) from error
-        self._session.observe(Fallback(partition, first, piece.last_offset, error.kind, str(error)))
-        if rows.aborted is not None:  # another upload has its own transaction index
-            rows.aborted = rows.aborted.merged(load_aborted(self._session, opened, steps))
+        # A hole may follow: what lies before it is read, then this segment fails again.
+        behind = [SegmentSlice(piece.segment, step.first_offset, piece.last_offset) for step in steps[len(before) :]]
+        self._replace(work, before, behind[0] if behind else None, error)
+
+    def _elsewhere(self, work: Work, first: int, last: int) -> tuple[PlanStep, ...]:
+        """How offsets `first` to `last` of a slice are read without its segment."""
+        shared = work.partition
+        opened = shared.fails(work.piece.segment, first)
+        return narrow_edges(self._session, plan_offsets(opened.partition, opened, first, last + 1))
+
+    def _replace(
+        self, work: Work, pieces: Sequence[SegmentSlice], rest: SegmentSlice | None, error: RemoteFetchError
+    ) -> None:
+        """Put slices of other segments where the slice at the head was, and behind them what is left of it."""
+        shared, first = work.partition, work.first_offset
+        last = work.piece.last_offset if rest is None else rest.first_offset - 1
+        self._session.observe(Fallback(shared.opened.partition, first, last, error.kind, str(error)))
+        if shared.rows.aborted is not None:  # another upload has its own transaction index
+            opened = shared.opened.without(shared.failed)
+            shared.rows.aborted = shared.rows.aborted.merged(load_aborted(self._session, opened, pieces))
         self._todo.popleft()
-        if len(pieces) < len(steps):  # a hole follows: what lies before it is read, then this segment fails again
-            rest = SegmentSlice(piece.segment, steps[len(pieces)].first_offset, piece.last_offset)
-            self._todo.appendleft(_Work(rest, shared, 0))
-        self._todo.extendleft(_work_for(step, shared) for step in reversed(pieces))
+        if rest is not None:
+            self._todo.appendleft(work_for(rest, shared))
+        self._todo.extendleft(work_for(step, shared) for step in reversed(pieces))
 
 
-def _work_for(step: PlanStep, partition: _Partition) -> _Work | _BrokerWork:
-    if isinstance(step, BrokerRange):
-        return _BrokerWork(step, partition)
-    return _Work(step, partition, step.start_position)
-
-
-def _requests(works: Sequence[_Work], range_bytes: int) -> Iterator[RangeRequest]:
-    """The ranges of all slices, in order; drawn lazily, and no further for a slice that has ended."""
-    ramp = Ramp(range_bytes)
-    for tag, work in enumerate(works):
-        segment, stop = work.piece.segment, work.piece.end_position
-        if stop < 0:
-            stop = segment.segment_size_in_bytes if segment.size_known else 2**63 - 1
-        start = work.position
-        while start < stop and not work.ended:
-            end = ramp.end_of(start, stop)
-            yield RangeRequest(segment, start, end, tag)
-            start = end
+def _slices(steps: Iterable[PlanStep]) -> list[SegmentSlice]:
+    return [step for step in steps if isinstance(step, SegmentSlice)]

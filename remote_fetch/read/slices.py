@@ -237,13 +237,23 @@ class SliceReader:
         """The first offset that is still wanted."""
         return max(self.piece.first_offset, self._rows.next_offset)
 
+    @property
+    def lacks_wanted(self) -> bool:
+        """Whether the batches so far end before the last offset of the slice."""
+        return not self.done and self._lacks_wanted()
+
+    @property
+    def end_position(self) -> int:
+        """One past the last byte that it was fed."""
+        return self._framer.position + self._framer.pending_bytes
+
     def finish(self) -> Iterator[pa.RecordBatch]:
         """There are no more bytes in the slice. Raises CorruptSegment or MisleadingIndex if they end too soon."""
         yield from self.drain()
         if not self.done:
             if self._last_offset < max(self._entry_offsets):
                 raise MisleadingIndex
-            if self.piece.end_position >= 0 and self._framer.pending_bytes:
+            if self.piece.end_position >= 0 and (self._framer.pending_bytes or self._lacks_wanted()):
                 raise MisleadingIndex
             yield from self._deliver_held()
             self._framer.finish()
@@ -273,15 +283,21 @@ class SliceReader:
                 offset=header.base_offset,
             )
         goes_on = self._end_is_inferred and header.base_offset > segment.end_offset
-        if (header.last_offset > segment.end_offset and not goes_on) or (
-            header.magic == 2 and header.base_offset < segment.start_offset
-        ):
-            raise CorruptSegment(
-                f"batch with offsets {header.base_offset} to {header.last_offset} in a segment of offsets "
-                f"{segment.start_offset} to {segment.end_offset}",
-                position=batch.position,
-                offset=header.base_offset,
-            )
+        if header.last_offset > segment.end_offset and not goes_on:
+            raise self._outside(header).at(position=batch.position)
+        self._check_first(header, batch.position)
+
+    def _check_first(self, header: BatchHeader, position: int | None = None) -> None:
+        if header.base_offset < self.piece.segment.start_offset:
+            raise self._outside(header).at(position=position)
+
+    def _outside(self, header: BatchHeader) -> CorruptSegment:
+        segment = self.piece.segment
+        return CorruptSegment(
+            f"batch with offsets {header.base_offset} to {header.last_offset} in a segment of offsets "
+            f"{segment.start_offset} to {segment.end_offset}",
+            offset=header.base_offset,
+        )
 
     def _deliver_held(self) -> Iterator[pa.RecordBatch]:
         held, self._held = self._held, None
@@ -324,6 +340,7 @@ class SliceReader:
         self._remember(header)
         try:
             header, records = decompressed(batch, self._codecs)
+            self._check_first(header)  # which only now shows of a compressed legacy message
             rows = self._rows.builder.append(header, records, self._start_offset, self.piece.last_offset + 1)
         except RemoteFetchError as error:
             raise error.at(position=batch.position, offset=header.base_offset) from error.__cause__

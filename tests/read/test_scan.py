@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from remote_fetch.config import Config
 from remote_fetch.errors import CorruptSegment, ErrorKind, SegmentNotFound, Unlocatable
-from remote_fetch.model import IsolationLevel
+from remote_fetch.model import IndexType, IsolationLevel
 from remote_fetch.observe import RecordsRead
 from remote_fetch.plan.cost import estimate
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice
@@ -418,8 +418,12 @@ class TestScan:
         assert threading.active_count() == before
 
     def test_a_segment_of_no_bytes(self, tmp_path: Path) -> None:
-        log = plain_log(segments=2)
-        first, second = log.segments()
-        nothing = replace(second.metadata, segment_size_in_bytes=0)
-        outcome = read(Bucket([first, second]), config=snapshot_config([first.metadata, nothing], tmp_path))
-        assert outcome.fine() == expected_rows(log.records())[:20]
+        """All that it held was taken out: the next segment begins where it says that it ends."""
+        log = plain_log(segments=3)
+        bucket = Bucket(log.segments())
+        bucket.write(1, b"")
+        bucket.write_index(1, IndexType.OFFSET, b"")
+        known = [replace(one, segment_size_in_bytes=len(bucket.log(at))) for at, one in enumerate(bucket.metadata)]
+        outcome = read(bucket, config=snapshot_config(known, tmp_path))
+        rows = expected_rows(log.records())
+        assert outcome.fine() == rows[:20] + rows[40:]
