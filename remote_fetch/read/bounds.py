@@ -31,7 +31,7 @@ from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import Fallback, RangeReread, SegmentScanned
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice, plan_offsets
 from remote_fetch.read.partition import OpenPartition, narrow_slice
-from remote_fetch.read.refusals import refuse_broker_ranges
+from remote_fetch.read.refusals import GAP_HINT, refuse_broker_ranges
 from remote_fetch.read.session import Session
 from remote_fetch.read.slices import MisleadingIndex, decompressed
 from remote_fetch.read.state_files import object_of
@@ -188,6 +188,7 @@ def _check_joined(session: Session, before: SegmentSlice | None, piece: SegmentS
             last=piece.first_offset - 1,
             topic=partition.topic,
             partition=partition.partition,
+            hint=GAP_HINT,
         )
 
 
@@ -251,6 +252,7 @@ def _search(session: Session, piece: SegmentSlice, timestamp_ms: int, likely_end
             f"no object holds offsets {last_offset + 1} to {piece.last_offset}, where the time may be",
             first=last_offset + 1,
             last=piece.last_offset,
+            hint=GAP_HINT,
         )
     return None
 

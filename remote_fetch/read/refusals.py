@@ -15,7 +15,13 @@ from remote_fetch.model import TopicIdPartition
 from remote_fetch.observe import unusable_text
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason
 
-__all__ = ["not_to_be_had", "refuse_broker_ranges", "unexpected"]
+__all__ = ["GAP_HINT", "not_to_be_had", "refuse_broker_ranges", "unexpected"]
+
+
+GAP_HINT = (
+    "If the topic was compacted before it was tiered, compaction may have left this gap, and a listing cannot tell "
+    "that from a missing object: set bootstrap.servers, or read around it, with an end before it and a start behind it"
+)
 
 
 def refuse_broker_ranges(timeline: Timeline, steps: Sequence[PlanStep]) -> None:
@@ -39,13 +45,19 @@ def refuse_broker_ranges(timeline: Timeline, steps: Sequence[PlanStep]) -> None:
 
 
 _HINTS: dict[str, str] = {
+    Reason.HOLE: GAP_HINT,
     Reason.UNSTABLE: "A transaction may still be open there: end before it, or read with isolation=read_uncommitted",
     Reason.NOT_TIERED: "The tier ends before them: give an earlier end, or read them from a broker",
 }
 
 
-def not_to_be_had(partition: TopicIdPartition, step: PlanStep, error: RemoteFetchError) -> RemoteFetchError:
-    """What to raise when no other copy exists: the error itself, or which offsets a missing object takes along."""
+def not_to_be_had(
+    partition: TopicIdPartition, step: PlanStep, error: RemoteFetchError, *, may_be_gap: bool = False
+) -> RemoteFetchError:
+    """What to raise when no other copy exists: the error itself, or which offsets a missing object takes along.
+
+    `may_be_gap`: no object was missing, one ended before the next begins.
+    """
     if not isinstance(error, SegmentNotFound):
         return error
     return Unlocatable(
@@ -55,7 +67,7 @@ def not_to_be_had(partition: TopicIdPartition, step: PlanStep, error: RemoteFetc
         topic=partition.topic,
         partition=partition.partition,
         object_name=error.object_name,
-        hint="They were deleted or never uploaded here; a broker may still have them",
+        hint=GAP_HINT if may_be_gap else "They were deleted or never uploaded here; a broker may still have them",
     )
 
 

@@ -366,7 +366,7 @@ class Scan:
         steps = self._elsewhere(work, first, piece.last_offset)
         before = _slices(takewhile(lambda step: isinstance(step, SegmentSlice), steps))
         if not before:
-            raise not_to_be_had(partition, steps[0], error) from error
+            raise not_to_be_had(partition, steps[0], error, may_be_gap=isinstance(error, EndsTooSoon)) from error
         # A hole may follow: what lies before it is read, then this segment fails again.
         behind = [SegmentSlice(piece.segment, step.first_offset, piece.last_offset) for step in steps[len(before) :]]
         self._replace(work, before, behind[0] if behind else None, error)

@@ -10,6 +10,7 @@ import pytest
 
 from remote_fetch.errors import Unlocatable
 from remote_fetch.locate.timeline import Timeline
+from remote_fetch.model import IsolationLevel
 from remote_fetch.plan.ranges import BrokerRange, Reason
 from remote_fetch.read.refusals import refuse_broker_ranges
 from remote_fetch.testing.log_builder import LogBuilder
@@ -110,3 +111,35 @@ def test_a_hole_s_refusal_tells_of_metadata_that_locates_nothing() -> None:
         refuse_broker_ranges(timeline, [BrokerRange(partition, 3, 5, "hole")])
     with pytest.raises(Unlocatable, match=r"\(not-tiered\) \["):
         refuse_broker_ranges(timeline, [BrokerRange(partition, 3, 5, Reason.NOT_TIERED)])
+
+
+def compacted() -> Bucket:
+    """Offsets 0-4 with 5-9 taken out, then 10-14 with 15-19 taken out, then 20-29."""
+    log = LogBuilder()
+    for first in (0, 10):
+        log.append_batch(ten(first, 5))
+        log.take_out(5)
+        log.roll()
+    log.append_batch(ten(20))
+    log.roll()
+    return Bucket(log.segments())
+
+
+@pytest.mark.parametrize("isolation", [COMMITTED, UNCOMMITTED])
+def test_a_gap_that_compaction_left_is_no_hole_where_metadata_tells(isolation: IsolationLevel, tmp_path: Path) -> None:
+    bucket = compacted()
+    config = config_of(bucket, True, tmp_path)
+    assert read(bucket, isolation=isolation, config=config).offsets == [*range(5), *range(10, 15), *range(20, 30)]
+
+
+@pytest.mark.parametrize("isolation", [COMMITTED, UNCOMMITTED])
+@pytest.mark.parametrize("start", ["earliest", "1970-01-01T00:00:07Z"])
+def test_a_listing_cannot_tell_it_from_a_hole_and_says_what_to_do(isolation: IsolationLevel, start: str) -> None:
+    bucket = compacted()
+    outcome = read(bucket, isolation=isolation, start=start)
+    assert isinstance(outcome.error, Unlocatable)
+    assert outcome.error.last == 9
+    assert "compacted before it was tiered" in str(outcome.error)
+    assert "bootstrap.servers" in str(outcome.error)
+    around = [read(bucket, start=first, end=end).offsets for first, end in ((0, 5), (10, 15), (20, 30))]
+    assert around == [[*range(5)], [*range(10, 15)], [*range(20, 30)]]
