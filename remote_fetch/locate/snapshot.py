@@ -32,6 +32,8 @@ from remote_fetch.model import (
 
 __all__ = ["DEFAULT_MAX_BODY_BYTES", "SnapshotOrigin", "dump_timelines", "load_timelines"]
 
+MAX_TIMELINES = 200_000
+"""The most partitions of one snapshot: as many as a large cluster has."""
 DEFAULT_MAX_BODY_BYTES = 1 << 30
 """Largest body that is inflated: some eight million segments."""
 
@@ -146,12 +148,15 @@ def load_timelines(
 ) -> tuple[SnapshotOrigin, tuple[Timeline, ...]]:
     """What `dump_timelines` was given.
 
-    Raises UnsupportedFormat for what is no snapshot or of another version; CorruptSegment for a damaged one and for
-    one whose body is larger than `max_body_bytes`.
+    Raises UnsupportedFormat for what is no snapshot or of another version; CorruptSegment for a damaged one, for one
+    whose body is larger than `max_body_bytes`, and for more than MAX_TIMELINES partitions: a small file of a million
+    empty timelines would take its reader many seconds.
     """
     body = _Body(_inflated(data, max_body_bytes))
     cluster_id, topic_id = body.text(), body.uuid()
     partition_count, taken_at_ms, offset_count, timeline_count = body.numbers(4)
+    if timeline_count > MAX_TIMELINES:
+        raise CorruptSegment(f"snapshot of timelines: {timeline_count} partitions, the bound is {MAX_TIMELINES}")
     pairs = body.column(2 * offset_count)
     origin = SnapshotOrigin(
         cluster_id, topic_id, partition_count, tuple(zip(pairs[::2], pairs[1::2], strict=True)), taken_at_ms

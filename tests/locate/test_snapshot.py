@@ -211,3 +211,12 @@ def test_impossible_numbers() -> None:
         changed = known[: at + where] + pack(">q", number) + known[at + where + 8 :]
         with pytest.raises(CorruptSegment, match=message):
             load_timelines(wrapped(changed))
+
+
+def test_a_small_file_of_very_many_timelines_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remote_fetch.locate.snapshot.MAX_TIMELINES", 9)
+    found = [Timeline(TopicIdPartition(Uuid(bytes(16)), "t", number), (), ()) for number in range(10)]
+    origin = SnapshotOrigin("cluster", Uuid(bytes(16)), 1, ())
+    assert len(load_timelines(dump_timelines(found[:9], origin=origin))[1]) == 9
+    with pytest.raises(CorruptSegment, match="10 partitions, the bound is 9"):
+        load_timelines(dump_timelines(found, origin=origin))
