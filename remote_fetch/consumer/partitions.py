@@ -35,6 +35,7 @@ from remote_fetch.consumer.states import (
     StopFeed,
     Wake,
 )
+from remote_fetch.consumer.waiting import Waits
 from remote_fetch.consumer.workers import Workers
 from remote_fetch.errors import ErrorKind
 from remote_fetch.fetch.deadlines import now_ms
@@ -45,9 +46,9 @@ from remote_fetch.read.fallback import Circuit
 __all__ = ["Partitions"]
 
 _LOOK_AGAIN_MS = {Reason.HOLE.value: 1_000, Reason.UNSTABLE.value: 5_000}
-_LOOK_AGAIN_OTHERWISE_MS = 30_000
-"""When a partition of librdkafka's is looked at again: it may have fallen behind, into the tier."""
+_LOOK_AGAIN_OTHERWISE_MS = 30_000  # a partition of librdkafka's may have fallen behind, into the tier
 _UNANSWERED_MS = 5_000
+_MOST_DOUBLINGS = 4
 _BUSY_PATIENCE = 20
 """How many times longer a hand-over may take while other partitions have records."""
 
@@ -69,6 +70,7 @@ class Partitions:
         self._known: set[tuple[str, int]] = set()
         """What was assigned once: of what it has never heard of librdkafka keeps no pause."""
         self._was_silent_at_s = 0.0
+        self._waits = Waits(self._say, lambda entry: self._inner_position(entry) >= 0)
         self.is_held = False
         """Whether librdkafka's positions may run ahead of what is given: inside its `consume` and its `close`."""
 
@@ -89,13 +91,13 @@ class Partitions:
     def tidy(self, now_s: float) -> None:
         """Do everything that is due."""
         for asked, found in self._committed.take():
-            # An answer that is late belongs to an assignment of before.
-            self._begin_at_committed([entry for entry in self.of(asked) if entry.asked is asked], found)
+            self._begin_at_committed([entry for entry in self.of(asked) if entry.asked is asked], found)  # none if late
         for entry in self.entries.values():
             if entry.feed is not None:
                 self._look_at_feed(entry, entry.feed)
             elif entry.state.mode is Mode.BROKER:
                 self._look_at_broker(entry, now_s)
+        self._waits.look(self.entries.values(), now_s)
 
     def _look_at_feed(self, entry: Entry, feed: Feed) -> None:
         entry.hear_of(feed.log)
@@ -156,21 +158,20 @@ class Partitions:
         self._was_silent_at_s = now_s
 
     def _is_overdue(self, now_s: float, handed_over_at_s: float, times: int) -> bool:
-        """Whether a hand-over should have brought something by now.
+        """Whether a hand-over should have brought something by now; it may take longer each time.
 
-        A hand-over throws away what librdkafka has fetched and nobody has asked for yet. So it is not before it was
-        asked and had nothing; where other partitions keep it busy, not before very long, and longer each time.
+        A hand-over throws away what librdkafka has fetched. So it is not overdue before librdkafka was asked and had
+        nothing; if other partitions keep it busy, not before very long.
         """
-        watchdog_s = self._settings.watchdog_ms / 1000
+        watchdog_s = self._settings.watchdog_ms / 1000 * (1 << min(times, _MOST_DOUBLINGS))
         is_silent = self._was_silent_at_s - handed_over_at_s > watchdog_s
-        return is_silent or now_s - handed_over_at_s > watchdog_s * (_BUSY_PATIENCE << times)
+        return is_silent or now_s - handed_over_at_s > watchdog_s * _BUSY_PATIENCE
 
     def _watch(self, entry: Entry) -> None:
-        """A hand-over that has brought nothing is made once more, and again as long as the log is known to go on."""
-        offset, times = entry.state.offset, entry.watched
-        entry.handed_over_at_s = None
+        """Repeat a hand-over that has brought nothing, unless the log is known to end there."""
+        offset, times, entry.handed_over_at_s = entry.state.offset, entry.watched, None
         is_silent = offset >= 0 and not entry.state.is_paused and self._inner_position(entry) < 0
-        if is_silent and (offset < entry.end_offset or not times):
+        if is_silent and (not 0 <= entry.end_offset <= offset or not times):
             self._hand_over(entry, offset)
             entry.watched = times + 1
 
