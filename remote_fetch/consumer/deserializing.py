@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import DeserializingConsumer
 
@@ -10,12 +10,22 @@ from remote_fetch.consumer.consumer import RemoteConsumer
 
 __all__ = ["RemoteDeserializingConsumer"]
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
 
-class RemoteDeserializingConsumer(DeserializingConsumer, RemoteConsumer):  # type: ignore[misc]  # of __exit__
+    K = TypeVar("K", default=Any)
+    V = TypeVar("V", default=Any)
+else:
+    from typing import TypeVar
+
+    K, V = TypeVar("K"), TypeVar("V")
+
+
+class RemoteDeserializingConsumer(DeserializingConsumer[K, V], RemoteConsumer):  # type: ignore[misc]  # of __exit__
     """`confluent_kafka.DeserializingConsumer` that reads tiered data from the store; see `RemoteConsumer`.
 
     Takes the configuration of both: `key.deserializer`, `value.deserializer` and their builders beside the keys of
-    remote-fetch.
+    remote-fetch. Generic in the types of keys and values, as its parent is.
     """
 
     def __init__(self, conf: dict[str, Any]) -> None:
