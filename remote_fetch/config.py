@@ -129,6 +129,14 @@ KEYS: Mapping[str, Key] = MappingProxyType(
                 "The file of `remote.locator=snapshot`, as `remote_fetch.locate.snapshot.dump_timelines` made it.",
             ),
             Key(
+                "fetch.remote.bucket.only",
+                _Type.BOOLEAN,
+                False,
+                "`true`: the bucket alone is meant, without the records that only a broker has. Where it is not set, "
+                "the Spark source refuses to read without `kafka.bootstrap.servers`. Beside `bootstrap.servers` it is "
+                "an error. `read_arrow` and the command line need no such key to read a bucket alone.",
+            ),
+            Key(
                 "fetch.remote.when",
                 _Type.STRING,
                 "not-local",
@@ -274,6 +282,12 @@ class Config:
             else:
                 _refuse_misspelling(name)
                 theirs[name] = value
+        if values["fetch.remote.bucket.only"] is True and "bootstrap.servers" in theirs:
+            raise ConfigError(
+                "fetch.remote.bucket.only=true and bootstrap.servers exclude each other",
+                key="fetch.remote.bucket.only",
+                hint="Leave out the first to have the broker answer for what is not in the bucket, else the second",
+            )
         options, layout, locator = (MappingProxyType(families[prefix]) for prefix in PREFIX_KEYS)
         return cls(MappingProxyType(values), frozenset(given), options, layout, locator, MappingProxyType(theirs))
 

@@ -28,6 +28,7 @@ __all__ = [
     "RangeFetched",
     "RangeReread",
     "RangeRetried",
+    "ReadEnds",
     "RecordsRead",
     "Report",
     "SegmentScanned",
@@ -130,6 +131,34 @@ class BrokerRead:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadEnds:
+    """A read of the bucket alone, up to "latest", ends before `stop_offset`, although the log may go on there.
+
+    `reason` is one of a plan's: `not-tiered` where the tier ends there; `unstable` where that is the remote stable
+    offset, and the tier goes on to `tier_stop_offset` (exclusive). As text it is a sentence.
+    """
+
+    partition: TopicIdPartition
+    stop_offset: int
+    tier_stop_offset: int
+    reason: str
+
+    @property
+    def place(self) -> str:
+        """TOPIC-PARTITION."""
+        return f"{self.partition.topic}-{self.partition.partition}"
+
+    def __str__(self) -> str:
+        place = f"{self.place} is read up to offset {self.stop_offset} (exclusive)"
+        if self.stop_offset < self.tier_stop_offset:
+            return (
+                f"{place}, its remote stable offset ({self.reason}): a transaction may be open from there on, and the "
+                f"tier, which goes on to {self.tier_stop_offset}, does not tell how it ends"
+            )
+        return f"{place}, where the tier ends ({self.reason})"
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """Something the user should know once, in a sentence; `is_warning` if it asks for something to be done."""
 
@@ -147,6 +176,7 @@ Event: TypeAlias = (
     | TimestampsSaturated
     | MetadataUnusable
     | BrokerRead
+    | ReadEnds
     | Notice
 )
 Observer: TypeAlias = Callable[[Event], None]
@@ -158,7 +188,7 @@ def ignore(event: Event) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one read cost: counts, bytes and reasons."""
+    """What one read cost: counts, bytes and reasons. `ends`: where it ended, in a sentence for each TOPIC-PARTITION."""
 
     remote_bytes: int = 0
     remote_gets: int = 0
@@ -175,6 +205,7 @@ class Report:
     rereads: dict[str, int] = field(default_factory=dict)
     scans: dict[str, int] = field(default_factory=dict)
     fallbacks: dict[str, int] = field(default_factory=dict)
+    ends: dict[str, str] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
 
     @property
@@ -187,6 +218,8 @@ class Report:
 
         def sums(name: str) -> Any:
             mine, theirs = getattr(self, name), getattr(other, name)
+            if name == "ends":
+                return mine | theirs  # of the reads of a stream the last one counts
             if isinstance(mine, dict):
                 return dict(Counter(mine) + Counter(theirs))
             return tuple(dict.fromkeys((*mine, *theirs))) if isinstance(mine, tuple) else mine + theirs
@@ -229,6 +262,9 @@ class LogObserver:
                 self._notices.add(event.text)
             level = logging.WARNING if event.is_warning else logging.INFO
             _LOG.log(level if is_new else logging.DEBUG, "%s", event.text)
+            return
+        if isinstance(event, ReadEnds):
+            _LOG.info("%s", event)
             return
         words = _words(event)
         if words is None:
@@ -297,6 +333,7 @@ class Counters:
         self._reasons: dict[type, Counter[str]] = {
             kind: Counter() for kind in (RangeRetried, RangeReread, SegmentScanned, Fallback)
         }
+        self._ends: dict[str, str] = {}
         self._notices: dict[str, None] = {}
 
     def __call__(self, event: Event) -> None:
@@ -318,6 +355,8 @@ class Counters:
                 case BrokerRead():
                     self._sums["broker_records"] += event.records
                     self._sums["broker_bytes"] += event.size_bytes
+                case ReadEnds():
+                    self._ends[event.place] = str(event)
                 case Notice():
                     self._notices[event.text] = None
                 case _:
@@ -342,5 +381,6 @@ class Counters:
                 rereads=dict(self._reasons[RangeReread]),
                 scans=dict(self._reasons[SegmentScanned]),
                 fallbacks=dict(self._reasons[Fallback]),
+                ends=dict(self._ends),
                 notices=tuple(self._notices),
             )

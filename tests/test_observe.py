@@ -19,6 +19,7 @@ from remote_fetch.observe import (
     RangeFetched,
     RangeReread,
     RangeRetried,
+    ReadEnds,
     RecordsRead,
     Report,
     SegmentScanned,
@@ -40,6 +41,10 @@ EVENTS: list[tuple[Event, Report]] = [
     (SegmentScanned(PARTITION, IndexType.OFFSET, "missing"), Report(scans={"missing": 1})),
     (Fallback(PARTITION, 1, 2, "not-found"), Report(fallbacks={"not-found": 1})),
     (RecordsRead(PARTITION, 5, 100), Report(records=5)),
+    (
+        ReadEnds(PARTITION, 5, 5, "not-tiered"),
+        Report(ends={"t-0": "t-0 is read up to offset 5 (exclusive), where the tier ends (not-tiered)"}),
+    ),
     (Notice("log start unknown"), Report(notices=("log start unknown",))),
 ]
 
@@ -185,8 +190,21 @@ def test_the_observer_of_nobody() -> None:
 
 
 def test_reports_add_up() -> None:
-    one = Report(records=2, fetch_s=0.5, fallbacks={"auth": 1}, notices=("a", "b"))
-    other = Report(records=3, remote_bytes=7, fallbacks={"auth": 2, "hole": 1}, notices=("b", "c"))
-    both = Report(records=5, remote_bytes=7, fetch_s=0.5, fallbacks={"auth": 3, "hole": 1}, notices=("a", "b", "c"))
+    one = Report(records=2, fetch_s=0.5, fallbacks={"auth": 1}, ends={"t-0": "at 5"}, notices=("a", "b"))
+    other = Report(
+        records=3,
+        remote_bytes=7,
+        fallbacks={"auth": 2, "hole": 1},
+        ends={"t-0": "at 9", "t-1": "at 0"},
+        notices=("b", "c"),
+    )
+    both = Report(
+        records=5,
+        remote_bytes=7,
+        fetch_s=0.5,
+        fallbacks={"auth": 3, "hole": 1},
+        ends={"t-0": "at 9", "t-1": "at 0"},
+        notices=("a", "b", "c"),
+    )
     assert one + other == both
     assert sum([one, other], Report()) == both

@@ -47,6 +47,7 @@ def report_lines(report: Report, elapsed_s: float) -> list[str]:
     unusable = unusable_text(report.orphan_updates, report.malformed_records)
     if unusable:
         lines.append(f"metadata: {unusable}")
+    lines.extend(f"end: {end}" for end in report.ends.values())
     lines.extend(f"note: {notice}" for notice in report.notices)
     return lines
 

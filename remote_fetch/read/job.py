@@ -23,7 +23,7 @@ from remote_fetch.read.scan import PartitionPlan
 from remote_fetch.read.session import Session
 from remote_fetch.read.transactions import Replan, settle, settle_steps
 
-__all__ = ["outline_stretch", "parse_isolation", "plan_job", "plan_stretch", "with_open", "with_reason"]
+__all__ = ["outline_stretch", "parse_isolation", "plan_job", "plan_stretch", "say_end", "with_open", "with_reason"]
 
 T = TypeVar("T")
 
@@ -67,6 +67,7 @@ def plan_job(
         number = opened.partition.partition
         first, stop = resolve(session, opened, starts[number], ends[number])
         stop = stop if opened.log.end_offset is None else min(stop, opened.log.end_offset)
+        say_end(session, opened, stop)
         return with_reason(session, plan_stretch(session, opened, first, stop))
 
     return with_open(session, chosen, isolation, planned, log_starts)
@@ -96,6 +97,13 @@ def with_open(
 
         calls = [pool.submit(partial(made, one)) for one in partitions]
         return tuple(call.wait(TIMEOUT_MS) for call in calls)
+
+
+def say_end(session: Session, opened: OpenPartition, stop: int) -> None:
+    """Say why a read up to `stop` (exclusive) ends there, where the log may go on: see `OpenPartition.ends_at`."""
+    end = opened.ends_at(stop)
+    if end is not None:
+        session.observe(end)
 
 
 def with_reason(session: Session, plan: PartitionPlan) -> PartitionPlan:

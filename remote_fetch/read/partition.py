@@ -25,8 +25,8 @@ from remote_fetch.model import (
     RemoteLogSegmentMetadata,
     TopicIdPartition,
 )
-from remote_fetch.observe import SegmentScanned
-from remote_fetch.plan.ranges import PlanStep, SegmentSlice, narrow
+from remote_fetch.observe import ReadEnds, SegmentScanned
+from remote_fetch.plan.ranges import PlanStep, Reason, SegmentSlice, narrow
 from remote_fetch.read.session import Session
 from remote_fetch.read.state_files import ProducerSnapshots, object_of, read_parsed
 
@@ -89,6 +89,13 @@ class OpenPartition:
     def last_start(self) -> int:
         """The largest offset that a read may start at: the end of what can be read at all."""
         return max(self.stop_offset, self.first_offset) if self.log.end_offset is None else self.log.end_offset
+
+    def ends_at(self, stop: int) -> ReadEnds | None:
+        """Why a read up to `stop` (exclusive) goes no further; None where a broker tells the end, or it ends sooner."""
+        if self.log.end_offset is not None or stop < self.end_offset:
+            return None
+        reason = Reason.UNSTABLE if self.end_offset < self.stop_offset else Reason.NOT_TIERED
+        return ReadEnds(self.partition, self.end_offset, self.stop_offset, reason)
 
     @property
     def partition(self) -> TopicIdPartition:

@@ -34,7 +34,10 @@ __all__ = ["BackfillReport", "run_backfill"]
 _WAVE_BYTES = 16 << 20
 """How many bytes of tasks go out with one Spark job; over Spark Connect a message is bounded."""
 _SUBSCRIBING = ("subscribe", "subscribepattern", "assign")
-_NAMING = ("starting", "ending", "kafka.isolation.level", "kafka.bootstrap.servers", "remote.storage.url", "assign")
+_NAMING = (
+    *("starting", "ending", "kafka.isolation.level", "kafka.bootstrap.servers", "fetch.remote.bucket.only"),
+    *("remote.storage.url", "assign"),
+)
 """Options that say what is read, by how their names begin; the rest say how."""
 _CODEC_SETTING = "spark.sql.parquet.compression.codec"
 
@@ -64,6 +67,7 @@ class BackfillReport:
             f"{self.tasks} tasks, {self.tasks_run} of them run now, {self.seconds:.1f} s; job {self.job_id}\n"
             f"from the store: {cost.remote_bytes + cost.index_bytes} bytes with {cost.remote_gets + cost.index_gets} "
             f"GETs; from the broker: {cost.broker_bytes} bytes of {cost.broker_records} records; fallbacks: {fallbacks}"
+            + "".join(f"\n{end}" for end in cost.ends.values())
         )
 
 

@@ -30,6 +30,7 @@ Limit: TypeAlias = "Edge | Timestamp | ByPartition"
 
 _STRATEGIES = ("subscribe", "subscribepattern", "assign")
 _OURS = ("fetch.remote.", "remote.")
+_BUCKET_ONLY = "fetch.remote.bucket.only"
 _KNOWN = (
     *_STRATEGIES,
     *("startingoffsets", "endingoffsets", "startingoffsetsbytimestamp", "endingoffsetsbytimestamp"),
@@ -114,11 +115,12 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         if name in java:
             raise ConfigError(message, key=f"kafka.{name}")
     ours = {name: value for name, value in given.items() if name.startswith(_OURS)}
-    if "bootstrap.servers" not in java and "remote.storage.url" not in ours:
+    if "bootstrap.servers" not in java and ours.get(_BUCKET_ONLY, "").strip().lower() != "true":
         raise ConfigError(
             "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer",
             key="kafka.bootstrap.servers",
-            hint="Without a broker, give 'remote.storage.url', and what the bucket holds is read",
+            hint=f"To read what the bucket alone holds, without the records that are not tiered, set '{_BUCKET_ONLY}' "
+            "to 'true'",
         )
     isolation = _isolation(java.pop("isolation.level", IsolationLevel.READ_UNCOMMITTED.value))
     fail_on_data_loss = _boolean(given, "failOnDataLoss", True)

@@ -22,7 +22,7 @@ from remote_fetch.plan.cost import PlanCost, estimate
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.plan.shares import share_out
 from remote_fetch.read.bounds import first_offset_at
-from remote_fetch.read.job import outline_stretch, with_open, with_reason
+from remote_fetch.read.job import outline_stretch, say_end, with_open, with_reason
 from remote_fetch.read.partition import OpenPartition
 from remote_fetch.read.refusals import refuse_broker_ranges
 from remote_fetch.read.scan import PartitionPlan
@@ -108,6 +108,7 @@ def _plans(
         first, stop = max(first, wanted.first_offset), min(stop, wanted.stop_offset)
         if opened.log.end_offset is not None:
             stop = min(stop, opened.log.end_offset)
+        say_end(session, opened, stop)
         plan = with_reason(session, outline_stretch(session, opened, first, max(first, stop)))
         if session.broker is None:
             refuse_broker_ranges(opened.timeline, plan.steps)

@@ -19,6 +19,7 @@ from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
 from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.read.at_once import all_at_once
 from remote_fetch.read.cuts import settle_cut
+from remote_fetch.read.job import say_end
 from remote_fetch.read.partition import OpenPartition, narrow_edges
 from remote_fetch.read.scan import PartitionPlan, Scan
 from remote_fetch.read.session import Session
@@ -77,6 +78,7 @@ def _ready(session: Session, part: TaskPart) -> PartitionPlan:
     """The part with all that the driver left open: where cuts fall, byte positions, aborted transactions."""
     steps = tuple(_settled(session, part))
     opened = part.opened
+    say_end(session, opened, _stop_of(part))  # what the driver has said in its log only
     if opened.isolation is IsolationLevel.READ_UNCOMMITTED:
         return PartitionPlan(opened, steps, None)
     try:
@@ -86,6 +88,11 @@ def _ready(session: Session, part: TaskPart) -> PartitionPlan:
             raise
         given = tuple(_given(session, opened.partition, step, error) for step in steps)
         return PartitionPlan(opened, given, AbortedIntervals.of(()))
+
+
+def _stop_of(part: TaskPart) -> int:
+    """Where the part ends (exclusive). A share that was cut is taken to reach as far as all of them."""
+    return part.steps[-1].last_offset + 1
 
 
 def _settled(session: Session, part: TaskPart) -> Iterator[PlanStep]:

@@ -17,7 +17,7 @@ from remote_fetch.model import LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Notice
 from remote_fetch.plan.ranges import PlanStep, plan_offsets
 from remote_fetch.read.bounds import Edge
-from remote_fetch.read.job import outline_stretch, with_reason
+from remote_fetch.read.job import outline_stretch, say_end, with_reason
 from remote_fetch.read.partition import OpenPartition, untiered
 from remote_fetch.read.session import Session
 from remote_fetch.spark.limits import FAIL_ON_DATA_LOSS_HINT, LimitRules, check_covered, offsets_of
@@ -128,6 +128,7 @@ class StreamDriver:
         plans = []
         for opened in open_subscribed(session, chosen, self._options.isolation):
             first, stop = self._clipped(opened, start, end)
+            say_end(session, opened, stop)
             plans.append(with_reason(session, outline_stretch(session, opened, first, max(first, stop))))
         return tasks_of(session, plans, self._options)
 

@@ -170,7 +170,10 @@ def test_the_report_is_right(run: Run, bucket: str) -> None:
     assert report[2] == "% fallbacks: none"
     unknown = "log start unknown: the bucket alone does not tell which records were deleted before its segments"
     notes = [line for line in report[3:] if "decoder runs interpreted" not in line]  # said where no compiler was
-    assert notes == [f"% note: {unknown}"]
+    assert notes == [
+        "% end: shop-0 is read up to offset 9 (exclusive), where the tier ends (not-tiered)",
+        f"% note: {unknown}",
+    ]
     known = run("cat", "--url", bucket, "-t", "shop", "-p", "0", "--log-start", "0")
     assert "log start unknown" not in known.stderr
 

@@ -74,6 +74,7 @@ def test_a_report_of_a_read_that_did_not() -> None:
         rereads={"corrupt": 1},
         scans={"missing": 3, "corrupt": 1},
         fallbacks={"not-found": 1},
+        ends={"t-0": "t-0 ends there"},
         notices=("log start unknown",),
     )
     assert report_lines(counts, 0.0) == [
@@ -83,6 +84,7 @@ def test_a_report_of_a_read_that_did_not() -> None:
         "retries: throttled 2",
         "read twice: corrupt 1",
         "scans: corrupt 1, missing 3",
+        "end: t-0 ends there",
         "note: log start unknown",
     ]
 

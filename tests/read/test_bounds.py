@@ -124,8 +124,16 @@ class TestOffsets:
         log.roll()
         log.commit(1)  # past the end of the tier
         bucket = Bucket(log.tiered())
-        assert read(bucket, isolation=COMMITTED).offsets == list(range(5))
-        assert read(bucket, isolation=UNCOMMITTED).offsets == list(range(15))
+        committed, uncommitted = read(bucket, isolation=COMMITTED), read(bucket, isolation=UNCOMMITTED)
+        assert committed.offsets == list(range(5))
+        assert uncommitted.offsets == list(range(15))
+        assert list(uncommitted.report.ends.values()) == [
+            "topic-0 is read up to offset 15 (exclusive), where the tier ends (not-tiered)"
+        ]
+        (end,) = committed.report.ends.values()
+        assert end.startswith("topic-0 is read up to offset 5 (exclusive), its remote stable offset (unstable): ")
+        assert "the tier, which goes on to 15," in end
+        assert read(bucket, isolation=COMMITTED, end=4).report.ends == {}, "that is where it was to end"
         outcome = read(bucket, isolation=COMMITTED, end=6)
         assert isinstance(outcome.error, Unlocatable)
         assert (outcome.error.first, outcome.error.last) == (5, 5)

@@ -23,13 +23,18 @@ COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers
 Row = tuple[Any, ...]
 
 
+def bucket_alone(url: str | Path) -> dict[str, str]:
+    """The options that read what a bucket holds, and no broker."""
+    return {"remote.storage.url": str(url), "fetch.remote.bucket.only": "true"}
+
+
 def tier(directory: Path, segments: Iterable[BuiltSegment]) -> dict[str, str]:
     """The options that read segments from a directory they are written to, with exact metadata."""
     built = list(segments)
     write_kafka_local(directory, built)
     return {
         "subscribe": "topic",
-        "remote.storage.url": str(directory),
+        **bucket_alone(directory),
         **snapshot_config((one.metadata for one in built), directory),
     }
 

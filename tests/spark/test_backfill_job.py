@@ -30,7 +30,7 @@ from remote_fetch.spark.target import MANIFEST, StagedFile, Target, TaskRecord
 from remote_fetch.spark.write_task import TaskWriter, schema_of
 from tests.golden.conftest import SETS, Tier
 from tests.read.bucket import plain_log
-from tests.spark.buckets import tier
+from tests.spark.buckets import bucket_alone, tier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +40,7 @@ SMALL_TASKS = {"fetch.remote.task.bytes": "10000"}
 
 
 def options(name: str = SETS[0], **more: str) -> dict[str, str]:
-    return {"remote.storage.url": Tier(name).url, **SMALL_TASKS, **more}
+    return {**bucket_alone(Tier(name).url), **SMALL_TASKS, **more}
 
 
 def rows(table: pa.Table) -> pa.Table:

@@ -62,8 +62,18 @@ def test_names_are_taken_in_any_case() -> None:
     assert "isolation.level" not in found.config
 
 
-def test_a_bucket_needs_no_broker() -> None:
-    assert parse_options({"subscribe": "t", "remote.storage.url": "/tier"}).config == {"remote.storage.url": "/tier"}
+def test_a_bucket_needs_no_broker_where_it_alone_is_meant() -> None:
+    """A forgotten option must not cost the rows that are not tiered."""
+    tier = {"subscribe": "t", "remote.storage.url": "/tier"}
+    for given in ({}, {"fetch.remote.bucket.only": "false"}, {"remote.locator": "listing"}):
+        with pytest.raises(
+            ConfigError, match=r"'kafka.bootstrap.servers' must be .*'fetch.remote.bucket.only' to 'true'"
+        ):
+            parse_options({**tier, **given})
+    alone = {"fetch.remote.bucket.only": "True"}
+    assert parse_options({**tier, **alone}).config == {"remote.storage.url": "/tier", **alone}
+    with pytest.raises(ConfigError, match="exclude each other"):
+        parse_options({**BASE, **alone})
 
 
 def test_topics() -> None:

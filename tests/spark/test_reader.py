@@ -84,6 +84,20 @@ def test_a_marker_further_on_than_a_task_was_told(locator: str, tmp_path: Path) 
     assert len(rows) == 21
 
 
+@pytest.mark.parametrize("cut", ["1", "12"])
+def test_where_a_bucket_ends_is_in_the_log_and_in_the_report(
+    cut: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The driver logs it; the report of a session is made of what its executors say."""
+    where = {**tier(tmp_path, plain_log(segments=3).segments()), "minPartitions": cut}
+    says = "topic-0 is read up to offset 60 (exclusive), where the tier ends (not-tiered)"
+    with caplog.at_level("INFO", "remote_fetch"):
+        plan = planned(where)
+    assert caplog.messages.count(says) == 1
+    assert read(where, plan)[1].ends == {"topic-0": says}
+    assert read({**where, "endingOffsets": at(59)})[1].ends == {}
+
+
 def test_what_a_task_is_stays_small(tmp_path: Path) -> None:
     log = plain_log(segments=60, batches=1)
     where = tier(tmp_path, log.segments())

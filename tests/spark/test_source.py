@@ -18,7 +18,7 @@ from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.settings import hints
 from tests.golden.conftest import SETS, Tier
 from tests.read.bucket import UNCOMMITTED, plain_log
-from tests.spark.buckets import expected, tier
+from tests.spark.buckets import bucket_alone, expected, tier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -51,7 +51,7 @@ def test_everything_that_real_brokers_wrote(spark: SparkSession, name: str, isol
     """As `read_arrow` reads it, which is compared with the brokers' own reading elsewhere."""
     golden = Tier(name)
     topics = sorted({place.topic for place in golden.places})
-    options = {"subscribe": ",".join(topics), "remote.storage.url": golden.url, "includeHeaders": "true"}
+    options = {"subscribe": ",".join(topics), **bucket_alone(golden.url), "includeHeaders": "true"}
     frame = load(spark, options, **{"kafka.isolation.level": isolation, "fetch.remote.task.bytes": "50000"})
     assert frame.rdd.getNumPartitions() > 4
     wanted = [
@@ -98,7 +98,7 @@ def test_nothing_to_read(spark: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.parametrize("partition", [None, InputPartition(None)])
 def test_what_spark_makes_of_a_plan_without_tasks(partition: Any) -> None:
     """None itself in PySpark 4.1, a partition of None in later ones."""
-    options = parse_options({"subscribe": "topic", "remote.storage.url": "memory://nowhere"})
+    options = parse_options({"subscribe": "topic", **bucket_alone("memory://nowhere")})
     assert list(source.BatchReader(options, ("value",)).read(partition)) == []
 
 

@@ -16,7 +16,7 @@ from remote_fetch.spark.reader import read_task
 from remote_fetch.spark.stream_driver import StreamDriver
 from remote_fetch.spark.stream_limits import Positions, parse_trigger_limits
 from tests.read.bucket import plain_log
-from tests.spark.buckets import COLUMNS, Row, expected, rows_of, tier
+from tests.spark.buckets import COLUMNS, Row, bucket_alone, expected, rows_of, tier
 
 AT = ("topic", 0)
 
@@ -106,7 +106,7 @@ def test_a_query_begins_at_the_end(bucket: dict[str, str]) -> None:
 def test_the_first_batch_keeps_where_a_query_began(tmp_path: Path, driver: Make) -> None:
     """Done again after a crash, it would begin at another "latest" otherwise."""
     built = plain_log().segments()
-    options = {"subscribe": "topic", "remote.storage.url": str(tmp_path)}
+    options = {"subscribe": "topic", **bucket_alone(tmp_path)}
     tier(tmp_path, built[:1])
     began, end = built[1].metadata.start_offset, plain_log().next_offset
     for start in ("latest", '{"topic": {"0": -1}}'):
@@ -126,7 +126,7 @@ def test_the_first_batch_keeps_where_a_query_began(tmp_path: Path, driver: Make)
 def test_spark_asks_twice_where_a_query_begins(tmp_path: Path, driver: Make) -> None:
     """Before the first batch and when it runs: the next is not an empty one too, which would end the query."""
     built = plain_log().segments()
-    options = {"subscribe": "topic", "remote.storage.url": str(tmp_path)}
+    options = {"subscribe": "topic", **bucket_alone(tmp_path)}
     tier(tmp_path, built[:1])
     began, end = built[1].metadata.start_offset, plain_log().next_offset
     first = driver(options, startingOffsets="latest")
@@ -146,7 +146,7 @@ def test_spark_asks_twice_where_a_query_begins(tmp_path: Path, driver: Make) -> 
 def test_what_comes_between_the_target_and_the_beginning(tmp_path: Path, driver: Make) -> None:
     """Spark fixes the target of `Trigger.AvailableNow` first, and asks for the beginning then."""
     built = plain_log().segments()
-    options = {"subscribe": "topic", "remote.storage.url": str(tmp_path)}
+    options = {"subscribe": "topic", **bucket_alone(tmp_path)}
     tier(tmp_path, built[:1])
     stream = driver(options, startingOffsets="latest")
     stream.fix_target()
@@ -176,7 +176,7 @@ def test_a_query_waits_for_enough(bucket: dict[str, str], driver: Make) -> None:
 def test_the_target_stays(tmp_path: Path, driver: Make) -> None:
     built = plain_log().segments()
     tier(tmp_path, built[:1])
-    options = {"subscribe": "topic", "remote.storage.url": str(tmp_path)}
+    options = {"subscribe": "topic", **bucket_alone(tmp_path)}
     stream = driver(options)
     stream.fix_target()
     end = built[0].metadata.end_offset + 1

@@ -15,7 +15,7 @@ import pytest
 from remote_fetch import read_arrow
 from tests.golden.conftest import SETS, Tier
 from tests.read.bucket import plain_log
-from tests.spark.buckets import tier
+from tests.spark.buckets import bucket_alone, tier
 from tests.spark.queries import run_to_end
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def places_in(config: dict[str, str], topics: list[str], isolation: str = "read_
 def test_available_now_drains(spark: SparkSession, tmp_path: Path, isolation: str) -> None:
     golden = Tier(SETS[0])
     topics = ["codecs", "tx"]
-    options = {"subscribe": ",".join(topics), "remote.storage.url": golden.url, "kafka.isolation.level": isolation}
+    options = {"subscribe": ",".join(topics), **bucket_alone(golden.url), "kafka.isolation.level": isolation}
     stream = Stream(spark, tmp_path, options)
     expected = places_in({"remote.storage.url": golden.url}, topics, isolation)
     assert stream.run() == [len(expected)]
@@ -83,7 +83,7 @@ def test_available_now_drains(spark: SparkSession, tmp_path: Path, isolation: st
 def test_limits_and_restarts(spark: SparkSession, tmp_path: Path) -> None:
     """Some with this limit, some with that; a batch that was not committed is done again, and counted once."""
     golden = Tier(SETS[1])
-    stream = Stream(spark, tmp_path, {"subscribe": "codecs", "remote.storage.url": golden.url})
+    stream = Stream(spark, tmp_path, {"subscribe": "codecs", **bucket_alone(golden.url)})
     expected = places_in({"remote.storage.url": golden.url}, ["codecs"])
     bounds = {str(number): 20 for number in range(5)}
     first = stream.run(maxOffsetsPerTrigger=str(len(expected) // 3))
@@ -116,6 +116,6 @@ def test_a_bucket_that_grows(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_an_end_is_for_batches(spark: SparkSession, tmp_path: Path) -> None:
-    options = {"subscribe": "codecs", "remote.storage.url": Tier(SETS[0]).url}
+    options = {"subscribe": "codecs", **bucket_alone(Tier(SETS[0]).url)}
     with pytest.raises(Exception, match="ending offset not valid in streaming queries"):
         Stream(spark, tmp_path, options).run(endingOffsets="latest")

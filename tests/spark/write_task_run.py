@@ -22,6 +22,7 @@ from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import write_kafka_local
 from tests.read.resources import Meter
+from tests.spark.buckets import bucket_alone
 
 RANGE_BYTES, MAX_BYTES, ROW_GROUP_BYTES = 1 << 20, 4 << 20, 4 << 20
 VALUE_BYTES, RECORDS = 4096, 16
@@ -48,7 +49,7 @@ def used(directory: Path, run: str, batches: int) -> dict[str, int]:
     write_kafka_local(tier, log(batches).segments())
     sizes = {"range": RANGE_BYTES, "max": MAX_BYTES, "task": 1 << 30}
     limits = {f"fetch.remote.{name}.bytes": str(size) for name, size in sizes.items()}
-    parsed = parse_options({"subscribe": "topic", "remote.storage.url": str(tier), **limits})
+    parsed = parse_options({"subscribe": "topic", **bucket_alone(tier), **limits})
     (task,) = plan_batch(parsed).tasks
     target = Target(str(directory / run), "job")
     schema = schema_of(DEFAULT_COLUMNS, None)
