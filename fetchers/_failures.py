@@ -48,6 +48,11 @@ _DENIED = _Failure(
     "The identity needs permission to read the objects; without permission to list (s3:ListBucket), S3 answers 403 "
     "for an object that is missing, too",
 )
+_UNREADABLE = _Failure(
+    StorageDenied,
+    "the file system refused access",
+    "The user that reads needs permission to read the file, and to search every directory above it",
+)
 _NOBODY = _Failure(
     StorageDenied,
     "the store does not accept the credentials",
@@ -143,7 +148,7 @@ _TYPES: Mapping[str, _Failure] = {
     "builtins.FileNotFoundError": _GONE,
     "builtins.NotADirectoryError": _GONE,
     "builtins.IsADirectoryError": _Failure(SegmentNotFound, "a folder stands where the object should be"),
-    "builtins.PermissionError": _DENIED,
+    "builtins.PermissionError": _UNREADABLE,
     "builtins.TimeoutError": _TIMEOUT,
     "aiohttp.ConnectionTimeoutError": _CONNECT_TIMEOUT,
     "aiohttp.ServerTimeoutError": _TIMEOUT,

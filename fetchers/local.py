@@ -1,24 +1,33 @@
-"""Segments on a file system of this machine: a directory, an NFS mount, a copy of a bucket."""
+"""Segments on a file system of this machine: a directory, an NFS mount, a copy of a bucket.
+
+Rules of the file: a range is read by one open and one seek; paths hold no secrets and may be shown whole.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from fetchers._composed import ComposedFetcher
 from fetchers._identity import Identities
 from fetchers._store import FsspecStore
+from remote_fetch.errors import StorageDenied
 from remote_fetch.model import Buffer
 
 __all__ = ["LocalFetcher"]
+
+T = TypeVar("T")
 
 
 class _LocalStore(FsspecStore):
     """Reads files into memory of Arrow's pool, which keeps what is given back.
 
     Python's own allocator gives large pieces back to the system, and new ones cost a page fault every 4 KiB: with
-    several ranges under way that took more time than the copying.
+    several ranges under way that took more time than the copying. A refusal names the whole path: one of the
+    directories in it may be what cannot be searched.
     """
 
     def get(self, name: str, start: int = 0, end: int = -1) -> Buffer:
@@ -26,6 +35,13 @@ class _LocalStore(FsspecStore):
         if 0 <= end <= start:
             return b""
         return self._mapped(name, _read, self.path_of(name), start, end, self.identities)
+
+    def _mapped(self, name: str, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        try:
+            return super()._mapped(name, call, *args, **kwargs)
+        except StorageDenied as error:
+            error.object_name = self.path_of(name)
+            raise
 
 
 class LocalFetcher(ComposedFetcher):

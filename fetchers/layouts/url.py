@@ -74,7 +74,7 @@ class UrlLayout:
             if index_type is IndexType.TRANSACTION and not metadata.txn_index_empty:
                 raise UnsupportedFormat(
                     "the custom metadata does not say where the transaction index is, nor that there is none",
-                    hint="isolation=read_uncommitted does not need it",
+                    hint="Only a broker can tell which records were aborted",
                 )
             return None
         location = locations[index_type.value]

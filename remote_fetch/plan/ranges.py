@@ -38,7 +38,7 @@ class Reason(StrEnum):
     LOCAL = "local"
     """It is tiered, but the broker still has it on its own disk and is to be asked (fetch.remote.when=not-local)."""
     UNSTABLE = "unstable"
-    """It is tiered, but a transaction that touches it may be decided only past the end of the tier."""
+    """It is tiered, but a transaction that touches it may be decided only past the end of the tier, or in a hole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,17 +173,18 @@ def settle_holes(
     """The steps of a read_committed read, with nothing left to the tier that a hole keeps undecided.
 
     The marker of a transaction that is open where a hole begins may lie in the hole, and with it the word that it was
-    aborted. So the broker's range begins at the first offset that the last segment before the hole leaves open, which
-    `stable_before` tells.
+    aborted. So what lies from the first offset on that the last segment before the hole leaves open, which
+    `stable_before` tells, is the broker's too, as unstable.
     """
     settled: list[PlanStep] = []
     for step in steps:
         before = settled[-1] if settled else None
         if isinstance(step, BrokerRange) and step.reason == Reason.HOLE and isinstance(before, SegmentSlice):
-            first = min(step.first_offset, stable_before(before.segment))
-            settled = [*replace_tail(settled, replace(step, first_offset=first))]
-        else:
-            settled.append(step)
+            first = stable_before(before.segment)
+            if first < step.first_offset:
+                open_part = BrokerRange(step.partition, first, step.first_offset - 1, Reason.UNSTABLE)
+                settled = [*replace_tail(settled, open_part)]
+        settled.append(step)
     return tuple(settled)
 
 

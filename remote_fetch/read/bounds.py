@@ -115,7 +115,7 @@ def resolve(session: Session, opened: OpenPartition, start: Bound, end: Bound) -
                 topic=opened.partition.topic,
                 partition=opened.partition.partition,
                 offset=first,
-                hint="Begin with 'earliest' to read what there is",
+                hint="Where partitions differ, give a start for each of them: a mapping by partition, or -p",
             )
     return first, max(first, stop)
 

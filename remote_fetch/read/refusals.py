@@ -30,24 +30,45 @@ def refuse_broker_ranges(timeline: Timeline, steps: Sequence[PlanStep]) -> None:
     For a hole the error tells what `timeline` lacks, because that may be what the hole was.
     """
     partition = timeline.partition
+    missing: list[BrokerRange] = []
     for step in steps:
         if isinstance(step, BrokerRange):
-            unusable = unusable_text(timeline.orphan_updates, timeline.malformed_records)
-            raise Unlocatable(
-                f"offsets {step.first_offset} to {step.last_offset} cannot be read from the bucket alone "
-                f"({step.reason})" + (f"; {unusable}" if unusable and step.reason == Reason.HOLE else ""),
-                first=step.first_offset,
-                last=step.last_offset,
-                topic=partition.topic,
-                partition=partition.partition,
-                hint=_HINTS.get(str(step.reason), "Choose other bounds, or read these offsets from a broker"),
-            )
+            missing.append(step)
+        elif missing:
+            break
+    if missing:
+        first, last = missing[0].first_offset, missing[-1].last_offset
+        unusable = unusable_text(timeline.orphan_updates, timeline.malformed_records)
+        is_hole = any(step.reason == Reason.HOLE for step in missing)
+        raise Unlocatable(
+            f"offsets {first} to {last} cannot be read from the bucket alone{_why(missing)}"
+            + (f"; {unusable}" if unusable and is_hole else ""),
+            first=first,
+            last=last,
+            topic=partition.topic,
+            partition=partition.partition,
+            hint=_hint(missing),
+        )
 
 
+def _why(missing: Sequence[BrokerRange]) -> str:
+    if len(missing) == 1:
+        return f" ({missing[0].reason})"
+    return ": " + ", ".join(f"{step.first_offset} to {step.last_offset} ({step.reason})" for step in missing)
+
+
+def _hint(missing: Sequence[BrokerRange]) -> str:
+    reason, *others = (str(step.reason) for step in missing)
+    if reason == Reason.UNSTABLE and others == [Reason.HOLE]:
+        return f"A transaction that is open where the hole begins may end in it, and only a broker knows how: {_SET}"
+    return _HINTS.get(reason, f"A broker may have these offsets: {_SET}")
+
+
+_SET = "set bootstrap.servers (-b)"
 _HINTS: dict[str, str] = {
     Reason.HOLE: GAP_HINT,
-    Reason.UNSTABLE: "A transaction may still be open there: end before it, or read with isolation=read_uncommitted",
-    Reason.NOT_TIERED: "The tier ends before them: give an earlier end, or read them from a broker",
+    Reason.UNSTABLE: f"A transaction may be open there, and only a broker knows how it ends: {_SET}",
+    Reason.NOT_TIERED: f"The tier ends before them, and only a broker has them: {_SET}",
 }
 
 

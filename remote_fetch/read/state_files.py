@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from remote_fetch.errors import CorruptSegment, RemoteFetchError, Unlocatable, UnsupportedFormat
+from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.formats.checkpoints import ProducerState, parse_producer_snapshot
 from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from remote_fetch.observe import RangeReread
@@ -72,12 +73,14 @@ class ProducerSnapshots:
                 self._keep(segment, found)
 
     def of(self, segment: RemoteLogSegmentMetadata) -> tuple[ProducerState, ...]:
-        """The producers with an open transaction after the segment. Raises Unlocatable where there is no snapshot."""
+        """The producers with an open transaction after the segment. Raises Unlocatable where there is no snapshot,
+        SegmentNotFound where the segment is not there either.
+        """
         known = self._known.get(segment.segment_id)
         if known is None:
             found = read_parsed(self._session, segment, IndexType.PRODUCER_SNAPSHOT, parse_producer_snapshot)
             if found is None:
-                raise _without_snapshot(segment)
+                raise _without_snapshot(self._session, segment)
             known = self._keep(segment, found)
         return known
 
@@ -96,13 +99,18 @@ class ProducerSnapshots:
         return closes_before(stop_offset, self.of(segment))
 
 
-def _without_snapshot(segment: RemoteLogSegmentMetadata) -> Unlocatable:
+def _without_snapshot(session: Session, segment: RemoteLogSegmentMetadata) -> RemoteFetchError:
+    """What to raise: a snapshot that is lost alone is another matter than one that is lost with its segment."""
+    place = segment.topic_id_partition
+    where = {"topic": place.topic, "partition": place.partition, "object_name": object_of(segment)}
+    try:
+        session.reader.read(RangeRequest(segment, 0, 1))
+    except RemoteFetchError as error:
+        return error.at(**where)
     return Unlocatable(
         "the segment has no producer snapshot, so the tier does not tell which transactions are decided",
         first=segment.start_offset,
         last=segment.end_offset,
-        topic=segment.topic_id_partition.topic,
-        partition=segment.topic_id_partition.partition,
-        object_name=object_of(segment),
-        hint="isolation=read_uncommitted does not need it",
+        hint="Was it copied without its .snapshot file? A broker can answer instead: set bootstrap.servers (-b)",
+        **where,
     )

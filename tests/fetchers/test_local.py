@@ -101,8 +101,10 @@ def test_what_may_not_be_read_is_not_missing(
     with monkeypatch.context() as patched:
         patched.setattr("builtins.open", refuse)
         patched.setattr(os, "scandir", refuse)
-        with pytest.raises(ours):
+        with pytest.raises(ours) as raised:
             fetcher.fetch_log_segment(SEGMENT, 0)
+        assert "s3:" not in str(raised.value)
+        assert (f"object {tree}/{FOLDER}" in str(raised.value)) == (ours is StorageDenied), "which directory refuses?"
         with pytest.raises(ours):
             fetcher.fetch_index(SEGMENT, IndexType.TRANSACTION)
         with pytest.raises(ours):

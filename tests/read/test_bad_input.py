@@ -14,6 +14,7 @@ from remote_fetch.errors import (
     EpochMismatch,
     ErrorKind,
     RemoteFetchError,
+    SegmentNotFound,
     Unlocatable,
     UnsupportedFormat,
 )
@@ -376,8 +377,18 @@ class TestStateFiles:
         bucket.write_index(2, IndexType.PRODUCER_SNAPSHOT, None)
         outcome = read(bucket, isolation=COMMITTED)
         check_error(outcome, Unlocatable, before=0)
-        assert "isolation=read_uncommitted" in str(outcome.error)
+        assert "no producer snapshot" in str(outcome.error)
         assert read(bucket).fine() == expected_rows(log.records())
+
+    def test_a_producer_snapshot_that_is_lost_with_its_segment(self) -> None:
+        """A wrong URL: nothing of what the metadata names is there. That is said, and not that a file is lost."""
+        bucket = Bucket(plain_log().segments())
+        config = snapshot_config(bucket.metadata)
+        while bucket.metadata:
+            bucket.drop(0)
+        outcome = read(bucket, isolation=COMMITTED, config=config)
+        check_error(outcome, SegmentNotFound, before=0)
+        assert "producer snapshot" not in str(outcome.error)
 
     def test_a_damaged_producer_snapshot(self) -> None:
         bucket = Bucket(plain_log().segments())

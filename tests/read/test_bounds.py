@@ -138,7 +138,7 @@ class TestOffsets:
         assert isinstance(outcome.error, Unlocatable)
         assert (outcome.error.first, outcome.error.last) == (5, 5)
         assert "unstable" in str(outcome.error)
-        assert "A transaction may still be open there" in str(outcome.error)
+        assert "A transaction may be open there, and only a broker knows" in str(outcome.error)
         assert read(bucket, isolation=COMMITTED, start=7, end="latest").offsets == []
 
     def test_the_log_start_inside_a_segment(self) -> None:

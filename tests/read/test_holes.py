@@ -55,6 +55,17 @@ def test_a_transaction_that_is_decided_in_the_hole_is_not_shown(exact: bool, end
 
 
 @LOCATORS
+def test_offsets_before_the_hole_are_named_with_their_reason(exact: bool, tmp_path: Path) -> None:
+    bucket = transaction_over_a_hole()
+    outcome = read(bucket, isolation=COMMITTED, config=config_of(bucket, exact, tmp_path))
+    assert str(outcome.error) == (
+        "offsets 5 to 19 cannot be read from the bucket alone: 5 to 9 (unstable), 10 to 19 (hole) [topic-0]. A "
+        "transaction that is open where the hole begins may end in it, and only a broker knows how: set "
+        "bootstrap.servers (-b)"
+    )
+
+
+@LOCATORS
 def test_what_lies_before_it_can_be_read(exact: bool, tmp_path: Path) -> None:
     bucket = transaction_over_a_hole()
     config = config_of(bucket, exact, tmp_path)
