@@ -88,6 +88,10 @@ class CloudStore(FsspecStore):
                 raise error from ConnectionError(type(error.__cause__).__name__)
             raise
 
+    def kind(self) -> str:
+        """As `FsspecStore.kind`; "bare" where no object is stored below the root: then there is no folder either."""
+        return "bare" if next(self._entries(""), None) is None else "folder"
+
     def _entries(self, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         below = f"{self._root}/{prefix}/" if prefix else f"{self._root}/"
         bucket, _, key = below.partition("/")

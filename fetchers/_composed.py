@@ -7,7 +7,8 @@ filesystem is called, which extra brings it, and what its SDK calls the timeouts
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from importlib.metadata import entry_points
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -18,10 +19,11 @@ from fetchers._failures import failure_of
 from fetchers._logging import hold_back_debug
 from fetchers._options import OPTIONS, Timeouts, options_of, timeouts_of
 from fetchers._store import FsspecStore
+from fetchers._survey import surveyed
 from remote_fetch.errors import ConfigError, MissingExtra, RemoteFetchError
 from remote_fetch.fetch.plugins import own_entry_point
-from remote_fetch.fetch.spi import Layout, ObjectStore
-from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata
+from remote_fetch.fetch.spi import Layout, ObjectStore, PartitionLayout
+from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata, Survey, TopicIdPartition
 
 __all__ = ["ComposedFetcher", "without_secrets"]
 
@@ -53,7 +55,7 @@ class ComposedFetcher:
             raise ConfigError(f"the fetcher needs {_URL}", key=_URL)
         hold_back_debug()
         self._configs = configs
-        self._layout = _load_layout(configs.get("remote.storage.layout") or self.default_layout)
+        self._layout = _load_layout(self._layout_name())
         self._layout.configure(configs)
         self._store = self.open_store(configs)
 
@@ -140,6 +142,31 @@ class ComposedFetcher:
         layout, store = self._opened()
         return layout.list_segments(store, topic)
 
+    def list_partitions(self, topic: str | None = None) -> Iterable[TopicIdPartition] | None:
+        """As `PartitionLister.list_partitions`."""
+        layout, store = self._opened()
+        return layout.list_partitions(store, topic) if isinstance(layout, PartitionLayout) else None
+
+    def list_partition(self, partition: TopicIdPartition) -> Iterator[RemoteLogSegmentMetadata]:
+        """As `PartitionLister.list_partition`."""
+        layout, store = self._opened()
+        if isinstance(layout, PartitionLayout):
+            return layout.list_partition(store, partition)
+        return (one for one in layout.list_segments(store, partition.topic) if one.topic_id_partition == partition)
+
+    def survey(self) -> Survey:
+        """As `StorageSurveyor.survey`."""
+        layout, store = self._opened()
+        url = self._configs[_URL]
+        base = without_secrets(url) if "://" in url else self.root_of(url)
+        if not isinstance(store, FsspecStore):
+            return Survey(base)
+        name = self._layout_name()
+        return surveyed(store, url if "://" not in url else base, base, name, {name: layout, **_other_layouts(name)})
+
+    def _layout_name(self) -> str:
+        return self._configs.get("remote.storage.layout") or self.default_layout
+
     def close(self) -> None:
         """As `RemoteStorageFetcher.close`."""
         self._store = None
@@ -149,6 +176,15 @@ def without_secrets(url: str) -> str:
     """A URL without user, password and query."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname or ''}{parts.path}" if parts.scheme else parts.path
+
+
+def _other_layouts(name: str) -> dict[str, Layout]:
+    """The layouts that are installed but one, as they are before `configure`."""
+    found: dict[str, Layout] = {}
+    for other in sorted({entry.name for entry in entry_points(group=LAYOUTS_GROUP)} - {name}):
+        with suppress(ConfigError):
+            found[other] = _load_layout(other)
+    return found
 
 
 def _load_layout(name: str) -> Layout:

@@ -81,6 +81,23 @@ class FsspecStore:
             if info["type"] == "directory":
                 yield name.rpartition("/")[2]
 
+    def names(self) -> Iterator[str]:
+        """The names of folders and objects right below the root."""
+        return (name for name, _ in self._entries(""))
+
+    def kind(self) -> str:
+        """What the root is: "folder", where there is something below it; "empty", "file" or "missing"."""
+        if next(self._entries(""), None) is not None:
+            return "folder"
+        try:
+            found = self._mapped("", self._info)
+        except SegmentNotFound:
+            return "missing"
+        return "empty" if found["type"] == "directory" else "file"
+
+    def _info(self) -> Mapping[str, Any]:
+        return cast(Mapping[str, Any], self._call("info", self._root or "/", timeout_s=_LISTING_TIMEOUT_S))
+
     def _entries(self, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """What is right below a folder. By `ls`, for fsspec's `find` passes over the folders that it may not read."""
         try:

@@ -12,7 +12,7 @@ import binascii
 import re
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 __all__ = [
     "MAX_OFFSET",
@@ -27,6 +27,7 @@ __all__ = [
     "RemoteLogSegmentId",
     "RemoteLogSegmentMetadata",
     "RemoteLogSegmentState",
+    "Survey",
     "TimestampType",
     "TopicIdPartition",
     "Uuid",
@@ -233,3 +234,15 @@ class LogBounds:
 
     log_start_offset: int | None = None
     end_offset: int | None = None
+
+
+class Survey(NamedTuple):
+    """What stands at the place where a storage was expected.
+
+    `place` is the URL without secrets. `found` says in a few words what is there, None where names of the layout are,
+    as they should. `hint` says what to configure instead, as far as that can be seen.
+    """
+
+    place: str
+    found: str | None = None
+    hint: str | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +35,18 @@ CLASSES = [
 ]
 BRANCHES = [RetriableError, FallsBackError, FatalError]
 LEAVES = [cls for cls in CLASSES if cls is not RemoteFetchError and cls not in BRANCHES]
+
+
+def test_no_message_advises_to_see_other_records_than_were_asked_for() -> None:
+    """Another isolation level or another bound shows other records: that is the reader's choice and no remedy."""
+    root = Path(errors.__file__).parents[1]
+    advice = re.compile(
+        r"isolation=read|read_uncommitted does|earlier end|choose other bounds|begin with 'earliest'", re.IGNORECASE
+    )
+    shipped = [*(root / "remote_fetch").rglob("*.py"), *(root / "fetchers").rglob("*.py")]
+    assert shipped
+    found = [str(path) for path in shipped if advice.search(path.read_text(encoding="utf-8"))]
+    assert found == []
 
 
 def test_everything_is_exported() -> None:

@@ -10,8 +10,7 @@ SegmentCustomMetadataField and KIP-917.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
@@ -23,6 +22,7 @@ from fetchers.layouts.aiven_backends import from_aiven_properties
 from fetchers.layouts.aiven_cache import Known, ManifestCache
 from fetchers.layouts.aiven_keys import KEY_FILE_OPTION, Cipher, KeyRing, key_files
 from fetchers.layouts.aiven_manifest import ByteRange, Manifest, parse_manifest
+from fetchers.layouts.aiven_names import MANIFEST_SUFFIX, levels_below, partitions_named, segments_named
 from fetchers.layouts.options import layout_options
 from remote_fetch.errors import (
     ConfigError,
@@ -35,18 +35,15 @@ from remote_fetch.errors import (
 from remote_fetch.fetch.spi import BrokerStorage, ObjectStore
 from remote_fetch.formats.tagged_fields import read_compact_string, read_tagged_fields
 from remote_fetch.model import (
-    UNKNOWN_SIZE,
     Buffer,
     IndexType,
-    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     TopicIdPartition,
-    Uuid,
 )
 
 __all__ = ["AivenLayout"]
 
-_LOG, _INDEXES, _MANIFEST = ".log", ".indexes", ".rsm-manifest"
+_LOG, _INDEXES, _MANIFEST = ".log", ".indexes", MANIFEST_SUFFIX
 _OBJECT_PREFIX_TAG, _OBJECT_KEY_TAG = 1, 2
 """Custom metadata fields that say where a segment is; tag 0 is the size of its objects."""
 
@@ -57,11 +54,6 @@ _LISTING_THREADS = 8
 _LISTED_AT_ONCE = 32
 _PROBED_OBJECTS = 2_000
 """How many names are looked at to tell a warehouse of Iceberg tables from a segment that is gone."""
-
-_TOPIC = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<id>[A-Za-z0-9_-]{22})")
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
-_STEM = re.compile(r"(?P<offset>[0-9]{20})-(?P<id>[A-Za-z0-9_-]{22})")
-_MAX_OFFSET = 2**63 - 1
 
 
 class _Opened(NamedTuple):
@@ -224,38 +216,49 @@ class AivenLayout:
         Of one that cannot be read the segment is listed by its name, so that reading it tells what is wrong. Raises
         ConfigError where the names show another key prefix, and UnsupportedFormat for Iceberg tables.
         """
-        folder, _, start = self._prefix.rpartition("/")
         found = False
+        for segment in self._listed(store, partitions_named(store, self._prefix, topic)):
+            found = True
+            yield segment
+        if not found and topic is None:
+            self._refuse(store)
+
+    def list_partitions(self, store: ObjectStore, topic: str | None) -> Iterator[TopicIdPartition]:
+        """As `PartitionLayout.list_partitions`: a listing of the topics' folders, and one for each topic.
+
+        Raises as `list_segments`.
+        """
+        partition = None
+        for partition, _ in partitions_named(store, self._prefix, topic):
+            yield partition
+        if partition is None and topic is None:
+            self._refuse(store)
+
+    def list_partition(self, store: ObjectStore, partition: TopicIdPartition) -> Iterator[RemoteLogSegmentMetadata]:
+        """As `PartitionLayout.list_partition`."""
+        folder = f"{self._prefix}{partition.topic}-{partition.topic_id}/{partition.partition}"
+        return self._listed(store, [(partition, folder)])
+
+    def levels_below(self, store: ObjectStore, folder: str = "") -> int | None:
+        """As `LevelFinder.levels_below`: folders of topics with numbers in them; or a topic's, or a partition's."""
+        return levels_below(store, self._prefix, folder)
+
+    def _refuse(self, store: ObjectStore) -> None:
+        """Raise what explains that no segment is there at all, if the first names tell."""
+        reason = self._what_is_there(store)
+        if reason is not None:
+            raise reason
+
+    def _listed(
+        self, store: ObjectStore, partitions: Iterable[tuple[TopicIdPartition, str]]
+    ) -> Iterator[RemoteLogSegmentMetadata]:
+        """The segments of these partitions, each with what its manifest says."""
+        named = (one for partition, path in partitions for one in segments_named(store, partition, path))
         with ThreadPoolExecutor(_LISTING_THREADS, "aiven-manifests") as pool:
-            named = self._named(store, folder, start, topic)
             while some := list(islice(named, _LISTED_AT_ONCE)):
                 for segment in pool.map(lambda one: self._described(store, *one), some):
                     if segment is not None:
-                        found = True
                         yield segment
-        if not found and topic is None:
-            reason = self._what_is_there(store)
-            if reason is not None:
-                raise reason
-
-    def _named(
-        self, store: ObjectStore, folder: str, start: str, topic: str | None
-    ) -> Iterator[tuple[str, RemoteLogSegmentMetadata]]:
-        """The name of each segment's objects, without their suffix, and what it tells of the segment."""
-        for topic_folder in store.folders(folder):
-            match = _TOPIC.fullmatch(topic_folder.removeprefix(start)) if topic_folder.startswith(start) else None
-            topic_id = None if match is None else _uuid_of(match["id"])
-            if match is None or topic_id is None or topic not in (None, match["topic"]):
-                continue
-            path = f"{folder}/{topic_folder}" if folder else topic_folder
-            for number in store.folders(path):
-                partition = _partition_of(topic_id, match["topic"], number)
-                if partition is not None:
-                    for info in store.list(f"{path}/{number}"):
-                        stem = info.name.removesuffix(_MANIFEST)
-                        segment = _segment_of(partition, stem.removeprefix(f"{path}/{number}/"))
-                        if stem != info.name and segment is not None:
-                            yield stem, segment
 
     def _described(
         self, store: ObjectStore, name: str, segment: RemoteLogSegmentMetadata
@@ -285,14 +288,6 @@ def _no_segments() -> UnsupportedFormat:
     )
 
 
-def _partition_of(topic_id: Uuid, topic: str, number: str) -> TopicIdPartition | None:
-    """The partition that two folders name, None for folders that the plug-in does not make."""
-    try:
-        return TopicIdPartition.parsed(topic_id, topic, int(number)) if _NUMBER.fullmatch(number) else None
-    except ValueError:
-        return None
-
-
 def _other_prefix(prefix: str) -> ConfigError:
     key = "remote.storage.layout.key.prefix"
     return ConfigError(f"the segments below remote.storage.url have another key prefix: set {key}={prefix}", key=key)
@@ -316,21 +311,6 @@ def _custom_names(custom_metadata: bytes | None) -> tuple[str | None, str | None
     if ".." in f"{prefix}{key}".split("/"):
         raise CorruptSegment("the custom metadata names an object outside the store")
     return prefix, key
-
-
-def _segment_of(partition: TopicIdPartition, stem: str) -> RemoteLogSegmentMetadata | None:
-    match = _STEM.fullmatch(stem)
-    segment_id = None if match is None else _uuid_of(match["id"])
-    if match is None or segment_id is None or int(match["offset"]) > _MAX_OFFSET:
-        return None
-    return RemoteLogSegmentMetadata(RemoteLogSegmentId(partition, segment_id), int(match["offset"]), -1, UNKNOWN_SIZE)
-
-
-def _uuid_of(text: str) -> Uuid | None:
-    try:
-        return Uuid.parse(text)
-    except ValueError:
-        return None
 
 
 def _stored(store: ObjectStore, opened: _Opened, wanted: ByteRange) -> memoryview:

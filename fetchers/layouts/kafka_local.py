@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from urllib.parse import urlsplit
 
 from fetchers.layouts.options import layout_options
@@ -43,6 +44,8 @@ _PARTITION = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})-(?P<id>
 _SEGMENT = re.compile(r"(?P<stem>[0-9]{20}-[A-Za-z0-9_-]{22})(?P<suffix>\.[a-z_]+)")
 
 _MAX_OFFSET = 2**63 - 1
+_PROBED_NAMES = 1_000
+"""How many names are looked at to know a folder of this layout."""
 _MAX_INDEX_BYTES = 64 << 20
 """Largest index that is believed: six times what brokers write by default (`segment.index.bytes`, 10 MiB)."""
 
@@ -113,18 +116,38 @@ class KafkaLocalLayout:
 
     def list_segments(self, store: ObjectStore, topic: str | None) -> Iterator[RemoteLogSegmentMetadata]:
         """As `Layout.list_segments`: every `.log` object, with its size."""
-        tree = self._tree_in(store, listed=True)
-        for folder in store.folders(tree.rstrip("/")):
+        for partition in self.list_partitions(store, topic):
+            yield from self.list_partition(store, partition)
+
+    def list_partitions(self, store: ObjectStore, topic: str | None) -> Iterator[TopicIdPartition]:
+        """As `PartitionLayout.list_partitions`: one listing of folders."""
+        for folder in store.folders(self._tree_in(store, listed=True).rstrip("/")):
             partition = _partition_of(folder)
             if partition is not None and topic in (None, partition.topic):
-                yield from _segments(partition, f"{tree}{folder}", store)
+                yield partition
+
+    def list_partition(self, store: ObjectStore, partition: TopicIdPartition) -> Iterator[RemoteLogSegmentMetadata]:
+        """As `PartitionLayout.list_partition`."""
+        return _segments(partition, f"{self._tree_in(store, listed=True)}{_folder(partition)}", store)
+
+    def levels_below(self, store: ObjectStore, folder: str = "") -> int | None:
+        """As `LevelFinder.levels_below`: the tree, or folders of partitions in it; or the files of a partition."""
+        names = list(islice(store.folders(folder), _PROBED_NAMES))
+        if _TREE in names or any(_partition_of(name) is not None for name in names):
+            return 0
+        start = f"{folder}/" if folder else ""
+        files = () if names else islice(store.list(folder), _PROBED_NAMES)
+        return 1 if any(_SEGMENT.fullmatch(info.name.removeprefix(start)) for info in files) else None
 
 
 def _name(metadata: RemoteLogSegmentMetadata, suffix: str) -> str:
     """The name of one file of a segment, below the tree."""
-    partition = metadata.topic_id_partition
-    folder = f"{partition.topic}-{partition.partition}-{partition.topic_id}"
-    return f"{folder}/{metadata.start_offset:020d}-{metadata.segment_id.id}{suffix}"
+    return f"{_folder(metadata.topic_id_partition)}/{metadata.start_offset:020d}-{metadata.segment_id.id}{suffix}"
+
+
+def _folder(partition: TopicIdPartition) -> str:
+    """The name of a partition's folder, below the tree."""
+    return f"{partition.topic}-{partition.partition}-{partition.topic_id}"
 
 
 def _segments(partition: TopicIdPartition, folder: str, store: ObjectStore) -> Iterator[RemoteLogSegmentMetadata]:

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from types import MappingProxyType
+from typing import NamedTuple
 from uuid import UUID
 
 from fetchers.layouts.options import layout_options
@@ -63,6 +65,8 @@ _PIECE = re.compile(r"\{(?P<name>[^{}]*)\}|(?P<text>[^{}]+)|(?P<odd>[{}])")
 _MAX_TEMPLATE_CHARS = 1024
 _MAX_OFFSET = 2**63 - 1
 _MAX_INDEX_BYTES = 64 << 20
+_PROBED_OBJECTS = 200
+"""How many names of a folder are looked at to know one of this layout."""
 _NO_ID = Uuid(bytes(16))
 """Kafka's own id of a topic whose id is not known."""
 
@@ -115,7 +119,7 @@ class PlainLayout:
             if index_type is IndexType.TRANSACTION and not metadata.txn_index_empty:
                 raise UnsupportedFormat(
                     "this tier keeps no transaction indexes, so it does not tell which records were aborted",
-                    hint="isolation=read_uncommitted does not need them",
+                    hint="Name them in remote.storage.layout.file.transaction if it does, else only a broker can tell",
                 )
             return None
         name = self._name(metadata, index_type.value)
@@ -128,19 +132,24 @@ class PlainLayout:
         return data
 
     def _name(self, metadata: RemoteLogSegmentMetadata, file: str) -> str:
-        partition = metadata.topic_id_partition
         values = {
+            **self._values(metadata.topic_id_partition),
+            "start_offset": f"{metadata.start_offset:020d}",
+            "segment_id": str(metadata.segment_id.id),
+            "segment_uuid": str(UUID(bytes=metadata.segment_id.id.raw)),
+            "file": self._files[file],
+        }
+        return "".join(values[text] if is_name else text for text, is_name in self._pieces)
+
+    def _values(self, partition: TopicIdPartition) -> dict[str, str]:
+        """What the names in braces stand for that a partition tells."""
+        return {
             "topic": partition.topic,
             "topic_id": str(partition.topic_id),
             "topic_uuid": str(UUID(bytes=partition.topic_id.raw)),
             "partition": str(partition.partition),
-            "start_offset": f"{metadata.start_offset:020d}",
-            "segment_id": str(metadata.segment_id.id),
-            "segment_uuid": str(UUID(bytes=metadata.segment_id.id.raw)),
             "md5_bits": self._md5_bits(partition),
-            "file": self._files[file],
         }
-        return "".join(values[text] if is_name else text for text, is_name in self._pieces)
 
     def _md5_bits(self, partition: TopicIdPartition) -> str:
         """The first bits of a hash, by which some uploaders spread their names: of PREFIX<topic>-<partition>."""
@@ -161,9 +170,36 @@ class PlainLayout:
                 f"names after {_OPTION}template do not tell {', '.join(sorted(lacking))}, so segments cannot be listed",
                 hint="Let a broker say where they are: set bootstrap.servers",
             )
+        yield from self._listed(store, {} if topic is None else {"topic": topic})
+
+    def list_partitions(self, store: ObjectStore, topic: str | None) -> Iterable[TopicIdPartition] | None:
+        """As `PartitionLayout.list_partitions`: where the template's folders tell topic, partition and topic id."""
+        wanted = {"topic", "partition"} | ({"topic_id", "topic_uuid"} & self._names)
+        levels = self._levels({} if topic is None else {"topic": topic})[:-1]
+        told: set[str] = set()
+        for depth, level in enumerate(levels, 1):
+            told |= level.pattern.groupindex.keys()
+            if wanted <= told and "start_offset" in self._names:
+                return _partitions(_folders(store, "", levels[:depth], {}))
+        return None
+
+    def list_partition(self, store: ObjectStore, partition: TopicIdPartition) -> Iterator[RemoteLogSegmentMetadata]:
+        """As `PartitionLayout.list_partition`. Folders whose names are known are not looked for."""
+        return self._listed(store, self._values(partition))
+
+    def levels_below(self, store: ObjectStore, folder: str = "") -> int | None:
+        """As `LevelFinder.levels_below`: where the template, or what is left of it further down, names an object."""
+        levels = self._levels({}) if self._pieces else []
+        for depth in range(len(levels)):
+            if next(_found(store, folder, levels[depth:], {}, _PROBED_OBJECTS), None) is not None:
+                return depth
+        return None
+
+    def _listed(self, store: ObjectStore, known: Mapping[str, str]) -> Iterator[RemoteLogSegmentMetadata]:
+        """The segments in whose names the names in braces have these values."""
         segments: list[tuple[str, RemoteLogSegmentMetadata]] = []
         transactional: set[str] = set()
-        for info, values in self._found(store, "", self._levels(topic), {}):
+        for info, values in _found(store, "", self._levels(known), {}):
             if values["file"] == self._files.get(IndexType.TRANSACTION.value):
                 transactional.add(info.name)
             elif values["file"] == self._files[_LOG] and (segment := _segment_of(info, values)) is not None:
@@ -174,9 +210,10 @@ class PlainLayout:
                 is_empty = keeps_transactions and self._name(segment, IndexType.TRANSACTION.value) not in transactional
                 yield replace(segment, txn_index_empty=is_empty)
 
-    def _levels(self, topic: str | None) -> list[re.Pattern[str]]:
-        """The template's inverse, folder by folder; where a topic is wanted its name alone is looked for."""
+    def _levels(self, known: Mapping[str, str]) -> list[_Level]:
+        """The template's inverse, folder by folder; of names whose value is known that alone is looked for."""
         levels, seen = [""], set[str]()
+        only: list[str | None] = [""]
         for text, is_name in self._pieces:
             if not is_name:
                 first, *more = (re.escape(part) for part in text.split("/"))
@@ -186,25 +223,55 @@ class PlainLayout:
             elif text in seen:
                 levels[-1] += f"(?P={text})"
             else:
-                wanted = re.escape(topic) if text == "topic" and topic is not None else _PATTERNS[text]
-                levels[-1] += f"(?P<{text}>{wanted})"
+                levels[-1] += f"(?P<{text}>{re.escape(known[text]) if text in known else _PATTERNS[text]})"
                 seen.add(text)
-        return [re.compile(level) for level in levels]
+            for number, part in enumerate([known.get(text)] if is_name else text.split("/")):
+                before = "" if number else only.pop()
+                only.append(None if before is None or part is None else before + part)
+        return [_Level(re.compile(level), name) for level, name in zip(levels, only, strict=True)]
 
-    def _found(
-        self, store: ObjectStore, folder: str, levels: list[re.Pattern[str]], above: Mapping[str, str]
-    ) -> Iterator[tuple[ObjectInfo, Mapping[str, str]]]:
-        """Objects whose names fit, with the values of the names in braces."""
-        start = f"{folder}/" if folder else ""
-        level, *below = levels
-        if below:
-            for name in store.folders(folder):
-                if (match := level.fullmatch(name)) is not None:
-                    yield from self._found(store, start + name, below, {**above, **match.groupdict()})
-            return
-        for info in store.list(folder):
-            if (match := level.fullmatch(info.name.removeprefix(start))) is not None:
-                yield info, {**above, **match.groupdict()}
+
+class _Level(NamedTuple):
+    """What a folder or an object of one level is called: names that fit `pattern`; `name` where it is but one."""
+
+    pattern: re.Pattern[str]
+    name: str | None
+
+
+def _found(
+    store: ObjectStore, folder: str, levels: list[_Level], above: Mapping[str, str], most: int | None = None
+) -> Iterator[tuple[ObjectInfo, Mapping[str, str]]]:
+    """Objects whose names fit, with the values of the names in braces. Of a folder `most` names are looked at."""
+    *upper, level = levels
+    for path, values in _folders(store, folder, upper, above, most):
+        start = f"{path}/" if path else ""
+        for info in islice(store.list(path), most):
+            if (match := level.pattern.fullmatch(info.name.removeprefix(start))) is not None:
+                yield info, {**values, **match.groupdict()}
+
+
+def _folders(
+    store: ObjectStore, folder: str, levels: list[_Level], above: Mapping[str, str], most: int | None = None
+) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Folders whose names fit, as many levels down as there are, with the values of the names in braces."""
+    if not levels:
+        yield folder, above
+        return
+    level, *below = levels
+    for name in islice(store.folders(folder) if level.name is None else (level.name,), most):
+        if (match := level.pattern.fullmatch(name)) is not None:
+            path = f"{folder}/{name}" if folder else name
+            yield from _folders(store, path, below, {**above, **match.groupdict()}, most)
+
+
+def _partitions(folders: Iterable[tuple[str, Mapping[str, str]]]) -> Iterator[TopicIdPartition]:
+    """The partitions that folders name, each once."""
+    seen: set[TopicIdPartition] = set()
+    for _, values in folders:
+        partition = _partition_of(values)
+        if partition is not None and partition not in seen:
+            seen.add(partition)
+            yield partition
 
 
 def _parsed(template: str) -> tuple[tuple[str, bool], ...]:
@@ -238,15 +305,14 @@ def _parsed(template: str) -> tuple[tuple[str, bool], ...]:
 
 def _segment_of(info: ObjectInfo, values: Mapping[str, str]) -> RemoteLogSegmentMetadata | None:
     """The segment of a log, None where a value is none: an offset of more than 63 bits, say."""
+    partition = _partition_of(values)
     try:
-        topic_id = _id_of(values.get("topic_id"), values.get("topic_uuid")) or _NO_ID
         made_up = Uuid(hashlib.sha256(info.name.encode()).digest()[:16])
         segment_id = _id_of(values.get("segment_id"), values.get("segment_uuid")) or made_up
-        partition = TopicIdPartition.parsed(topic_id, values["topic"], int(values["partition"]))
     except ValueError:
         return None
     start_offset = int(values["start_offset"])
-    if start_offset > _MAX_OFFSET:
+    if partition is None or start_offset > _MAX_OFFSET:
         return None
     return RemoteLogSegmentMetadata(
         RemoteLogSegmentId(partition, segment_id),
@@ -254,6 +320,14 @@ def _segment_of(info: ObjectInfo, values: Mapping[str, str]) -> RemoteLogSegment
         -1,
         info.size_bytes,
     )
+
+
+def _partition_of(values: Mapping[str, str]) -> TopicIdPartition | None:
+    try:
+        topic_id = _id_of(values.get("topic_id"), values.get("topic_uuid")) or _NO_ID
+        return TopicIdPartition.parsed(topic_id, values["topic"], int(values["partition"]))
+    except ValueError:
+        return None
 
 
 def _id_of(text: str | None, hyphenated: str | None) -> Uuid | None:

@@ -73,7 +73,7 @@ def _before_the_end(arguments: argparse.Namespace, session: Session, count: int)
     """As in kcat, N offsets before the end of each partition, but no further back than its start."""
     starts = {}
     wanted = partitions_from(arguments)
-    for partition in session.locator.partitions(arguments.topic):
+    for partition in session.locator.partitions(arguments.topic, wanted):
         if wanted is not None and partition.partition not in wanted:
             continue
         if session.cluster is None:

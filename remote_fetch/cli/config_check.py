@@ -31,6 +31,7 @@ from remote_fetch.formats.batches import HEADER_BYTES, read_header
 from remote_fetch.locate.topics import split_topic
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.read.session import Session
+from remote_fetch.read.surveyor import surveyed
 
 __all__ = ["Check", "State", "checks"]
 
@@ -165,6 +166,10 @@ def _listed(
     except RemoteFetchError as error:
         return Check("list", State.FAILED, _said(error), error.hint or _hint(config, error)), None
     if found is None:
+        survey = surveyed(fetcher)
+        if survey is not None and survey.found is not None:
+            text = f"no segment in the remote storage {survey.place}: {survey.found}"
+            return Check("list", State.FAILED, text, survey.hint or _EMPTY_HINT), None
         what = "no segment" if topic is None else f"no segment of topic {topic}"
         return Check("list", State.FAILED, f"{what} in the remote storage", _EMPTY_HINT), None
     return Check("list", State.OK, f"the first is {_place(found)}"), found

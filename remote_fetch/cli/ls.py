@@ -43,7 +43,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def print_segments(session: Session, topic: str | None, partitions: list[int] | None, *, as_json: bool) -> None:
     """Print the readable segments, by partition and offset, with the totals below."""
-    found = session.locator.partitions(topic)
+    found = session.locator.partitions(topic, partitions)
     chosen = [one for one in found if partitions is None or one.partition in partitions]
     missing = sorted(set(partitions or ()) - {one.partition for one in chosen})
     if missing or not chosen:

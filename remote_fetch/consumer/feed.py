@@ -338,6 +338,7 @@ class Feed:
             self._source.failed(ending.reason)
         if ending.is_failure:
             self._count(ending)
+        self._source.session.surveyor.explain(ending.reason, waits=False)
         self.ending = ending
         return True
 

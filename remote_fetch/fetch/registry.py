@@ -69,6 +69,7 @@ def _checked_url(config: Config) -> dict[str, str]:
     """The URL with its scheme as everybody writes it, if there is one. Raises ConfigError for what is no URL."""
     url = config.text(_URL_KEY)
     if url is None or "://" not in url:
+        _check_slashes(url or "")
         return {}
     try:
         urlsplit(url)
@@ -76,6 +77,23 @@ def _checked_url(config: Config) -> dict[str, str]:
         raise ConfigError(f"{_URL_KEY} is no URL: {error}", key=_URL_KEY) from None
     scheme, _, rest = url.partition("://")
     return {_URL_KEY: f"{scheme.lower()}://{rest}"}
+
+
+def _check_slashes(url: str) -> None:
+    """Raise ConfigError for `s3:/bucket`: it would be taken for a directory. (A `file:` URL may have one slash.)"""
+    scheme, colon, rest = url.partition(":")
+    name = scheme.lower()
+    if colon and name != "file" and (name in _SCHEMES or name in _installed() or _fsspec_knows(name)):
+        place = rest.partition("?")[0].rpartition("@")[2].lstrip("/")  # without secrets
+        raise ConfigError(
+            f"{_URL_KEY}={scheme}:/{place}: there are two slashes after the scheme of a URL",
+            key=_URL_KEY,
+            hint=f"Set {_URL_KEY}={name}://{place}",
+        )
+
+
+def _installed() -> set[str]:
+    return {entry.name for entry in entry_points(group=FETCHERS_GROUP)}
 
 
 def _name_from_url(config: Config) -> str:
@@ -90,7 +108,7 @@ def _name_from_url(config: Config) -> str:
     name = _SCHEMES.get(scheme, scheme)
     if own_entry_point(FETCHERS_GROUP, name) is not None:
         return name
-    installed = {entry.name for entry in entry_points(group=FETCHERS_GROUP)}
+    installed = _installed()
     return _ANY if name not in installed and _ANY in installed and _fsspec_knows(scheme) else name
 
 

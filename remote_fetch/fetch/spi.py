@@ -8,21 +8,25 @@ and stores what Kafka gave it) over an *object store* (ranged reads and listings
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata
+from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata, Survey, TopicIdPartition
 
 __all__ = [
     "BrokerStorage",
     "BrokerStorageReader",
     "CredentialRefresher",
     "Layout",
+    "LevelFinder",
     "ObjectInfo",
     "ObjectStore",
+    "PartitionLayout",
+    "PartitionLister",
     "RemoteStorageFetcher",
     "SegmentLister",
+    "StorageSurveyor",
     "UrlStore",
 ]
 
@@ -73,6 +77,28 @@ class SegmentLister(Protocol):
         What the names of the objects cannot tell is left unknown: `end_offset` is then -1, and `txn_index_empty` is
         True only where the listing shows that there is no transaction index.
         """
+
+
+@runtime_checkable
+class PartitionLister(Protocol):
+    """Optional, beside SegmentLister: what keeps a listing small, where less than a whole topic is wanted."""
+
+    def list_partitions(self, topic: str | None = None) -> Iterable[TopicIdPartition] | None:
+        """The partitions that names of folders tell, of one topic name or of all, each once, as they are found.
+
+        None where partitions are known only by the names of their segments. A partition may turn out to have none.
+        """
+
+    def list_partition(self, partition: TopicIdPartition) -> Iterator[RemoteLogSegmentMetadata]:
+        """As `SegmentLister.list_segments`, of one partition."""
+
+
+@runtime_checkable
+class StorageSurveyor(Protocol):
+    """Optional: what tells a wrong URL, or a wrong layout, from a topic that is not there."""
+
+    def survey(self) -> Survey:
+        """Look around, by a few listings. Asked when nothing was found. Raises as `list_segments` does."""
 
 
 @runtime_checkable
@@ -133,6 +159,28 @@ class Layout(Protocol):
 
     def list_segments(self, store: ObjectStore, topic: str | None) -> Iterator[RemoteLogSegmentMetadata]:
         """As `SegmentLister.list_segments`."""
+
+
+@runtime_checkable
+class PartitionLayout(Protocol):
+    """Optional, on a layout: what lets its fetcher be a PartitionLister."""
+
+    def list_partitions(self, store: ObjectStore, topic: str | None) -> Iterable[TopicIdPartition] | None:
+        """As `PartitionLister.list_partitions`."""
+
+    def list_partition(self, store: ObjectStore, partition: TopicIdPartition) -> Iterator[RemoteLogSegmentMetadata]:
+        """As `PartitionLister.list_partition`."""
+
+
+@runtime_checkable
+class LevelFinder(Protocol):
+    """Optional, on a layout: what lets its fetcher tell which folder the URL should have named."""
+
+    def levels_below(self, store: ObjectStore, folder: str = "") -> int | None:
+        """How many levels `folder` lies below the one that the URL has to name: 0 if it is that one.
+
+        None where no name of this layout is seen in it. Looks at a few names only. Raises as `ObjectStore.list`.
+        """
 
 
 class BrokerStorage(NamedTuple):

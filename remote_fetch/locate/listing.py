@@ -7,24 +7,50 @@ log start, no access check and no state here: an object that is there counts as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Protocol
 
-from remote_fetch.errors import CorruptSegment, FallsBackError, UnsupportedFormat
+from remote_fetch.errors import CorruptSegment, FallsBackError, UnknownTopic, UnsupportedFormat
 from remote_fetch.formats.batches import BatchFramer
 from remote_fetch.formats.indexes import MAX_RELATIVE_OFFSET, OffsetIndex
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.locate.topics import one_topic, sorted_partitions, split_topic
-from remote_fetch.model import MAX_OFFSET, IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from remote_fetch.locate.topics import SHOWN_TOPICS, one_topic, sorted_partitions, split_topic, unknown_topic
+from remote_fetch.model import (
+    MAX_OFFSET,
+    IndexType,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    Survey,
+    TopicIdPartition,
+    Uuid,
+)
 
-__all__ = ["ListingLocator", "SegmentBytes", "last_offset_of"]
+__all__ = ["ListingLocator", "Listings", "SegmentBytes", "last_offset_of"]
 
 _LAST_OFFSET = 2**63 - 1
 _RECHECKED_SEGMENTS = 16
 """How many segments before an uncovered offset are looked into for a longer reach than the listing shows."""
 
-Lister = Callable[[str | None], Iterator[RemoteLogSegmentMetadata]]
+_NAMED_PARTITIONS = 1_000
+"""How many partitions are looked at to name the topics that there are."""
+
+_Segments = dict[TopicIdPartition, list[RemoteLogSegmentMetadata]]
+
+
+@dataclass(frozen=True, slots=True)
+class Listings:
+    """How a storage is listed: all of a topic's segments (None: of every topic), or, where it can, less than that.
+
+    `partitions` names those of a topic, None where their segments would have to be listed; `of_partition` lists one of
+    them. `survey` tells what stands where nothing was found. All raise the errors of a fetcher.
+    """
+
+    segments: Callable[[str | None], Iterable[RemoteLogSegmentMetadata]]
+    partitions: Callable[[str | None], Iterable[TopicIdPartition] | None] = lambda topic: None
+    of_partition: Callable[[TopicIdPartition], Iterable[RemoteLogSegmentMetadata]] | None = None
+    survey: Callable[[], Survey | None] = lambda: None
 
 
 class SegmentBytes(Protocol):
@@ -51,10 +77,10 @@ class SegmentBytes(Protocol):
 class ListingLocator:
     """Timelines of the partitions of one storage, by listing it. Not thread-safe."""
 
-    def __init__(self, lister: Lister, reader: SegmentBytes) -> None:
-        self._lister = lister
+    def __init__(self, listings: Listings, reader: SegmentBytes) -> None:
+        self._listings = listings
         self._reader = reader
-        self._listed: dict[TopicIdPartition, list[RemoteLogSegmentMetadata]] = {}
+        self._listed: _Segments = {}
         self._known: dict[TopicIdPartition, Timeline] = {}
         self._inferred: set[RemoteLogSegmentId] = set()
 
@@ -62,33 +88,73 @@ class ListingLocator:
         """Whether the segment's end is only where the next one starts: it may then end sooner, at a hole."""
         return segment.segment_id in self._inferred
 
-    def partitions(self, topic: str | None) -> tuple[TopicIdPartition, ...]:
+    def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
         """The partitions of a topic (NAME or NAME:ID; None: of all topics), sorted; listed anew.
 
+        Of `numbers` (None: all) the segments are listed; of the others only names, as far as the storage can do so.
         Raises UnknownTopic when there are none, or when the name alone stands for several topic ids.
         """
         name, topic_id = (None, None) if topic is None else split_topic(topic)
-        found: dict[TopicIdPartition, list[RemoteLogSegmentMetadata]] = {}
-        for segment in self._lister(name):
-            partition = segment.topic_id_partition
-            if topic_id in (None, partition.topic_id):
-                found.setdefault(partition, []).append(segment)
+        found, others = self._list(name, topic_id, numbers)
         self._listed.update(found)
         for partition in found:
             self._known.pop(partition, None)
-        if topic is None:
-            return sorted_partitions(found)
-        return one_topic(topic, found, (segment.topic_id_partition for segment in self._lister(None)))
+        if not found and others:
+            return sorted_partitions(others)
+        if topic is None and found:
+            return sorted_partitions([*found, *others])
+        chosen = one_topic(topic or "", found, lambda: self._unknown(topic))
+        return sorted_partitions([*chosen, *(one for one in others if one.topic_id == chosen[0].topic_id)])
+
+    def _list(
+        self, name: str | None, topic_id: Uuid | None, numbers: Collection[int] | None
+    ) -> tuple[_Segments, list[TopicIdPartition]]:
+        """The segments of the wanted partitions that have some, and the partitions that are known by name alone."""
+        found: _Segments = {}
+        others: list[TopicIdPartition] = []
+        named = None if numbers is None else self._listings.partitions(name)
+        if named is None:
+            for segment in self._listings.segments(name):
+                if topic_id in (None, segment.topic_id_partition.topic_id):
+                    found.setdefault(segment.topic_id_partition, []).append(segment)
+            return found, others
+        for partition in named:
+            if topic_id not in (None, partition.topic_id):
+                continue
+            if numbers is not None and partition.partition not in numbers:
+                others.append(partition)
+            elif segments := self._list_one(partition):
+                found[partition] = segments
+        return found, others
+
+    def _list_one(self, partition: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:
+        if self._listings.of_partition is not None:
+            return list(self._listings.of_partition(partition))
+        return [one for one in self._listings.segments(partition.topic) if one.topic_id_partition == partition]
+
+    def _unknown(self, topic: str | None) -> UnknownTopic:
+        """The error for a topic that is not there. Names some that are, without listing all of the storage."""
+        named = self._listings.partitions(None)
+        if named is None:
+            named = (segment.topic_id_partition for segment in self._listings.segments(None))
+        names: set[str] = set()
+        for partition in islice(named, _NAMED_PARTITIONS):
+            names.add(partition.topic)
+            if len(names) > SHOWN_TOPICS:
+                break
+        return unknown_topic(topic, names, self._listings.survey())
 
     def timeline(self, partition: TopicIdPartition) -> Timeline:
         """The readable segments of a partition; none where the listing has none. Raises the errors of a fetcher."""
         if partition not in self._known:
-            self._known[partition] = self._timeline(partition, self._listed.get(partition, []))
+            if partition not in self._listed:
+                self._listed[partition] = self._list_one(partition)
+            self._known[partition] = self._timeline(partition, self._listed[partition])
         return self._known[partition]
 
     def refresh(self, partition: TopicIdPartition) -> Timeline:
-        """List the partition's topic again: segments may have come or gone. Raises the errors of a fetcher."""
-        self._listed[partition] = [s for s in self._lister(partition.topic) if s.topic_id_partition == partition]
+        """List the partition again: segments may have come or gone. Raises the errors of a fetcher."""
+        self._listed[partition] = self._list_one(partition)
         self._known.pop(partition, None)
         return self.timeline(partition)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.locate.topics import one_topic, sorted_partitions, split_topic
+from remote_fetch.locate.topics import one_topic, sorted_partitions, split_topic, unknown_topic
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 
 __all__ = ["KnownTimelines", "Locator", "PlannedLocator", "SharedLocator"]
@@ -19,8 +19,11 @@ __all__ = ["KnownTimelines", "Locator", "PlannedLocator", "SharedLocator"]
 class Locator(Protocol):
     """Where the segments of a partition are. Not called from several threads at once."""
 
-    def partitions(self, topic: str | None) -> tuple[TopicIdPartition, ...]:
-        """The partitions of a topic (NAME or NAME:ID; None: of all topics). Raises UnknownTopic."""
+    def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
+        """The partitions of a topic (NAME or NAME:ID; None: of all topics). Raises UnknownTopic.
+
+        Only those of `numbers` (None: all) are asked for. Others may be named too, and may then turn out to be empty.
+        """
 
     def timeline(self, partition: TopicIdPartition) -> Timeline:
         """The readable segments of a partition that `partitions` has named."""
@@ -44,13 +47,13 @@ class KnownTimelines:
     def __init__(self, timelines: Iterable[Timeline]) -> None:
         self._timelines = {timeline.partition: timeline for timeline in timelines}
 
-    def partitions(self, topic: str | None) -> tuple[TopicIdPartition, ...]:
+    def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
         """As `Locator.partitions`."""
         if topic is None:
             return sorted_partitions(self._timelines)
         name, topic_id = split_topic(topic)
         found = [one for one in self._timelines if one.topic == name and topic_id in (None, one.topic_id)]
-        return one_topic(topic, found, self._timelines)
+        return one_topic(topic, found, lambda: unknown_topic(topic, (one.topic for one in self._timelines)))
 
     def timeline(self, partition: TopicIdPartition) -> Timeline:
         """As `Locator.timeline`; of a partition that is not known nothing is in the tier."""
@@ -87,9 +90,9 @@ class PlannedLocator:
         self._open_rest = open_rest
         self._rest: Locator | None = None
 
-    def partitions(self, topic: str | None) -> tuple[TopicIdPartition, ...]:
+    def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
         """As `Locator.partitions`: those of the plan."""
-        return self._known.partitions(topic)
+        return self._known.partitions(topic, numbers)
 
     def timeline(self, partition: TopicIdPartition) -> Timeline:
         """As `Locator.timeline`: what the plan says."""
@@ -117,7 +120,7 @@ class PlannedLocator:
         """The other locator, having found the partition itself."""
         if self._rest is None:
             self._rest = self._open_rest()
-        self._rest.partitions(f"{partition.topic}:{partition.topic_id}")
+        self._rest.partitions(f"{partition.topic}:{partition.topic_id}", (partition.partition,))
         return self._rest
 
 
@@ -128,10 +131,10 @@ class SharedLocator:
         self._locator = locator
         self._lock = threading.Lock()
 
-    def partitions(self, topic: str | None) -> tuple[TopicIdPartition, ...]:
+    def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
         """As `Locator.partitions`."""
         with self._lock:
-            return self._locator.partitions(topic)
+            return self._locator.partitions(topic, numbers)
 
     def timeline(self, partition: TopicIdPartition) -> Timeline:
         """As `Locator.timeline`."""

@@ -7,7 +7,7 @@ whatever else goes wrong with it is no reason to end a read, for the broker can 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -47,8 +47,8 @@ class MetadataTopicLocator:
         self._is_unreadable = False
         self._is_failing = False
 
-    def partitions(self, topic: str | None) -> tuple[TopicIdPartition, ...]:
-        """The partitions of a topic that exists (NAME or NAME:ID), tiered or not.
+    def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
+        """The partitions of a topic that exists (NAME or NAME:ID), tiered or not, whatever `numbers` are asked for.
 
         Raises UnknownTopic when there is no such topic or it has another id; KafkaException when the broker refuses;
         for all topics Unlocatable when the metadata topic cannot be read, for then there is nothing to say.

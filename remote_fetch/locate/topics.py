@@ -5,14 +5,16 @@ Rules of the file: pure; identity is the topic id, so a name that stands for sev
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import difflib
+from collections.abc import Callable, Iterable
 
 from remote_fetch.errors import UnknownTopic
-from remote_fetch.model import TOPIC_NAME_RULE, TopicIdPartition, Uuid, is_topic_name
+from remote_fetch.model import TOPIC_NAME_RULE, Survey, TopicIdPartition, Uuid, is_topic_name
 
-__all__ = ["one_topic", "sorted_partitions", "split_topic"]
+__all__ = ["SHOWN_TOPICS", "one_topic", "sorted_partitions", "split_topic", "unknown_topic"]
 
-_SHOWN_TOPICS = 20
+SHOWN_TOPICS = 20
+"""How many names an error shows."""
 
 
 def split_topic(text: str) -> tuple[str, Uuid | None]:
@@ -32,21 +34,15 @@ def sorted_partitions(partitions: Iterable[TopicIdPartition]) -> tuple[TopicIdPa
 
 
 def one_topic(
-    topic: str, found: Iterable[TopicIdPartition], everything: Iterable[TopicIdPartition]
+    topic: str, found: Iterable[TopicIdPartition], unknown: Callable[[], UnknownTopic]
 ) -> tuple[TopicIdPartition, ...]:
-    """The partitions found for a topic, sorted. Raises UnknownTopic for none, and for those of several topic ids.
-
-    `everything` is drawn only to tell which topics there are.
+    """The partitions found for a topic, sorted. Raises UnknownTopic for those of several topic ids, and for none the
+    error that `unknown` makes.
     """
     partitions = sorted_partitions(found)
     ids = sorted({partition.topic_id for partition in partitions})
     if not ids:
-        names = sorted({partition.topic for partition in everything})
-        shown = ", ".join(names[:_SHOWN_TOPICS]) + (", ..." if len(names) > _SHOWN_TOPICS else "")
-        raise UnknownTopic(
-            f"no segment of topic {topic!r} is in the remote storage; topics there: {shown or 'none'}",
-            hint="Check the topic's name, remote.storage.url and remote.storage.layout",
-        )
+        raise unknown()
     if len(ids) > 1:
         name = split_topic(topic)[0]
         raise UnknownTopic(
@@ -54,3 +50,25 @@ def one_topic(
             hint="Choose one of " + ", ".join(f"{name}:{one}" for one in ids),
         )
     return partitions
+
+
+def unknown_topic(topic: str | None, known: Iterable[str], survey: Survey | None = None) -> UnknownTopic:
+    """The error for a topic (None: any) of which nothing was found, though topics of the names `known` were.
+
+    `survey` tells the place that was searched, and what stands there where no topic was found at all.
+    """
+    what = "no segment" if topic is None else f"no segment of topic {topic!r}"
+    place = "the remote storage" if survey is None else f"the remote storage {survey.place}"
+    names = sorted(set(known))
+    if not names and survey is not None and survey.found is not None:
+        hint = survey.hint or "Check remote.storage.url and remote.storage.layout"
+        return UnknownTopic(f"{what} is in {place}: {survey.found}", hint=hint)
+    shown = ", ".join(names[:SHOWN_TOPICS]) + (", ..." if len(names) > SHOWN_TOPICS else "")
+    name = (topic or "").partition(":")[0]
+    near = [] if name in names else difflib.get_close_matches(name, names, n=1)
+    return UnknownTopic(
+        f"{what} is in {place}; topics there: {shown or 'none'}",
+        hint=f"The nearest name is {near[0]!r}"
+        if near
+        else "Check the topic's name, remote.storage.url and remote.storage.layout",
+    )

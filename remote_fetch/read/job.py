@@ -53,7 +53,8 @@ def plan_job(
         raise ConfigError(f"topic={topic!r}: give a topic's name", key="topic")
     if session.cluster is not None:
         session.cluster.consumer(isolation)  # so that it connects meanwhile
-    chosen = _choose(session.locator.partitions(topic), topic, partitions)
+    wanted = _numbers(partitions)
+    chosen = _choose(session.locator.partitions(topic, wanted), topic, wanted)
     numbers = [partition.partition for partition in chosen]
     starts = _by_partition(start, "start", "earliest", numbers)
     ends = _by_partition(end, "end", "latest", numbers)
@@ -144,6 +145,7 @@ def _open(
         session.observe(
             Fallback(partition, log.log_start_offset or 0, (log.end_offset or 1) - 1, error.kind, str(error))
         )
+        session.surveyor.explain(error.kind)
         return untiered(partition, isolation, log)
 
 
@@ -195,19 +197,25 @@ def _or_broker(
         if session.broker is None or not error.falls_back:
             raise
         session.observe(Fallback(opened.partition, first, stop - 1, error.kind, str(error)))
+        session.surveyor.explain(error.kind)
         steps = (BrokerRange(opened.partition, first, stop - 1, error.kind),) if first < stop else ()
         return PartitionPlan(opened, steps, AbortedIntervals.of(()))
 
 
-def _choose(
-    found: tuple[TopicIdPartition, ...], topic: str, wanted: Iterable[int] | None
-) -> tuple[TopicIdPartition, ...]:
+def _numbers(wanted: Iterable[int] | None) -> list[int] | None:
     if wanted is None:
+        return None
+    if not _are_numbers(wanted):
+        raise ConfigError(f"partitions={wanted!r}: give partition numbers", key="partitions")
+    return sorted(set(wanted))
+
+
+def _choose(
+    found: tuple[TopicIdPartition, ...], topic: str, numbers: Sequence[int] | None
+) -> tuple[TopicIdPartition, ...]:
+    if numbers is None:
         return found
     known = {partition.partition: partition for partition in found}
-    numbers = sorted(set(wanted)) if _are_numbers(wanted) else None
-    if numbers is None:
-        raise ConfigError(f"partitions={wanted!r}: give partition numbers", key="partitions")
     missing = [number for number in numbers if number not in known]
     if missing:
         raise UnknownTopic(

@@ -141,6 +141,7 @@ class Scan:
         partition = work.partition.opened.partition
         first = work.first_offset
         self._session.observe(Fallback(partition, first, work.piece.last_offset, reason, detail))
+        self._session.surveyor.explain(reason)
         given = BrokerWork(BrokerRange(partition, first, work.piece.last_offset, reason), work.partition)
         self._todo[0] = given
         return given

@@ -38,6 +38,7 @@ from remote_fetch.observe import (
 )
 from remote_fetch.read.ahead import Ahead
 from remote_fetch.read.librdkafka import check_properties
+from remote_fetch.read.surveyor import Surveyor, listings_of
 
 if TYPE_CHECKING:
     from remote_fetch.locate.cluster import Cluster
@@ -81,7 +82,8 @@ class Session:
     """A configured reader. `counters` adds up everything it does; `observer` hears of it too.
 
     `cluster`, `broker` and `guard` are there where `bootstrap.servers` is configured; else the bucket is all there is.
-    `unlocated` tells why nothing was found in the tier, where that is not because nothing is there.
+    `surveyor` says what stands where objects were expected and are not. `unlocated` tells why nothing was found in the
+    tier, where that is not because nothing is there.
     `shared`: several threads read, each partitions of its own, and what is a broker's is somebody else's concern, so
     that there is no `broker`. `planned`: it reads what another session has planned.
     """
@@ -111,19 +113,9 @@ class Session:
         self._orphans: dict[TopicIdPartition, int] = {}
         self._malformed: dict[Uuid, int] = {}
         self._counting = threading.Lock()
+        self.surveyor = Surveyor(fetcher, self.observe, config.number("fetch.remote.read.timeout.ms"))
         if "bootstrap.servers" in config.librdkafka:
-            from remote_fetch.read.broker import BrokerReader  # noqa: PLC0415 - librdkafka is loaded for it
-            from remote_fetch.read.guard import LogGuard, Patience  # noqa: PLC0415 - as above
-
-            timeout_ms = _CLUSTER_TIMEOUT_MS if planned is None else _PLANNED_TIMEOUT_MS
-            self.cluster = _cluster(config.librdkafka, timeout_ms)
-            skips = config.librdkafka.get("auto.offset.reset") in ("earliest", "beginning", "smallest")
-            patience = None if planned is None else Patience(blind_s=math.inf, slice_pause_s=_PLANNED_PAUSE_S)
-            self.guard = LogGuard(self.cluster, self.observe, skips=skips, patience=patience)
-            for partition, log_start in () if planned is None else planned.log_starts.items():
-                self.guard.remember(partition, log_start)
-            give_up_s = config.number("fetch.remote.broker.timeout.ms") / 1000 or None
-            self.broker = None if shared else BrokerReader(self.cluster, self.guard, self.observe, give_up_s=give_up_s)
+            self._open_cluster(config, shared=shared, planned=planned)
         self.reader = RangeReader(
             fetcher,
             RetryPolicy(config.number("fetch.remote.read.timeout.ms"), config.number("fetch.remote.retry.backoff.ms")),
@@ -143,6 +135,20 @@ class Session:
             raise
         if not is_compiled():
             self.observe(Notice(_INTERPRETED, is_warning=True))
+
+    def _open_cluster(self, config: Config, *, shared: bool, planned: Planned | None) -> None:
+        from remote_fetch.read.broker import BrokerReader  # noqa: PLC0415 - librdkafka is loaded for it
+        from remote_fetch.read.guard import LogGuard, Patience  # noqa: PLC0415 - as above
+
+        timeout_ms = _CLUSTER_TIMEOUT_MS if planned is None else _PLANNED_TIMEOUT_MS
+        self.cluster = _cluster(config.librdkafka, timeout_ms)
+        skips = config.librdkafka.get("auto.offset.reset") in ("earliest", "beginning", "smallest")
+        patience = None if planned is None else Patience(blind_s=math.inf, slice_pause_s=_PLANNED_PAUSE_S)
+        self.guard = LogGuard(self.cluster, self.observe, skips=skips, patience=patience)
+        for partition, log_start in () if planned is None else planned.log_starts.items():
+            self.guard.remember(partition, log_start)
+        give_up_s = config.number("fetch.remote.broker.timeout.ms") / 1000 or None
+        self.broker = None if shared else BrokerReader(self.cluster, self.guard, self.observe, give_up_s=give_up_s)
 
     @classmethod
     def open(
@@ -187,7 +193,7 @@ class Session:
                 hint="Choose another locator than listing, or a fetcher with list_segments",
             )
         max_batch_bytes = config.number("fetch.remote.max.batch.bytes")
-        return ListingLocator(fetcher.list_segments, _SegmentBytes(self.reader, self.observe, max_batch_bytes))
+        return ListingLocator(listings_of(fetcher), _SegmentBytes(self.reader, self.observe, max_batch_bytes))
 
     def _open_metadata_topic(self, *, readable: bool) -> Locator:
         if self.cluster is None:
@@ -309,6 +315,7 @@ class Session:
 
     def close(self) -> None:
         """Cancel what is under way and release everything. May be called twice."""
+        self.surveyor.close()
         self.reader.close()
         self.ahead.close()
         for cluster in (self.cluster, self._metadata_cluster):

@@ -134,21 +134,24 @@ def subscribed(session: Session, subscription: Subscription) -> tuple[TopicIdPar
         topics = tuple(_matching(session, subscription.pattern))
     found: list[TopicIdPartition] = []
     for topic in topics:
-        partitions = _partitions_of(session, topic)
+        assigned = None if subscription.partitions is None else subscription.partitions[topic]
+        partitions = _partitions_of(session, topic, assigned)
         if subscription.partitions is not None:
             partitions = _assigned(partitions, topic, subscription.partitions)
         found += partitions
     return tuple(found)
 
 
-def _partitions_of(session: Session, topic: str) -> tuple[TopicIdPartition, ...]:
+def _partitions_of(
+    session: Session, topic: str, numbers: tuple[int, ...] | None = None
+) -> tuple[TopicIdPartition, ...]:
     """The partitions of a topic, tiered or not where there is a cluster: a bucket knows only those that are."""
     name, topic_id = split_topic(topic)
     described = None if session.cluster is None else _described(session.cluster, name)
     if described is None or described.topic_id is None or topic_id not in (None, described.topic_id):
-        return session.locator.partitions(topic)
+        return session.locator.partitions(topic, numbers)
     try:
-        located = session.locator.partitions(f"{name}:{described.topic_id}")
+        located = session.locator.partitions(f"{name}:{described.topic_id}", numbers)
     except UnknownTopic:
         located = ()
     known = {one.partition: one for one in located}

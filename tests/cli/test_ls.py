@@ -46,7 +46,8 @@ def test_a_choice_of_nothing_is_a_mistake(run: Run, bucket: str, tmp_path: Path)
     for said, argv in (
         ("no partition 7 in", ("--url", bucket, "-p", "7")),
         ("no partition 7, 9 in", ("--url", bucket, "-p", "9", "-p", "0,7")),
-        ("no segments in", ("--url", str(tmp_path))),
+        (f"no segment is in the remote storage {tmp_path}: it is empty", ("--url", str(tmp_path))),
+        (f"in the remote storage {tmp_path}/no: it does not exist", ("--url", f"{tmp_path}/no")),
     ):
         outcome = run("ls", *argv)
         assert (outcome.code, outcome.stdout) == (1, b"")

@@ -42,6 +42,7 @@ def ended(error: Exception | None = None, unlocated: ErrorKind | None = None) ->
         guard=None,
         cluster=None,
         unlocated=unlocated,
+        surveyor=SimpleNamespace(explain=lambda reason, waits: None),
     )
     source = Source(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20)  # type: ignore[arg-type]
     feed = Feed(source, "t", 3, 7)

@@ -50,6 +50,19 @@ value = 5
 """
 
 
+@pytest.mark.parametrize("url", ["s3:/b/tier", "S3:b/tier", "gs:/me:secret@b/tier?secret", "memory:/b/tier"])
+def test_a_url_that_lacks_a_slash(url: str) -> None:
+    """It would be read as a directory of that name."""
+    with pytest.raises(ConfigError, match=r"two slashes .* Set remote\.storage\.url=[a-z0-9]+://b/tier$") as raised:
+        load_fetcher(Config.parse({URL: url}))
+    assert "secret" not in str(raised.value)
+
+
+def test_what_only_looks_like_one(tmp_path: Path) -> None:
+    for url in (f"file:{tmp_path}", "./s3:/b", "2026-01:a", "nothing:x"):
+        load_fetcher(Config.parse({URL: url})).close()
+
+
 @pytest.fixture(autouse=True)
 def unchanged_imports() -> Iterator[None]:
     path = list(sys.path)

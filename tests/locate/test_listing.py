@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from remote_fetch.errors import CorruptSegment, SegmentNotFound, UnknownTopic
-from remote_fetch.locate.listing import ListingLocator, last_offset_of
-from remote_fetch.model import UNKNOWN_SIZE, IndexType, RemoteLogSegmentMetadata, Uuid
+from remote_fetch.locate.listing import ListingLocator, Listings, last_offset_of
+from remote_fetch.model import UNKNOWN_SIZE, IndexType, RemoteLogSegmentMetadata, Survey, TopicIdPartition, Uuid
 from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import SegmentOptions, encode_offset_index
 from tests.read.bucket import DENSE, Bucket, plain_log
 
@@ -38,7 +39,7 @@ class Reader:
 
 def locator_of(bucket: Bucket) -> tuple[ListingLocator, Reader]:
     reader = Reader(bucket)
-    return ListingLocator(bucket.list_segments, reader), reader
+    return ListingLocator(Listings(bucket.list_segments), reader), reader
 
 
 def spans(locator: ListingLocator, bucket: Bucket) -> list[tuple[int, int]]:
@@ -65,6 +66,72 @@ class TestPartitions:
             locator.partitions(f"t:{Uuid(bytes(16))}")
 
 
+class TestNarrow:
+    """A storage that can be listed partition by partition, and says what was listed."""
+
+    @staticmethod
+    def counted(bucket: Bucket, survey: Survey | None = None) -> tuple[ListingLocator, list[object]]:
+        asked: list[object] = []
+
+        def segments(topic: str | None) -> list[RemoteLogSegmentMetadata]:
+            asked.append(topic or "everything")
+            return list(bucket.list_segments(topic))
+
+        def partitions(topic: str | None) -> list[TopicIdPartition]:
+            found = {one.topic_id_partition for one in bucket.metadata if topic in (None, one.topic_id_partition.topic)}
+            empty = TopicIdPartition(Uuid(b"without segments"), "empty", 0)
+            return [*found, *([] if topic not in (None, "empty") else [empty])]
+
+        def of_partition(partition: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:
+            asked.append(partition.partition)
+            return [one for one in bucket.list_segments(partition.topic) if one.topic_id_partition == partition]
+
+        listings = Listings(segments, partitions, of_partition, lambda: survey)
+        return ListingLocator(listings, Reader(bucket)), asked
+
+    @staticmethod
+    def several(count: int = 50) -> Bucket:
+        logs = [LogBuilder("t", partition=number) for number in range(count)]
+        for log in logs:
+            log.append_batch([Record(0)])
+            log.roll()
+        return Bucket(segment for log in logs for segment in log.segments())
+
+    def test_only_the_wanted_partitions_are_listed(self) -> None:
+        locator, asked = self.counted(self.several())
+        assert len(locator.partitions("t", (3,))) == 50
+        assert asked == [3]
+        (three,) = (one for one in locator.partitions("t", (3,)) if one.partition == 3)
+        assert len(locator.timeline(three).segments) == 1
+        asked.clear()
+        locator.refresh(three)
+        assert asked == [3]
+        locator.partitions("t", (7, 99))
+        assert asked == [3, 7], "of 99 there is no folder"
+        assert len(locator.partitions("t:" + str(three.topic_id), (99,))) == 50, "so that the error can name them"
+        assert asked == [3, 7]
+
+    def test_a_mistyped_topic_lists_no_segment_but_its_own(self) -> None:
+        locator, asked = self.counted(self.several())
+        for numbers in (None, (3,)):
+            with pytest.raises(UnknownTopic, match="topics there: empty, t"):
+                locator.partitions("T", numbers)
+        assert asked == ["T"]
+
+    def test_a_folder_without_segments_is_no_partition(self) -> None:
+        locator, _ = self.counted(self.several(1))
+        for numbers in (None, (0,)):
+            with pytest.raises(UnknownTopic, match="no segment of topic 'empty'"):
+                locator.partitions("empty", numbers)
+
+    def test_what_stands_there_where_nothing_is_found(self) -> None:
+        listings = Listings(lambda topic: (), survey=lambda: Survey("/tier", "it is empty"))
+        locator = ListingLocator(listings, Reader(Bucket()))
+        for topic in ("t", None):
+            with pytest.raises(UnknownTopic, match="in the remote storage /tier: it is empty"):
+                locator.partitions(topic)
+
+
 class TestEnds:
     def test_the_next_start_or_the_last_batch(self) -> None:
         bucket = Bucket(reversed(plain_log().segments(DENSE)))
@@ -80,7 +147,7 @@ class TestEnds:
     def test_an_end_that_is_listed_is_believed(self) -> None:
         bucket = Bucket(plain_log().segments())
         reader = Reader(bucket)
-        locator = ListingLocator(lambda topic: iter(bucket.metadata), reader)
+        locator = ListingLocator(Listings(lambda topic: iter(bucket.metadata)), reader)
         locator.partitions("topic")
         assert spans(locator, bucket) == [(0, 19), (20, 39), (40, 59)]
         assert not any(map(locator.end_is_inferred, bucket.metadata))
@@ -110,7 +177,7 @@ class TestEnds:
         bucket = Bucket(plain_log().segments())
         bucket.write(2, b"")
         sized = [replace(s, segment_size_in_bytes=UNKNOWN_SIZE) for s in bucket.list_segments()]
-        locator = ListingLocator(lambda topic: iter(sized), Reader(bucket))
+        locator = ListingLocator(Listings(lambda topic: iter(sized)), Reader(bucket))
         locator.partitions("topic")
         assert spans(locator, bucket) == [(0, 19), (20, 39)]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from remote_fetch.errors import UnknownTopic
-from remote_fetch.locate.topics import one_topic, sorted_partitions, split_topic
-from remote_fetch.model import TopicIdPartition, Uuid
+from remote_fetch.locate.topics import one_topic, sorted_partitions, split_topic, unknown_topic
+from remote_fetch.model import Survey, TopicIdPartition, Uuid
 
 ONE, TWO = Uuid(bytes(16)), Uuid(bytes(15) + b"\x01")
 A, B, C = TopicIdPartition(ONE, "t", 10), TopicIdPartition(ONE, "t", 9), TopicIdPartition(TWO, "t", 0)
@@ -29,25 +29,42 @@ def test_sorted() -> None:
 
 
 def test_one_topic() -> None:
-    assert one_topic("t", [A, B], []) == (B, A)
+    assert one_topic("t", [A, B], lambda: UnknownTopic("none")) == (B, A)
+    with pytest.raises(UnknownTopic, match="none"):
+        one_topic("t", [], lambda: UnknownTopic("none"))
 
 
-def test_none_lists_what_there_is() -> None:
-    with pytest.raises(UnknownTopic, match=r"no segment of topic 'x' .* topics there: a, t") as raised:
-        one_topic("x", [], [A, C, TopicIdPartition(TWO, "a", 0)])
-    assert "remote.storage.url" in str(raised.value)
-    with pytest.raises(UnknownTopic, match="topics there: none"):
-        one_topic("x", [], [])
+def test_the_topics_that_there_are() -> None:
+    said = str(unknown_topic("x", ["t", "a", "t"]))
+    assert said.startswith(
+        "no segment of topic 'x' is in the remote storage; topics there: a, t. Check the topic's name"
+    )
+    assert "topics there: none" in str(unknown_topic("x", []))
+    assert "in the remote storage /tier; topics there: a." in str(unknown_topic("x", ["a"], Survey("/tier")))
+    assert str(unknown_topic("order", ["a", "orders"])).endswith(
+        "topics there: a, orders. The nearest name is 'orders'"
+    )
+    assert "The nearest" not in str(unknown_topic(f"t:{ONE}", ["t"])), "it is the id that is wrong"
+
+
+def test_what_stands_at_a_place_without_topics() -> None:
+    empty = Survey("/tier", "it is empty")
+    assert str(unknown_topic("x", [], empty)) == (
+        "no segment of topic 'x' is in the remote storage /tier: it is empty. "
+        "Check remote.storage.url and remote.storage.layout"
+    )
+    assert str(unknown_topic(None, [], empty._replace(hint="Look elsewhere"))) == (
+        "no segment is in the remote storage /tier: it is empty. Look elsewhere"
+    )
 
 
 def test_a_long_list_is_cut() -> None:
-    many = [TopicIdPartition(ONE, f"t{number:02}", 0) for number in range(21)]
-    with pytest.raises(UnknownTopic, match=r"t19, \.\.\.") as raised:
-        one_topic("x", [], many)
-    assert "t20" not in str(raised.value)
+    said = str(unknown_topic("x", [f"t{number:02}" for number in range(21)]))
+    assert "t19, ..." in said
+    assert "t20" not in said
 
 
 def test_several_ids_are_listed() -> None:
     with pytest.raises(UnknownTopic, match="2 topic ids") as raised:
-        one_topic("t", [A, C], [])
+        one_topic("t", [A, C], lambda: UnknownTopic("none"))
     assert f"t:{ONE}, t:{TWO}" in str(raised.value)

@@ -32,6 +32,8 @@ class Store:
     def __init__(self, objects: Mapping[str, bytes]) -> None:
         self.objects = dict(objects)
         self.gets: list[tuple[str, int, int]] = []
+        self.listed: list[str] = []
+        self.opened_folders: list[str] = []
 
     def get(self, name: str, start: int = 0, end: int = -1) -> bytes:
         self.gets.append((name, start, end))
@@ -40,11 +42,13 @@ class Store:
         return self.objects[name][start:] if end < 0 else self.objects[name][start:end]
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        self.listed.append(prefix)
         for name, data in sorted(self.objects.items()):
             if name.startswith(f"{prefix}/" if prefix else ""):
                 yield ObjectInfo(name, len(data))
 
     def folders(self, prefix: str = "") -> Iterator[str]:
+        self.opened_folders.append(prefix)
         at = f"{prefix}/" if prefix else ""
         below = [name.removeprefix(at) for name in self.objects if name.startswith(at)]
         yield from dict.fromkeys(name.partition("/")[0] for name in below if "/" in name)

@@ -265,6 +265,35 @@ def test_custom_metadata_that_is_none(metadata: bytes) -> None:
         opened().read_segment(Store(written.objects()), written.metadata, 0, 1)
 
 
+@pytest.mark.parametrize("prefix", ["", "tier/", "some/pre-fix."])
+def test_one_partition_is_listed_alone(prefix: str) -> None:
+    layout = opened(key__prefix=prefix) if prefix else opened()
+    objects = Written(LOG, prefix=prefix).objects()
+    folder = next(iter(objects)).rpartition("/")[0].rpartition("/")[0]
+    store = Store({**objects, f"{folder}/77/x.rsm-manifest": b"", f"{folder}/78/x.rsm-manifest": b""})
+    named = list(layout.list_partitions(store, "orders"))
+    assert sorted(one.partition for one in named)[-2:] == [77, 78]
+    assert list(layout.list_partitions(store, "order")) == []
+    partition = next(one for one in named if one.partition not in (77, 78))
+    (segment,) = layout.list_partition(store, partition)
+    assert segment.topic_id_partition == partition
+    assert store.listed == [f"{folder}/{partition.partition}"]
+
+
+@pytest.mark.parametrize("prefix", ["", "tier/"])
+def test_the_level_that_fits(prefix: str) -> None:
+    objects = Written(LOG, prefix=prefix).objects()
+    partition_folder = next(iter(objects)).rpartition("/")[0]
+    topic_folder = partition_folder.rpartition("/")[0]
+    layout = opened(key__prefix=prefix) if prefix else opened()
+    assert layout.levels_below(Store(objects)) == 0
+    assert layout.levels_below(Store({f"x/{name}": data for name, data in objects.items()})) is None
+    assert layout.levels_below(Store({f"x/{name}": data for name, data in objects.items()}), "x") == 0
+    assert [opened().levels_below(Store(objects), one) for one in (topic_folder, partition_folder)] == [1, 2]
+    local = {f"orders-0-{SEGMENT_ID.id}/{7:020d}-{SEGMENT_ID.id}.log": b""}
+    assert opened().levels_below(Store(local)) is None, "Kafka's own layout"
+
+
 def test_another_prefix_is_named() -> None:
     store = Store(Written(LOG, prefix="some/pre-fix.").objects())
     for wrong in ("", "some/", "other/"):

@@ -49,6 +49,7 @@ class Store:
         return self.objects[name][start:] if end < 0 else self.objects[name][start:end]
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        self.asked.append(("list", prefix))
         for name, data in self.objects.items():
             if name.startswith(f"{prefix}/" if prefix else ""):
                 yield ObjectInfo(name, self.sizes.get(name, len(data)))
@@ -172,6 +173,26 @@ def test_only_the_folders_of_a_topic_are_listed() -> None:
     assert [segment.topic_id_partition.partition for segment in found] == [0, 1, 2]
     assert listed(objects, "a-0") == []
     assert listed(objects, "A") == []
+
+
+@pytest.mark.parametrize("tree", ["", f"{TREE}/"])
+def test_one_partition_is_listed_alone(tree: str) -> None:
+    store = Store({f"{tree}a-{number}-{ID}/{STEM}.log": b"log" for number in range(100)})
+    layout = opened()
+    named = list(layout.list_partitions(store, "a"))
+    assert [one.partition for one in named] == list(range(100))
+    assert list(layout.list_partitions(store, "b")) == []
+    (segment,) = layout.list_partition(store, named[3])
+    assert segment.topic_id_partition.partition == 3
+    assert [asked for asked in store.asked if asked[0] == "list"] == [("list", f"{tree}a-3-{ID}")]
+
+
+@pytest.mark.parametrize(
+    ("above", "folder", "levels"),
+    [("", "", 0), (f"{TREE}/", "", 0), ("x/", "", None), ("x/", "x", 0), ("", FOLDER, 1), (f"{TREE}/", FOLDER, None)],
+)
+def test_the_level_that_fits(above: str, folder: str, levels: int | None) -> None:
+    assert opened().levels_below(Store({f"{above}{LOG}": b""}), folder) == levels
 
 
 @pytest.mark.parametrize("size_bytes", [0, 2**31 - 2, 2**31, 5 << 30])

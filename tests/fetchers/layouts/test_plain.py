@@ -153,6 +153,48 @@ def test_names_are_read_back(
 
 
 @pytest.mark.parametrize(
+    ("options", "is_narrow"),
+    [
+        (PINTEREST, True),
+        (MINIO, True),
+        (LOCAL, True),
+        ({"template": "{topic}/{partition}/{start_offset}-{segment_id}.{file}"}, True),
+        ({"template": "{topic}-{partition}-{start_offset}.{file}"}, False),
+        ({"template": "{topic}/{partition}-{topic_id}-{start_offset}.{file}"}, False),
+    ],
+)
+def test_one_partition_is_listed_alone(options: Mapping[str, str], is_narrow: bool) -> None:
+    """Where folders tell partitions; and no folder is listed whose name is known."""
+    layout = opened(options)
+    places = [dataclasses.replace(PARTITION, partition=number) for number in range(20)]
+    made = [dataclasses.replace(SEGMENT, segment_id=RemoteLogSegmentId(one, PARTITION.topic_id)) for one in places]
+    store = Store({layout._name(one, "log"): b"log" for one in made})
+    named = layout.list_partitions(store, PARTITION.topic)
+    if named is not None:
+        assert sorted(one.partition for one in named) == list(range(20))
+        assert list(layout.list_partitions(store, "another") or ()) == []
+    assert (named is not None) == is_narrow
+    (first,) = (one for one in layout.list_segments(store, None) if one.topic_id_partition.partition == 3)
+    store.listed.clear()
+    store.opened_folders.clear()
+    assert list(layout.list_partition(store, first.topic_id_partition)) == [first]
+    if is_narrow:
+        assert store.opened_folders == []
+        assert store.listed == [layout._name(made[3], "log").rpartition("/")[0]]
+
+
+def test_the_level_that_fits() -> None:
+    layout = opened(PINTEREST)
+    name = layout._name(SEGMENT, "log")
+    for above, levels in (("", 0), ("x/", None)):
+        assert layout.levels_below(Store({f"{above}{name}": b""})) == levels
+    assert layout.levels_below(Store({f"x/{name}": b""}), "x") == 0
+    parts = name.split("/")
+    assert [layout.levels_below(Store({name: b""}), "/".join(parts[:depth])) for depth in range(5)] == [0, 1, 2, 3, 4]
+    assert PlainLayout().levels_below(Store({name: b""})) is None, "without a template"
+
+
+@pytest.mark.parametrize(
     "name",
     [
         f"orders-0/{7:020d}.log",

@@ -1,0 +1,66 @@
+"""What stands where a tier was expected, when no segment was found there: a wrong URL or a wrong layout, and which.
+
+Rules of the file: a few listings, each bounded, and no object is read; a level that would fit is named only if names of
+the layout were seen there; the URL that is shown has no secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import chain, islice
+
+from fetchers._store import FsspecStore
+from remote_fetch.fetch.spi import LevelFinder
+from remote_fetch.model import Survey
+
+__all__ = ["surveyed"]
+
+_FOLDERS = 32
+"""How many folders are looked into for the one that the URL should have named."""
+_SHOWN_NAMES = 4
+_NOT_FOLDERS = {
+    "missing": "it does not exist",
+    "file": "it is a file, and a directory is needed",
+    "empty": "it is empty",
+    "bare": "no object is stored below it",
+}
+
+
+def surveyed(store: FsspecStore, url: str, base: str, layout: str, layouts: Mapping[str, object]) -> Survey:
+    """What stands at `url`, as the names below the root of `store` tell; `base` is the URL that others are made from.
+
+    `layout` names the configured one of `layouts`. Raises as `FsspecStore.list`.
+    """
+    place = url if url in (base, f"{base}/") else f"{url} ({base})"
+    kind = store.kind()
+    if kind in _NOT_FOLDERS:
+        return Survey(place, _NOT_FOLDERS[kind])
+    chosen = layouts[layout]
+    if isinstance(chosen, LevelFinder):
+        levels = chosen.levels_below(store)
+        if levels == 0:
+            return Survey(place)
+        if levels is not None:
+            above = base.rstrip("/").rsplit("/", levels)[0]
+            return Survey(
+                place, f"it is a folder inside of a tier of the layout {layout!r}", f"Set remote.storage.url={above}"
+            )
+        for folder in islice(_below(store), _FOLDERS):
+            if chosen.levels_below(store, folder) == 0:
+                found = f"what the layout {layout!r} writes begins in its folder {folder!r}"
+                return Survey(place, found, f"Set remote.storage.url={base.rstrip('/')}/{folder}")
+    for name, other in layouts.items():
+        if name != layout and isinstance(other, LevelFinder) and other.levels_below(store) == 0:
+            return Survey(place, f"its names are those of the layout {name!r}", f"Set remote.storage.layout={name}")
+    return Survey(place, f"it holds {_names(store)}, and nothing that the layout {layout!r} writes")
+
+
+def _below(store: FsspecStore) -> Iterator[str]:
+    """The folders one level below the root, then those of the next level."""
+    first = list(islice(store.folders(), _FOLDERS))
+    return chain(first, (f"{folder}/{name}" for folder in first for name in islice(store.folders(folder), _FOLDERS)))
+
+
+def _names(store: FsspecStore) -> str:
+    names = sorted(islice(store.names(), _FOLDERS))
+    return ", ".join(repr(name[:80]) for name in names[:_SHOWN_NAMES]) + (", ..." if len(names) > _SHOWN_NAMES else "")

@@ -1,0 +1,105 @@
+"""What the names of folders and objects say in a tier of Aiven's plug-in: partitions, segments, levels.
+
+    <key.prefix><topic>-<topic id>/<partition>/<start offset, 20 digits>-<segment id>{.log,.indexes,.rsm-manifest}
+
+Rules of the file: what does not look as the plug-in writes it is passed over; no object is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+
+from remote_fetch.fetch.spi import ObjectStore
+from remote_fetch.model import UNKNOWN_SIZE, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+
+__all__ = ["MANIFEST_SUFFIX", "levels_below", "partitions_named", "segments_named"]
+
+MANIFEST_SUFFIX = ".rsm-manifest"
+
+_TOPIC = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<id>[A-Za-z0-9_-]{22})")
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
+_STEM = re.compile(r"(?P<offset>[0-9]{20})-(?P<id>[A-Za-z0-9_-]{22})")
+_MAX_OFFSET = 2**63 - 1
+_PROBED_FOLDERS = 8
+"""How many folders are looked into to know one of this layout."""
+_PROBED_OBJECTS = 100
+
+
+def partitions_named(store: ObjectStore, prefix: str, topic: str | None) -> Iterator[tuple[TopicIdPartition, str]]:
+    """The partitions that folders name, each with the path of its folder."""
+    folder, _, start = prefix.rpartition("/")
+    for topic_folder in store.folders(folder):
+        named = _topic_of(topic_folder, start)
+        if named is None or topic not in (None, named[0]):
+            continue
+        path = f"{folder}/{topic_folder}" if folder else topic_folder
+        for number in store.folders(path):
+            partition = _partition_of(named[1], named[0], number)
+            if partition is not None:
+                yield partition, f"{path}/{number}"
+
+
+def segments_named(
+    store: ObjectStore, partition: TopicIdPartition, path: str
+) -> Iterator[tuple[str, RemoteLogSegmentMetadata]]:
+    """The name of each segment's objects, without their suffix, and what it tells of the segment."""
+    for info in store.list(path):
+        stem = info.name.removesuffix(MANIFEST_SUFFIX)
+        segment = _segment_of(partition, stem.removeprefix(f"{path}/"))
+        if stem != info.name and segment is not None:
+            yield stem, segment
+
+
+def levels_below(store: ObjectStore, prefix: str, folder: str) -> int | None:
+    """As `LevelFinder.levels_below`: folders of topics with numbers in them; or a topic's, or a partition's.
+
+    `prefix` is the key prefix.
+    """
+    start = f"{folder}/" if folder else ""
+    above, _, name_start = f"{start}{prefix}".rpartition("/")
+    topics = (one for one in store.folders(above) if _topic_of(one, name_start) is not None)
+    for topic in islice(topics, _PROBED_FOLDERS):
+        if any(map(_NUMBER.fullmatch, store.folders(f"{above}/{topic}" if above else topic))):
+            return 0
+    names = list(islice(store.folders(folder), _PROBED_FOLDERS))
+    if names and not all(map(_NUMBER.fullmatch, names)):
+        return None
+    # In a partition's folder the objects themselves, in a topic's those of its first partition.
+    inner = f"{start}{names[0]}" if names else folder
+    stems = (
+        info.name.removesuffix(MANIFEST_SUFFIX).rpartition("/")[2]
+        for info in islice(store.list(inner), _PROBED_OBJECTS)
+    )
+    return (1 if names else 2) if any(map(_STEM.fullmatch, stems)) else None
+
+
+def _topic_of(folder: str, start: str) -> tuple[str, Uuid] | None:
+    """The topic that a folder names after `start`, None for folders that the plug-in does not make."""
+    match = _TOPIC.fullmatch(folder.removeprefix(start)) if folder.startswith(start) else None
+    topic_id = None if match is None else _uuid_of(match["id"])
+    return None if match is None or topic_id is None else (match["topic"], topic_id)
+
+
+def _partition_of(topic_id: Uuid, topic: str, number: str) -> TopicIdPartition | None:
+    """The partition that two folders name, None for folders that the plug-in does not make."""
+    try:
+        return TopicIdPartition.parsed(topic_id, topic, int(number)) if _NUMBER.fullmatch(number) else None
+    except ValueError:
+        return None
+
+
+def _segment_of(partition: TopicIdPartition, stem: str) -> RemoteLogSegmentMetadata | None:
+    match = _STEM.fullmatch(stem)
+    segment_id = None if match is None else _uuid_of(match["id"])
+    if match is None or segment_id is None or int(match["offset"]) > _MAX_OFFSET:
+        return None
+    return RemoteLogSegmentMetadata(RemoteLogSegmentId(partition, segment_id), int(match["offset"]), -1, UNKNOWN_SIZE)
+
+
+def _uuid_of(text: str) -> Uuid | None:
+    try:
+        return Uuid.parse(text)
+    except ValueError:
+        return None

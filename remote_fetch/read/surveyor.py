@@ -1,0 +1,76 @@
+"""What a fetcher can tell beyond its objects: how to list less, and what stands at its URL where nothing was found.
+
+Rules of the file: what a fetcher cannot do, or may not, is no error here; a survey is made once, in a thread of its
+own, and waited for no longer than a read may take.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+from remote_fetch.errors import ErrorKind, RemoteFetchError, StorageTimeout
+from remote_fetch.fetch.pool import DaemonPool
+from remote_fetch.fetch.spi import PartitionLister, SegmentLister, StorageSurveyor
+from remote_fetch.locate.listing import Listings
+from remote_fetch.model import Survey
+from remote_fetch.observe import Notice, Observer
+
+__all__ = ["Surveyor", "listings_of", "surveyed"]
+
+
+class Surveyor:
+    """Says once what stands where objects were expected, if nothing of that is a tier: the URL may be wrong."""
+
+    def __init__(self, fetcher: object, observe: Observer, timeout_ms: int) -> None:
+        self._fetcher = fetcher
+        self._observe = observe
+        self._timeout_ms = timeout_ms
+        self._lock = threading.Lock()
+        self._pool: DaemonPool | None = None
+
+    def explain(self, kind: str, *, waits: bool = True) -> None:
+        """Look around after the first error whose `kind` is that an object is missing. Without `waits` it may be said
+        later than this call returns.
+        """
+        with self._lock:
+            if kind != ErrorKind.NOT_FOUND or self._pool is not None:
+                return
+            self._pool = DaemonPool(1, "remote-fetch-survey")
+            call = self._pool.submit(self._explain)
+        if waits:
+            with suppress(StorageTimeout):
+                call.wait(self._timeout_ms)
+
+    def _explain(self) -> None:
+        survey = surveyed(self._fetcher)
+        if survey is not None and survey.found is not None:
+            hint = survey.hint or "Check remote.storage.url and remote.storage.layout"
+            text = f"no segment is in the remote storage {survey.place}: {survey.found}. {hint}"
+            self._observe(Notice(text, is_warning=True))
+
+    def close(self) -> None:
+        """End a survey that is under way, or leave it behind when it takes too long. May be called twice."""
+        with self._lock:
+            pool = self._pool
+        if pool is not None:
+            pool.close(self._timeout_ms)
+
+
+def surveyed(fetcher: object) -> Survey | None:
+    """What stands where the fetcher reads, None where it cannot tell or may not list."""
+    try:
+        return fetcher.survey() if isinstance(fetcher, StorageSurveyor) else None
+    except RemoteFetchError:
+        return None
+
+
+def listings_of(fetcher: SegmentLister) -> Listings:
+    """How the fetcher lists: as little as it can."""
+
+    def survey() -> Survey | None:
+        return surveyed(fetcher)
+
+    if isinstance(fetcher, PartitionLister):
+        return Listings(fetcher.list_segments, fetcher.list_partitions, fetcher.list_partition, survey)
+    return Listings(fetcher.list_segments, survey=survey)

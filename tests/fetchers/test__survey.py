@@ -1,0 +1,118 @@
+"""What is said of a place where no tier is: each mistake has a sentence of its own, with the URL and what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fetchers._composed import ComposedFetcher
+from fetchers.local import LocalFetcher
+from fetchers.memory import MemoryFetcher
+from remote_fetch import read_arrow
+from remote_fetch.errors import UnknownTopic
+from remote_fetch.model import Survey
+from remote_fetch.testing.segments import BuiltSegment
+from remote_fetch.testing.stores import write_kafka_local
+from tests.read.bucket import plain_log
+
+WROTE = "what the layout 'kafka_local' writes begins in its folder"
+INSIDE = "it is a folder inside of a tier of the layout 'kafka_local'"
+
+
+def built() -> list[BuiltSegment]:
+    return plain_log(segments=1).segments()
+
+
+def tier(directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    write_kafka_local(directory, built())
+    return directory
+
+
+def partition_folder(directory: Path) -> Path:
+    (found,) = {path.parent for path in tier(directory).rglob("*.log")}
+    return found
+
+
+def surveyed(url: str, **options: str) -> Survey:
+    fetcher: ComposedFetcher = MemoryFetcher() if url.startswith("memory:") else LocalFetcher()
+    fetcher.configure({"remote.storage.url": url, **{f"remote.storage.{name}": text for name, text in options.items()}})
+    return fetcher.survey()
+
+
+def a_file(directory: Path) -> Path:
+    (directory / "x").touch()
+    return directory / "x"
+
+
+def some_files(directory: Path) -> Path:
+    for name in "abc":
+        (directory / name).mkdir()
+    a_file(directory)
+    return directory
+
+
+def a_tier_below(directory: Path, name: str) -> Path:
+    tier(directory / name)
+    return directory
+
+
+CASES: dict[str, tuple[Callable[[Path], Path], str, str | None]] = {
+    "missing": (lambda root: root / "no", "it does not exist", None),
+    "empty": (lambda root: root, "it is empty", None),
+    "a file": (a_file, "it is a file, and a directory is needed", None),
+    "something else": (
+        some_files, "it holds 'a', 'b', 'c', 'x', and nothing that the layout 'kafka_local' writes", None,
+    ),
+    "one level too high": (lambda root: a_tier_below(root, "in"), f"{WROTE} 'in'", "Set remote.storage.url={}/in"),
+    "two levels too high": (
+        lambda root: a_tier_below(root, "in/it"), f"{WROTE} 'in/it'", "Set remote.storage.url={}/in/it",
+    ),
+    "one level too low": (partition_folder, INSIDE, "Set remote.storage.url={parent}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "found", "hint"), CASES.values(), ids=CASES)
+def test_each_mistake_has_a_sentence_of_its_own(
+    make: Callable[[Path], Path], found: str, hint: str | None, tmp_path: Path
+) -> None:
+    url = make(tmp_path)
+    wanted = None if hint is None else hint.format(url, parent=url.parent)
+    assert surveyed(str(url)) == Survey(str(url), found, wanted)
+    with pytest.raises(UnknownTopic) as raised:
+        read_arrow("topic", config={"remote.storage.url": str(url)})
+    assert f"no segment of topic 'topic' is in the remote storage {url}: {found}. " in str(raised.value)
+
+
+def test_the_url_that_is_advised_fits(tmp_path: Path) -> None:
+    hint = surveyed(str(a_tier_below(tmp_path, "in/it"))).hint or ""
+    assert read_arrow("topic", config={"remote.storage.url": hint.rpartition("=")[2]}).read_all().num_rows == 20
+    hint = surveyed(str(partition_folder(tmp_path / "low"))).hint or ""
+    assert read_arrow("topic", config={"remote.storage.url": hint.rpartition("=")[2]}).read_all().num_rows == 20
+
+
+def test_a_tier_is_no_mistake(tmp_path: Path) -> None:
+    assert surveyed(str(tier(tmp_path))) == Survey(str(tmp_path))
+    with pytest.raises(UnknownTopic, match=f"in the remote storage {tmp_path}; topics there: topic.*nearest name"):
+        read_arrow("topics", config={"remote.storage.url": str(tmp_path)})
+
+
+def test_a_wrong_layout(tmp_path: Path) -> None:
+    assert surveyed(str(tier(tmp_path)), layout="aiven") == Survey(
+        str(tmp_path), "its names are those of the layout 'kafka_local'", "Set remote.storage.layout=kafka_local"
+    )
+
+
+def test_a_tilde_shows_where_it_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert surveyed("~/tier") == Survey(f"~/tier ({tmp_path}/tier)", "it does not exist")
+    monkeypatch.chdir(tmp_path)
+    assert surveyed("tier").place == f"tier ({tmp_path}/tier)"
+
+
+def test_no_secret_is_shown() -> None:
+    found = surveyed("memory://me:secret@nowhere/tier?sig=secret")
+    assert "secret" not in str(found)
+    assert "nowhere/tier" in found.place
