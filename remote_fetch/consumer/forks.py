@@ -35,3 +35,4 @@ class Forks:
         for consumer in self._consumers:
             self._left.append(consumer._remote)  # what is let go of would be closed
             consumer._remote = None
+            consumer._metrics = consumer._metrics.afresh()

@@ -74,6 +74,10 @@ class Metrics:
         self._broker_records = 0
         self._broker_bytes = 0
 
+    def afresh(self) -> Metrics:
+        """Metrics of the same consumer that have counted nothing: after a fork the lock may be held for ever."""
+        return Metrics(self._names["client-id"], self._names["group"], clock=self._clock)
+
     def __call__(self, event: Event) -> None:
         """Count one event."""
         if isinstance(event, MetadataUnusable):

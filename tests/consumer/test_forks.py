@@ -28,6 +28,7 @@ PROGRAM = """
     child = os.fork()
     if not child:
         given = [consumer.poll(0.1) for _ in range(5)] + consumer.consume(5, 0.1)
+        consumer.remote_metrics()
         print([one for one in given if one is not None and one.error() is None], flush=True)
         os._exit(7)
     deadline_s = time.monotonic() + 20

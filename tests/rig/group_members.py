@@ -184,7 +184,8 @@ class Member(threading.Thread):
                     self._read()
             finally:
                 if isinstance(self._consumer, RemoteConsumer):
-                    self.from_broker = self._consumer.remote_metrics().get("broker-records-total", self.delivered)
+                    counted = self._consumer.remote_metrics()["broker-records-total"]
+                    self.from_broker = counted if self.style.kind == "on" else self.delivered
                 if self.style.kind != "on":
                     # confluent_kafka 2.16 commits some of what it has fetched and its `close` throws away.
                     self._consumer.pause(self._consumer.assignment())
