@@ -20,6 +20,7 @@
         |-- UnknownTopic               no such topic, partition or topic id here
         |   `-- TopicRecreated         the topic was deleted and made again while it was being read
         |-- OffsetOutOfRange           a bound lies outside the log
+        |-- BrokerUnavailable          no broker answers at the address that is configured
         `-- Cancelled                  the read was closed while waiting
 
 Rules of the file: no class here imports anything of the package; every error pickles with its data; `kind`
@@ -32,6 +33,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Self
 
 __all__ = [
+    "BrokerUnavailable",
     "Cancelled",
     "ConfigError",
     "CorruptSegment",
@@ -78,6 +80,7 @@ class ErrorKind(StrEnum):
     CANCELLED = "cancelled"
     RECREATED = "recreated"
     NOT_CONFIGURED = "not-configured"
+    BROKER_UNAVAILABLE = "broker-unavailable"
 
 
 class RemoteFetchError(Exception):
@@ -271,6 +274,12 @@ class OffsetOutOfRange(FatalError, ValueError):
     """A start or end bound lies outside the log."""
 
     kind = ErrorKind.OFFSET_OUT_OF_RANGE
+
+
+class BrokerUnavailable(FatalError):
+    """No broker answers at the address that is configured; the message says why, as far as the client knows."""
+
+    kind = ErrorKind.BROKER_UNAVAILABLE
 
 
 class Cancelled(FatalError):

@@ -23,6 +23,7 @@ from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec  # type:
 
 from remote_fetch.errors import Cancelled
 from remote_fetch.locate.clients import Consumer
+from remote_fetch.locate.contact import first_contact
 from remote_fetch.locate.epoch_prober import EpochProber
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 
@@ -78,11 +79,14 @@ class Cluster:
     """One Kafka cluster, seen through a client configuration (librdkafka's properties).
 
     Threads may ask at once, and wait for each other where they ask the same client; what is done with `consumer` is
-    its user's own concern.
+    its user's own concern. With `checks` the first question raises BrokerUnavailable if no broker answers at all;
+    without, it waits as any other.
     """
 
-    def __init__(self, properties: Mapping[str, Any], *, timeout_ms: int) -> None:
+    def __init__(self, properties: Mapping[str, Any], *, timeout_ms: int, checks: bool = False) -> None:
         self._properties = dict(properties)
+        self._is_unchecked = checks
+        self._checking = threading.Lock()
         self._timeout_s = timeout_ms / 1000
         self._admin: AdminClient | None = None
         self._consumers: dict[tuple[IsolationLevel, str], Consumer] = {}
@@ -229,7 +233,19 @@ class Cluster:
             return None  # the question that is asked instead meets the same error, if it stays
         return None if found.leader_epoch is None else int(found.leader_epoch)
 
+    def _check(self) -> None:
+        """Make the first contact, if that is still to be done."""
+        if not self._is_unchecked:
+            return
+        with self._checking:
+            if self._is_unchecked:
+                client = first_contact(_admin_properties(self.properties), lambda: self._is_closed)
+                with self._making:
+                    self._check_open()
+                    self._admin, self._is_unchecked = client, False
+
     def _asker(self) -> AdminClient:
+        self._check()
         with self._making:
             self._check_open()
             if self._admin is None:  # it has a length, so its truth says nothing
@@ -246,6 +262,7 @@ class Cluster:
 
     def _consumer(self, isolation: IsolationLevel, purpose: str, more: Mapping[str, Any]) -> Consumer:
         """The one consumer for a purpose, made when it is first asked for."""
+        self._check()
         with self._making:
             self._check_open()
             if (isolation, purpose) not in self._consumers:

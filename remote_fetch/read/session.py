@@ -141,7 +141,7 @@ class Session:
         from remote_fetch.read.guard import LogGuard, Patience  # noqa: PLC0415 - as above
 
         timeout_ms = _CLUSTER_TIMEOUT_MS if planned is None else _PLANNED_TIMEOUT_MS
-        self.cluster = _cluster(config.librdkafka, timeout_ms)
+        self.cluster = _cluster(config.librdkafka, timeout_ms, checks=planned is None and not shared)
         skips = config.librdkafka.get("auto.offset.reset") in ("earliest", "beginning", "smallest")
         patience = None if planned is None else Patience(blind_s=math.inf, slice_pause_s=_PLANNED_PAUSE_S)
         self.guard = LogGuard(self.cluster, self.observe, skips=skips, patience=patience)
@@ -331,10 +331,10 @@ class Session:
         self.close()
 
 
-def _cluster(properties: Mapping[str, Any], timeout_ms: int = _CLUSTER_TIMEOUT_MS) -> Cluster:
+def _cluster(properties: Mapping[str, Any], timeout_ms: int = _CLUSTER_TIMEOUT_MS, *, checks: bool = False) -> Cluster:
     from remote_fetch.locate.cluster import Cluster  # noqa: PLC0415 - librdkafka is loaded for it
 
-    return Cluster(properties, timeout_ms=timeout_ms)
+    return Cluster(properties, timeout_ms=timeout_ms, checks=checks)
 
 
 class NoStorage:

@@ -1,0 +1,79 @@
+"""The first contact with a cluster: a client to which a broker has answered, or an error that says why none does.
+
+Rules of the file: what librdkafka says of its connections goes into that error and nowhere else; brokers that are away
+are waited for, but refused credentials and certificates are not.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from remote_fetch.errors import BrokerUnavailable, Cancelled
+
+__all__ = ["first_contact", "setup_timeout_s"]
+
+_ANSWER_S = 1.0
+_SETUP_TIMEOUT = "socket.connection.setup.timeout.ms"
+_SETUP_TIMEOUT_MS = 30_000
+"""librdkafka's default."""
+_NO_ANSWER = frozenset(
+    {KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT, KafkaError._TRANSPORT}
+    | {KafkaError._AUTHENTICATION, KafkaError._SSL}
+)
+_REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
+_SAYS_LITTLE = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})
+_STATE = re.compile(r" \(after \d+ms in state [^)]*\)")
+_SHOWN_CAUSES = 3
+
+
+def setup_timeout_s(properties: Mapping[str, Any]) -> float:
+    """How long a connection may take to be made, by `socket.connection.setup.timeout.ms`."""
+    return float(properties.get(_SETUP_TIMEOUT, _SETUP_TIMEOUT_MS)) / 1000
+
+
+def first_contact(properties: Mapping[str, Any], is_closed: Callable[[], bool]) -> AdminClient:
+    """A client of a cluster of which one broker has answered. `properties` are those of an AdminClient.
+
+    Raises BrokerUnavailable, which names addresses and causes, if no broker answers in the time that a connection may
+    take to be made; Cancelled as soon as `is_closed`.
+    """
+    timeout_s = setup_timeout_s(properties)
+    deadline_s = time.monotonic() + timeout_s
+    heard: dict[str, int] = {}
+    theirs = properties.get("error_cb")
+
+    def hear(error: KafkaError) -> None:
+        heard[_STATE.sub("", error.str())] = error.code()
+        if callable(theirs):
+            theirs(error)
+
+    quiet: dict[str, Any] = {**properties, "log_level": 0, "error_cb": hear}
+    client = AdminClient(quiet)
+    while not is_closed():
+        left_s = deadline_s - time.monotonic()
+        asked = client.describe_cluster(request_timeout=min(max(left_s, 0.1), _ANSWER_S))
+        try:
+            asked.result()
+            return client
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_ANSWER:
+                return client  # a refusal is an answer too
+        client.poll(0)  # which calls `hear`
+        if not _REFUSED.isdisjoint(heard.values()) or time.monotonic() >= deadline_s:
+            raise _unavailable(str(properties.get("bootstrap.servers", "")), heard, timeout_s)
+    raise Cancelled("the connection to the cluster was closed")
+
+
+def _unavailable(address: str, heard: Mapping[str, int], timeout_s: float) -> BrokerUnavailable:
+    causes = [said for said, code in heard.items() if code not in _SAYS_LITTLE]
+    shown = "; ".join(causes[:_SHOWN_CAUSES]) or f"nothing was heard within {timeout_s:g} s"
+    return BrokerUnavailable(
+        f"no broker answers at bootstrap.servers={address}: {shown}",
+        hint="Check the address (-b), security.protocol with its credentials, and the network",
+    )

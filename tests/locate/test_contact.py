@@ -1,0 +1,105 @@
+"""The first contact: a client that a broker has answered, or one error that names address and cause."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from remote_fetch import read_arrow
+from remote_fetch.errors import BrokerUnavailable, Cancelled
+from remote_fetch.locate import contact
+from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.contact import first_contact, setup_timeout_s
+
+SOON = {"socket.connection.setup.timeout.ms": "1000"}
+
+
+def nobody_at() -> str:
+    """An address at which nothing listens."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{held.getsockname()[1]}"
+
+
+def test_a_wrong_address_is_one_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Every face asks the cluster first; librdkafka's own lines would be hundreds."""
+    address = nobody_at()
+    with pytest.raises(BrokerUnavailable) as raised:
+        read_arrow("t", config={"bootstrap.servers": address, "remote.storage.url": str(tmp_path), **SOON})
+    said = str(raised.value)
+    assert f"bootstrap.servers={address}: " in said
+    assert "Connection refused" in said
+    assert "after" not in said, "how long each try took makes no cause of its own"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_name_that_is_none() -> None:
+    with pytest.raises(BrokerUnavailable, match=r"Failed to resolve 'nowhere\.invalid:1'"):
+        first_contact({"bootstrap.servers": "nowhere.invalid:1", **SOON}, lambda: False)
+
+
+def test_a_closed_session_waits_for_nobody() -> None:
+    with pytest.raises(Cancelled):
+        first_contact({"bootstrap.servers": nobody_at()}, lambda: True)
+    cluster = Cluster({"bootstrap.servers": nobody_at()}, timeout_ms=1000, checks=True)
+    cluster.close()
+    with pytest.raises(Cancelled):
+        cluster.names()
+
+
+class Answering:
+    """An AdminClient whose broker answers with an error, or with `hears` on its connections and then not at all."""
+
+    made: int = 0
+
+    def __init__(self, properties: Mapping[str, Any], answer: int | None, hears: tuple[int, str] | None) -> None:
+        self.properties, self.answer, self.hears = properties, answer, hears
+        self.asked = 0
+
+    def describe_cluster(self, *, request_timeout: float) -> Answering:
+        self.asked += 1
+        return self
+
+    def result(self) -> None:
+        if self.answer is not None:
+            raise KafkaException(KafkaError(self.answer))
+
+    def poll(self, timeout: float) -> None:
+        if self.hears is not None:
+            self.properties["error_cb"](KafkaError(*self.hears))
+
+
+def answering(
+    monkeypatch: pytest.MonkeyPatch, answer: int | None, hears: tuple[int, str] | None = None
+) -> Callable[..., Any]:
+    def ask(**properties: Any) -> Any:
+        monkeypatch.setattr(contact, "AdminClient", lambda given: Answering(given, answer, hears))
+        return first_contact(properties, lambda: False)
+
+    return ask
+
+
+@pytest.mark.parametrize("answer", [None, KafkaError.CLUSTER_AUTHORIZATION_FAILED])
+def test_an_answer_is_contact_also_a_refusal(monkeypatch: pytest.MonkeyPatch, answer: int | None) -> None:
+    assert answering(monkeypatch, answer)().asked == 1
+
+
+@pytest.mark.parametrize("code", [KafkaError._AUTHENTICATION, KafkaError._SSL])
+def test_refused_credentials_are_not_waited_for(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    theirs: list[KafkaError] = []
+    ask = answering(monkeypatch, KafkaError._TIMED_OUT, (code, "b:1/bootstrap: refused (after 5ms in state AUTH_REQ)"))
+    with pytest.raises(BrokerUnavailable, match=r"servers=b:1: b:1/bootstrap: refused\. Check the address"):
+        ask(**{"bootstrap.servers": "b:1", "error_cb": theirs.append})
+    assert [one.code() for one in theirs] == [code], "the user's own callback hears of it too"
+
+
+def test_silence_has_no_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = answering(monkeypatch, KafkaError._TIMED_OUT, (KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+    with pytest.raises(BrokerUnavailable, match=r"nothing was heard within 0\.02 s"):
+        ask(**{"socket.connection.setup.timeout.ms": 20})
+    assert setup_timeout_s({}) == 30
