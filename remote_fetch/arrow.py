@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from remote_fetch.decode.columns import DEFAULT_COLUMNS, schema_for
+from remote_fetch.decode.columns import schema_for, wanted_columns
 from remote_fetch.observe import Observer, ignore
 from remote_fetch.read.job import parse_isolation, plan_job
 from remote_fetch.read.scan import Scan
@@ -65,7 +65,7 @@ def read_arrow(
         CorruptSegment, UnsupportedFormat, StorageDenied, StorageTimeout, ...: see remote_fetch.errors; drawing the
             stream raises them too.
     """
-    wanted = tuple(DEFAULT_COLUMNS if columns is None else columns)
+    wanted = wanted_columns(columns)
     schema = schema_for(wanted)
     level = parse_isolation(isolation)
     session = Session.open(config or {}, observer)

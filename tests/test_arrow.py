@@ -181,6 +181,7 @@ def test_the_lines_of_a_read_with_faults(
         ("WARNING", lineage),
         *[("DEBUG", lineage)] * 2,
         ("DEBUG", position),
+        ("INFO", "topic-0 is read up to offset 60 (exclusive), where the tier ends (not-tiered)"),
         ("WARNING", f"{position}: 1 more since the last such line"),
         ("WARNING", f"{lineage}: 2 more since the last such line"),
     ]
@@ -265,3 +266,8 @@ def test_a_topic_that_is_no_name(topic: Any, tmp_path: Path) -> None:
 def test_a_configuration_that_is_no_dict(config: Any) -> None:
     with pytest.raises(ConfigError, match="a configuration is a dict of keys and values, not a "):
         read_arrow("topic", config=config)
+
+
+def test_a_name_is_no_list_of_columns() -> None:
+    with pytest.raises(ConfigError, match=r"columns='offset': give a list of names, such as \['offset'\]"):
+        read_arrow("topic", columns="offset")

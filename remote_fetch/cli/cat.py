@@ -129,10 +129,7 @@ def _following(
     if arguments.exit or session.broker is None or has_end or not plans:
         return
     starts = {plan.opened.partition: plan.opened.end_offset for plan in plans}
-    try:
-        yield from session.broker.follow(starts, plans[0].opened.isolation, ROW_COLUMNS)
-    except KeyboardInterrupt:
-        return
+    yield from session.broker.follow(starts, plans[0].opened.isolation, ROW_COLUMNS)
 
 
 def _print_report(counters: Counters, elapsed_s: float, count: int | None) -> None:

@@ -10,7 +10,7 @@ import argparse
 import json
 from typing import Any
 
-from remote_fetch.cli.options import about, add_common_options, config_from, partitions_from
+from remote_fetch.cli.options import Once, about, add_common_options, config_from, partitions_from
 from remote_fetch.cli.printer import iso_time
 from remote_fetch.cli.report import human_bytes
 from remote_fetch.errors import UnknownTopic
@@ -29,7 +29,9 @@ def add_parser(commands: Any, summary: str) -> None:
     """Add the command, which `summary` says in a few words, to the parser's commands."""
     parser = commands.add_parser("ls", help=summary, description=about(__doc__))
     parser.set_defaults(run=_run)
-    parser.add_argument("-t", dest="topic", metavar="TOPIC", help="only this topic; NAME:ID for one topic id")
+    parser.add_argument(
+        "-t", dest="topic", metavar="TOPIC", action=Once, help="only this topic; NAME:ID for one topic id"
+    )
     parser.add_argument("-p", dest="partitions", metavar="PARTITION", action="append", help="only this partition")
     parser.add_argument("-J", dest="json", action="store_true", help="print one JSON object a segment")
     add_common_options(parser)

@@ -11,7 +11,19 @@ from typing import Any
 
 from remote_fetch.errors import ConfigError
 
-__all__ = ["about", "add_common_options", "add_range_options", "config_from", "partitions_from"]
+__all__ = ["Once", "about", "add_common_options", "add_range_options", "config_from", "partitions_from"]
+
+
+class Once(argparse.Action):
+    """Takes one value, and refuses a second one: of two topics the first would be left out without a word."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        """Keep the value. Ends the program with a usage error where there is one already."""
+        if getattr(namespace, self.dest) is not None:
+            parser.error(f"{option}: given twice, {getattr(namespace, self.dest)!r} and {values!r}; give one")
+        setattr(namespace, self.dest, values)
 
 
 def about(doc: str | None) -> str:
@@ -38,7 +50,7 @@ def add_range_options(parser: argparse.ArgumentParser, *, topic_required: bool) 
     """Which records."""
     wanted = parser.add_argument_group("records")
     wanted.add_argument(
-        "-t", dest="topic", metavar="TOPIC", required=topic_required, help="the topic; NAME:ID for one id"
+        "-t", dest="topic", metavar="TOPIC", action=Once, required=topic_required, help="the topic; NAME:ID for one id"
     )
     wanted.add_argument(
         "-p", dest="partitions", metavar="PARTITION", action="append", help="only this partition; may be repeated"

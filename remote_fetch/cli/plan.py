@@ -15,6 +15,7 @@ from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
 from remote_fetch.cli.report import human_bytes
 from remote_fetch.errors import Unlocatable
+from remote_fetch.observe import Event, Notice
 from remote_fetch.plan.cost import PlanCost, estimate
 from remote_fetch.plan.ranges import BrokerRange, PlanStep
 from remote_fetch.plan.saved import dump_plan
@@ -40,7 +41,13 @@ def add_parser(commands: Any, summary: str) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    with Session.open(config_from(arguments)) as session:
+    warnings: list[str] = []
+
+    def hear(event: Event) -> None:
+        if isinstance(event, Notice) and event.is_warning:
+            warnings.append(event.text)
+
+    with Session.open(config_from(arguments), hear) as session:
         plans = plans_from(arguments, session)
         if arguments.json:
             _print_json([step for plan in plans for step in plan.steps], arguments.custom_metadata)
@@ -48,6 +55,9 @@ def _run(arguments: argparse.Namespace) -> int:
             print_plan(plans, session.reader.range_bytes)
         if session.broker is None:
             _print_refusal(plans)
+    sys.stdout.flush()
+    for text in warnings:
+        print(f"% note: {text}", file=sys.stderr)
     return 0
 
 

@@ -34,6 +34,7 @@ __all__ = [
     "microseconds",
     "saturated_timestamps",
     "schema_for",
+    "wanted_columns",
 ]
 
 _TYPES: dict[str, pa.DataType] = {
@@ -67,6 +68,13 @@ _CODEC, _COUNT = int(Field.CODEC), int(Field.COUNT)
 _AREA, _AREA_END = int(Field.AREA), int(Field.AREA_END)
 
 _Table: TypeAlias = "memoryview[int] | array[int]"
+
+
+def wanted_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
+    """The columns that a user asks for; None: all but those on request. Raises ConfigError for a name alone."""
+    if isinstance(columns, str):
+        raise ConfigError(f"columns={columns!r}: give a list of names, such as [{columns!r}]", key="columns")
+    return tuple(DEFAULT_COLUMNS if columns is None else columns)
 
 
 def schema_for(columns: Sequence[str]) -> pa.Schema:

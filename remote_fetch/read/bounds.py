@@ -103,6 +103,10 @@ def resolve(session: Session, opened: OpenPartition, start: Bound, end: Bound) -
     Raises OffsetOutOfRange for a start outside what the tier holds, ConfigError for a start after the end, and the
     errors of reading where a time has to be looked up.
     """
+    if isinstance(start, Timestamp) and isinstance(end, Timestamp) and end.timestamp_ms < start.timestamp_ms:
+        raise ConfigError(
+            f"start={start.timestamp_ms} lies after end={end.timestamp_ms} (milliseconds since 1970)", key="start"
+        )
     first = _resolve_one(session, opened, start)
     stop = _resolve_one(session, opened, end)
     if isinstance(start, int):

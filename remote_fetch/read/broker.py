@@ -25,7 +25,7 @@ from remote_fetch.errors import UnsupportedFormat
 from remote_fetch.locate.clients import Consumer
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.model import IsolationLevel, TopicIdPartition
-from remote_fetch.observe import BrokerRead, Notice, Observer
+from remote_fetch.observe import BrokerRead, Notice, Observer, RecordsRead
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.read.guard import LogGuard
 
@@ -97,7 +97,9 @@ class BrokerReader:
                 messages.sort(key=lambda one: (one.topic(), one.partition()))
                 for key, group in groupby(messages, key=lambda one: (one.topic(), one.partition())):
                     self._guard.confirm(known[key])
-                    yield self._rows(list(group), known[key], columns)
+                    rows = list(group)
+                    self._observer(RecordsRead(known[key], len(rows), int(rows[-1].offset() or 0) + 1))
+                    yield self._rows(rows, known[key], columns)
         finally:
             consumer.unassign()
 

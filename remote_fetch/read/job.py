@@ -17,7 +17,7 @@ from remote_fetch.observe import Fallback, Notice
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, plan_offsets
 from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.read.at_once import TIMEOUT_MS, threads_of
-from remote_fetch.read.bounds import Bound, parse_bound, resolve
+from remote_fetch.read.bounds import Bound, Timestamp, parse_bound, resolve
 from remote_fetch.read.partition import OpenPartition, narrow_edges, open_partition, untiered
 from remote_fetch.read.scan import PartitionPlan
 from remote_fetch.read.session import Session
@@ -64,14 +64,25 @@ def plan_job(
             Notice("log start unknown: the bucket alone does not tell which records were deleted before its segments")
         )
 
+    late: list[int] = []
+    stops: dict[int, int] = {}
+
     def planned(opened: OpenPartition) -> PartitionPlan:
         number = opened.partition.partition
         first, stop = resolve(session, opened, starts[number], ends[number])
+        if isinstance(starts[number], Timestamp) and first >= opened.end_offset:
+            late.append(number)
         stop = stop if opened.log.end_offset is None else min(stop, opened.log.end_offset)
-        say_end(session, opened, stop)
+        stops[number] = stop
         return with_reason(session, plan_stretch(session, opened, first, stop))
 
-    return with_open(session, chosen, isolation, planned, log_starts)
+    plans = with_open(session, chosen, isolation, planned, log_starts)
+    for plan in plans:
+        say_end(session, plan.opened, stops[plan.opened.partition.partition])
+    if len(late) == len(plans):  # of some partitions alone it is usual
+        text = f"start={start} is later than every record of {topic!r}: the read begins at the end"
+        session.observe(Notice(text, is_warning=True))
+    return plans
 
 
 def with_open(

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from remote_fetch.decode.columns import DEFAULT_COLUMNS
+from remote_fetch.decode.columns import wanted_columns
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Report
 from remote_fetch.spark.options import SourceOptions, parse_options
@@ -94,7 +94,7 @@ def run_backfill(
         raise ConfigError(f"row_group_bytes={row_group_bytes}: it has to be positive", key="row_group_bytes")
     asked = None if compression is None else check_compression(compression)
     parsed = _options(topic, options)
-    wanted = tuple(DEFAULT_COLUMNS if columns is None else columns)
+    wanted = wanted_columns(columns)
     schema = schema_of(wanted, transform)
     check_partition_by(schema, partition_by)
     fingerprint = _fingerprint(options, [topic, wanted, list(partition_by), str(schema)])

@@ -156,6 +156,11 @@ def check_batch(options: SourceOptions) -> tuple[Limit, Limit]:
         raise ConfigError("starting offset can't be latest for batch queries on Kafka", key="startingOffsets")
     if end is Edge.EARLIEST:
         raise ConfigError("ending offset can't be earliest for batch queries on Kafka", key="endingOffsets")
+    if isinstance(start, Timestamp) and isinstance(end, Timestamp) and start.timestamp_ms > end.timestamp_ms:
+        raise ConfigError(
+            f"start timestamp {start.timestamp_ms} is greater than end timestamp {end.timestamp_ms}",
+            key="startingTimestamp",
+        )
     for (topic, partition), limit in start.items() if isinstance(start, Mapping) else ():
         if limit is Edge.LATEST:
             raise ConfigError(

@@ -7,11 +7,15 @@ import io
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from remote_fetch.cli import cat
+from remote_fetch.read.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import write_kafka_local
@@ -232,3 +236,38 @@ def test_a_bar_is_shown_on_a_terminal_alone(bucket: str, monkeypatch: pytest.Mon
     assert b"\x1b[" in shown()
     assert shown("-q") == b""
     assert b"\x1b[" not in shown(stdout=Terminal)
+
+
+def test_following_ends_by_an_interrupt_as_every_read(run: Run, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code 130, and a report of what came until then."""
+
+    def interrupted(*arguments: object) -> Iterator[object]:
+        raise KeyboardInterrupt
+        yield
+
+    class Following(Session):
+        """A session whose broker gives nothing new; its plans are the bucket's."""
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            self.broker = SimpleNamespace(follow=interrupted)  # type: ignore[assignment]
+
+    monkeypatch.setattr(cat, "Session", Following)
+    outcome = run("cat", "--url", bucket, "-t", "shop", "-p", "0", "-f", r"%o\n")
+    assert (outcome.code, len(outcome.lines)) == (130, 6)
+    assert outcome.stderr.startswith("% 6 records in ")
+
+
+@pytest.mark.parametrize("command", ["cat", "plan", "ls"])
+def test_a_second_topic_is_refused(run: Run, bucket: str, command: str) -> None:
+    outcome = run(command, "--url", bucket, "-t", "shop", "-t", "other")
+    assert (outcome.code, outcome.stdout) == (2, b"")
+    assert "-t: given twice, 'shop' and 'other'; give one" in outcome.stderr
+
+
+def test_a_start_after_the_last_record_is_said(run: Run, bucket: str) -> None:
+    late = "% note: start=2099-01-01 00:00:00+00:00 is later than every record of 'shop': the read begins at the end"
+    for command in ("cat", "plan"):
+        outcome = run(command, "--url", bucket, "-t", "shop", "-o", "s@4070908800000")
+        assert outcome.code == 0
+        assert late in outcome.stderr.splitlines()

@@ -141,6 +141,20 @@ class TestOffsets:
         assert "A transaction may be open there, and only a broker knows" in str(outcome.error)
         assert read(bucket, isolation=COMMITTED, start=7, end="latest").offsets == []
 
+    def test_times_that_nothing_lies_between(self) -> None:
+        """As with offsets, the wrong order is an error; a start after the last record is said."""
+        bucket = Bucket(plain_log().segments())
+        outcome = read(bucket, start="2026-01-02", end="2026-01-01")
+        assert isinstance(outcome.error, ConfigError)
+        assert "start=1767312000000 lies after end=1767225600000" in str(outcome.error)
+        late = "start=2099-01-01 is later than every record of 'topic': the read begins at the end"
+        outcome = read(bucket, start="2099-01-01")
+        assert (outcome.fine(), outcome.report.notices[-1]) == ([], late)
+        assert read(bucket, start="2026-01-01", end="2026-01-01").fine() == []
+        assert late not in read(bucket, start="latest").report.notices
+        both = Bucket([*plain_log().segments(), *later_partition().segments()])
+        assert late not in read(both, start="2099-01-01").report.notices, "one partition has something"
+
     def test_the_log_start_inside_a_segment(self) -> None:
         bucket = Bucket(plain_log().segments())
         assert read(bucket, log_start=33).offsets == list(range(33, 60))
@@ -149,6 +163,14 @@ class TestOffsets:
         assert read(bucket, log_start=100).offsets == []
         assert any("log start unknown" in notice for notice in read(bucket).report.notices)
         assert not any("log start unknown" in notice for notice in read(bucket, log_start=0).report.notices)
+
+
+def later_partition() -> LogBuilder:
+    """Partition 1, whose records are of the year 2100."""
+    log = LogBuilder(partition=1)
+    log.append_batch([Record(0)], base_timestamp_ms=4_102_444_800_000)
+    log.roll()
+    return log
 
 
 TIMES_MS = st.integers(0, 12).map(lambda n: FIRST_TIMESTAMP_MS + n)
@@ -186,6 +208,7 @@ class TestTimes:
     def test_the_first_record_that_is_not_before(
         self, log: LogBuilder, options: SegmentOptions, start_ms: int, end_ms: int, index: str, exact: bool
     ) -> None:
+        start_ms, end_ms = sorted((start_ms, end_ms))
         bucket = Bucket(log.segments(options))
         for number in range(len(bucket.metadata)):
             if index != "fine":

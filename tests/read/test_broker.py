@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from remote_fetch.errors import OffsetOutOfRange, TopicRecreated, UnsupportedFormat
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
-from remote_fetch.observe import BrokerRead, Event, Notice
+from remote_fetch.observe import BrokerRead, Event, Notice, RecordsRead
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.read.broker import BrokerReader
 from remote_fetch.read.guard import LogGuard, Patience
@@ -410,3 +410,12 @@ class TestAwayInTheMiddle:
         with pytest.raises(KafkaException) as raised:
             read(Broker(errors=gone), 5, 9)
         assert raised.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def test_what_is_followed_is_counted() -> None:
+    """As what a plan gives; else a report would leave it out."""
+    heard: list[Event] = []
+    rows = reader_of(Broker([records(7, 10)]), heard.append).follow({PARTITION: 7}, UNCOMMITTED, ("offset",))
+    assert next(rows).num_rows == 3
+    rows.close()  # type: ignore[attr-defined]
+    assert [one for one in heard if isinstance(one, RecordsRead)] == [RecordsRead(PARTITION, 3, 10)]

@@ -125,6 +125,7 @@ def test_what_becomes_of_a_time_that_no_record_reaches() -> None:
             {"kafka.isolation.level": "x"},
             "Invalid value x for configuration isolation.level: String must be one of",
         ),
+        ({"startingTimestamp": "9", "endingTimestamp": "8"}, "start timestamp 9 is greater than end timestamp 8"),
         ({"startingTimestamp": "now"}, "Expected a single long value, got now"),
         ({"startingOffsets": "first"}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got first'),
         ({"endingOffsets": '{"t":{"0":-3}}'}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got'),
