@@ -150,6 +150,7 @@ ELSEWHERE = {
     ErrorKind.CONFIG: "an error before the read: test_a_layout_that_nobody_knows",
     ErrorKind.MISSING_EXTRA: "an error before the read",
     ErrorKind.CANCELLED: "the reader's own wish",
+    ErrorKind.BROKER_UNAVAILABLE: "no broker answers at all: fatal, for there is nothing to fall back on",
 }
 """Reasons that no row has, and why."""
 
