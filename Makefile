@@ -114,7 +114,7 @@ check-rules: $(VENV)/dev.stamp
 cover: $(VENV)/dev.stamp  ## branch coverage, with the decoder interpreted so that its lines count
 	$(BIN)/python -m pytest -p tools.interpreted_decoder --cov --cov-report=term-missing
 
-bench: $(VENV)/dev.stamp  ## measure beside named peers; ARGS=--write puts the tables into docs/performance.md
+bench: $(VENV)/dev.stamp  ## measure beside named peers; ARGS=--write puts the tables into docs/performance/
 	@for script in tests/benchmarks/bench_*.py; do \
 	  $(BIN)/python -m tests.benchmarks.$$(basename $$script .py) $(ARGS) || exit 1; done
 

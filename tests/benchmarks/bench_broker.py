@@ -3,7 +3,7 @@
 Rules of the file: one real broker, whose JVM optimises as in production, tiers the topics to a directory and deletes
 its own copy; then every reader reads each topic whole, in a process of its own, one after the other, and has to find
 the same number of records and of bytes of values. What counts is the best of several rounds after one to warm up. All
-bytes are in the page cache for everybody. `--write` puts the tables into docs/performance.md.
+bytes are in the page cache for everybody. `--write` puts the tables into docs/performance/.
 """
 
 from __future__ import annotations

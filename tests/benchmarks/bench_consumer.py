@@ -3,7 +3,7 @@
 Rules of the file: topics, processes and rounds as in bench_broker; each way of taking records, `consume` and `poll`, is
 compared with the same way of the other class. "Best" is the fastest of the other class's configurations; what is
 switched off is compared with the other class in the same configuration. `--write` puts the tables into
-docs/performance.md.
+docs/performance/.
 """
 
 from __future__ import annotations

@@ -19,10 +19,10 @@ import remote_fetch.decode
 from remote_fetch.decode.columns import ColumnBuilder
 from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, check_crc
 from tests.benchmarks import work
-from tests.benchmarks.document import DOCUMENT, machine, write
+from tests.benchmarks.document import PAGES, machine, write
 from tools.svg_plot import Bars, render
 
-PLOT = DOCUMENT.parent / "plots" / "decode.svg"
+PLOT = PAGES / "decode.svg"
 SERIES = ("copy", "bare", "ours", "aiokafka")
 KAFKA_PYTHON_MAX_MB = 64
 """It takes minutes for more, and its time a record is the same."""

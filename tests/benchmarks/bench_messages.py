@@ -3,7 +3,7 @@
 Rules of the file: the bytes come from a foreign writer (aiokafka); every contender ends with the same messages, asked
 for in lists of one size of which the last is dropped before the next is made, as an application does; all take turns in
 the same run, and what counts is the least thread CPU time of several rounds. Python's garbage collector is on, for
-messages are what it walks through. `--write` puts the table into docs/performance.md.
+messages are what it walks through. `--write` puts the table into docs/performance/.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 4], metavar="MB", help="data sizes (default: 1 4)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds, the best of which counts (default: 3)")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/performance/")
     arguments = parser.parse_args()
     print(HEAD)
     section = report(arguments.sizes, arguments.rounds)

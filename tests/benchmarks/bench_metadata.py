@@ -3,7 +3,7 @@
 Rules of the file: the records are what brokers write when a segment is copied, an upload and its end, those of ten
 topics in any mixture; making them is not counted, and they are made in portions; what counts is the least thread CPU
 time of several rounds. With `--broker` they are read from a real one too (`tests/benchmarks/metadata_topic.py`).
-`--write` puts the tables into docs/performance.md.
+`--write` puts the tables into docs/performance/.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=2, help="rounds, the best of which counts (default: 2)")
     parser.add_argument("--broker", action="store_true", help="also read the largest size from a broker; needs Java")
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/performance/")
     arguments = parser.parse_args()
     section = report(arguments.sizes, arguments.rounds)
     if arguments.broker:

@@ -3,7 +3,7 @@
 Rules of the file: the broker has one processor, all clients have another, and the backfill gives way to the live client
 there (nice), so that what is measured is the broker; the live topic is on the same broker and not tiered; the backfill
 reads eight partitions again and again, through the broker or from the store, and is compared with nobody reading.
-`--write` puts the table into docs/performance.md.
+`--write` puts the table into docs/performance/.
 """
 
 from __future__ import annotations

@@ -26,10 +26,10 @@ from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import write_kafka_local
 from tests.benchmarks import work
-from tests.benchmarks.document import DOCUMENT, machine, write
+from tests.benchmarks.document import PAGES, machine, write
 from tools.svg_plot import Bars, render
 
-PLOT = DOCUMENT.parent / "plots" / "small-batches.svg"
+PLOT = PAGES / "small-batches.svg"
 SMALL = (1, 3, 10, 100)
 ABORTER, COMMITTER = 7, 8
 STEPS = (16 << 10, 64 << 10, 256 << 10, 1 << 20)

@@ -4,7 +4,7 @@ Rules of the file: one real broker, whose JVM optimises as in production, tiers 
 disk and deletes its own copy. One Spark session for all, `local[2]`, with the settings that the how-to asks for: a JVM
 that has run for a while is what a cluster has. On each topic every job runs once before the clock starts, and what it
 gave is compared with the others': rows, offsets, all columns; then all take turns, `--rounds` times. Of each figure the
-least of the rounds counts. `--write` puts the tables into docs/performance.md.
+least of the rounds counts. `--write` puts the tables into docs/performance/.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Rules of the file: what is read are whole objects of 32 MiB of noise, by ours in order and within the budget of a
 reader, by the SDKs object by object with the same number of parallel requests of the same size. Every reader is a
 process of its own, opens its connections before the clock starts, and what it got is compared once. `--write` puts the
-table into docs/performance.md. A store whose server cannot be built here is left out, and named.
+table into docs/performance/. A store whose server cannot be built here is left out, and named.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ def main() -> int:
     parser.add_argument("--sizes", type=int, nargs="+", default=[32, 64], metavar="MB", help="MiB read (32 64)")
     parser.add_argument("--rounds", type=int, default=1, help="rounds, the best of which counts (default: 1)")
     parser.add_argument("--stores", nargs="+", choices=tuple(SDKS), default=list(SDKS))
-    parser.add_argument("--write", action="store_true", help="write the table into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/performance/")
     arguments = parser.parse_args()
     lines = [
         "| store | read | MB/s | the SDK's own, MB/s | ratio | GETs | mean GET | peak memory | the SDK's |",

@@ -1,4 +1,11 @@
-"""What all benchmarks have in common: where their tables stand in the documentation, and what they were measured on."""
+"""What the benchmarks have in common: the pages that hold their tables, and the machine they ran on.
+
+Rules of the file:
+
+- A page under `docs/performance/` has its date in its name and holds the tables of one or more benchmarks.
+- A benchmark's tables stand between two comments with its mark. `write` replaces what stands between them, in the
+  newest page that has them. To keep an old page as it is, copy it to a new date first.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +16,13 @@ from pathlib import Path
 
 from remote_fetch.decode.columns import is_compiled
 
-__all__ = ["DOCUMENT", "machine", "write"]
+__all__ = ["PAGES", "machine", "marked", "newest", "write"]
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "performance.md"
+PAGES = Path(__file__).parents[2] / "docs" / "performance"
 
 
 def machine(*libraries: str) -> str:
-    """What it was measured on, with the versions of these installed libraries."""
+    """The processor, its load and the versions, of these installed libraries too, in one line."""
     model = platform.processor() or platform.machine()
     cpu_info = Path("/proc/cpuinfo")
     if cpu_info.exists():
@@ -30,10 +37,28 @@ def machine(*libraries: str) -> str:
     )
 
 
-def write(mark: str, section: str) -> None:
-    """Put the section between the markers `mark: start` and `mark: end` of docs/performance.md."""
-    start, end = f"<!-- {mark}: start -->", f"<!-- {mark}: end -->"
-    text = DOCUMENT.read_text(encoding="utf-8")
+def newest(mark: str, pages: Path = PAGES) -> Path:
+    """The page with the latest date in its name that has this mark. Raises LookupError if no page has it."""
+    for page in sorted(pages.glob("*.md"), reverse=True):
+        if _comments(mark)[0] in page.read_text(encoding="utf-8"):
+            return page
+    raise LookupError(f"no page in {pages} has the mark {mark!r}")
+
+
+def marked(mark: str, text: str) -> tuple[str, str, str]:
+    """The text before the mark's comments, between them, and after them."""
+    start, end = _comments(mark)
     before, rest = text.split(start, 1)
-    _, after = rest.split(end, 1)
-    DOCUMENT.write_text(f"{before}{start}\n{section}\n{end}{after}", encoding="utf-8")
+    section, after = rest.split(end, 1)
+    return before + start, section, end + after
+
+
+def write(mark: str, section: str, pages: Path = PAGES) -> None:
+    """Replace the tables with this mark in the newest page that has them."""
+    page = newest(mark, pages)
+    before, _, after = marked(mark, page.read_text(encoding="utf-8"))
+    page.write_text(f"{before}\n{section}\n{after}", encoding="utf-8")
+
+
+def _comments(mark: str) -> tuple[str, str]:
+    return f"<!-- {mark}: start -->", f"<!-- {mark}: end -->"

@@ -198,7 +198,7 @@ def _progress(text: str) -> None:
 
 
 def main() -> None:
-    """Print the section for docs/performance.md."""
+    """Print the section for docs/performance/."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=100_000, help="of the metadata topic (default: 100000)")
     parser.add_argument("--rounds", type=int, default=2, help="rounds, the best of which counts (default: 2)")

@@ -18,7 +18,7 @@ __all__ = ["add_options", "run"]
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What all of these take."""
     parser.add_argument("--version", default=VERSIONS[0], help=f"the Kafka version (default: {VERSIONS[0]})")
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/performance/")
 
 
 def run(name: str, arguments: argparse.Namespace, head: str, report: Callable[[Rig], str]) -> int:
