@@ -25,7 +25,7 @@ SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo broker test test-broker test-spark check check-style check-types check-arrows check-rules bench fuzz sanitize docs cover lock clean
+.PHONY: help venv demo broker test test-broker test-spark check check-style check-types check-arrows check-rules bench fuzz sanitize docs cover lock modules clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -135,6 +135,9 @@ lock:  ## write both lock files anew from pyproject.toml; needs uv (UPGRADE=--up
 	@command -v $(UV) >/dev/null 2>&1 || { echo "No $(UV) here: pip install uv, or make UV=/path/to/uv lock" >&2; exit 1; }
 	$(UV) $(LOCK) $(UPGRADE) --extra cli pyproject.toml requirements/build.in -o requirements/runtime.lock
 	$(UV) $(LOCK) $(UPGRADE) --extra dev -c requirements/runtime.lock pyproject.toml requirements/build.in -o requirements/dev.lock
+
+modules:  ## write docs/modules.md, the list of all modules, from their docstrings
+	$(PYTHON) -m tools.module_list
 
 clean:  ## remove all that was made here, .venv and the brokers' jars (.rig) too
 	rm -rf $(VENV) .rig build dist site htmlcov .coverage *.egg-info remote_fetch/decode/*.c

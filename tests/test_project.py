@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import house_rules
+from tools import house_rules, module_list
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -26,8 +26,9 @@ def root(tmp_path: Path) -> Path:
     for directory in ("remote_fetch/plan", "fetchers", "tools", "tests", "docs"):
         (tmp_path / directory).mkdir(parents=True)
     write(tmp_path, "remote_fetch/plan/ranges.py", MODULE)
-    write(tmp_path, "docs/map.md", "- `remote_fetch/plan/ranges.py`: ranges\n")
-    write(tmp_path, "Makefile", "test: check\n\ncheck:\n")
+    write(tmp_path, "docs/map.md", "Ranges: `remote_fetch/plan/ranges.py`\n")
+    write(tmp_path, module_list.PAGE, module_list.listing(tmp_path))
+    write(tmp_path, "Makefile", "test: check\n\ncheck:\n\nmodules:\n")
     write(tmp_path, "README.md", "Run `make test`.\n")
     assert house_rules.breaches(tmp_path) == []
     return tmp_path
@@ -60,8 +61,8 @@ def test_this_project_keeps_the_house_rules() -> None:
         pytest.param("Makefile", "check:\n\tcat .." + "/shared/x\n", "outside the project", id="stray relative path"),
         pytest.param("README.md", "Run `make bricks`.\n", "no such target", id="unknown target"),
         pytest.param("README.md", "```\nmake bricks  # x\n```\n", "no such target", id="unknown target in a block"),
-        pytest.param("fetchers/s3.py", MODULE, "no line for fetchers/s3.py", id="unmapped module"),
-        pytest.param("docs/map.md", "- `remote_fetch/gone.py`: x\n", "does not exist", id="mapped module that is gone"),
+        pytest.param("fetchers/s3.py", MODULE, "docs/modules.md:1: out of date", id="new module"),
+        pytest.param("docs/map.md", "See `remote_fetch/gone.py`.\n", "does not exist", id="mapped module that is gone"),
     ],
 )
 def test_a_breach_is_found(root: Path, name: str, text: str, message: str) -> None:
@@ -84,7 +85,32 @@ def test_a_breach_is_found(root: Path, name: str, text: str, message: str) -> No
 )
 def test_no_breach_is_invented(root: Path, name: str, text: str) -> None:
     write(root, name, text)
-    assert [found for found in messages(root) if "no line for" not in found] == []
+    assert [found for found in messages(root) if "docs/modules.md" not in found] == []
+
+
+def test_the_page_of_modules_has_their_first_sentences(root: Path) -> None:
+    write(root, "fetchers/__init__.py", '"""All fetchers."""\n')
+    write(root, "fetchers/s3.py", '"""Reads\nS3.\n\nRules of the file: none.\n"""\n')
+    write(root, "fetchers/test_s3.py", MODULE)
+    page = module_list.listing(root)
+    assert "## fetchers/\n\nAll fetchers.\n\n- `s3.py`: Reads S3.\n" in page
+    assert "test_s3" not in page
+
+
+@pytest.mark.parametrize(
+    ("subject", "breach"),
+    [
+        ("locate: take a size below 1 as unknown", None),
+        ("docs, cli: name the URL", None),
+        ("locate: " + "x" * 64, None),
+        ("locate: " + "x" * 65, "73 characters"),
+        ("What was found in the moment it came", "not `area: imperative`"),
+        ("Locate: x", "not `area: imperative`"),
+    ],
+)
+def test_the_subject_of_a_commit(subject: str, breach: str | None) -> None:
+    found = house_rules.subject_breach(subject)
+    assert found is breach or (breach is not None and breach in str(found))
 
 
 def test_main_says_what_it_found(

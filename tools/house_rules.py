@@ -1,19 +1,25 @@
 """The rules of CONTRIBUTING.md that no ready-made tool checks. `python -m tools.house_rules` prints every breach.
 
-Rules of the file: standard library only; every rule is a function from a project root to breaches, so that the tests
-can break it on purpose; a breach names file, line and what to do.
+Rules of the file:
+
+- Standard library only.
+- Every rule is a function from a project root to breaches, so that the tests can break it on purpose.
+- A breach names file, line and what to do.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["RULES", "Breach", "breaches", "main"]
+from tools import module_list
+
+__all__ = ["RULES", "Breach", "breaches", "main", "subject_breach"]
 
 MAX_MODULE_LINES = 400
 MAX_FUNCTION_LINES = 60
@@ -21,7 +27,9 @@ SMALL_MODULE_LINES = 60
 """A module this short is its own rule."""
 
 PRODUCT = ("remote_fetch", "fetchers", "tools")
-MAPPED = ("remote_fetch", "fetchers")
+MAX_SUBJECT = 72
+SUBJECTS_SINCE = "6ea8bc3"
+"""The last commit before subjects were checked."""
 PURE = (
     "decode",
     "errors.py",
@@ -42,7 +50,8 @@ NOT_OURS = frozenset({"build", "dist", "htmlcov", "site"})
 # Put together from pieces: this file must pass its own rule.
 _STRAY = re.compile("|".join((r"(?<![\w.])/" + r"(?:work|farm|tmp/w|root|home/\w+)/", r"\.\./" + "shared")))
 _MAKE = re.compile(r"(?:`|^\$ |^)make ([a-z]+)(?=`| |$)")
-_MAP_ENTRY = re.compile(r"^\s*(?:[-*|] *)?`([\w/.]+\.py)`", re.MULTILINE)
+_PLACE = re.compile(r"`((?:remote_fetch|fetchers|tools|tests|docs|examples)/[\w/.]*)`")
+_SUBJECT = re.compile(r"[a-z][\w./-]*(?:, [a-z][\w./-]*)*: \S")
 
 
 class Breach(NamedTuple):
@@ -138,19 +147,53 @@ def targets(root: Path) -> Iterator[Breach]:
                     yield Breach(name, number, f"make {target}: no such target in the Makefile")
 
 
+def module_page(root: Path) -> Iterator[Breach]:
+    """docs/modules.md is what `tools.module_list` makes of the tree."""
+    page = root / module_list.PAGE
+    if not page.is_file() or page.read_text(encoding="utf-8") != module_list.listing(root):
+        yield Breach(module_list.PAGE, 1, "out of date: run `make modules`")
+
+
 def tree_map(root: Path) -> Iterator[Breach]:
-    """docs/map.md has one line for every module, and none for a module that is gone."""
+    """docs/map.md names only modules and folders that exist."""
     name = "docs/map.md"
-    mapped = set(_MAP_ENTRY.findall((root / name).read_text(encoding="utf-8")))
-    modules = {_relative(root, path) for path, _ in _modules(root, *MAPPED) if path.name != "__init__.py"}
-    for module in sorted(modules - mapped):
-        yield Breach(name, 1, f"has no line for {module}")
-    for module in sorted(mapped - modules):
-        if not (root / module).is_file():
-            yield Breach(name, 1, f"has a line for {module}, which does not exist")
+    for number, line in enumerate((root / name).read_text(encoding="utf-8").splitlines(), 1):
+        for place in _PLACE.findall(line):
+            if not (root / place).exists():
+                yield Breach(name, number, f"names {place}, which does not exist")
 
 
-RULES: tuple[Callable[[Path], Iterator[Breach]], ...] = (sizes, docstrings, purity, paths, targets, tree_map)
+def subjects(root: Path) -> Iterator[Breach]:
+    """A commit's subject is `area: imperative` in at most 72 characters. Commits before the rule are left alone."""
+    if not (root / ".git").exists():
+        return
+    told = ["git", "-C", str(root), "log", "--no-merges", "--format=%h %s", f"{SUBJECTS_SINCE}..HEAD"]
+    found = subprocess.run(told, capture_output=True, text=True, check=False, timeout=60)
+    for line in found.stdout.splitlines():  # none if the history is too short to hold the commit
+        short, _, subject = line.partition(" ")
+        if breach := subject_breach(subject):
+            yield Breach(f"commit {short}", 1, breach)
+
+
+def subject_breach(subject: str) -> str | None:
+    """What is wrong with a commit's subject, None if nothing is."""
+    if len(subject) > MAX_SUBJECT:
+        return f"the subject has {len(subject)} characters, more than {MAX_SUBJECT}: the story belongs in the body"
+    if not _SUBJECT.match(subject):
+        return f"the subject is not `area: imperative`: {subject}"
+    return None
+
+
+RULES: tuple[Callable[[Path], Iterator[Breach]], ...] = (
+    sizes,
+    docstrings,
+    purity,
+    paths,
+    targets,
+    module_page,
+    tree_map,
+    subjects,
+)
 
 
 def breaches(root: Path) -> list[Breach]:
