@@ -10,6 +10,7 @@ Rules of the file:
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -45,7 +46,7 @@ IMPURE_CALLS = frozenset({"breakpoint", "input", "open", "print"})
 TEXT_SUFFIXES = frozenset(
     {"", ".cfg", ".in", ".json", ".lock", ".md", ".py", ".pyi", ".sh", ".toml", ".txt", ".yaml", ".yml"}
 )
-NOT_OURS = frozenset({"build", "dist", "htmlcov", "site"})
+NOT_OURS = frozenset({"__pycache__", "build", "dist", "htmlcov", "site"})
 
 # Put together from pieces: this file must pass its own rule.
 _STRAY = re.compile("|".join((r"(?<![\w.])/" + r"(?:work|farm|tmp/w|root|home/\w+)/", r"\.\./" + "shared")))
@@ -118,13 +119,13 @@ def purity(root: Path) -> Iterator[Breach]:
 
 
 def _texts(root: Path) -> Iterator[tuple[str, str]]:
-    for path in sorted(root.rglob("*")):
-        parts = path.relative_to(root).parts
-        hidden = any(part.startswith(".") and part not in (".ci", ".gitignore") for part in parts)
-        if hidden or parts[0] in NOT_OURS or "__pycache__" in parts or path.suffix not in TEXT_SUFFIXES:
-            continue
-        if path.is_file():
-            yield _relative(root, path), path.read_text(encoding="utf-8", errors="replace")
+    for folder, folders, files in os.walk(root):
+        # Folders are left out before the walk enters them: an environment has a hundred times as many files.
+        folders[:] = sorted(name for name in folders if name not in NOT_OURS and (name == ".ci" or name[0] != "."))
+        for name in sorted(files):
+            path = Path(folder, name)
+            if path.suffix in TEXT_SUFFIXES and (name == ".gitignore" or name[0] != "."):
+                yield _relative(root, path), path.read_text(encoding="utf-8", errors="replace")
 
 
 def paths(root: Path) -> Iterator[Breach]:
