@@ -1,9 +1,12 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
 """The inner loop from Arrow's columns to message objects: one call of the message class a row.
 
-Rules of the file: one source, two lives, as `_columns.py`; no pointers but into a view, only typed memoryviews; reads
-are not checked, because Arrow's offsets are believed, as Arrow itself believes them, and `messages.py` has looked at
-types and lengths. What the binding of librdkafka does to a record is done here too, where it differs from the columns.
+Rules of the file:
+
+- One source, two lives, as `_columns.py`. Typed memoryviews only; pointers only into a view.
+- Reads are not bounds-checked. `messages.py` has checked types and lengths, and Arrow's offsets are trusted, as Arrow
+  itself trusts them.
+- If confluent_kafka's binding shows a record differently from the columns, this module follows the binding.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ LEADER_EPOCH = cython.declare(cython.int, 9)
 ARGUMENTS = cython.declare(cython.int, 10)
 
 NO_TIMESTAMP = (0, 0)
-"""What librdkafka says of a message of magic 0: type "not available", and no -1 as Kafka has it."""
+"""librdkafka's timestamp of a message of magic 0: the type "not available" and 0, not Kafka's -1."""
 
 # librdkafka takes a record with more for malformed headers, and gives none.
 MAX_HEADERS = cython.declare(cython.int, 100_000)
@@ -44,7 +47,7 @@ MAX_HEADERS = cython.declare(cython.int, 100_000)
 
 @cython.cclass
 class Cells:
-    """A binary or string column to be read: Arrow's offsets, data and validity bits (None: no item is null).
+    """A binary or string column as input: Arrow's offsets, data and validity bits (None: no item is null).
 
     `ends` begins at the column's first item; `first_bit` is where that item's validity bit stands.
     """
@@ -87,7 +90,7 @@ class Cells:
     @cython.cfunc
     @cython.inline
     def name(self, row: cython.longlong) -> object:
-        """The item, which is no null, as text; it ends where a NUL stands, as what the binding takes for a C string."""
+        """The item as text; it is not null. It ends at the first NUL, because the binding reads it as a C string."""
         start: cython.longlong = self.ends[row]
         stop: cython.longlong = self.ends[row + 1]
         end: cython.longlong = start
@@ -122,7 +125,7 @@ def _call(make: object, arguments: object) -> object:
 
 @cython.cclass
 class Rows:
-    """The columns of one record batch, and what all its messages have in common.
+    """The columns of one record batch, and the arguments that all its messages share.
 
     `make` is called with ten arguments in the order of confluent_kafka.Message, the latency -1.0 being "none".
     """
@@ -170,14 +173,14 @@ class Rows:
         self.header_value = header_value
 
     def messages(self, start: cython.longlong, stop: cython.longlong) -> list:
-        """The messages of rows `start` to `stop`, exclusive. Raises what `make` raises."""
+        """The messages of rows [start, stop). Raises the errors of `make`."""
         made: list = []
         arguments: object = None
         stamp: object = None
         stamped: cython.longlong = start
         row: cython.longlong
         for row in range(start, stop):
-            # One tuple serves all calls; who is called may have kept it, though, and then has it for good.
+            # One tuple serves all calls, unless the callee kept a reference; then it keeps that tuple.
             if arguments is None or (cython.compiled and Py_REFCNT(arguments) != 1):
                 arguments = self._arguments()
             if row == start or not self._is_stamped_alike(row, stamped):
@@ -194,7 +197,7 @@ class Rows:
 
     @cython.cfunc
     def _arguments(self) -> object:
-        """Arguments with what is the same in every call."""
+        """The arguments of a call, with those filled in that all calls share."""
         arguments: object = PyTuple_New(ARGUMENTS) if cython.compiled else [None] * ARGUMENTS
         _put(arguments, TOPIC, self.topic)
         _put(arguments, PARTITION, self.partition)

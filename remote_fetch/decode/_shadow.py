@@ -1,4 +1,4 @@
-"""A stand-in for the `cython` module where Cython is not installed and the inner loops run as plain Python.
+"""A stand-in for the `cython` module, for when Cython is not installed and the inner loops run as plain Python.
 
 Rules of the file: only the names that the sources of the inner loops use, each doing nothing. Most type names are
 missing, because annotations are not evaluated there.
@@ -36,10 +36,10 @@ nogil = _NoGil()
 
 
 def exceptval(*_args: Any, **_options: Any) -> Callable[[_T], _T]:
-    """The decorator that says which return value stands for an exception: means nothing in plain Python."""
+    """The decorator that names the return value of an exception; it does nothing in plain Python."""
     return _unchanged
 
 
 def declare(_type: Any, value: Any = None, **_options: Any) -> Any:
-    """The value itself: plain Python declares nothing."""
+    """Return the value; plain Python has no declarations."""
     return value

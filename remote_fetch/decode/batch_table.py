@@ -1,7 +1,10 @@
-"""The numbers by which plain Python and the compiled loops speak of Kafka batches: a table, and the statuses.
+"""The table of batches and the statuses that plain Python and the compiled loops share, as numbers.
 
-Rules of the file: constants only, and one row from a header; the compiled sources repeat the numbers that they use, and
-a test compares them. A table is a flat row of 64-bit integers, FIELDS of them for each batch.
+Rules of the file:
+
+- Constants only, and one function that makes a row from a header.
+- The compiled sources repeat the numbers that they use; a test compares them.
+- A table is a flat array of 64-bit integers, FIELDS of them for each batch.
 """
 
 from __future__ import annotations
@@ -22,21 +25,21 @@ class Field(IntEnum):
     """The place of each number in a row."""
 
     AREA = 0
-    """Where the record area starts in the bytes given, and where it ends, exclusive."""
+    """The bounds of the record area in the bytes given; the end is exclusive."""
     AREA_END = 1
     CODEC = 2
-    """0 for an area that can be decoded as it lies there."""
+    """The codec; 0 if the area is not compressed."""
     COUNT = 3
     BASE_OFFSET = 4
     LAST_OFFSET = 5
     BASE_MS = 6
-    """What timestamp deltas are added to; the batch's one timestamp where the broker set it."""
+    """The base of the timestamp deltas, or the timestamp of all records if the broker set it (LogAppendTime)."""
     TIMESTAMP_TYPE = 7
     EPOCH = 8
     PRODUCER_ID = 9
-    """The producer of a transactional batch; -1 for any other, and where only uncommitted data is asked for."""
+    """The producer of a transactional batch; -1 for other batches, and always under read_uncommitted."""
     AT = 10
-    """Where the whole batch starts in the bytes given."""
+    """The index of the whole batch in the bytes given."""
     PREVIOUS_OFFSET = 11
     """The last offset of the batch before it, whether that one has a row or not; -1 for the first of a slice."""
 
@@ -55,16 +58,16 @@ FAULTS = {
     -9: "the record does not end where its length says",
     -10: "bytes are left after the last record",
 }
-"""What each status of a malformed batch means."""
+"""The meaning of each status of a malformed batch."""
 
 
 def new_table(rows: int) -> memoryview:
-    """A table with room for as many batches."""
+    """A table for that many batches."""
     return memoryview(bytearray(rows * FIELDS * 8)).cast("q")
 
 
 def row_of(header: BatchHeader, size_bytes: int) -> array[int]:
-    """The table of one batch, whose area of `size_bytes` lies uncompressed and alone."""
+    """The table of one batch whose uncompressed record area of `size_bytes` is the whole input."""
     timestamp_type = header.timestamp_type
     base_ms = header.max_timestamp_ms if timestamp_type is TimestampType.LOG_APPEND_TIME else header.base_timestamp_ms
     return array(

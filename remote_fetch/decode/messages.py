@@ -1,8 +1,11 @@
-"""Message objects out of record batches: what a consumer of librdkafka would have handed out, row by row.
+"""Record batches as message objects, equal to those that a consumer of confluent_kafka returns.
 
-Rules of the file: plain Python around the inner loop of `_messages`, run once a record batch and never once a record.
-The class of the messages is passed in, for this package knows no client. Types, lengths and nulls are looked at before
-any memory is read by address; the offsets inside a batch are believed, as Arrow does.
+Rules of the file:
+
+- Plain Python around the inner loop of `_messages`. It runs once for a record batch, never once for a record.
+- The caller passes the class of the messages, because this package knows no client.
+- Types, lengths and nulls are checked before memory is read by address. The offsets inside a batch are trusted, as
+  Arrow trusts them.
 """
 
 from __future__ import annotations
@@ -34,16 +37,16 @@ _Format: TypeAlias = Literal["i", "q"]
 
 
 class MessageCursor:
-    """The rows of one record batch, given out as messages in order.
+    """Gives the rows of one record batch as messages, in order.
 
     `batch` has MESSAGE_COLUMNS, in any order and beside others, as `ColumnBuilder` types and fills them: offsets rise.
     `make` is `confluent_kafka.Message` or takes the same ten arguments, by position:
     topic, partition, offset, key, value, headers, error, (timestamp type, timestamp in ms), latency, leader epoch. A
     message's memory is its own; the batch is kept until the cursor goes. Not thread-safe.
 
-    What librdkafka and its binding do is done alike: no headers are None, as are more than 100,000; a header key ends
-    where a NUL stands; a message of magic 0 has the timestamp (0, 0). Only for a header key that is not UTF-8 there is
-    U+FFFD here and an error there.
+    It follows librdkafka and its binding: no headers are None, and so are more than 100,000; a header key ends at its
+    first NUL; a message of magic 0 has the timestamp (0, 0). One thing differs: a header key that is not UTF-8 has
+    U+FFFD here, and is an error there.
 
     `kernel` is the `_messages` module to run, for tests. Raises ConfigError for a column that is missing, has another
     type, or has nulls where none can be.
@@ -91,11 +94,11 @@ class MessageCursor:
         return int(self._offsets[self._next]) if self._next < self._count else None
 
     def skip_before(self, offset: int) -> None:
-        """Drop the rows with a smaller offset. Rows that were given out do not come back."""
+        """Drop the rows with a smaller offset."""
         self._next = bisect_left(self._offsets, offset, self._next, self._count)
 
     def take(self, count: int) -> list[Any]:
-        """The next messages, at most `count`. Raises what `make` raises; then no row is given out."""
+        """The next messages, at most `count`. Raises the errors of `make`; then it gives no row."""
         stop = min(self._next + max(count, 0), self._count)
         messages: list[Any] = self._rows.messages(self._next, stop)
         self._next = stop
@@ -103,7 +106,7 @@ class MessageCursor:
 
 
 def _column_of(batch: pa.RecordBatch) -> Callable[[str], _Array]:
-    """What finds a column by its name, once it has been looked at."""
+    """A function that finds a column by its name and checks it."""
 
     schema = batch.schema
 
@@ -151,7 +154,7 @@ def _numbers(column: _Array, item_format: _Format) -> memoryview:
 
 
 def _ends_in(column: _Array) -> int:
-    """How many offsets a column of variable length has: one more than items, but an empty one need not have any."""
+    """The number of offsets of a column of variable length: one more than items, or none if the column is empty."""
     return len(column) + 1 if len(column) else 0
 
 

@@ -1,11 +1,13 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, infer_types=True
-"""Walks over the headers of v2 batches (KIP-98) as long as nothing about them is out of the ordinary.
+"""Walks over the headers of v2 batches (KIP-98) up to the first one that needs plain Python.
 
-Rules of the file: one source, two lives, as in `_columns`. A run ends in silence before the first batch that plain
-Python has to look at: a cut or damaged one, one that is not where its neighbours say, another leader epoch, a format
-before v2, a transaction marker that matters. Nothing is raised here. A batch is taken only with its checksum right, and
-with the batch after it there to confirm its place: who reads on batch by batch from where a run ends gets the same rows
-and the same errors as without runs.
+Rules of the file:
+
+- One source, two lives, as in `_columns`.
+- A run raises nothing. It ends before the first batch that plain Python has to read: a cut or damaged one, one out of
+  place, another leader epoch, a format before v2, a transaction marker that matters.
+- A run takes a batch only if its checksum is right and the batch after it confirms its place.
+- So reading batch by batch from the end of a run gives the same rows and the same errors as reading without runs.
 """
 
 from __future__ import annotations
@@ -160,7 +162,7 @@ class Scanner:
     def _last_offset_of(
         self, area: cython.const[cython.uchar][::1], at: cython.longlong, previous: cython.longlong
     ) -> cython.longlong:
-        """The last offset of the batch at `at` if all of it is there and it fits after offset `previous`, else -1."""
+        """The last offset of the batch at `at`, if the batch is complete and may follow offset `previous`; else -1."""
         if at > area.shape[0] - HEADER_BYTES or area[at + 16] != 2:
             return -1
         size_bytes: cython.longlong = LOG_OVERHEAD_BYTES + _int32(area, at + 8)
@@ -179,7 +181,7 @@ class Scanner:
     @cython.nogil
     @cython.exceptval(check=False)
     def _is_plain(self, area: cython.const[cython.uchar][::1], at: cython.longlong) -> cython.bint:
-        """Whether nothing in the header asks for more than the checksum and the records."""
+        """Whether the checksum and the records are all that the batch needs."""
         base: cython.longlong = _int64(area, at)
         attributes: cython.longlong = _int32(area, at + 19) & 0xFFFF
         if base >= self.stop_offset or base >= self.epoch_stop or _int32(area, at + 12) != self.epoch:
@@ -198,7 +200,7 @@ class Scanner:
     def _is_wanted(
         self, area: cython.const[cython.uchar][::1], at: cython.longlong, last: cython.longlong
     ) -> cython.bint:
-        """Whether any record of the batch is to be seen."""
+        """Whether the isolation level and the bounds show any record of the batch."""
         attributes: cython.longlong = _int32(area, at + 19)
         if last < self.next_offset or attributes & CONTROL_BIT or _int32(area, at + 57) == 0:
             return False

@@ -1,7 +1,10 @@
 """From a broker's own `server.properties` to a reader's configuration (`remote.storage.broker.properties`).
 
-Rules of the file: a layout knows the storage manager it reads the objects of, and is found through its entry point;
-what the user set himself wins; values are secrets, and messages have names only.
+Rules of the file:
+
+- A layout knows the storage managers whose objects it reads. It is found through its entry point.
+- A key that the user set wins over the broker's file.
+- Values are secrets. Messages hold names only.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ _LAYOUTS_GROUP = "remote_fetch.layouts"
 
 
 class Completed(NamedTuple):
-    """A configuration with what a broker's file adds; which keys that are; and what nothing could be made of."""
+    """The completed configuration, the keys from the broker's file, and its settings without a counterpart here."""
 
     config: Config
     from_file: frozenset[str] = frozenset()
@@ -67,7 +70,7 @@ def _map(manager: str, properties: dict[str, str]) -> BrokerStorage:
         try:
             layout = entry.load()()
         except (ImportError, AttributeError, TypeError):
-            continue  # another one may be the right one; asked for by name, it says what is wrong
+            continue  # another layout may fit; if the user names this one, the error appears
         if isinstance(layout, BrokerStorageReader):
             if manager in layout.storage_managers:
                 return layout.from_broker_properties(properties)

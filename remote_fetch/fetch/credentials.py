@@ -1,4 +1,4 @@
-"""Credentials that have run out are looked for again, once for everybody."""
+"""Expired credentials are looked up again, once for all calls that the store refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from remote_fetch.fetch.spi import CredentialRefresher, RemoteStorageFetcher
 __all__ = ["Renewal"]
 
 _PAUSE_S = 10.0
-"""How long new credentials are believed before a refusal makes anybody look again: most refusals are meant."""
+"""After a look-up, refusals within this time do not start another one: most refusals are meant."""
 
 
 class Renewal:
@@ -23,9 +23,9 @@ class Renewal:
         self.generation = 0
 
     def is_worth_another_try(self, generation: int) -> bool:
-        """Whether a call that began under `generation` and was refused should be made again; renews where it has to.
+        """Whether a refused call that began under `generation` should be repeated; looks up the credentials if due.
 
-        Raises what the fetcher raises when it looks for credentials.
+        Raises the errors of the fetcher's `refresh_credentials`.
         """
         if self._refresher is None:
             return False

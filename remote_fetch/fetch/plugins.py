@@ -1,6 +1,6 @@
-"""Plug-ins by name: the entry points of this package first, and of all that is installed only where it has none such.
+"""Plug-ins by name: the entry points of this package first, then those of every installed distribution.
 
-Looking through all that is installed reads a file of every distribution, which takes longer than many a read.
+To look through all installed distributions means to read a file of each, which can take longer than a small read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ __all__ = ["own_entry_point"]
 
 
 def own_entry_point(group: str, name: str) -> EntryPoint | None:
-    """This package's own entry point of that name, None where it has none: then others may."""
+    """This package's own entry point of that name, or None if it has none."""
     try:
         entries = distribution("remote-fetch").entry_points
     except PackageNotFoundError:  # imported from its sources, as it stands

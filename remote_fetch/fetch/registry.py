@@ -1,7 +1,9 @@
 """From a configuration to a fetcher: by short name, by class path, or by the scheme of the URL.
 
-Rules of the file: fetchers are found, never imported by name from here; what goes wrong on the way is a ConfigError
-that says which key asked for what, and what there is.
+Rules of the file:
+
+- This module finds fetchers by entry point or by the user's class path. It imports none by name.
+- Every failure is a ConfigError that names the key, its value and the names that exist.
 """
 
 from __future__ import annotations
@@ -37,13 +39,13 @@ _SCHEMES = {
     "wasbs": "azure",
     "https": "http",
 }
-"""Schemes with a fetcher of another name. Somebody else's fetcher for one of these is to be named by its class key."""
+"""Schemes whose fetcher has another name. A fetcher of your own for one of these needs the class key."""
 _ANY = "fsspec"
-"""The fetcher for the schemes that fsspec knows and that nobody else takes."""
+"""The fetcher for the schemes of fsspec that have no fetcher of their own."""
 
 
 def load_fetcher(config: Config) -> RemoteStorageFetcher:
-    """The configured fetcher, configured. Raises ConfigError, and what the fetcher's own `configure` raises."""
+    """The configured fetcher. Raises ConfigError, and the errors of the fetcher's `configure`."""
     name = config.text(_CLASS_KEY) or _name_from_url(config)
     path = config.text(_PATH_KEY)
     if path is not None and path not in sys.path:
@@ -66,7 +68,7 @@ def load_fetcher(config: Config) -> RemoteStorageFetcher:
 
 
 def _checked_url(config: Config) -> dict[str, str]:
-    """The URL with its scheme as everybody writes it, if there is one. Raises ConfigError for what is no URL."""
+    """The URL with its scheme in lower case; None if there is none. Raises ConfigError if it is no URL."""
     url = config.text(_URL_KEY)
     if url is None or "://" not in url:
         _check_slashes(url or "")
@@ -147,7 +149,7 @@ def _import(target: str, entry: EntryPoint | None) -> Any:
 
 
 def _shadowed(module_name: str) -> str:
-    """Say where the top-level package really came from: a user's own `fetchers` may stand before ours."""
+    """Name the path of the imported top-level package: a user's own `fetchers` may shadow ours."""
     top = module_name.partition(".")[0]
     module = sys.modules.get(top)
     where = getattr(module, "__file__", None) or getattr(module, "__path__", None)

@@ -1,7 +1,9 @@
-"""How many GETs may be under way at once: fewer after the store has throttled, one more for each round that went well.
+"""The limit of concurrent GETs: halved after the store throttles, one more for each round without a refusal.
 
-Rules of the file: halved once for each burst of refusals, however many of them come back; never below one, never above
-what the pool has threads for.
+Rules of the file:
+
+- One burst of refusals halves the limit once, however many refusals it has.
+- The limit is never below one and never above the number of the pool's threads.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ __all__ = ["Window"]
 
 
 class Window:
-    """At most `size` calls pass between `enter` and `leave`; `size` follows what the store says. Thread-safe."""
+    """Lets at most `size` calls be between `enter` and `leave`; the store's answers change `size`. Thread-safe."""
 
     def __init__(self, most: int) -> None:
         self._changed = threading.Condition()
@@ -26,7 +28,7 @@ class Window:
 
     @property
     def size(self) -> int:
-        """How many may be under way now."""
+        """The limit now."""
         return self._size
 
     def enter(self) -> None:
@@ -42,7 +44,7 @@ class Window:
             self._changed.notify()
 
     def answered(self) -> None:
-        """A GET went well: after as many as are under way, there may be one more."""
+        """Count a GET that succeeded. As many of them as the limit raise it by one."""
         if self._size == self._most:
             return
         with self._changed:
@@ -52,7 +54,7 @@ class Window:
                 self._changed.notify()
 
     def throttled(self, began_at: float) -> None:
-        """A GET that began at `began_at` (`time.monotonic`) was told to slow down."""
+        """Lower the limit: the store throttled a GET that began at `began_at` (`time.monotonic`)."""
         with self._changed:
             self._answers = 0
             if began_at >= self._narrowed_at:  # one that left before only says again what is known
@@ -60,7 +62,7 @@ class Window:
                 self._narrowed_at = time.monotonic()
 
     def close(self) -> None:
-        """Let everybody pass: nobody waits any longer."""
+        """Release all that wait; from now on `enter` does not wait."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

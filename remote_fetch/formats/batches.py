@@ -1,8 +1,13 @@
 """Framing: from bytes to record batches, without looking at a single record.
 
-Rules of the file: pure; never reads past what it was given; a cut batch is a request for more bytes and never an end;
-every length is checked before anybody trusts it. Layout: Kafka's record batch v2 (KIP-98; 61 bytes of header) and the
-legacy message sets v0 and v1, which have offset, size and magic in the same places.
+Rules of the file:
+
+- Pure. No function reads past the bytes it was given.
+- A cut batch asks for more bytes. It never means the end.
+- Every length is checked before it is used.
+
+Layout: Kafka's record batch v2 (KIP-98; 61 bytes of header), and the legacy message sets v0 and v1, which have offset,
+size and magic in the same places.
 """
 
 from __future__ import annotations
@@ -120,7 +125,7 @@ def read_header(
     is returned only once the whole batch lies in `data`, so that its CRC can be checked by the caller.
     `position` is the byte position in the segment, for error messages.
 
-    Raises CorruptSegment for a length or a field no broker writes and UnsupportedFormat for a magic above 2.
+    Raises CorruptSegment for a length or a field that no broker writes and UnsupportedFormat for a magic above 2.
     """
     available = len(data) - at
     if available <= _MAGIC_AT:
@@ -237,11 +242,11 @@ class BatchFramer:
 
     @property
     def unread(self) -> tuple[memoryview, int]:
-        """What was fed and where in it the next batch begins; nothing while a batch is being joined."""
+        """The range fed last, and the index of the next batch in it; no bytes while a batch is being joined."""
         return (_NOTHING, 0) if self._joined_bytes else (self._data, self._at)
 
     def skip(self, size_bytes: int) -> None:
-        """Go past that many bytes of `unread`, which are whole batches that somebody else has read."""
+        """Skip that many bytes of `unread`: whole batches that the caller has read itself."""
         self._at += size_bytes
         self._position += size_bytes
 

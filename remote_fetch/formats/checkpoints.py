@@ -1,8 +1,11 @@
 """The two state files uploaded with a segment: the leader-epoch checkpoint and the producer snapshot.
 
-Rules of the file: pure; text and numbers are read as strictly as brokers write them; counts are compared with the
-bytes at hand before anything is built. Formats: Kafka's CheckpointFile with leader-epoch lines, and its
-ProducerSnapshot, version 1.
+Rules of the file:
+
+- Pure. Text and numbers are read as strictly as brokers write them.
+- A count is compared with the bytes at hand before anything is built.
+
+Formats: Kafka's CheckpointFile with leader-epoch lines, and its ProducerSnapshot, version 1.
 """
 
 from __future__ import annotations
@@ -79,7 +82,7 @@ def _number(text: str, line_number: int, maximum: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """What the log knew of one producer at the snapshot's offset (one entry of Kafka's ProducerSnapshot).
+    """The state of one producer at the snapshot's offset (one entry of Kafka's ProducerSnapshot).
 
     `last_sequence` and `last_offset` are those of its last batch and -1 if none is left in the log; the batch began
     `offset_delta` offsets earlier. `coordinator_epoch` is -1 before the first transaction marker.
@@ -97,7 +100,7 @@ class ProducerState:
 
 
 def parse_producer_snapshot(data: Buffer) -> tuple[ProducerState, ...]:
-    """The producers in the order of the file. What is uploaded with a segment is the state *after* that segment.
+    """The producers in the order of the file. The snapshot uploaded with a segment is the state *after* that segment.
 
     The header is version int16, CRC-32C uint32 of all bytes after itself, number of entries int32.
     Raises UnsupportedFormat for a version other than 1; CorruptSegment for a length that does not fit the number of

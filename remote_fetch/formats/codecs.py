@@ -1,11 +1,14 @@
 """Decompression of record areas: Kafka's four codecs, each bounded by what comes out of it.
 
-Rules of the file: bytes in, bytes out; nothing is known of batches or records. The output is bounded before memory is
-taken for it: what a stream declares is believed only as far as its own structure can produce it, and what it produces
-is counted piece by piece. Memory of the usual size is used again, for new memory costs about as much as what is written
-there. Whatever a library raises leaves as CorruptSegment, without a position: the caller adds it.
+Rules of the file:
 
-What the streams look like, in the sections they are decoded by:
+- Bytes in, bytes out. This module knows no batches and no records.
+- The output is bounded before memory is taken for it. A declared size counts only as far as the stream's structure can
+  produce it, and the output is counted piece by piece.
+- Memory of the usual size is reused: new memory costs about as much as writing to it.
+- An error of a library leaves as CorruptSegment without a position. The caller adds the position.
+
+The streams, in the order of the sections below:
     gzip    RFC 1952, one member or several
     snappy  one raw block (librdkafka), or the xerial framing of several (Java)
     lz4     one LZ4 frame, as in the LZ4 frame format description 1.6
@@ -35,7 +38,7 @@ DEFAULT_MAX_DECOMPRESSED_BYTES: Final = 256 << 20
 """Default of `fetch.remote.max.decompressed.bytes`."""
 
 _KEPT_BYTES = 4 << 20
-"""Memory for more than that is given back: batches have 1 MiB at most unless a topic is configured otherwise."""
+"""Larger memory is given back after use: batches have 1 MiB at most unless a topic is configured otherwise."""
 
 _UINT32_LE = Struct("<I")
 _INT32_BE = Struct(">i")
@@ -77,7 +80,7 @@ class Codecs:
         raise UnsupportedFormat(f"compression codec {codec}; 0 to 4 are known")
 
     def _larger(self, room: memoryview, used_bytes: int, size_bytes: int) -> memoryview:
-        """Memory for at least `size_bytes` in the place of `room`, of which `used_bytes` are taken along."""
+        """A larger replacement for `room`, of at least `size_bytes`, with the first `used_bytes` copied over."""
         larger = memoryview(bytearray(max(size_bytes, len(room) + len(room) // 4)))
         larger[:used_bytes] = room[:used_bytes]
         if len(larger) <= _KEPT_BYTES:
@@ -89,7 +92,7 @@ class Codecs:
         return room[:size_bytes]
 
     def _gunzip(self, data: memoryview) -> memoryview:
-        """One member, in the size its last four bytes declare, at once; anything else goes the careful way."""
+        """Inflate one member at once, to the size that its last four bytes declare; anything else in parts."""
         if len(data) >= _GZIP_MIN_BYTES:
             (size_bytes,) = _UINT32_LE.unpack_from(data, len(data) - 4)
             if size_bytes <= min(self._max_bytes, _DEFLATE_MAX_RATIO * len(data)):
@@ -150,7 +153,7 @@ class Codecs:
             return self._unzstd_frames(data)
 
     def _unzstd_frame(self, frame: memoryview, most_bytes: int) -> memoryview:
-        """The content of a frame that is all there. Raises ZstdError where it is corrupt or more than `most_bytes`."""
+        """The content of one complete frame. Raises ZstdError if it is corrupt or larger than `most_bytes`."""
         if most_bytes <= _ZSTD_SMALL_BYTES:  # a bound of 0 would mean "as declared" there
             return memoryview(self._zstd.decompress(frame, max_output_size=most_bytes or 1))
         output = self._output(most_bytes)
@@ -177,7 +180,7 @@ class Codecs:
         return memoryview(frames[0] if len(frames) == 1 else b"".join(frames))
 
     def _unzstd_by_parts(self, frame: memoryview, left_bytes: int) -> bytes:
-        """The content of a frame that is large, or that only looks as if it could be."""
+        """The content of a frame that is large, or whose headers allow it to be."""
         parts: list[bytes] = []
         with self._zstd.stream_reader(frame) as reader:
             while part := reader.read(_ZSTD_PART_BYTES):
@@ -263,7 +266,7 @@ _ZSTD_MAX_WINDOW_BYTES = 128 << 20
 _ZSTD_MAX_BLOCK_BYTES = 128 << 10
 _ZSTD_ONE_PIECE_BYTES = 4 << 20
 _ZSTD_SMALL_BYTES = 64 << 10
-"""Up to here new memory costs less than a stream: above, the C library asks the system for it, each time anew."""
+"""Up to this size new memory costs less than a stream. Above it the C library asks the system for memory each time."""
 _ZSTD_USUAL_RATIO = 8
 _ZSTD_PART_BYTES = 1 << 20
 _ZSTD_MIN_BYTES = 9

@@ -1,7 +1,9 @@
-"""Control batches: what a marker in the log says, without showing it to anybody.
+"""Control batches: the type of a transaction marker in the log.
 
-Rules of the file: pure; only the first record's key is looked at, for a control batch holds one record and the key
-alone carries the type (KIP-98). Types that are not known are UNKNOWN, as in Kafka, and not an error.
+Rules of the file:
+
+- Pure. Only the first record's key is read: a control batch holds one record, and its key carries the type (KIP-98).
+- An unknown type is UNKNOWN, as in Kafka, and no error.
 """
 
 from __future__ import annotations
@@ -40,8 +42,8 @@ class ControlType(IntEnum):
 def control_type(batch: FramedBatch, codecs: Codecs) -> ControlType | None:
     """The type of the first record of a v2 control batch; None for a batch that a cleaner has emptied.
 
-    Raises CorruptSegment for a record that is cut or has no key of at least four bytes (version and type), and what
-    `codecs` raises, both with the batch's position and base offset.
+    Raises CorruptSegment for a record that is cut or has no key of at least four bytes (version and type), and the
+    errors of `codecs`, all with the batch's position and base offset.
     """
     header = batch.header
     if header.record_count == 0:

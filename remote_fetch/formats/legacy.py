@@ -1,8 +1,12 @@
 """Message sets v0 and v1, rewritten as the record area of a v2 batch, so that one decoder serves all three.
 
-Rules of the file: pure; one entry of the log in, one header and one record area out; a compressed entry is unpacked
-one level deep, as no broker accepts more. An entry is: offset int64, size int32, CRC-32 of what follows, magic int8,
-attributes int8, timestamp int64 (v1 only), key and value with int32 lengths, -1 for null (KIP-31 and KIP-32).
+Rules of the file:
+
+- Pure. One entry of the log in, one header and one record area out.
+- A compressed entry is unpacked one level deep, because no broker accepts more.
+
+An entry is: offset int64, size int32, CRC-32 of the bytes that follow, magic int8, attributes int8, timestamp int64 (v1
+only), key and value with int32 lengths, -1 for null (KIP-31 and KIP-32).
 """
 
 from __future__ import annotations
@@ -45,14 +49,14 @@ class _Message(NamedTuple):
 
 
 def to_v2(batch: FramedBatch, codecs: Codecs) -> tuple[BatchHeader, memoryview]:
-    """The header and the uncompressed v2 record area that say what a legacy entry says.
+    """A legacy entry as a header and an uncompressed v2 record area.
 
     The header keeps the entry's magic, position in the log and size. Filled in for real are: the offsets of the first
     and the last record, their number, the timestamps in ms (-1 for magic 0), and attributes that hold nothing but the
     timestamp type. The entry's own checksum is for `check_crc`; those of messages inside it are checked here.
 
     Raises CorruptSegment for what breaks the format, nests deeper than one level or uses zstd, which came after it,
-    and what `codecs` raises; all with the position of the entry and the offset of it.
+    and what `codecs` raises; all with the entry's position and offset.
     """
     header = batch.header
     try:
@@ -72,7 +76,7 @@ def to_v2(batch: FramedBatch, codecs: Codecs) -> tuple[BatchHeader, memoryview]:
 
 
 def _offset_shift(header: BatchHeader, last: int) -> int:
-    """What to add to the offsets inside a compressed entry, the last of which is `last`."""
+    """The number to add to the offsets inside a compressed entry; `last` is the largest of them."""
     if header.magic == 0:
         if last != header.base_offset:
             raise CorruptSegment(f"a compressed message whose last inner offset is {last}")
@@ -112,7 +116,7 @@ def _converted(
 
 
 def _offsets_inside(messages: memoryview) -> tuple[int, int]:
-    """The first and the last offset that stand in a message set. Raises unless it consists of whole entries."""
+    """The first and the last offset in a message set. Raises unless it consists of whole entries."""
     first: int | None = None
     offset = at = 0
     while at < len(messages):
@@ -143,7 +147,7 @@ def _inner(messages: memoryview, magic: int, shift: int) -> Iterator[tuple[int, 
 
 
 def _entry(messages: memoryview, at: int) -> tuple[int, int]:
-    """The offset of the entry at `messages[at]`, and where it ends."""
+    """The offset of the entry at `messages[at]`, and the index at which the entry ends."""
     left_bytes = len(messages) - at - _ENTRY.size
     if left_bytes >= 0:
         offset, size_bytes = _ENTRY.unpack_from(messages, at)
@@ -172,7 +176,7 @@ def _message(data: memoryview, magic: int) -> _Message:
 
 
 def _sized(data: memoryview, at: int) -> tuple[memoryview | None, int]:
-    """The key or value whose length stands at `data[at]`, and where the next field starts."""
+    """The key or value whose length is at `data[at]`, and the index of the next field."""
     start = at + _INT32.size
     if start <= len(data):
         (size_bytes,) = _INT32.unpack_from(data, at)

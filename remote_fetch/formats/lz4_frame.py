@@ -1,7 +1,7 @@
 """LZ4 frames, as far as Kafka's readers look at them: a header, blocks with their sizes, an end mark.
 
-Rules of the file: bytes in, places in them out; nothing is decompressed here. Format: LZ4 frame format description 1.6,
-and KIP-57 for whose header checksum was wrong.
+Rules of the file: bytes in, positions in them out; nothing is decompressed here. Format: LZ4 frame format description
+1.6. KIP-57 tells which writers computed a wrong header checksum.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STORED_BIT = 1 << 31
 
 
 class Frame(NamedTuple):
-    """What the header of a frame says; sizes are of what comes out, `header_bytes` is its own."""
+    """The fields of a frame header. Sizes are those of the decompressed content; `header_bytes` is the header's own."""
 
     header_bytes: int
     linked: bool
@@ -38,11 +38,11 @@ class Frame(NamedTuple):
 
 
 KAFKA_FRAME: Final = Frame(len(_KAFKA_HEADER), False, False, False, None, 64 << 10)
-"""What both Java and librdkafka write: independent blocks of at most 64 KiB, no sizes, no checksums of content."""
+"""The header that Java and librdkafka write: independent blocks of at most 64 KiB, no sizes, no content checksum."""
 
 
 def frame_of(data: memoryview, any_header_checksum: bool) -> Frame:
-    """The frame that `data` begins with. Raises CorruptSegment for a header that is not legal."""
+    """The frame at the beginning of `data`. Raises CorruptSegment if the header breaks the format."""
     if data[: len(_KAFKA_HEADER)] == _KAFKA_HEADER:
         return KAFKA_FRAME
     if len(data) < len(_KAFKA_HEADER) or data[:4] != _MAGIC:
@@ -74,9 +74,9 @@ def single_block(data: memoryview) -> memoryview | None:
 
 
 def blocks(data: memoryview, frame: Frame) -> Iterator[tuple[bool, memoryview]]:
-    """Each block of the frame, and whether it is stored as it is. Raises unless the frame ends where `data` does.
+    """Each block of the frame, and whether it is stored uncompressed. Raises unless the frame ends where `data` ends.
 
-    The checksums of blocks and content are stepped over, as Kafka's own reader does: the batch has its CRC.
+    The checksums of blocks and content are skipped, as Kafka's own reader does: the batch has its CRC.
     """
     at = frame.header_bytes
     trailer_bytes = 4 if frame.block_checksums else 0

@@ -1,7 +1,7 @@
 """Which partition of the remote log metadata topic holds the records of a user partition.
 
-Rules of the file: pure arithmetic, bit for bit what the brokers' RemoteLogMetadataTopicPartitioner (KIP-405) computes;
-the topic's name takes no part.
+Rules of the file: pure arithmetic, bit for bit that of the brokers' RemoteLogMetadataTopicPartitioner (KIP-405). The
+topic's name is not part of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MURMUR_SHIFT = 24
 
 
 def metadata_partition(topic_id: Uuid, partition: int, num_partitions: int) -> int:
-    """The metadata partition for `partition` of the topic, where the metadata topic has `num_partitions` of them.
+    """The metadata partition for `partition` of a topic, if the metadata topic has `num_partitions` partitions.
 
     `num_partitions` has to be the topic's own count. Raises ValueError if it is below 1.
     """

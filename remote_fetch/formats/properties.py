@@ -1,7 +1,10 @@
 """Java's `.properties` files, as brokers read their `server.properties`: `java.util.Properties.load` of a byte stream.
 
-Rules of the file: pure; the text is ISO-8859-1, whatever the writer meant; of a key that stands twice the last value
-counts; a fault is a ConfigError that names the line and shows nothing of it, for lines hold passwords.
+Rules of the file:
+
+- Pure. The text is ISO-8859-1, as Java reads it.
+- If a key stands twice, the last value counts.
+- A fault is a ConfigError that names the line's number and shows nothing of the line, because lines hold passwords.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from remote_fetch.errors import ConfigError
 __all__ = ["parse_properties"]
 
 MAX_BYTES = 1 << 20
-"""Largest file that is read: brokers' own have some kilobytes."""
+"""The largest file that is read. Those of brokers have some kilobytes."""
 
 _BLANKS = " \t\f"
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -40,9 +43,9 @@ def parse_properties(data: bytes) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines put together where a backslash ends them, with the number of their first; no comments, none empty.
+    """Logical lines, with the number of each one's first line. Comments and empty lines are left out.
 
-    What goes on a line is never a comment; blanks at its beginning do not count.
+    A continuation line is never a comment; blanks at its beginning are dropped.
     """
     whole, goes_on, first = "", False, 1
     for number, natural in enumerate(_LINE_END.split(text), 1):

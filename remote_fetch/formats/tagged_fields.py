@@ -1,8 +1,12 @@
 """The primitives of Kafka's flexible encoding: varints, compact strings and bytes, sections of tagged fields.
 
-Rules of the file: pure; a reader takes `(data, at)` and gives `(value, at)`, an encoder gives bytes; every length is
-compared with the bytes at hand before it is used; every fault is a CorruptSegment that names the byte. Used by the
-records of the remote log metadata topic, and by custom metadata that is written as one section of tagged fields.
+Rules of the file:
+
+- Pure. A reader takes `(data, at)` and returns `(value, at)`; an encoder returns bytes.
+- Every length is compared with the bytes at hand before it is used.
+- Every fault is a CorruptSegment that names the byte.
+
+The records of the remote log metadata topic use it, and custom metadata that is one section of tagged fields.
 Encoding: KIP-482.
 """
 

@@ -1,6 +1,6 @@
-"""What a plan will cost before anything is read: GETs and bytes.
+"""The GETs and bytes of a plan, estimated before anything is read.
 
-Rules of the file: pure; an estimate counts what the reader will do if nothing fails, and says when it cannot know.
+Rules of the file: pure; an estimate assumes that nothing fails, and counts apart what cannot be known before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["PlanCost", "estimate"]
 class PlanCost:
     """GETs and bytes of segment data, and offsets that a broker has to serve.
 
-    `unknown_slices` counts the slices whose size nobody knows before reading; they are in no other number.
+    `unknown_slices` counts the slices of unknown size; no other number includes them.
     """
 
     gets: int
@@ -34,7 +34,7 @@ class PlanCost:
 
 
 def estimate(reads: Iterable[Iterable[PlanStep]], range_bytes: int) -> PlanCost:
-    """The cost of the steps of several reads, each by itself, when no GET asks for more than `range_bytes`."""
+    """The total cost of several reads, each given by its steps, if no GET asks for more than `range_bytes`."""
     gets = size_bytes = broker_offsets = unknown = 0
     segments = set()
     for steps in reads:

@@ -1,6 +1,6 @@
 """Where the GETs of a read begin and end.
 
-Rules of the file: pure; the one place that says so, for who reads and for who says beforehand what reading will cost.
+Rules of the file: pure; the reader and the cost estimate both ask this module.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ _FIRST_BYTES = 1 << 20
 
 
 class Ramp:
-    """How far each GET of one read goes, slice after slice.
+    """The end of each GET of one read, slice after slice.
 
-    Where a slice takes several, the first of the read are small and each about twice the one before, up to
-    `range_bytes`, so that decoding begins while the large ones are under way. They end at multiples of their size: what
-    a store keeps in chunks is then fetched once, and not both for the end of one range and for the beginning of the
-    next.
+    If a slice takes several GETs, the first GETs of the read are small. Each is about twice the one before, up to
+    `range_bytes`, so that decoding begins while the large ones are under way. GETs end at multiples of their size, so
+    that a chunk of the store is fetched once, and not for the end of one range and for the beginning of the next.
     """
 
     def __init__(self, range_bytes: int) -> None:
@@ -24,13 +23,13 @@ class Ramp:
         self._next_bytes = min(range_bytes, _FIRST_BYTES)
 
     def end_of(self, start: int, stop: int) -> int:
-        """Where the next GET ends, which begins at `start` in a slice that ends at `stop` (exclusive)."""
+        """The end (exclusive) of the next GET, which begins at `start` in a slice that ends at `stop` (exclusive)."""
         step = self._next_bytes
         self._next_bytes = min(2 * step, self._range_bytes)
         return stop if stop - start <= self._range_bytes else (start // step + 1) * step
 
     def count(self, start: int, stop: int) -> int:
-        """How many GETs bytes [start, stop) take."""
+        """The number of GETs for bytes [start, stop)."""
         gets = 0
         while start < stop:
             if self._next_bytes == self._range_bytes and stop - start > self._range_bytes:

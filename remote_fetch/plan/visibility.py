@@ -1,8 +1,11 @@
 """Which batches an isolation level shows, decided on their headers alone.
 
-Rules of the file: pure; order-independent where the tier's own transaction indexes are used, so that parts of a log can
-be read in any order; control batches are never shown. Two ways give the same answer below the remote stable offset:
-the intervals of the transaction indexes, and the broker's list of aborted transactions applied in log order (KIP-98).
+Rules of the file:
+
+- Pure. Control batches are never shown.
+- Intervals from the tier's transaction indexes do not depend on order, so that parts of a log can be read in any order.
+- Two ways give the same answer below the remote stable offset: the intervals of the transaction indexes, and the
+  broker's list of aborted transactions applied in log order (KIP-98).
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ class AbortedIntervals:
 
     @classmethod
     def of(cls, transactions: Iterable[AbortedTransaction]) -> AbortedIntervals:
-        """The intervals of any number of transaction index entries; an entry may come several times."""
+        """The intervals of transaction index entries; an entry may occur several times."""
         found: dict[int, set[AbortedTransaction]] = {}
         for transaction in transactions:
             found.setdefault(transaction.producer_id, set()).add(transaction)
@@ -57,12 +60,12 @@ class AbortedIntervals:
         return entries[at - 1]
 
     def merged(self, other: AbortedIntervals) -> AbortedIntervals:
-        """The intervals of both."""
+        """The intervals of this and the other."""
         both = (*self.by_producer.values(), *other.by_producer.values())
         return AbortedIntervals.of(transaction for entries in both for transaction in entries)
 
     def clip(self, first_offset: int, last_offset: int) -> AbortedIntervals:
-        """Only what touches offsets [first_offset, last_offset]: what a worker needs for its part."""
+        """The intervals that touch offsets [first_offset, last_offset]: enough to read that part."""
         kept = (
             transaction
             for entries in self.by_producer.values()
@@ -73,10 +76,10 @@ class AbortedIntervals:
 
 
 class SequentialAborts:
-    """The consumer's own way: a broker's list of (producer id, first offset), applied batch after batch in log order.
+    """The way of Kafka's consumers: a broker's list of (producer id, first offset), applied in log order.
 
-    The list of one Fetch answer says where aborted transactions begin and not where they end; the markers in the data
-    tell that (KIP-98). For bytes whose markers the list's sender has seen; batches must come in order, none left out.
+    The list of a Fetch response tells where aborted transactions begin; the markers in the data tell where they end
+    (KIP-98). The broker must have seen the markers of these bytes. Batches come in order, with none left out.
     """
 
     def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
@@ -95,7 +98,7 @@ class SequentialAborts:
 
 
 def remote_stable_offset(tier_stop: int, producers: Iterable[ProducerState]) -> int:
-    """The first offset whose fate the tier's transaction indexes do not tell.
+    """The first offset that the tier's transaction indexes do not decide.
 
     `tier_stop` is one past the last segment's end offset, `producers` the producer snapshot of that segment: a
     transaction that is open there may have its marker, and so its abort, past the end of the tier.
@@ -105,5 +108,5 @@ def remote_stable_offset(tier_stop: int, producers: Iterable[ProducerState]) -> 
 
 
 def closes_before(stop_offset: int, producers: Iterable[ProducerState]) -> bool:
-    """Whether, where this snapshot was taken, every transaction that began before `stop_offset` had its marker."""
+    """Whether every transaction that began before `stop_offset` had its marker when this snapshot was taken."""
     return all(not 0 <= producer.current_txn_first_offset < stop_offset for producer in producers)
