@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
 import pytest
 
 from remote_fetch.config import Config
@@ -9,6 +13,10 @@ from remote_fetch.errors import SegmentNotFound
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.testing.stores import kafka_local_files
 from tests.read.bucket import plain_log
+from tests.stores.artifacts import MissingTool
+from tests.stores.azure_server import azure_server
+from tests.stores.gcs_server import gcs_server
+from tests.stores.moto_server import any_s3_server
 from tests.stores.s3_server import BUCKET, S3Server
 from tests.stores.servers import StoreServer
 
@@ -24,9 +32,24 @@ def put(server: StoreServer, data: bytes) -> None:
         server.put(NAME, data)
 
 
-@pytest.mark.parametrize("kind", ["s3", "gcs", "azure"])
-def test_an_object_that_is_replaced(kind: str, request: pytest.FixtureRequest) -> None:
-    server: StoreServer = request.getfixturevalue(kind)
+@pytest.fixture(params=["s3", "gcs", "azure"])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreServer]:
+    """A server of this test's own, for it changes what the server holds."""
+    folder = tmp_path / "server"
+    folder.mkdir()
+    servers: dict[str, Callable[[], AbstractContextManager[StoreServer]]] = {
+        "s3": lambda: any_s3_server(folder, folder / "tier"),
+        "gcs": lambda: gcs_server(folder),
+        "azure": lambda: azure_server(folder),
+    }
+    try:
+        with servers[request.param]() as running:
+            yield running
+    except MissingTool as error:
+        pytest.skip(str(error))
+
+
+def test_an_object_that_is_replaced(server: StoreServer) -> None:
     put(server, SEGMENT.log)
     fetcher = load_fetcher(Config.parse(server.configs()))
     try:
