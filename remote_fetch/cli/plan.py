@@ -48,6 +48,7 @@ def _run(arguments: argparse.Namespace) -> int:
             warnings.append(event.text)
 
     with Session.open(config_from(arguments), hear) as session:
+        warnings.clear()  # what opening says is of the decoder, and nothing is decoded here
         plans = plans_from(arguments, session)
         if arguments.json:
             _print_json([step for plan in plans for step in plan.steps], arguments.custom_metadata)
