@@ -24,6 +24,8 @@ _SIDE_PREFIXES = (
     "reconnect.", "broker.", "api.version.", "connections.", "resolve.", "allow.auto.create.",
 )  # fmt: skip
 _SIDE_KEYS = ("oauth_cb", "https.ca.location")
+"""`oauth_cb` gives a client the token to connect with. The other callbacks, and `logger`, tell of a client; the
+application knows of one, so a side client has none of them."""
 _POLICIES = {
     "smallest": "earliest",
     "beginning": "earliest",

@@ -3,7 +3,8 @@
 Rules of the file:
 
 - No connection is made here, only names and values are checked.
-- No callback of the application is handed to the check: a client would call it, an `oauth_cb` for a token at once.
+- Nothing of the application is called by the check: no callback, no logger.
+- The check asks for no token. One failure of a token server would refuse a reader that could have connected later.
 - confluent_kafka is imported only if there is anything to ask.
 """
 
@@ -16,9 +17,12 @@ from remote_fetch.errors import ConfigError
 
 __all__ = ["check_properties"]
 
-_LEFT_OUT = ("bootstrap.servers", "metadata.broker.list", "debug")
+_LEFT_OUT = ("bootstrap.servers", "metadata.broker.list", "debug", "logger")
 """Left out of the check: with them a client would begin to connect, or to talk."""
-_MECHANISM = ("sasl.mechanism", "sasl.mechanisms", "security.protocol")
+_MECHANISM = ("sasl.mechanism", "sasl.mechanisms")
+_FOR_A_TOKEN = (*_MECHANISM, "security.protocol", "sasl.oauthbearer.metadata.authentication.type")
+"""With these a client asks for a token when it is made: librdkafka with the method `oidc`, confluent_kafka with a
+callback of the application's, or with its own for AWS."""
 
 
 def check_properties(properties: Mapping[str, Any]) -> None:
@@ -29,12 +33,10 @@ def check_properties(properties: Mapping[str, Any]) -> None:
 
     from remote_fetch.locate.clients import Consumer  # noqa: PLC0415 - as above
 
-    checked = {name: value for name, value in properties.items() if name not in _LEFT_OUT and not callable(value)}
-    if callable(properties.get("oauth_cb")):
-        # Without its callback a client of this mechanism waits for a token that never comes.
-        checked = {name: value for name, value in checked.items() if name not in _MECHANISM}
+    left_out = (*_LEFT_OUT, *_FOR_A_TOKEN) if _needs_token(properties) else _LEFT_OUT
+    checked = {name: value for name, value in properties.items() if name not in left_out and not callable(value)}
     try:
-        Consumer({"group.id": "remote-fetch-check", **checked}).close()
+        Consumer({"group.id": "remote-fetch-check", "log_level": 0, **checked}).close()
     except KafkaException as error:
         raise ConfigError(
             f"librdkafka refuses the configuration: {error.args[0].str()}",
@@ -42,3 +44,8 @@ def check_properties(properties: Mapping[str, Any]) -> None:
         ) from error
     except (TypeError, ValueError) as error:
         raise ConfigError(f"librdkafka refuses the configuration: {error}") from error
+
+
+def _needs_token(properties: Mapping[str, Any]) -> bool:
+    mechanisms = {str(properties[name]).strip().upper() for name in _MECHANISM if name in properties}
+    return "OAUTHBEARER" in mechanisms or callable(properties.get("oauth_cb"))

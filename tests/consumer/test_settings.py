@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -49,6 +50,13 @@ def test_a_side_client_knows_the_cluster_and_not_the_group() -> None:
     assert settings.remote.librdkafka == {"bootstrap.servers": "b:9092", "client.id": "c", **login}
     assert settings.remote.locator == {"bootstrap.servers": "other:1"}
     assert settings.remote.text("remote.storage.url") == "/tier"
+
+
+def test_of_the_callbacks_a_side_client_gets_the_one_that_gives_tokens() -> None:
+    theirs = dict.fromkeys(("oauth_cb", "error_cb", "stats_cb", "throttle_cb", "on_commit"), print)
+    settings = ConsumerSettings.of({**ON, **theirs, "logger": logging.getLogger("of the application")})
+    assert settings.remote.librdkafka == {"bootstrap.servers": "b:9092", "client.id": "c", "oauth_cb": print}
+    assert theirs.items() <= settings.librdkafka.items()
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import logging
 from typing import Any
 
 import pytest
@@ -43,32 +42,39 @@ def test_no_callback_is_called(mechanism: str) -> None:
     assert calls == []
 
 
+def test_no_logger_is_called(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
+    """librdkafka warns of a producer's property. The application's own client says that too, and once is enough."""
+    check_properties({"linger.ms": 5, "logger": logging.getLogger("of the application")})
+    assert (caplog.records, capfd.readouterr().err) == ([], "")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token"},
+        {"sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.metadata.authentication.type": "aws_iam"},
+        {"oauth_cb": print},
+    ],
+    ids=["librdkafka's", "for AWS", "the application's"],
+)
+def test_no_token_is_asked_for(more: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, Any]] = []
+
+    class Client:
+        def __init__(self, properties: dict[str, Any]) -> None:
+            made.append(properties)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr("remote_fetch.locate.clients.Consumer", Client)
+    check_properties({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "client.id": "c", **more})
+    (properties,) = made
+    asks = {"security.protocol", "sasl.mechanism", "sasl.oauthbearer.metadata.authentication.type", "oauth_cb"}
+    assert asks.isdisjoint(properties)
+    assert properties["client.id"] == "c"
+
+
 def test_the_rest_is_checked_beside_an_oauth_callback() -> None:
     with pytest.raises(ConfigError, match=r"no\.such\.key"):
         check_properties({"sasl.mechanisms": "OAUTHBEARER", "oauth_cb": print, "no.such.key": "1"})
-
-
-PATCHED = """
-import confluent_kafka, confluent_kafka.cimpl
-from remote_fetch import RemoteConsumer
-
-class Patched(RemoteConsumer):
-    made = 0
-    def __init__(self, conf):
-        Patched.made += 1
-        super().__init__({**conf, "fetch.remote.enabled": True, "remote.storage.url": "/tmp"})
-
-confluent_kafka.Consumer = Patched
-conf = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "client.id": "me", "log_level": 0}
-consumer = confluent_kafka.Consumer(conf)
-cluster = consumer._remote.session.cluster
-assert type(cluster.catcher()) is confluent_kafka.cimpl.Consumer
-consumer.close()
-print(Patched.made)
-"""
-
-
-def test_a_class_that_stands_for_the_clients_does_not_get_inside() -> None:
-    """Tracers and patches of a site replace `confluent_kafka.Consumer`."""
-    run = subprocess.run([sys.executable, "-c", PATCHED], capture_output=True, text=True, timeout=60, check=False)
-    assert (run.returncode, run.stdout.strip()) == (0, "1"), run.stderr
