@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from confluent_kafka import DeserializingConsumer
 
@@ -15,13 +15,17 @@ if TYPE_CHECKING:
 
     K = TypeVar("K", default=Any)
     V = TypeVar("V", default=Any)
+    _Parent = DeserializingConsumer
 else:
     from typing import TypeVar
 
     K, V = TypeVar("K"), TypeVar("V")
 
+    class _Parent(DeserializingConsumer, Generic[K, V]):
+        """The parent as it is found: ddtrace replaces it, by a class that is not generic."""
 
-class RemoteDeserializingConsumer(DeserializingConsumer[K, V], RemoteConsumer):  # type: ignore[misc]  # of __exit__
+
+class RemoteDeserializingConsumer(_Parent[K, V], RemoteConsumer):  # type: ignore[misc]  # of __exit__
     """`confluent_kafka.DeserializingConsumer` that reads tiered data from the store; see `RemoteConsumer`.
 
     Takes the configuration of both: `key.deserializer`, `value.deserializer` and their builders beside the keys of

@@ -7,6 +7,11 @@ import sys
 
 PATCHED = """
 import confluent_kafka
+
+class Traced(confluent_kafka.Consumer):
+    pass
+
+confluent_kafka.Consumer = Traced  # as a tracer does, before anything else is loaded
 from remote_fetch import RemoteConsumer
 
 made = []
@@ -16,8 +21,8 @@ class Patched(RemoteConsumer):
         made.append(self)
         super().__init__({**configuration, "fetch.remote.enabled": True, "remote.storage.url": "memory://tier"})
 
-confluent_kafka.Consumer = Patched
-consumer = confluent_kafka.Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "client.id": "me"})
+confluent_kafka.Consumer = Patched  # as a site does that cannot change the class which a framework makes
+consumer = confluent_kafka.Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0})
 import remote_fetch.locate.cluster, remote_fetch.locate.epoch_prober, remote_fetch.locate.metadata_replay
 import remote_fetch.read.broker
 for module in (
@@ -27,6 +32,7 @@ for module in (
     remote_fetch.read.broker,
 ):
     assert module.Consumer is confluent_kafka.cimpl.Consumer, module
+assert type(consumer._remote.session.cluster.catcher()) is confluent_kafka.cimpl.Consumer
 consumer.close()
 print(len(made))
 """
