@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from remote_fetch.arrow import read_arrow as read_arrow
     from remote_fetch.consumer.aio import AIORemoteConsumer as AIORemoteConsumer
+    from remote_fetch.consumer.aio_deserializing import (
+        AsyncRemoteDeserializingConsumer as AsyncRemoteDeserializingConsumer,
+    )
     from remote_fetch.consumer.consumer import RemoteConsumer as RemoteConsumer
     from remote_fetch.consumer.deserializing import RemoteDeserializingConsumer as RemoteDeserializingConsumer
     from remote_fetch.errors import ConfigError as ConfigError
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 _HOME = {
     "read_arrow": "arrow",
     "AIORemoteConsumer": "consumer.aio",
+    "AsyncRemoteDeserializingConsumer": "consumer.aio_deserializing",
     "RemoteConsumer": "consumer.consumer",
     "RemoteDeserializingConsumer": "consumer.deserializing",
     "Counters": "observe",

@@ -36,6 +36,12 @@ _LOG = logging.getLogger("remote_fetch")
 
 P = ParamSpec("P")
 T = TypeVar("T")
+F = TypeVar("F")
+
+
+def _typed_as(_: F) -> Callable[[Callable[..., Any]], F]:
+    """The method, with the type of the parent's for a type checker: what was written for the parent passes."""
+    return lambda method: cast("F", method)
 
 
 def _alone(method: Callable[Concatenate[RemoteConsumer, P], T]) -> Callable[Concatenate[RemoteConsumer, P], T]:
@@ -239,16 +245,15 @@ class RemoteConsumer(_Consumer):
                     one.offset = min(one.offset, entry.held)
         return found
 
+    @_typed_as(_Consumer.get_watermark_offsets)
     @_alone
-    def get_watermark_offsets(  # type: ignore[override]  # the stub leaves out the None of an unknown end
-        self, partition: TopicPartition, timeout: float = -1, cached: bool = False
-    ) -> tuple[int, int] | None:
+    def get_watermark_offsets(self, partition: TopicPartition, timeout: float = -1, cached: bool = False) -> Any:
         """As the parent's; `cached` knows of what is read from the store too."""
-        found = super().get_watermark_offsets(partition, timeout=timeout, cached=cached)
+        found: tuple[int, int] | None = super().get_watermark_offsets(partition, timeout=timeout, cached=cached)
         if self._remote is not None and cached and (found is None or found[1] < 0):
             for entry in self._remote.partitions.of([partition]):
                 return entry.log_start, entry.end_offset
-        return cast("tuple[int, int] | None", found)
+        return found
 
     @_alone
     def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
@@ -260,6 +265,7 @@ class RemoteConsumer(_Consumer):
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG, text))
         super().store_offsets(message, offsets)
 
+    @_typed_as(_Consumer.commit)
     @_alone
     def commit(self, *args: Any, **kwargs: Any) -> Any:
         """As the parent's."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import assert_type
 
 from remote_fetch import RemoteDeserializingConsumer
 
 
 def test_it_is_generic_in_keys_and_values_as_its_parent_is() -> None:
+    """Half of it is for mypy."""
     consumer = RemoteDeserializingConsumer[str, int]({"group.id": "g"})
     assert type(consumer) is RemoteDeserializingConsumer
+    message = consumer.poll(0)
+    assert message is None or assert_type(message.deserialized_value(), int | None)
     consumer.close()
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Message, TopicPartition
-from confluent_kafka.aio import AIOConsumer
+from confluent_kafka.aio import AIOConsumer, AsyncDeserializingConsumer
 
-from remote_fetch import AIORemoteConsumer
+from remote_fetch import AIORemoteConsumer, AsyncRemoteDeserializingConsumer
 from remote_fetch.errors import ConfigError
 from tests.contract.kinds import KINDS, Consumers
 from tests.contract.material import TIMEOUT_S, Material, read
@@ -79,6 +79,33 @@ def test_calls_at_the_same_time(consumers: Consumers, material: Material) -> Non
         return offsets
 
     assert asyncio.run(run()) == list(range(material.end))
+
+
+def test_deserialized(consumers: Consumers, material: Material) -> None:
+    """By deserializers that are awaited, and by such that are not."""
+    plain = consumers.plain()
+    plain.assign([material.at(0)])
+    expected = [(str(one.key()), len(one.value() or b"")) for one in read(plain, material.end)]
+    made: Any = AsyncDeserializingConsumer if consumers.kind.enabled is None else AsyncRemoteDeserializingConsumer
+
+    async def key(key: bytes | None, _: Any) -> str:
+        return str(key)
+
+    def value(value: bytes | None, _: Any) -> int:
+        return len(value or b"")
+
+    async def run() -> list[tuple[str, int]]:
+        config = {**consumers.config(), "key.deserializer": key, "value.deserializer": value}
+        async with await made(config, max_workers=4) as consumer:
+            await consumer.assign([material.at(0)])
+            messages: list[Any] = []
+            async with asyncio.timeout(TIMEOUT_S):
+                while not messages:
+                    messages = [one for one in [await consumer.poll(0.1)] if one is not None]
+            messages += await read_all(consumer, material.end - 1)
+            return [(one.key(), one.value()) for one in messages]
+
+    assert asyncio.run(run()) == expected
 
 
 def test_callbacks_of_the_configuration(consumers: Consumers, material: Material) -> None:

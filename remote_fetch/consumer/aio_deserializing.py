@@ -1,0 +1,83 @@
+"""AsyncRemoteDeserializingConsumer: confluent_kafka's AsyncDeserializingConsumer over a RemoteConsumer.
+
+Rules of the file: building, calling and closing deserializers is the parent's. Its constructor makes a consumer of its
+own, which connects to nothing and is replaced before the application sees it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka.aio import AsyncDeserializingConsumer
+
+from remote_fetch.consumer.aio import AIORemoteConsumer
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=Any)
+    V = TypeVar("V", default=Any)
+else:
+    from typing import TypeVar
+
+    K, V = TypeVar("K"), TypeVar("V")
+
+__all__ = ["AsyncRemoteDeserializingConsumer"]
+
+_DESERIALIZERS = ("key.deserializer", "value.deserializer")
+
+
+class _Builder:
+    """A builder that is given the application's configuration, and keeps what it leaves of it for the consumer."""
+
+    def __init__(self, builder: Any, configuration: Mapping[str, Any]) -> None:
+        self._builder = builder
+        self._configuration = configuration
+        self.left: Mapping[str, Any] = configuration
+
+    async def build(self, shell: dict[str, Any], is_key: bool) -> Any:
+        """As the builder's, for the consumer that is replaced."""
+        built = self._builder.build(dict(self._configuration), is_key)
+        if inspect.isawaitable(built):
+            built = await built
+        if not (isinstance(built, tuple) and len(built) == 2 and isinstance(built[1], dict)):
+            return built  # the parent refuses it in its own words
+        deserializer, self.left = built
+        return deserializer, shell
+
+
+class AsyncRemoteDeserializingConsumer(AsyncDeserializingConsumer[K, V], AIORemoteConsumer):
+    """`confluent_kafka.aio.AsyncDeserializingConsumer` that reads tiered data from the store; see `RemoteConsumer`.
+
+        consumer = await AsyncRemoteDeserializingConsumer[str, User]({...})
+
+    Takes the parent's arguments, `conf` with the keys of remote-fetch, and `observer`. Generic in the types of keys and
+    values, as its parent is. Raises as `RemoteConsumer` does, and ValueError as the parent does.
+    """
+
+    async def _begin(self, conf: dict[str, Any], **kwargs: Any) -> None:
+        theirs = {f"{name}{kind}" for name in _DESERIALIZERS for kind in ("", ".builder")}
+        configuration = {name: value for name, value in conf.items() if name not in theirs}
+        deserializers = {name: conf[name] for name in theirs & conf.keys()}
+        builders = []
+        for name in (f"{name}.builder" for name in _DESERIALIZERS):
+            if deserializers.get(name) is not None:
+                deserializers[name] = builder = _Builder(deserializers[name], configuration)
+                builders.append(builder)
+        await AsyncDeserializingConsumer.__init__(self, {**deserializers, "group.id": "none"}, max_workers=1)
+        self._consumer.close()
+        self.executor.shutdown(wait=False)
+        for builder in builders:  # the consumer gets what all of them leave
+            configuration = {name: value for name, value in builder.left.items() if name in configuration}
+        try:
+            AIORemoteConsumer.__init__(self, configuration, **kwargs)
+        except BaseException:
+            self._closed = True
+            with contextlib.suppress(Exception):
+                await self.close()  # of the deserializers that were built
+            raise
+
+    __init__ = _begin  # a type checker wants no coroutine of that name, but the parent awaits it
