@@ -319,10 +319,13 @@ def _counted(properties: Mapping[str, Any], metrics: Metrics) -> dict[str, Any]:
 
 def _tell_of_ignored(settings: ConsumerSettings) -> None:
     """Say once that keys of ours do nothing, for the switch is off: at INFO if it was given, else it was forgotten."""
-    ignored = sorted(settings.remote.given - {ENABLED})
-    if ignored:
+    idle = sorted(settings.remote.ours().keys() - {ENABLED})
+    if idle:
         level = logging.INFO if ENABLED in settings.remote.given else logging.WARNING
-        _LOG.log(level, "%s is not true: %s is ignored, all records come from the brokers", ENABLED, ", ".join(ignored))
+        names = ", ".join(idle)
+        _LOG.log(
+            level, "%s is not true: all records come from the brokers, and nothing is done with %s", ENABLED, names
+        )
 
 
 def _call(handler: Callable[..., None], callback: Any, consumer: Any, partitions: list[TopicPartition]) -> None:

@@ -14,7 +14,7 @@ from remote_fetch.consumer.places import keep_from_fetching
 from remote_fetch.consumer.settings import ResetPolicy
 from remote_fetch.consumer.states import BEGINNING, END, STORED
 from remote_fetch.model import LogBounds
-from remote_fetch.observe import Fallback
+from remote_fetch.observe import Fallback, Notice
 from tests.consumer.fakes import Bench, FakeInner, live
 
 
@@ -40,6 +40,20 @@ def test_the_hand_over_resumes_before_it_seeks_and_comes_after_the_last_record()
     bench.partitions.tidy(time.monotonic())
     assert bench.inner.taken() == [("seek", 0, 9), ("resume", 0), ("seek", 0, 9)]
     assert bench.partitions.entries["t", 0].position == 9, "past the markers at the end of the tier"
+
+
+def test_the_way_of_a_partition_is_told_once_when_it_changes() -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    for offsets in ([5, 6], [7], [8]):
+        bench.give(0, offsets)
+        assert [message.offset() for message in bench.merge.consume(5, 0)] == offsets
+    bench.end(0, 9)
+    bench.partitions.tidy(time.monotonic())
+    assert [(event.text, event.is_warning) for event in bench.events if isinstance(event, Notice)] == [
+        ("t-0 is read from the store from offset 5 on", False),
+        ("t-0 is read from the broker from offset 9 on (not-tiered)", False),
+    ]
 
 
 def test_something_else_is_sought_before_offset_0_for_that_alone_wakes_nothing() -> None:
