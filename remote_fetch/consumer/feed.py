@@ -65,6 +65,8 @@ class Ending:
     OUT_OF_RANGE = ErrorKind.OFFSET_OUT_OF_RANGE.value
     RECREATED = ErrorKind.RECREATED.value
     UNAUTHORIZED = "unauthorized"
+    UNEXPECTED = "error"
+    """A fetcher or a package of this environment is broken."""
 
 
 NO_FAILURES = frozenset({Ending.UNANSWERED})
@@ -244,7 +246,7 @@ class Feed:
             return self._end(Ending(self._offset, kind, True, is_storage_failure(kind), self.log))
         except Exception as error:  # a fetcher's own bug must not cost the application its records
             self._say(unexpected(error))
-            return self._end(Ending(self._offset, "error", is_failure=True, log=self.log))
+            return self._end(Ending(self._offset, Ending.UNEXPECTED, is_failure=True, log=self.log))
 
     def close(self) -> None:
         """Let go of what is under way. Called by the worker that holds the feed, or when none does."""

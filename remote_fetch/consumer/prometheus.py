@@ -3,14 +3,17 @@
 Rules of the file:
 
 - prometheus-client is an extra. It is imported when a collector is made, and nothing is registered here.
-- Every series names its consumer by the labels `client_id` and `group`, so that several consumers share a registry.
-- A counter is 0 before it counts: `increase()` does not see a series that begins with its first event.
+- A registry has one collector, which consumers join: what it serves may have each metric once (design note 0016).
+- Every series names its consumer by the labels `client_id` and `group`, which no other consumer of the collector has.
+- A counter of a consumer is 0 before it counts: `increase()` does not see a series that begins with its first event.
 """
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from remote_fetch.consumer.feed import Ending
 from remote_fetch.errors import ErrorKind, MissingExtra
@@ -21,16 +24,24 @@ _CONSUMER = ("client_id", "group")
 _PARTITION = (*_CONSUMER, "topic", "partition")
 _REASONS = (
     ErrorKind.READ_TIMEOUT, ErrorKind.CONNECT_TIMEOUT, ErrorKind.AUTH, ErrorKind.THROTTLED, ErrorKind.UNAVAILABLE,
-    ErrorKind.NOT_FOUND, ErrorKind.CORRUPT, ErrorKind.FORMAT, ErrorKind.TRUNCATED, ErrorKind.UNLOCATABLE,
-    ErrorKind.NOT_CONFIGURED, Ending.UNANSWERED,
+    ErrorKind.NOT_FOUND, ErrorKind.CORRUPT, ErrorKind.FORMAT, ErrorKind.DECOMPRESSION_LIMIT, ErrorKind.TRUNCATED,
+    ErrorKind.UNLOCATABLE, ErrorKind.NOT_CONFIGURED, ErrorKind.RECREATED, Ending.UNANSWERED, Ending.UNAUTHORIZED,
+    Ending.UNEXPECTED,
 )  # fmt: skip
 """The reasons that a consumer's totals have from the beginning."""
 
 
-class PrometheusCollector:
-    """A collector over `RemoteConsumer.remote_metrics`, which the application registers: one for each consumer.
+_Snapshot: TypeAlias = Callable[[], dict[str, Any]]
+_Scope: TypeAlias = tuple[list[str], dict[str, Any]]
+"""The values of the labels, and the numbers."""
 
-        prometheus_client.REGISTRY.register(PrometheusCollector(consumer.remote_metrics))
+
+class PrometheusCollector:
+    """A collector over the `remote_metrics` of any number of consumers, which the application registers once.
+
+        collector = PrometheusCollector()
+        prometheus_client.REGISTRY.register(collector)
+        collector.add(consumer.remote_metrics)  # for each consumer; `remove` it when it is closed
 
     All metrics begin with `kafka_remote_` and have the labels `client_id` and `group`:
 
@@ -40,10 +51,10 @@ class PrometheusCollector:
     - of the consumer: `fetch_consumer_{requests,bytes}_total`, with `reason` too
       `fetch_consumer_{errors,fallbacks}_total`, and `fetch_broker_{records,bytes}_total`.
 
-    Raises MissingExtra without prometheus-client.
+    Raises MissingExtra without prometheus-client. Thread-safe.
     """
 
-    def __init__(self, snapshot: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, *snapshots: _Snapshot) -> None:
         try:
             from prometheus_client import core  # noqa: PLC0415 - optional
         except ImportError as error:
@@ -53,46 +64,74 @@ class PrometheusCollector:
                 hint='pip install "remote-fetch[metrics]"',
             ) from error
         self._core = core
-        self._snapshot = snapshot
+        self._lock = threading.Lock()
+        self._names: dict[_Snapshot, tuple[str, str]] = {}
+        for snapshot in snapshots:
+            self.add(snapshot)
+
+    def add(self, snapshot: _Snapshot) -> None:
+        """Serve one more consumer's metrics; nothing if they are served already.
+
+        The second consumer of the same `client.id` and `group.id` has the label `CLIENT_ID#2`, and so on: the lowest
+        number that no other has.
+        """
+        known = snapshot()
+        client_id, group = known.get("client-id", ""), known.get("group", "")
+        with self._lock:
+            taken = set(self._names.values())
+            numbered = (client_id if number == 1 else f"{client_id}#{number}" for number in itertools.count(1))
+            self._names.setdefault(snapshot, next((name, group) for name in numbered if (name, group) not in taken))
+
+    def remove(self, snapshot: _Snapshot) -> None:
+        """Serve a consumer's metrics no longer; nothing if they are not served."""
+        with self._lock:
+            self._names.pop(snapshot, None)
 
     def describe(self) -> list[Any]:
-        """Nothing: a registry refuses a second collector that describes metrics of the same names."""
-        return []
+        """The metrics without a consumer: by their names a registry refuses a second collector."""
+        return list(self._families([], []))
 
     def collect(self) -> Iterator[Any]:
         """The metrics now."""
-        snapshot = self._snapshot()
-        consumer = [snapshot.get("client-id", ""), snapshot.get("group", "")]
-        scopes = [
-            ([*consumer, *_named(name)], numbers) for name, numbers in sorted(snapshot.get("partitions", {}).items())
+        with self._lock:
+            names = dict(self._names)
+        consumers: list[_Scope] = [(list(labels), snapshot()) for snapshot, labels in names.items()]
+        partitions: list[_Scope] = [
+            ([*labels, *_named(name)], numbers)
+            for labels, snapshot in consumers
+            for name, numbers in sorted(snapshot.get("partitions", {}).items())
         ]
-        yield from self._counts("", _PARTITION, scopes, ())
-        yield from self._counts("consumer_", _CONSUMER, [(consumer, snapshot)], _REASONS)
+        return self._families(consumers, partitions)
+
+    def _families(self, consumers: list[_Scope], partitions: list[_Scope]) -> Iterator[Any]:
+        yield from self._counts("", _PARTITION, partitions, ())
+        yield from self._counts("consumer_", _CONSUMER, consumers, _REASONS)
         for kind in ("avg", "max"):
             name = f"kafka_remote_fetch_latency_seconds_{kind}"
             gauge = self._core.GaugeMetricFamily(
                 name, f"KIP-1254 remote-fetch-latency-{kind}, over half a minute", labels=_PARTITION
             )
-            for labels, numbers in scopes:
+            for labels, numbers in partitions:
                 gauge.add_metric(labels, numbers[f"remote-fetch-latency-{kind}"] / 1000)
             yield gauge
         for kind in ("orphan-updates", "malformed-records"):
             name = f"kafka_remote_metadata_{kind.replace('-', '_')}"
             family = self._core.CounterMetricFamily(name, "Metadata that locates nothing", labels=_PARTITION)
-            for labels, numbers in scopes:
+            for labels, numbers in partitions:
                 family.add_metric(labels, numbers[f"remote-metadata-{kind}-total"])
             yield family
         for count, text in (("records", "Records"), ("bytes", "Bytes of values")):
             name = f"kafka_remote_fetch_broker_{count}"
             family = self._core.CounterMetricFamily(name, f"{text} that came through the broker", labels=_CONSUMER)
-            family.add_metric(consumer, snapshot.get(f"broker-{count}-total", 0))
+            for labels, numbers in consumers:
+                family.add_metric(labels, numbers.get(f"broker-{count}-total", 0))
             yield family
 
     def _counts(
         self,
         prefix: str,
         names: tuple[str, ...],
-        scopes: list[tuple[list[str], dict[str, Any]]],
+        scopes: list[_Scope],
         reasons: tuple[str, ...],
     ) -> Iterator[Any]:
         """The four counters of KIP-1254 for some scopes; `reasons` are there also where they have not counted."""

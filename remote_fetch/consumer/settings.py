@@ -73,9 +73,8 @@ class ConsumerSettings:
 
     @property
     def names(self) -> tuple[str, str]:
-        """`client.id` and `group.id`, by which metrics tell consumers apart."""
-        client_id = self.librdkafka.get("client.id", self.librdkafka.get("client_id", "rdkafka"))
-        return str(client_id), str(self.librdkafka.get("group.id", ""))
+        """`client.id`, which is librdkafka's default if it is not set, and `group.id`."""
+        return str(self.librdkafka.get("client.id", "rdkafka")), str(self.librdkafka.get("group.id", ""))
 
     @classmethod
     def of(cls, configuration: Mapping[str, Any]) -> ConsumerSettings:

@@ -6,8 +6,10 @@ import sys
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as strict_families
 
+from remote_fetch import RemoteConsumer, errors
 from remote_fetch.consumer.metrics import Metrics
 from remote_fetch.consumer.prometheus import PrometheusCollector
 from remote_fetch.errors import MissingExtra
@@ -87,17 +89,76 @@ def test_a_consumer_that_has_read_nothing_has_counters_of_0(snapshot: dict[str, 
     assert 'kafka_remote_fetch_consumer_fallbacks_total{client_id="",group="",reason="read-timeout"} 0.0' in served
 
 
-def test_two_consumers_share_a_registry(registry: CollectorRegistry) -> None:
-    other = Metrics("billing-2", "billing")
-    other(RangeFetched(FIRST, 5, 0.25))
-    registry.register(PrometheusCollector(other.snapshot))
-    values = {
-        sample.labels["client_id"]: sample.value
-        for family in text_string_to_metric_families(generate_latest(registry).decode())
-        for sample in family.samples
-        if sample.name == "kafka_remote_fetch_bytes_total" and sample.labels["partition"] == "0"
+def page(registry: CollectorRegistry) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """What Prometheus reads: the values of all series, by a parser that refuses what the format does not allow."""
+    series: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
+    text = generate_openmetrics(registry).decode()  # type: ignore[no-untyped-call]
+    for family in strict_families(text):  # type: ignore[no-untyped-call]
+        for sample in family.samples:
+            name = sample.name, frozenset(sample.labels.items())
+            assert name not in series
+            series[name] = sample.value
+    return series
+
+
+def values(registry: CollectorRegistry, metric: str) -> dict[str, float]:
+    """The values of a metric of the consumer, by `client_id`."""
+    return {dict(labels)["client_id"]: value for (name, labels), value in page(registry).items() if name == metric}
+
+
+def test_two_consumers_share_a_registry() -> None:
+    first, second = Metrics("billing-1", "billing"), Metrics("billing-2", "billing")
+    collector = PrometheusCollector(first.snapshot)
+    registry = CollectorRegistry()
+    registry.register(collector)
+    collector.add(second.snapshot)
+    first(RangeFetched(FIRST, 1_000, 0.25))
+    second(RangeFetched(FIRST, 5, 0.25))
+    for metric in ("kafka_remote_fetch_bytes_total", "kafka_remote_fetch_consumer_bytes_total"):
+        assert values(registry, metric) == {"billing-1": 1_000, "billing-2": 5}
+    collector.remove(first.snapshot)
+    assert values(registry, "kafka_remote_fetch_consumer_bytes_total") == {"billing-2": 5}
+
+
+def test_consumers_of_one_configuration_have_numbers() -> None:
+    collector = PrometheusCollector()
+    registry = CollectorRegistry()
+    registry.register(collector)
+    assert page(registry) == {}
+    consumers = [RemoteConsumer({"group.id": "billing"}) for _ in range(4)]
+    for records, consumer in enumerate(consumers[:3]):
+        consumer._metrics.broker_gave(records, 0)
+        collector.add(consumer.remote_metrics)
+        collector.add(consumer.remote_metrics)
+    metric = "kafka_remote_fetch_broker_records_total"
+    assert values(registry, metric) == {"rdkafka": 0, "rdkafka#2": 1, "rdkafka#3": 2}
+    collector.remove(consumers[1].remote_metrics)
+    collector.add(consumers[3].remote_metrics)
+    assert values(registry, metric) == {"rdkafka": 0, "rdkafka#2": 0, "rdkafka#3": 2}
+    for consumer in consumers:
+        consumer.close()
+
+
+@pytest.mark.parametrize("describes", [True, False])
+def test_a_registry_refuses_a_second_collector(describes: bool) -> None:
+    """Each metric would be there twice, which Prometheus does not read."""
+    registry = CollectorRegistry(auto_describe=describes)
+    registry.register(PrometheusCollector(Metrics("a").snapshot))
+    with pytest.raises(ValueError, match="kafka_remote_fetch_requests"):
+        registry.register(PrometheusCollector(Metrics("b").snapshot))
+
+
+def test_every_error_that_ends_or_repeats_a_read_is_a_reason_from_the_beginning() -> None:
+    registry = CollectorRegistry()
+    registry.register(PrometheusCollector(Metrics().snapshot))
+    kinds = {
+        error.kind
+        for error in vars(errors).values()
+        if isinstance(error, type) and issubclass(error, errors.RemoteFetchError) and "kind" in vars(error)
+        if error.falls_back or error.retriable
     }
-    assert values == {"billing-1": 1_000, "billing-2": 5}
+    served = generate_latest(registry).decode()
+    assert [kind for kind in kinds if f'reason="{kind}"' not in served] == []
 
 
 def test_without_prometheus_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
