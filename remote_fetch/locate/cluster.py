@@ -6,9 +6,10 @@ deadline; what a broker refuses is the broker's own error. The clients are confl
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,16 @@ _PASSING = frozenset(
         KafkaError.UNKNOWN_LEADER_EPOCH,  # of a broker that has not heard of the new leader yet
     }
 )
+_OTHER_LEADER = frozenset(
+    {
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""Errors of a client that knows another leader, or another epoch of it, than the brokers do."""
 _GROUP = "remote-fetch"
 """librdkafka wants a group even of those who never join one."""
 _FETCH_QUEUE_BACKOFF_MS = 10
@@ -186,12 +197,29 @@ class Cluster:
         All are asked for at once (ListOffsets). Raises KafkaException with the broker's error about any of them.
         """
         wanted = [TopicPartition(name, number) for number in sorted(numbers)]
-        told = [
-            self._asker().list_offsets(dict.fromkeys(wanted, spec), request_timeout=self._timeout_s)
-            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
-        ]
-        low, high = ({one.partition: int(answer.result().offset) for one, answer in each.items()} for each in told)
-        return {number: (low[number], high[number]) for number in low}
+        earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        low, high = self._list_offsets(wanted, earliest, latest)
+        return {
+            partition.partition: (int(start.offset), int(end.offset))
+            for partition, start, end in zip(wanted, low, high, strict=True)
+        }
+
+    def _list_offsets(self, wanted: Sequence[TopicPartition], *specs: OffsetSpec) -> list[list[Any]]:
+        """The answers to ListOffsets for partitions of one topic, a list for each of `specs`. All are asked at once.
+
+        Raises KafkaException with the broker's error about any of them.
+        """
+        asker = self._asker()
+        told = [asker.list_offsets(dict.fromkeys(wanted, spec), request_timeout=self._timeout_s) for spec in specs]
+        try:
+            return [[answers[partition].result() for partition in wanted] for answers in told]
+        except KafkaException as error:
+            if error.args[0].code() in _OTHER_LEADER:
+                # librdkafka's AdminClient keeps the leaders that it knows after most of these errors (2.16), until its
+                # cache grows old: without this each further question would have the same answer for minutes.
+                with contextlib.suppress(KafkaException):
+                    asker.list_topics(wanted[0].topic, timeout=min(_ONE_ANSWER_S, self._timeout_s))
+            raise
 
     def learn_partitions(self, topic: str, isolation: IsolationLevel) -> None:
         """Have a topic's partitions looked up anew, where some have come: librdkafka would take minutes to notice.
@@ -226,9 +254,8 @@ class Cluster:
     def _latest_epoch(self, partition: TopicIdPartition) -> int | None:
         """The leader epoch at the end of the log (ListOffsets), None if nobody tells."""
         wanted = TopicPartition(partition.topic, partition.partition)
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         try:
-            found = self._asker().list_offsets({wanted: latest}, request_timeout=self._timeout_s)[wanted].result()
+            ((found,),) = self._list_offsets([wanted], OffsetSpec.latest())  # type: ignore[no-untyped-call]
         except KafkaException:
             return None  # the question that is asked instead meets the same error, if it stays
         return None if found.leader_epoch is None else int(found.leader_epoch)
@@ -309,8 +336,10 @@ def _listed(consumer: Consumer, wanted: TopicPartition, deadline_s: float) -> in
                 raise KafkaException(found.error)
             return int(found.offset)
         except KafkaException as error:
-            # A leader that is new, and has not read its own metadata topic yet, cannot look into the tier.
-            if not is_passing(error) or time.monotonic() > deadline_s:
+            # A leader that is new, and has not read its own metadata topic yet, cannot look into the tier. Kafka 3.9
+            # answers UNKNOWN_SERVER_ERROR then. Java's consumer asks again after that error too.
+            may_pass = is_passing(error) or error.args[0].code() == KafkaError.UNKNOWN
+            if not may_pass or time.monotonic() > deadline_s:
                 raise
         time.sleep(_RETRY_S)
 

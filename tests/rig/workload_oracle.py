@@ -22,6 +22,9 @@ Place = tuple[str, int]
 """A topic and one of its partitions."""
 
 _TIMEOUT_S = 60
+_PASSING = (KafkaError.REPLICA_NOT_AVAILABLE, KafkaError.REQUEST_TIMED_OUT, KafkaError.UNKNOWN)
+"""Errors of a leader that cannot look into the tier yet: it is new and has not read the tier's metadata, or it is busy.
+Kafka 3.9 has UNKNOWN_SERVER_ERROR for it if its metadata manager is not ready after a restart."""
 
 
 class LogEnds(NamedTuple):
@@ -106,9 +109,7 @@ def listed_offset(rig: Rig, place: Place, timestamp_ms: int, isolation: str) -> 
                     raise KafkaException(found.error)
                 return None if found.offset < 0 else int(found.offset)
             except KafkaException as error:
-                # The leader of a partition just made has not read the tier's metadata yet, and cannot tell; a busy one
-                # may take too long for its own search in the tier.
-                may_pass = error.args[0].code() in (KafkaError.REPLICA_NOT_AVAILABLE, KafkaError.REQUEST_TIMED_OUT)
+                may_pass = error.args[0].code() in _PASSING
                 if not may_pass or time.monotonic() > deadline_s:
                     raise
             time.sleep(0.1)
