@@ -61,7 +61,7 @@ class Ending:
     log: LogBounds = field(default_factory=lambda: LogBounds(None))
 
     UNANSWERED = "unanswered"
-    """The brokers do not answer what has to be known before the store is read. No failure of the store."""
+    """The brokers do not answer the questions that come before a read of the store. No failure of the store."""
     OUT_OF_RANGE = ErrorKind.OFFSET_OUT_OF_RANGE.value
     RECREATED = ErrorKind.RECREATED.value
     UNAUTHORIZED = "unauthorized"
@@ -149,6 +149,11 @@ class Source:
         self._heard_s = time.monotonic()
 
     @property
+    def asks_store(self) -> bool:
+        """Whether a GET is under way."""
+        return self.session.reader.is_asking
+
+    @property
     def answered_s(self) -> float:
         """When the store or the brokers last answered any feed (`time.monotonic`), 0 if they never have."""
         return max(self._heard_s, self.session.reader.answered_s)
@@ -197,7 +202,7 @@ class Feed:
         self.is_cancelled = False
         self.log = LogBounds(None)
         self._source = source
-        self._began_s: float | None = None
+        self._since_s = time.monotonic()
         self._asks_brokers = False
         self.first_offset = self._offset = offset
         self._rows: Iterator[pa.RecordBatch] | None = None
@@ -222,8 +227,6 @@ class Feed:
 
     def work(self) -> bool:
         """Plan, or decode one chunk; whether the application has something new to see. Never raises."""
-        if self._began_s is None:
-            self._began_s = time.monotonic()
         try:
             return self._go_on()
         except Cancelled:
@@ -346,28 +349,28 @@ class Feed:
 
     @contextlib.contextmanager
     def _asking_brokers(self) -> Iterator[None]:
+        """Mark that brokers are asked. An error is no answer: brokers that are away give errors for a while."""
         self._asks_brokers = True
         try:
             yield
         finally:
             self._asks_brokers = False
-            self._source.heard()
+        self._source.heard()
 
     def is_late(self, now_s: float, patience_s: float) -> bool:
         """Whether nothing has come of this feed, and no store or broker has answered any feed, for `patience_s`.
 
-        Time runs from when a worker begins with it. While others are answered it only waits for its turn.
+        While the store or a broker answers other feeds, this feed only waits for its turn: a worker, a lock, a GET.
         """
-        if self._began_s is None:
-            return False
-        return now_s - max(self._began_s, self._source.answered_s) > patience_s
+        return now_s - max(self._since_s, self._source.answered_s) > patience_s
 
     def late(self, offset: int) -> Ending:
         """Count that the application waits no longer for this feed's first record; it gets an ending to go on with.
 
         `offset` is where the feed began: how far it has come by now is the worker's.
         """
-        reason = Ending.UNANSWERED if self._asks_brokers else ErrorKind.READ_TIMEOUT
+        is_store = self._source.asks_store and not self._asks_brokers
+        reason = ErrorKind.READ_TIMEOUT if is_store else Ending.UNANSWERED
         ending = Ending(offset, reason, is_failure=True, log=self.log)
         self._count(ending)
         return ending

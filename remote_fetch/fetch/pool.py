@@ -128,6 +128,11 @@ class DaemonPool:
         """When a call last succeeded (`time.monotonic`), 0 if none has."""
         return self._progressed_s
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is queued or under way."""
+        return bool(self._open)
+
     def _work(self) -> None:
         while (call := self._queue.get()) is not None:
             self._window.enter()

@@ -137,6 +137,11 @@ class RangeReader:
         """When the store last answered a GET (`time.monotonic`), 0 if it never has."""
         return self._pool.progressed_s
 
+    @property
+    def is_asking(self) -> bool:
+        """Whether a GET is under way."""
+        return self._pool.is_busy
+
     def _start(self, request: RangeRequest) -> Call[memoryview]:
         return self._pool.submit(lambda: self._get(request))
 

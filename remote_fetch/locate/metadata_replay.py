@@ -1,7 +1,7 @@
 """The metadata topic as far as it has been read, for one reader or for all of a process that may read the same.
 
 Rules of the file: of the topic only the partitions that matter are read, between their watermarks, and then followed.
-One thread reads at a time. What others want in the meantime it reads with its own, and who waits finds it read.
+One thread reads at a time. The next one reads what all that wait want, and they find it read, or its error.
 """
 
 from __future__ import annotations
@@ -47,6 +47,20 @@ class _Replay:
         return cls(TimelineBuilder(None if topic_id is None else [topic_id]), {})
 
 
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """A read that failed: when, what it was of, and why."""
+
+    at_s: float
+    topic_id: Uuid | None
+    numbers: frozenset[int]
+    error: Unlocatable | KafkaException
+
+    def answers(self, topic_id: Uuid | None, numbers: set[int], asked_s: float) -> bool:
+        """Whether it is the answer to a question of `asked_s` about metadata partitions."""
+        return self.topic_id == topic_id and numbers <= self.numbers and self.at_s >= asked_s
+
+
 class Unreadable(Unlocatable):
     """Nothing will change for as long as this reader lives: the topic is not there, or may not be read."""
 
@@ -63,6 +77,7 @@ class MetadataTopic:
         self._asking = threading.Lock()
         self._wanted: dict[Uuid | None, set[int]] = {}
         self._read_at_s: dict[tuple[Uuid | None, int], float] = {}
+        self._failure: _Failure | None = None
 
     def timeline(self, partition: TopicIdPartition) -> Timeline:
         """The readable segments of a partition, as far as it has been read."""
@@ -97,10 +112,17 @@ class MetadataTopic:
             # What was begun to be read after the question has the end that the question is for.
             if all(self._read_at_s.get((topic_id, number), 0.0) >= asked_s for number in numbers):
                 return
+            if self._failure is not None and self._failure.answers(topic_id, numbers, asked_s):
+                # Each thread would wait as long for the same error: the last of n threads n times as long.
+                raise self._failure.error.with_traceback(None)
             with self._asking:
                 numbers |= self._wanted.pop(topic_id, set())
             began_s = time.monotonic()
-            self._catch_up(topic_id, numbers)
+            try:
+                self._catch_up(topic_id, numbers)
+            except (Unlocatable, KafkaException) as error:
+                self._failure = _Failure(time.monotonic(), topic_id, frozenset(numbers), error)
+                raise
             self._read_at_s.update({(topic_id, number): began_s for number in numbers})
 
     def _replay(self, topic_id: Uuid | None) -> _Replay:

@@ -94,7 +94,7 @@ def test_a_poll_waits_for_no_broker_whatever_is_handed_over() -> None:
     bench.partitions.begin(partitions, replaces=True)
     bench.committed.answer()
     for feed in bench.workers.feeds:
-        feed._began_s = time.monotonic() - 61
+        feed._since_s = time.monotonic() - 61
     assert {one.offset for one in assigned} == {0}
     assert bench.merge.poll(0) is None
     assert {bench.mode(number) for number in range(64)} == {"broker"}
@@ -210,7 +210,7 @@ def test_what_comes_just_as_the_patience_ends_is_not_passed_over() -> None:
     bench = Bench()
     bench.assign({0: 5})
     bench.feed(0)._offset = 15
-    bench.feed(0)._began_s = time.monotonic() - 61
+    bench.feed(0)._since_s = time.monotonic() - 61
     bench.partitions.tidy(time.monotonic())
     assert ("seek", 0, 5) in bench.inner.taken()
 
@@ -224,7 +224,7 @@ def test_what_was_taken_before_it_was_noticed_does_not_come_again() -> None:
     bench.give(0, range(5, 15))
     entry.delivered(entry.take(10)[-1])
     bench.inner.taken()
-    bench.feed(0)._began_s = time.monotonic() - 61
+    bench.feed(0)._since_s = time.monotonic() - 61
     bench.partitions.tidy(time.monotonic())
     assert (bench.mode(0), bench.inner.taken()) == ("remote", [])
 
@@ -275,23 +275,37 @@ def test_a_store_that_is_late_leaves_the_partition_to_the_broker() -> None:
     bench = Bench()
     bench.assign({0: 5})
     bench.inner.taken()
-    bench.feed(0)._began_s = time.monotonic() - 61
+    bench.feed(0)._since_s = time.monotonic() - 61
     bench.partitions.tidy(time.monotonic())
     assert bench.inner.taken() == [("seek", 0, 5), ("resume", 0), ("seek", 0, 5)]
     assert bench.partitions.entries["t", 0].state.reason == "read-timeout"
 
 
-def test_a_partition_that_waits_for_a_worker_is_not_late() -> None:
+def test_a_partition_whose_brokers_give_errors_waits_no_longer_than_one_whose_brokers_are_silent() -> None:
+    """An error is no answer: else brokers that are away, and say so, would keep all partitions waiting."""
     bench = Bench()
     bench.assign({0: 5})
-    bench.partitions.tidy(time.monotonic() + 3600)
-    assert (bench.mode(0), bench.events) == ("locating", [])
+    bench.feed(0)._since_s = time.monotonic() - 61
+    with pytest.raises(KafkaException), bench.feed(0)._asking_brokers():
+        raise KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH))
+    bench.partitions.tidy(time.monotonic())
+    assert bench.mode(0) == "broker"
+
+
+def test_a_partition_that_waits_for_a_worker_is_not_late_by_the_store() -> None:
+    """All workers wait for brokers that do not answer, and no GET is under way."""
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.reader.is_asking = False
+    bench.feed(0)._since_s = time.monotonic() - 61
+    bench.partitions.tidy(time.monotonic())
+    assert (bench.mode(0), bench.partitions.entries["t", 0].state.reason) == ("broker", "unanswered")
 
 
 def test_a_partition_is_not_late_while_others_are_answered() -> None:
     bench = Bench()
     bench.assign({0: 5, 1: 5})
-    bench.feed(0)._began_s = bench.feed(1)._began_s = time.monotonic() - 3600
+    bench.feed(0)._since_s = bench.feed(1)._since_s = time.monotonic() - 3600
     bench.reader.answered_s = time.monotonic() - 30
     bench.partitions.tidy(time.monotonic())
     bench.reader.answered_s = 0.0
@@ -304,7 +318,7 @@ def test_brokers_that_do_not_answer_are_no_failure_of_the_store() -> None:
     bench = Bench()
     bench.assign({0: 5})
     bench.inner.taken()
-    bench.feed(0)._began_s = time.monotonic() - 61
+    bench.feed(0)._since_s = time.monotonic() - 61
     bench.feed(0)._asks_brokers = True
     bench.partitions.tidy(time.monotonic())
     assert bench.inner.taken() == [("seek", 0, 5), ("resume", 0), ("seek", 0, 5)]
@@ -487,7 +501,7 @@ def test_what_librdkafka_has_stopped_is_assigned_anew(is_cooperative: bool, told
 def test_a_store_that_gives_nothing_in_time_is_counted() -> None:
     bench = Bench(patience_ms=0)
     bench.assign({0: 5})
-    bench.feed(0)._began_s = time.monotonic() - 1
+    bench.feed(0)._since_s = time.monotonic() - 1
     bench.partitions.tidy(time.monotonic())
     (event,) = [one for one in bench.events if isinstance(one, Fallback)]
     assert (event.partition.topic, event.partition.partition, event.reason) == ("t", 0, "read-timeout")

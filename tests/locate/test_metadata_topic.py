@@ -472,3 +472,41 @@ def test_who_waits_for_another_reader_finds_it_read() -> None:
         thread.join(10)
     assert len(topics.asked) <= 1 + len(others) // 2, "most found it read"
     assert [one.start_offset for one in topic.timeline(PARTITIONS[3]).segments] == [0]
+
+
+def test_who_waits_for_another_reader_finds_its_error() -> None:
+    """Else the last of n threads would wait n times as long as a question may take."""
+    topics, entered, may_go_on = Topics(), threading.Event(), threading.Event()
+    topic = MetadataTopic(cast(Cluster, topics), timeout_ms=10_000)
+    topic.read_for(PARTITIONS[:1])
+    ends, errors = topics.ends, list[str]()
+
+    def held_up(name: str, numbers: Collection[int]) -> dict[int, tuple[int, int]]:
+        entered.set()
+        assert may_go_on.wait(10)
+        return ends(name, numbers)
+
+    def read(partition: TopicIdPartition) -> None:
+        try:
+            topic.read_for([partition])
+        except KafkaException as error:
+            errors.append(error.args[0].name())
+
+    topics.ends, topics.refusal = held_up, KafkaError(KafkaError.INVALID_REQUEST)  # type: ignore[method-assign]
+    topics.asked.clear()
+    first = threading.Thread(target=read, args=PARTITIONS[:1])
+    first.start()
+    assert entered.wait(10)
+    others = [threading.Thread(target=read, args=(partition,)) for partition in PARTITIONS * 3]
+    for other in others:
+        other.start()
+    while len(topic._wanted.get(DATA_ID, ())) < len({metadata_partition(DATA_ID, n, COUNT) for n in range(8)}):
+        time.sleep(0.001)
+    time.sleep(0.1)  # the last ones have asked, but may not wait yet: these would ask themselves
+    may_go_on.set()
+    for thread in (first, *others):
+        thread.join(10)
+    assert errors == ["INVALID_REQUEST"] * (1 + len(others))
+    assert len(topics.asked) <= 1 + len(others) // 2, "most found the error"
+    topics.refusal = None
+    topic.read_for(PARTITIONS)
