@@ -100,6 +100,8 @@ def draw(dice: random.Random, *, faulty: bool = False, kinds: Sequence[str] = ("
         "fetch.remote.max.bytes": dice.choice((1024, 20_000, 64 << 20)),
     }
     start, end = (Edge(dice.choice(kinds), dice.random()) for _ in range(2))
+    if start.kind == end.kind == "time":  # a start after the end is refused
+        start, end = sorted((start, end), key=lambda edge: edge.fraction)
     intent = Intent(dice.choice(ISOLATIONS), start, end, config)
     if not faulty:
         return intent
