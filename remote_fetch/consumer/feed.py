@@ -93,7 +93,6 @@ class Source:
         self._topics: dict[str, dict[int, TopicIdPartition]] = {}
         self._local_starts: dict[TopicIdPartition, tuple[float, int | None]] = {}
         self._asking = threading.Lock()
-        self._heard_s = 0.0
 
     def share_among(self, readers: int) -> None:
         """Divide the budget among as many feeds; those that run take note between two chunks."""
@@ -144,10 +143,6 @@ class Source:
                 self._local_starts.update({one: (time.monotonic(), found.get(one)) for one in wanted})
             return self._local_starts[partition][1]
 
-    def heard(self) -> None:
-        """Note that the brokers have answered."""
-        self._heard_s = time.monotonic()
-
     @property
     def asks_store(self) -> bool:
         """Whether a GET is under way."""
@@ -155,8 +150,8 @@ class Source:
 
     @property
     def answered_s(self) -> float:
-        """When the store or the brokers last answered any feed (`time.monotonic`), 0 if they never have."""
-        return max(self._heard_s, self.session.reader.answered_s)
+        """When the store or a broker last answered any feed (`time.monotonic`), 0 if none ever has."""
+        return self.session.answered_s
 
     def open_circuit(self) -> Circuit | None:
         """The circuit, if the storage is to be left alone now."""
@@ -349,13 +344,11 @@ class Feed:
 
     @contextlib.contextmanager
     def _asking_brokers(self) -> Iterator[None]:
-        """Mark that brokers are asked. An error is no answer: brokers that are away give errors for a while."""
         self._asks_brokers = True
         try:
             yield
         finally:
             self._asks_brokers = False
-        self._source.heard()
 
     def is_late(self, now_s: float, patience_s: float) -> bool:
         """Whether nothing has come of this feed, and no store or broker has answered any feed, for `patience_s`.

@@ -23,7 +23,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from remote_fetch.errors import Cancelled
-from remote_fetch.locate.clients import Consumer
+from remote_fetch.locate.broker_errors import is_of_another_leader, is_passing
+from remote_fetch.locate.clients import NO_LONG_POLL, PROBE, Consumer, admin_properties, consumer_properties
 from remote_fetch.locate.contact import first_contact
 from remote_fetch.locate.epoch_prober import EpochProber
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
@@ -33,47 +34,6 @@ __all__ = ["Cluster", "Topic"]
 _ZERO_UUID = bytes(16)
 _RETRY_S = 0.1
 _ONE_ANSWER_S = 5.0
-_PASSING = frozenset(
-    {
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._RESOLVE,
-        KafkaError._TIMED_OUT,
-        KafkaError._TRANSPORT,
-        KafkaError._UNKNOWN_PARTITION,  # also of a partition that has no leader yet; a topic that is gone says so
-        KafkaError.BROKER_NOT_AVAILABLE,
-        KafkaError.FENCED_LEADER_EPOCH,  # of a client that has not heard of the new leader yet
-        KafkaError.KAFKA_STORAGE_ERROR,  # of a disk that has failed: another leader follows
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NETWORK_EXCEPTION,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.OFFSET_NOT_AVAILABLE,  # of a leader that does not know the high watermark yet (KIP-207)
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.UNKNOWN_LEADER_EPOCH,  # of a broker that has not heard of the new leader yet
-    }
-)
-_OTHER_LEADER = frozenset(
-    {
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-    }
-)
-"""Errors of a client that knows another leader, or another epoch of it, than the brokers do."""
-_GROUP = "remote-fetch"
-"""librdkafka wants a group even of those who never join one."""
-_FETCH_QUEUE_BACKOFF_MS = 10
-"""By default librdkafka fetches nothing for a second once 100,000 records wait: of small ones they are read in less."""
-_LOG_LEVEL = 3
-"""Of clients that the application does not know of: what is an error to librdkafka. That requests time out while
-leaders move or brokers are away (REQTMOUT, a warning) is waited for, and told of by this package if it takes long."""
-_NO_LONG_POLL = {"fetch.wait.max.ms": 10}
-"""Of a consumer that reads to an end and is then asked something else: a broker answers one connection in order, and a
-fetch that waits for records to come would keep the question waiting, half a second by default."""
-_PROBE = {"fetch.wait.max.ms": 10, "fetch.message.max.bytes": 1024, "queued.min.messages": 1}
-"""Of a consumer whose answer counts, not its records: it soon hears that there are none, and takes few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +63,26 @@ class Cluster:
         self._consumers: dict[tuple[IsolationLevel, str], Consumer] = {}
         self._making = threading.Lock()
         self._prober = EpochProber(
-            lambda: self._consumer(IsolationLevel.READ_UNCOMMITTED, "prober", _PROBE), timeout_s=self._timeout_s
+            lambda: self._consumer(IsolationLevel.READ_UNCOMMITTED, "prober", PROBE),
+            timeout_s=self._timeout_s,
+            answered=self.answered,
         )
         self._is_closed = False
+        self._answered_s = 0.0
 
     @property
     def properties(self) -> dict[str, Any]:
         """The client configuration, with the credentials as they are now: secrets."""
         return dict(self._properties)
+
+    @property
+    def answered_s(self) -> float:
+        """When a broker last answered a question (`time.monotonic`), 0 if none ever has."""
+        return self._answered_s
+
+    def answered(self) -> None:
+        """Note that a broker has answered a client of this cluster."""
+        self._answered_s = time.monotonic()
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """As `confluent_kafka.Consumer.set_sasl_credentials`: for connections that are made from now on."""
@@ -126,6 +98,7 @@ class Cluster:
         Raises KafkaException with the broker's error: UNKNOWN_TOPIC_OR_PART, TOPIC_AUTHORIZATION_FAILED, _TIMED_OUT.
         """
         found = self._described(name)
+        self.answered()
         raw = _raw_uuid(found.topic_id)
         operations = found.authorized_operations
         return Topic(
@@ -184,6 +157,7 @@ class Cluster:
         wanted = TopicPartition(partition.topic, partition.partition)
         consumer = self.consumer(isolation)
         low, high = consumer.get_watermark_offsets(wanted, timeout=timeout_s or self._timeout_s)
+        self.answered()
         if isolation is IsolationLevel.READ_COMMITTED and low < high:
             # librdkafka gives the two offsets by size, whichever is which: the smaller one may be the end.
             wanted.offset = OFFSET_END
@@ -212,14 +186,16 @@ class Cluster:
         asker = self._asker()
         told = [asker.list_offsets(dict.fromkeys(wanted, spec), request_timeout=self._timeout_s) for spec in specs]
         try:
-            return [[answers[partition].result() for partition in wanted] for answers in told]
+            found = [[answers[partition].result() for partition in wanted] for answers in told]
         except KafkaException as error:
-            if error.args[0].code() in _OTHER_LEADER:
+            if is_of_another_leader(error):
                 # librdkafka's AdminClient keeps the leaders that it knows after most of these errors (2.16), until its
                 # cache grows old: without this each further question would have the same answer for minutes.
                 with contextlib.suppress(KafkaException):
                     asker.list_topics(wanted[0].topic, timeout=min(_ONE_ANSWER_S, self._timeout_s))
             raise
+        self.answered()
+        return found
 
     def learn_partitions(self, topic: str, isolation: IsolationLevel) -> None:
         """Have a topic's partitions looked up anew, where some have come: librdkafka would take minutes to notice.
@@ -266,7 +242,7 @@ class Cluster:
             return
         with self._checking:
             if self._is_unchecked:
-                client = first_contact(_admin_properties(self.properties), lambda: self._is_closed)
+                client = first_contact(admin_properties(self.properties), lambda: self._is_closed)
                 with self._making:
                     self._check_open()
                     self._admin, self._is_unchecked = client, False
@@ -276,7 +252,7 @@ class Cluster:
         with self._making:
             self._check_open()
             if self._admin is None:  # it has a length, so its truth says nothing
-                self._admin = AdminClient(_admin_properties(self._properties))
+                self._admin = AdminClient(admin_properties(self._properties))
             return self._admin
 
     def consumer(self, isolation: IsolationLevel) -> Consumer:
@@ -285,7 +261,7 @@ class Cluster:
 
     def catcher(self) -> Consumer:
         """The consumer for what is not tiered and is read to its end again and again. Its user's own concern."""
-        return self._consumer(IsolationLevel.READ_UNCOMMITTED, "catcher", _NO_LONG_POLL)
+        return self._consumer(IsolationLevel.READ_UNCOMMITTED, "catcher", NO_LONG_POLL)
 
     def _consumer(self, isolation: IsolationLevel, purpose: str, more: Mapping[str, Any]) -> Consumer:
         """The one consumer for a purpose, made when it is first asked for."""
@@ -311,22 +287,6 @@ class Cluster:
             consumer.close()
 
 
-def consumer_properties(properties: Mapping[str, Any], isolation: IsolationLevel) -> dict[str, Any]:
-    """A consumer's configuration for reads by assignment: what the user gave, and what must not be otherwise."""
-    return {
-        "group.id": _GROUP,
-        "log_level": _LOG_LEVEL,
-        "fetch.queue.backoff.ms": _FETCH_QUEUE_BACKOFF_MS,
-        **properties,
-        "isolation.level": isolation.value,
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "auto.offset.reset": "error",
-        "allow.auto.create.topics": False,
-        "enable.partition.eof": True,
-    }
-
-
 def _listed(consumer: Consumer, wanted: TopicPartition, deadline_s: float) -> int:
     """What ListOffsets answers for a time, or for the end; negative where it knows none. Raises KafkaException."""
     while True:
@@ -344,41 +304,8 @@ def _listed(consumer: Consumer, wanted: TopicPartition, deadline_s: float) -> in
         time.sleep(_RETRY_S)
 
 
-_CONSUMER_ONLY = (
-    "group.",
-    "enable.",
-    "auto.",
-    "isolation.",
-    "fetch.",
-    "max.poll.",
-    "max.partition.",
-    "queued.",
-    "session.",
-)
-
-
-def _admin_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what only a consumer knows: librdkafka would warn of it."""
-    known = {name: value for name, value in properties.items() if not name.startswith(_CONSUMER_ONLY)}
-    return {"log_level": _LOG_LEVEL, **known}
-
-
 def _raw_uuid(uuid: Any) -> bytes:
     mask = 2**64 - 1
     most: int = uuid.get_most_significant_bits() & mask
     least: int = uuid.get_least_significant_bits() & mask
     return ((most << 64) | least).to_bytes(16, "big")
-
-
-def is_passing(error: KafkaException) -> bool:
-    """Whether a broker is away, or not ready to answer yet, as while a leader is being elected."""
-    return error.args[0].code() in _PASSING
-
-
-def is_refusal(error: KafkaException) -> bool:
-    """Whether a broker refused for want of permission."""
-    return error.args[0].code() in (
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-    )

@@ -51,11 +51,21 @@ class _Question:
 
 
 class EpochProber:
-    """Asks by a consumer that `open_consumer` gives; that is called when there is a first question. Thread-safe."""
+    """Asks by a consumer that `open_consumer` gives; that is called when there is a first question. Thread-safe.
 
-    def __init__(self, open_consumer: Callable[[], Consumer], *, timeout_s: float) -> None:
+    `answered` is called whenever a leader has answered.
+    """
+
+    def __init__(
+        self,
+        open_consumer: Callable[[], Consumer],
+        *,
+        timeout_s: float,
+        answered: Callable[[], None] = lambda: None,
+    ) -> None:
         self._open_consumer = open_consumer
         self._timeout_s = timeout_s
+        self._answered = answered
         self._turn = threading.Lock()
         self._lock = threading.Lock()
         self._waiting: list[_Question] = []
@@ -97,8 +107,8 @@ class EpochProber:
             while not own.is_done.is_set():
                 self._take(consumer, asked)
                 message = consumer.poll(_POLL_S)
-                if message is not None:
-                    _heed(message, asked)
+                if message is not None and _heed(message, asked):
+                    self._answered()
                 now_s = time.monotonic()
                 for question in [question for question in asked.values() if question.deadline_s <= now_s]:
                     del asked[question.key]
@@ -126,8 +136,8 @@ class EpochProber:
         consumer.assign([question.wanted for question in asked.values()])
 
 
-def _heed(message: Message, asked: dict[tuple[str, int], _Question]) -> None:
-    """End the question that a message of the consumer answers."""
+def _heed(message: Message, asked: dict[tuple[str, int], _Question]) -> bool:
+    """End the question that a message of the consumer answers; whether a leader has answered."""
     key = (message.topic() or "", -1 if message.partition() is None else message.partition())
     question = asked.get(key)  # type: ignore[arg-type]
     error = message.error()
@@ -135,9 +145,9 @@ def _heed(message: Message, asked: dict[tuple[str, int], _Question]) -> None:
         for each in asked.values():
             each.end(False, KafkaException(error))
         asked.clear()
-        return
+        return False
     if question is None:
-        return
+        return False
     # A record, or the end of the log: the offset was valid, else librdkafka would not have fetched from it.
     if error is None or error.code() == KafkaError._PARTITION_EOF:
         question.end(True)
@@ -146,5 +156,6 @@ def _heed(message: Message, asked: dict[tuple[str, int], _Question]) -> None:
     elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         question.end(False, KafkaException(error))
     else:
-        return
+        return False
     del asked[question.key]
+    return True

@@ -16,8 +16,9 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from remote_fetch.errors import Unlocatable
 from remote_fetch.formats.metadata_partitioner import metadata_partition
+from remote_fetch.locate.broker_errors import is_passing, is_refusal
 from remote_fetch.locate.clients import Consumer
-from remote_fetch.locate.cluster import Cluster, is_passing, is_refusal
+from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.leases import Leases
 from remote_fetch.locate.timeline import Timeline, TimelineBuilder
 from remote_fetch.model import TopicIdPartition, Uuid
@@ -78,6 +79,11 @@ class MetadataTopic:
         self._wanted: dict[Uuid | None, set[int]] = {}
         self._read_at_s: dict[tuple[Uuid | None, int], float] = {}
         self._failure: _Failure | None = None
+
+    @property
+    def answered_s(self) -> float:
+        """When a broker last answered (`time.monotonic`), 0 if none ever has."""
+        return self._cluster.answered_s
 
     def timeline(self, partition: TopicIdPartition) -> Timeline:
         """The readable segments of a partition, as far as it has been read."""
@@ -205,6 +211,7 @@ class MetadataTopic:
             left = sum(end - replay.read_to.get(number, 0) for number, end in ends.items())
             if _take(consumer.consume(max(1, min(left, _CONSUME_MESSAGES)), timeout=_POLL_S), replay, ends):
                 deadline = time.monotonic() + self._timeout_ms / 1000
+                self._cluster.answered()
             elif time.monotonic() > deadline:
                 self._count = None
                 self._partition_count()  # raises if that is because the right to read was taken away

@@ -47,6 +47,11 @@ class MetadataTopicLocator:
         self._is_unreadable = False
         self._is_failing = False
 
+    @property
+    def answered_s(self) -> float:
+        """When a broker last answered a question about the metadata topic (`time.monotonic`), 0 if none ever has."""
+        return 0.0 if self._topic is None else self._topic.answered_s
+
     def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
         """The partitions of a topic that exists (NAME or NAME:ID), tiered or not, whatever `numbers` are asked for.
 

@@ -17,7 +17,8 @@ from typing import TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.errors import OffsetOutOfRange, TopicRecreated
-from remote_fetch.locate.cluster import Cluster, is_passing
+from remote_fetch.locate.broker_errors import is_passing
+from remote_fetch.locate.cluster import Cluster
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition
 from remote_fetch.observe import Notice, Observer
 

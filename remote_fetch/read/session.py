@@ -245,6 +245,12 @@ class Session:
     def _can_locate(self) -> None:
         self.unlocated = None
 
+    @property
+    def answered_s(self) -> float:
+        """When the store or a broker last answered (`time.monotonic`), 0 if none ever has."""
+        asked = (self.reader, self.cluster, self._metadata_locator)
+        return max(0.0 if it is None else it.answered_s for it in asked)
+
     def share_locator(self) -> None:
         """Let several threads ask the locator."""
         if not isinstance(self.locator, SharedLocator):

@@ -20,7 +20,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from remote_fetch.locate.cluster import Cluster, consumer_properties
+from remote_fetch.locate.clients import consumer_properties
+from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.metadata_topic import METADATA_TOPIC, MetadataTopicLocator
 from remote_fetch.model import IsolationLevel, Uuid
 from remote_fetch.read.job import plan_job

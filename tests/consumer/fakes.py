@@ -159,9 +159,9 @@ class Bench:
     ) -> None:
         self.inner, self.workers = FakeInner(), FakeWorkers()
         self.events: list[Event] = []
-        self.reader = SimpleNamespace(answered_s=0.0, is_asking=True)
-        session = SimpleNamespace(observe=self.events.append, reader=self.reader)
-        self.source = Source(session, IsolationLevel.READ_COMMITTED, 64 << 20, queued_bytes)  # type: ignore[arg-type]
+        self.reader = SimpleNamespace(is_asking=True)
+        self.session = SimpleNamespace(observe=self.events.append, reader=self.reader, answered_s=0.0)
+        self.source = Source(self.session, IsolationLevel.READ_COMMITTED, 64 << 20, queued_bytes)  # type: ignore[arg-type]
         settings = ConsumerSettings(
             True,
             {},

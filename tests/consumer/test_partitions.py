@@ -281,17 +281,6 @@ def test_a_store_that_is_late_leaves_the_partition_to_the_broker() -> None:
     assert bench.partitions.entries["t", 0].state.reason == "read-timeout"
 
 
-def test_a_partition_whose_brokers_give_errors_waits_no_longer_than_one_whose_brokers_are_silent() -> None:
-    """An error is no answer: else brokers that are away, and say so, would keep all partitions waiting."""
-    bench = Bench()
-    bench.assign({0: 5})
-    bench.feed(0)._since_s = time.monotonic() - 61
-    with pytest.raises(KafkaException), bench.feed(0)._asking_brokers():
-        raise KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH))
-    bench.partitions.tidy(time.monotonic())
-    assert bench.mode(0) == "broker"
-
-
 def test_a_partition_that_waits_for_a_worker_is_not_late_by_the_store() -> None:
     """All workers wait for brokers that do not answer, and no GET is under way."""
     bench = Bench()
@@ -306,10 +295,7 @@ def test_a_partition_is_not_late_while_others_are_answered() -> None:
     bench = Bench()
     bench.assign({0: 5, 1: 5})
     bench.feed(0)._since_s = bench.feed(1)._since_s = time.monotonic() - 3600
-    bench.reader.answered_s = time.monotonic() - 30
-    bench.partitions.tidy(time.monotonic())
-    bench.reader.answered_s = 0.0
-    bench.source.heard()
+    bench.session.answered_s = time.monotonic() - 30
     bench.partitions.tidy(time.monotonic())
     assert (bench.mode(0), bench.mode(1), bench.events) == ("locating", "locating", [])
 

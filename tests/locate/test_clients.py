@@ -1,9 +1,14 @@
-"""Whatever `confluent_kafka.Consumer` is replaced by, the clients inside are of the C module's class."""
+"""The clients that this package opens: their class, whatever `confluent_kafka.Consumer` is, and their configuration."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+
+from remote_fetch.locate.clients import Consumer, admin_properties, consumer_properties
+from remote_fetch.model import IsolationLevel
+
+LEVEL = IsolationLevel.READ_UNCOMMITTED
 
 PATCHED = """
 import confluent_kafka
@@ -41,3 +46,34 @@ print(len(made))
 def test_a_replaced_class_makes_no_client_inside() -> None:
     done = subprocess.run([sys.executable, "-c", PATCHED], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout.strip(), done.returncode) == ("1", 0), done.stderr
+
+
+def test_a_consumer_neither_commits_nor_resets_nor_makes_topics_whatever_the_user_set() -> None:
+    theirs = {
+        "bootstrap.servers": "b:1",
+        "group.id": "mine",
+        "enable.auto.commit": True,
+        "auto.offset.reset": "latest",
+        "allow.auto.create.topics": True,
+        "isolation.level": "read_committed",
+    }
+    found = consumer_properties(theirs, LEVEL)
+    assert found["group.id"] == "mine"
+    assert found["isolation.level"] == "read_uncommitted"
+    assert found["auto.offset.reset"] == "error"
+    assert not any(
+        found[name] for name in ("enable.auto.commit", "enable.auto.offset.store", "allow.auto.create.topics")
+    )
+    Consumer(found).close()
+    assert consumer_properties({}, LEVEL)["group.id"] == "remote-fetch"
+
+
+def test_a_consumer_does_not_pause_for_a_second_unless_told_to() -> None:
+    assert consumer_properties({}, LEVEL)["fetch.queue.backoff.ms"] == 10
+    assert consumer_properties({"fetch.queue.backoff.ms": 700}, LEVEL)["fetch.queue.backoff.ms"] == 700
+
+
+def test_an_administrators_client_gets_nothing_that_only_a_consumer_knows() -> None:
+    theirs = {"bootstrap.servers": "b:1", "group.id": "mine", "fetch.min.bytes": 1, "sasl.username": "u"}
+    assert admin_properties(theirs) == {"log_level": 3, "bootstrap.servers": "b:1", "sasl.username": "u"}
+    assert admin_properties({"log_level": 6}) == {"log_level": 6}

@@ -80,6 +80,14 @@ def test_a_leader_that_does_not_answer_holds_up_no_other_partition() -> None:
         assert silent.result(timeout=5) is False
 
 
+def test_answers_are_noted_and_silence_is_not() -> None:
+    noted: list[None] = []
+    leaders: Any = Leaders(a=EOF_CODE, b=KafkaError._AUTO_OFFSET_RESET, c=KafkaError._TRANSPORT)
+    prober = EpochProber(lambda: leaders, timeout_s=0.2, answered=lambda: noted.append(None))
+    assert [prober.holds(partition(topic), 1, 10) for topic in "abc"] == [True, False, False]
+    assert len(noted) == 2
+
+
 def test_waiting_questions_share_an_assignment() -> None:
     """While one thread waits for a silent leader, the other questions come along with it."""
     leaders = Leaders(a=EOF_CODE, b=None, c=KafkaError._AUTO_OFFSET_RESET)

@@ -97,6 +97,7 @@ class Topics:
     described: list[str] = field(default_factory=list)
     passing: list[int] = field(default_factory=list)
     asked: list[list[int]] = field(default_factory=list)
+    answered_s: float = 0.0
 
     def describe(self, name: str) -> Topic:
         self.described.append(name)
@@ -110,6 +111,9 @@ class Topics:
 
     def catcher(self) -> Topics:
         return self
+
+    def answered(self) -> None:
+        self.answered_s += 1
 
     def ends(self, name: str, numbers: Collection[int]) -> dict[int, tuple[int, int]]:
         assert name == METADATA_TOPIC
@@ -204,6 +208,15 @@ def test_only_the_partition_that_matters_is_read_on_and_only_what_is_new() -> No
     assert topics.assignments[before:] == [[metadata_partition(DATA_ID, 3, COUNT)]]
     assert reader.locator.measure(partition, segment(partition, 1)) == reader.locator.timeline(partition)
     assert not reader.locator.end_is_inferred(segment(partition, 1))
+
+
+def test_each_answer_of_the_topic_is_noted() -> None:
+    """A consumer that waits for its turn waits for longer while this one is answered."""
+    topics = Topics()
+    topics.write(PARTITIONS[0], *range(3))
+    reader = Reader(topics)
+    reader.locator.refresh(PARTITIONS[0])
+    assert reader.locator.answered_s == topics.answered_s > 0
 
 
 def test_the_end_is_reached_though_the_last_records_were_compacted_away() -> None:

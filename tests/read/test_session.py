@@ -61,6 +61,19 @@ def test_events_go_to_the_counters_and_to_the_observer() -> None:
     assert Notice("a word") in heard
 
 
+def test_the_last_answer_is_that_of_the_store_or_of_a_broker() -> None:
+    with Session(Config.parse({}), Bucket(plain_log().segments())) as session:
+        assert session.answered_s == 0
+        session.locator.partitions("topic")
+        (partition,) = session.locator.partitions("topic")
+        session.locator.timeline(partition)
+        assert session.answered_s == session.reader.answered_s > 0
+    with Session.open({"bootstrap.servers": "127.0.0.1:1"}, shared=True) as session:
+        assert session.cluster is not None
+        session.cluster.answered()
+        assert session.answered_s == session.cluster.answered_s > 0
+
+
 def test_closing(tmp_path: Path) -> None:
     before = threading.active_count()
     bucket = Bucket(plain_log().segments())

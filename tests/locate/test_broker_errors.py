@@ -1,0 +1,21 @@
+"""Errors of brokers by what they mean for the next question."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from remote_fetch.locate.broker_errors import is_refusal
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, True),
+        (KafkaError.CLUSTER_AUTHORIZATION_FAILED, True),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, True),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, False),
+    ],
+)
+def test_a_refusal_is_told_from_other_errors(code: int, expected: bool) -> None:
+    assert is_refusal(KafkaException(KafkaError(code))) is expected
