@@ -106,7 +106,7 @@ class TopicIdPartition:
         partitions are 0 to 2^31 - 1.
         """
         if not is_topic_name(topic):
-            raise ValueError(f"{topic[:300]!r} is no topic name: {TOPIC_NAME_RULE}")
+            raise ValueError(f"{topic[:300]!r} is not a topic name: {TOPIC_NAME_RULE}")
         if not 0 <= partition < 2**31:
             raise ValueError(f"topic {topic!r} with partition {partition}: partitions are 0 to 2147483647")
         return cls(topic_id, topic, partition)

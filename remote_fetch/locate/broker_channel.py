@@ -1,11 +1,14 @@
-"""The optional channel to the brokers for what librdkafka cannot ask: where the local log begins, where the tier ends.
+"""An optional channel for what librdkafka cannot ask a broker: where the local log begins and where the tier ends.
 
-ListOffsets has timestamps of its own for both, EARLIEST_LOCAL (-4, KIP-405, Kafka 3.5) and LATEST_TIERED (-5, KIP-1005,
-Kafka 3.9), and librdkafka refuses to send them. kafka-python does, and comes with the extra `broker-api`.
+ListOffsets has special timestamps for both, EARLIEST_LOCAL (-4, KIP-405, Kafka 3.5) and LATEST_TIERED (-5, KIP-1005,
+Kafka 3.9). librdkafka refuses to send them. kafka-python sends them; the extra `broker-api` brings it.
 
-Rules of the file: no other module imports `kafka`, and this one only when a channel is made; nothing that goes wrong
-here ends a read: the answer is "the broker does not tell", and the reason is said once; every wait has a deadline, and
-it is ours, for the client has none while it looks up names or shakes hands; a secret is in no message and no log.
+Rules of the file:
+
+- No other module imports `kafka`, and this module imports it only to make a channel.
+- A failure here never ends a read. The bounds are then unknown, and the reason is reported once.
+- Every wait has a deadline of this package, because the client has none while it resolves names or shakes hands.
+- No message and no log holds a secret.
 """
 
 from __future__ import annotations
@@ -30,16 +33,18 @@ __all__ = ["BrokerChannel", "LocalBounds"]
 _Result = TypeVar("_Result")
 
 _REST_S = 60.0
-"""How long the brokers are left alone after a call that failed as a whole."""
+"""How long no call is made after a call that failed as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalBounds:
-    """How a partition's leader divides the log between its own disk and the tier. None: the broker does not tell.
+    """How a partition's leader divides the log between its own disk and the tier. None: unknown.
 
-    `earliest_local_offset`: the first offset on the leader's disk; the log start offset where nothing is tiered.
-    `latest_tiered_offset`: the last offset in the tier, inclusive; -1 where nothing readable is there, or the leader
-    does not know yet, as for a while after its election. The two overlap by what is kept in both places.
+    - `earliest_local_offset`: the first offset on the leader's disk. If nothing is tiered, it is the log start offset.
+    - `latest_tiered_offset`: the last offset in the tier, inclusive. It is -1 if the tier has nothing readable, or if
+      the leader does not know yet, which lasts a while after its election.
+
+    Both places hold the offsets between the two.
     """
 
     earliest_local_offset: int | None = None
@@ -47,11 +52,11 @@ class LocalBounds:
 
 
 class BrokerChannel:
-    """Asks partition leaders for EARLIEST_LOCAL and LATEST_TIERED. Not thread-safe; connects when first asked.
+    """Asks partition leaders for EARLIEST_LOCAL and LATEST_TIERED. Not thread-safe. Connects at the first question.
 
-    `properties` are librdkafka's; `timeout_ms` bounds each call as a whole; `say` hears each reason why the brokers do
-    not tell, once, in the thread of the caller. Raises MissingExtra without kafka-python, and ConfigError without
-    `bootstrap.servers`.
+    `properties` are librdkafka's. `timeout_ms` bounds each call as a whole. `say` is called in the thread of the caller
+    with each reason why bounds are unknown, once for each. Raises MissingExtra without kafka-python, and ConfigError
+    without `bootstrap.servers`.
     """
 
     def __init__(
@@ -72,7 +77,7 @@ class BrokerChannel:
         self._settings: dict[str, Any] | None = None
         try:
             mapped = map_properties(properties, self._kafka.net.sasl.oauth.AbstractTokenProvider)
-        except (OSError, ValueError) as error:  # a file of keys that is not there or not one
+        except (OSError, ValueError) as error:  # a file of keys that is missing or not a file of keys
             if isinstance(error, ConfigError):
                 raise
             self._say_once("tls", f"its TLS settings cannot be used: {error}")
@@ -84,10 +89,10 @@ class BrokerChannel:
         self._settings = mapped.settings
 
     def local_bounds(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, LocalBounds]:
-        """The local bounds of each partition, as its leader gives them now; never raises for what a broker does.
+        """The current local bounds of each partition, by its leader. Never raises for an error of a broker.
 
-        ListOffsets knows topics by name: that a name still stands for the topic id is for the caller to check. After a
-        call that failed as a whole the brokers are left alone for a minute.
+        ListOffsets knows topics by name, so the caller checks that the name still stands for the topic id. After a call
+        that failed as a whole, no call is made for a minute.
         """
         unknown = dict.fromkeys(partitions, LocalBounds())
         if not partitions or self._settings is None or self._clock() < self._rest_until_s:
@@ -101,7 +106,7 @@ class BrokerChannel:
             connection.abandon()
             self._rest("timeout", f"no answer within {self._timeout_ms} ms; the log of kafka-python may say more")
             return unknown
-        except Exception as error:  # a foreign client: what it may raise is not known
+        except Exception as error:  # the client may raise any class
             connection.close()
             self._rest(type(error).__name__, str(error) or type(error).__name__)
             return unknown
@@ -110,7 +115,7 @@ class BrokerChannel:
         return found.bounds
 
     def close(self) -> None:
-        """Close the connections; waits at most `timeout_ms`, and says so where something had to be left behind."""
+        """Close the connections. Waits at most `timeout_ms`, then leaves the connection behind and reports that."""
         connection, self._connection, self._settings = self._connection, None, None
         if connection is not None:
             done, _ = wait([connection.close()], self._timeout_ms / 1000)
@@ -131,7 +136,7 @@ class BrokerChannel:
 def _load_kafka() -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of its own inner workings, which nobody here can mend
+            warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python's use of its own deprecated parts
             import kafka  # noqa: PLC0415 - optional, and slow to load
             import kafka.errors  # noqa: PLC0415
             import kafka.net.sasl.oauth  # noqa: PLC0415
@@ -149,11 +154,11 @@ def _load_kafka() -> Any:
 class _Answer(NamedTuple):
     bounds: dict[TopicIdPartition, LocalBounds]
     reasons: dict[str, str]
-    """Why some bounds are unknown: one text for each kind of reason."""
+    """Why some bounds are unknown, a text for each kind of reason."""
 
 
 class _Connection:
-    """One KafkaAdminClient, and the daemon thread that alone touches it: a call that hangs holds up nobody else."""
+    """One KafkaAdminClient and the daemon thread that calls it. A call that hangs holds up no other thread."""
 
     def __init__(self, kafka: Any, settings: Mapping[str, Any], timeout_ms: int) -> None:
         self._kafka = kafka
@@ -166,24 +171,24 @@ class _Connection:
         Thread(target=self._run, name="remote-fetch-broker-channel", daemon=True).start()
 
     def ask(self, partitions: Sequence[TopicIdPartition]) -> Future[_Answer]:
-        """The bounds of these partitions, from the client's thread."""
+        """Ask for the bounds of these partitions in the client's thread."""
         deadline_s = time.monotonic() + self._timeout_ms / 1000
         return self._submit(lambda: self._ask(partitions, deadline_s))
 
     def close(self) -> Future[None]:
-        """Close the client after what it is doing now, and end its thread."""
+        """Close the client after its current call, and end its thread."""
         closed = self._submit(self._close)
         self._calls.put(None)
         return closed
 
     def abandon(self) -> None:
-        """Break off what the client is doing, and close it then; neither is waited for."""
+        """Break off the client's current call and close the client, without waiting for either."""
         self.close()
         Thread(target=self._break_off, name="remote-fetch-broker-channel-end", daemon=True).start()
 
     def _break_off(self) -> None:
         for network in self._networks:
-            with suppress(Exception):  # nobody is left to hear of it
+            with suppress(Exception):  # the channel has already reported why it gives up
                 network.close()
 
     def _submit(self, call: Callable[[], _Result]) -> Future[_Result]:
@@ -205,16 +210,19 @@ class _Connection:
     def _ask(self, partitions: Sequence[TopicIdPartition], deadline_s: float) -> _Answer:
         if self._admin is None:
             self._admin = self._open()
-        wanted = {one: self._kafka.TopicPartition(one.topic, one.partition) for one in partitions}
+        wanted = {
+            partition: self._kafka.TopicPartition(partition.topic, partition.partition) for partition in partitions
+        }
         names = sorted(set(wanted.values()))
         reasons: dict[str, str] = {}
-        # In this order: the tier only grows, so its end, asked second, adjoins the local log of before or overlaps it.
+        # The local start first: the tier only grows, so its later end adjoins or overlaps the earlier local log.
         local = self._offsets(self._kafka.OffsetSpec.EARLIEST_LOCAL, names, deadline_s, reasons)
         tiered = self._offsets(self._kafka.OffsetSpec.LATEST_TIERED, names, deadline_s, reasons)
-        return _Answer({one: _bounds(local.get(name), tiered.get(name)) for one, name in wanted.items()}, reasons)
+        bounds = {partition: _bounds(local.get(name), tiered.get(name)) for partition, name in wanted.items()}
+        return _Answer(bounds, reasons)
 
     def _open(self) -> Any:
-        """A client with the deadline in each of its own waits. It bootstraps at once; a failure leaves nothing open."""
+        """A client with the deadline in each of its waits. It connects at once. A failure leaves nothing open."""
 
         def remembered(**configs: Any) -> Any:
             self._networks.append(self._kafka.KafkaAdminClient.DEFAULT_CONFIG["kafka_client"](**configs))
@@ -241,7 +249,7 @@ class _Connection:
             self._discretion.end()
 
     def _offsets(self, spec: Any, names: list[Any], deadline_s: float, reasons: dict[str, str]) -> dict[Any, int]:
-        """The answers for one timestamp. The client raises for all where one partition fails: that one is sought."""
+        """The answers for one timestamp. If one partition fails, the client raises for all. Each half is then asked."""
         if time.monotonic() > deadline_s:
             raise TimeoutError
         errors = self._kafka.errors
@@ -262,10 +270,10 @@ class _Connection:
 
 
 def _bounds(earliest_local: int | None, latest_tiered: int | None) -> LocalBounds:
-    """What two answers mean together.
+    """The bounds that two answers give together.
 
-    A leader goes on naming the last offset it has tiered when all of that is deleted. Tier and local log adjoin or
-    overlap, so an end of the tier that reaches neither lies below the log start: nothing readable is left there.
+    A leader still names its last tiered offset after the tier has been deleted. Tier and local log adjoin or overlap,
+    so an end of the tier below the local log lies below the log start, and the tier has nothing readable.
     """
     if earliest_local is not None and earliest_local < 0:
         earliest_local = None
@@ -275,10 +283,10 @@ def _bounds(earliest_local: int | None, latest_tiered: int | None) -> LocalBound
 
 
 class _Discretion(logging.Filter):
-    """What the client may log while a connection is open.
+    """Filters the client's log while a connection is open.
 
-    Its requests, which may carry credentials, stay out of the debug log. Its dozen lines at INFO, about a connection
-    that the application knows nothing of, are logged only where its loggers are at DEBUG.
+    Its requests may carry credentials and stay out of the debug log. Its dozen lines at INFO describe a connection that
+    the application does not know. They are logged only if its loggers are at DEBUG.
     """
 
     _WITH_REQUESTS = ("kafka.net.connection", "kafka.protocol.parser")
@@ -294,11 +302,11 @@ class _Discretion(logging.Filter):
         return record.levelno > logging.INFO or logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
 
     def begin(self) -> None:
-        """From here on."""
+        """Filter the client's loggers from now on."""
         for name in self._LOGGERS:
             logging.getLogger(name).addFilter(self)
 
     def end(self) -> None:
-        """Until here."""
+        """Stop filtering the client's loggers."""
         for name in self._LOGGERS:
             logging.getLogger(name).removeFilter(self)

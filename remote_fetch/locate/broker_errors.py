@@ -1,6 +1,9 @@
-"""What a broker's error says about the question: whether it may be asked again, and of whom.
+"""Classifies the errors of brokers: whether a request may be repeated, and whether the leader has changed.
 
-Rules of the file: it looks at the error's code only. Who asks decides how often, and how long.
+Rules of the file:
+
+- Only the code of an error counts.
+- The caller decides how often and how long it repeats a request.
 """
 
 from __future__ import annotations
@@ -15,17 +18,17 @@ _PASSING = frozenset(
         KafkaError._RESOLVE,
         KafkaError._TIMED_OUT,
         KafkaError._TRANSPORT,
-        KafkaError._UNKNOWN_PARTITION,  # also of a partition that has no leader yet; a topic that is gone says so
+        KafkaError._UNKNOWN_PARTITION,  # also if a partition has no leader yet; a deleted topic has its own error
         KafkaError.BROKER_NOT_AVAILABLE,
-        KafkaError.FENCED_LEADER_EPOCH,  # of a client that has not heard of the new leader yet
-        KafkaError.KAFKA_STORAGE_ERROR,  # of a disk that has failed: another leader follows
+        KafkaError.FENCED_LEADER_EPOCH,  # the client does not know the new leader yet
+        KafkaError.KAFKA_STORAGE_ERROR,  # a disk has failed: another leader follows
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NETWORK_EXCEPTION,
         KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.OFFSET_NOT_AVAILABLE,  # of a leader that does not know the high watermark yet (KIP-207)
+        KafkaError.OFFSET_NOT_AVAILABLE,  # the leader does not know the high watermark yet (KIP-207)
         KafkaError.REPLICA_NOT_AVAILABLE,
         KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.UNKNOWN_LEADER_EPOCH,  # of a broker that has not heard of the new leader yet
+        KafkaError.UNKNOWN_LEADER_EPOCH,  # the broker does not know the new leader yet
     }
 )
 _OTHER_LEADER = frozenset(
@@ -37,16 +40,16 @@ _OTHER_LEADER = frozenset(
         KafkaError.UNKNOWN_LEADER_EPOCH,
     }
 )
-"""Errors of a client that knows another leader, or another epoch of it, than the brokers do."""
+"""Errors of a client whose leader, or leader epoch, differs from that of the brokers."""
 
 
 def is_passing(error: KafkaException) -> bool:
-    """Whether a broker is away, or not ready to answer yet, as while a leader is being elected."""
+    """Whether the error is expected to pass: a broker is away, or a leader is being elected."""
     return error.args[0].code() in _PASSING
 
 
 def is_refusal(error: KafkaException) -> bool:
-    """Whether a broker refused for want of permission."""
+    """Whether the broker refused because a permission is missing."""
     return error.args[0].code() in (
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -55,5 +58,5 @@ def is_refusal(error: KafkaException) -> bool:
 
 
 def is_of_another_leader(error: KafkaException) -> bool:
-    """Whether the client knows another leader than the brokers do, or another epoch of it."""
+    """Whether the client's leader, or its leader epoch, differs from that of the brokers."""
     return error.args[0].code() in _OTHER_LEADER

@@ -1,8 +1,11 @@
-"""librdkafka's settings of a connection as kafka-python's: who is asked, how the connection is protected, who asks.
+"""Translates librdkafka's settings of a connection to kafka-python's: addresses, encryption, authentication.
 
-Rules of the file: what is set and has no counterpart is named and never dropped, for no connection may be less
-protected than librdkafka's own; a setting that librdkafka would not read under this protocol and mechanism does not
-count; only names are printed, never values that could be secrets; kafka-python itself is not imported.
+Rules of the file:
+
+- A setting without a counterpart is named, never dropped. No connection may be less protected than librdkafka's own.
+- A setting counts only if librdkafka reads it under this protocol and mechanism.
+- Messages hold names of settings, never a value that could be a secret.
+- kafka-python is not imported.
 """
 
 from __future__ import annotations
@@ -20,15 +23,15 @@ __all__ = ["Mapped", "map_properties"]
 
 
 class Mapped(NamedTuple):
-    """Settings of a KafkaAdminClient, to be used only if nothing is without a counterpart."""
+    """Settings of a KafkaAdminClient. They may be used only if `without_counterpart` is empty."""
 
     settings: dict[str, Any]
     without_counterpart: tuple[str, ...]
-    """Names of what is set and would be lost, and `name=value` where only that value would be."""
+    """Names of settings that would be lost, or `name=value` if only that value would be."""
 
 
 class _Secret(str):
-    """A password that the client's debug log, which prints its whole configuration, does not get to see."""
+    """A password with a masked repr, because the client's debug log prints its whole configuration."""
 
     __slots__ = ()
 
@@ -52,7 +55,7 @@ _SASL_OF = {
     "sasl.oauthbearer.": ("OAUTHBEARER",),
     "enable.sasl.oauthbearer.": ("OAUTHBEARER",),
 }
-"""Settings that librdkafka reads for these mechanisms alone."""
+"""Prefixes of settings that librdkafka reads only for these mechanisms."""
 _TLS = frozenset(
     {
         "enable.ssl.certificate.verification",
@@ -71,8 +74,8 @@ _TLS = frozenset(
 def map_properties(properties: Mapping[str, Any], token_provider: type) -> Mapped:
     """kafka-python's settings for librdkafka's `properties`.
 
-    `token_provider` is the base class that kafka-python wants of a source of tokens. Raises ConfigError without
-    `bootstrap.servers`, and OSError or ValueError for files of keys and certificates that cannot be used.
+    `token_provider` is kafka-python's base class of token providers. Raises ConfigError without `bootstrap.servers`,
+    and OSError or ValueError for files of keys and certificates that cannot be used.
     """
     given = {name: value for name, value in properties.items() if value is not None and value != ""}
     servers = given.get("bootstrap.servers", given.get("metadata.broker.list"))
@@ -121,7 +124,7 @@ def _map_sasl(given: Mapping[str, Any], token_provider: type, lost: list[str]) -
 
 
 def _is_sasl(name: str, mechanism: str) -> bool:
-    """Whether librdkafka reads a setting for this mechanism; of a setting never heard of, that is assumed."""
+    """Whether librdkafka reads a setting for this mechanism. An unknown setting counts as read."""
     if not name.startswith(("sasl.", "enable.sasl.")):
         return False
     return all(mechanism in readers for prefix, readers in _SASL_OF.items() if name.startswith(prefix))
@@ -132,7 +135,7 @@ def _is_tls(name: str) -> bool:
 
 
 def _tokens_of(given: Mapping[str, Any], token_provider: type) -> Any:
-    """The user's `oauth_cb` in the form kafka-python wants: a token is used until half a minute before its end."""
+    """The user's `oauth_cb` as a token provider of kafka-python. A token is used until 30 s before it expires."""
     callback: Callable[[str], tuple[Any, ...]] = given["oauth_cb"]
     config = str(given.get("sasl.oauthbearer.config", ""))
 

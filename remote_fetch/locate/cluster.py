@@ -1,7 +1,12 @@
-"""What a cluster says about topics: their ids, their ends, and whether this principal may read them.
+"""Questions to a Kafka cluster about topics: their ids, their ends, and whether this principal may read them.
 
-Rules of the file: never the call that creates a topic that is not there; no consumer group is touched; every wait has a
-deadline; what a broker refuses is the broker's own error. The clients are confluent_kafka's, made when first needed.
+Rules of the file:
+
+- No call may create a topic.
+- No call joins or changes a consumer group.
+- Every wait has a deadline.
+- A refusal of the broker is raised as the broker's own error.
+- The clients are those of confluent_kafka. Each is made when it is first needed.
 """
 
 from __future__ import annotations
@@ -49,9 +54,9 @@ class Topic:
 class Cluster:
     """One Kafka cluster, seen through a client configuration (librdkafka's properties).
 
-    Threads may ask at once, and wait for each other where they ask the same client; what is done with `consumer` is
-    its user's own concern. With `checks` the first question raises BrokerUnavailable if no broker answers at all;
-    without, it waits as any other.
+    Thread-safe. A caller of `consumer` or `catcher` makes sure that one thread at a time uses the returned consumer.
+    With `checks` the first question raises BrokerUnavailable if no broker answers. Without it, the first question waits
+    like any other.
     """
 
     def __init__(self, properties: Mapping[str, Any], *, timeout_ms: int, checks: bool = False) -> None:
@@ -72,12 +77,12 @@ class Cluster:
 
     @property
     def properties(self) -> dict[str, Any]:
-        """The client configuration, with the credentials as they are now: secrets."""
+        """The client configuration with the current credentials. It holds secrets."""
         return dict(self._properties)
 
     @property
     def answered_s(self) -> float:
-        """When a broker last answered a question (`time.monotonic`), 0 if none ever has."""
+        """The time of the last answer of a broker (`time.monotonic`), 0 if there was none."""
         return self._answered_s
 
     def answered(self) -> None:
@@ -85,11 +90,11 @@ class Cluster:
         self._answered_s = time.monotonic()
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """As `confluent_kafka.Consumer.set_sasl_credentials`: for connections that are made from now on."""
+        """As `confluent_kafka.Consumer.set_sasl_credentials`: for new connections."""
         with self._making:
             self._properties |= {"sasl.username": username, "sasl.password": password}
             clients = [client for client in (self._admin, *self._consumers.values()) if client is not None]
-        for client in clients:  # one that is just being asked takes them after the answer
+        for client in clients:  # a client that is answering a question takes them after the answer
             client.set_sasl_credentials(username, password)
 
     def describe(self, name: str) -> Topic:
@@ -111,27 +116,27 @@ class Cluster:
     def committed(
         self, group: str, partitions: Collection[TopicPartition], isolation: IsolationLevel, *, timeout_s: float
     ) -> list[TopicPartition]:
-        """What a group has committed of partitions (OffsetFetch); offsets below 0 where it has nothing.
+        """The committed offsets of a group (OffsetFetch). An offset below 0: the group has committed none.
 
-        Under `read_committed` offsets that a transaction is about to commit are waited for (KIP-447). Raises
+        Under `read_committed` the call waits for offsets that an open transaction has sent (KIP-447). Raises
         KafkaException with the broker's error.
         """
-        # Not by the AdminClient: if an answer about the coordinator comes after the question has timed out, librdkafka
-        # (2.16) aborts the process ("eonce->refcnt > 0"). This consumer joins no group; it only has the group's name.
-        asker = self._consumer(isolation, f"group {group}", {"group.id": group})
-        return list(asker.committed(list(partitions), timeout=timeout_s))
+        # The AdminClient is not used here: if it gets an answer about the coordinator after its request has timed out,
+        # librdkafka (2.16) aborts the process ("eonce->refcnt > 0"). This consumer joins no group, it only has its id.
+        consumer = self._consumer(isolation, f"group {group}", {"group.id": group})
+        return list(consumer.committed(list(partitions), timeout=timeout_s))
 
     def names(self) -> tuple[str, ...]:
         """The topics that this principal may see, sorted. Raises KafkaException with the broker's error."""
-        return tuple(sorted(self._asker().list_topics(timeout=self._timeout_s).topics))
+        return tuple(sorted(self._admin_client().list_topics(timeout=self._timeout_s).topics))
 
     def _described(self, name: str) -> Any:
-        """The client's own description. One broker is asked; where it does not answer, a new client finds another."""
+        """The description of a topic by the AdminClient. If its broker does not answer, a new client asks another."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             left_s = max(deadline - time.monotonic(), _RETRY_S)
-            asker = self._asker()
-            answers = asker.describe_topics(
+            admin = self._admin_client()
+            answers = admin.describe_topics(
                 TopicCollection([name]), include_authorized_operations=True, request_timeout=min(_ONE_ANSWER_S, left_s)
             )
             try:
@@ -140,18 +145,18 @@ class Cluster:
                 if error.args[0].code() != KafkaError._TIMED_OUT:
                     raise
                 with self._making:
-                    if self._admin is asker:
-                        self._admin = None  # it stays with the broker it has found, even when that one has died
+                    if self._admin is admin:
+                        self._admin = None  # an AdminClient stays with its broker, even after that has died
                 if time.monotonic() >= deadline:
                     raise
 
     def log_bounds(
         self, partition: TopicIdPartition, isolation: IsolationLevel, *, timeout_s: float | None = None
     ) -> LogBounds:
-        """The log start offset, and the end that the isolation level may read: high watermark or last stable offset.
+        """The log start offset, and the end for the isolation level: the high watermark or the last stable offset.
 
-        DeleteRecords may move the log start past the last stable offset: then nothing may be read, and the end is given
-        as the start. `timeout_s` None: as long as any question may take. Raises KafkaException with the broker's error.
+        DeleteRecords may move the log start past the last stable offset. Then no record is readable, and the end equals
+        the start. `timeout_s` None: the timeout of the cluster. Raises KafkaException with the broker's error.
         """
         deadline_s = time.monotonic() + (timeout_s or self._timeout_s)
         wanted = TopicPartition(partition.topic, partition.partition)
@@ -159,16 +164,16 @@ class Cluster:
         low, high = consumer.get_watermark_offsets(wanted, timeout=timeout_s or self._timeout_s)
         self.answered()
         if isolation is IsolationLevel.READ_COMMITTED and low < high:
-            # librdkafka gives the two offsets by size, whichever is which: the smaller one may be the end.
+            # librdkafka returns the smaller offset first, and the smaller one may be the end.
             wanted.offset = OFFSET_END
             if 0 <= _listed(consumer, wanted, deadline_s) < high:
                 low = high
         return LogBounds(low, high)
 
     def ends(self, name: str, numbers: Collection[int]) -> dict[int, tuple[int, int]]:
-        """Where each of these partitions of a topic begins and ends; ends are high watermarks, exclusive.
+        """The first offset and the high watermark (exclusive) of each of these partitions of a topic (ListOffsets).
 
-        All are asked for at once (ListOffsets). Raises KafkaException with the broker's error about any of them.
+        Raises KafkaException with the first error about any of them.
         """
         wanted = [TopicPartition(name, number) for number in sorted(numbers)]
         earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -179,26 +184,26 @@ class Cluster:
         }
 
     def _list_offsets(self, wanted: Sequence[TopicPartition], *specs: OffsetSpec) -> list[list[Any]]:
-        """The answers to ListOffsets for partitions of one topic, a list for each of `specs`. All are asked at once.
+        """The answers to ListOffsets for partitions of one topic, a list for each of `specs`. All requests run at once.
 
-        Raises KafkaException with the broker's error about any of them.
+        Raises KafkaException with the first error about any partition.
         """
-        asker = self._asker()
-        told = [asker.list_offsets(dict.fromkeys(wanted, spec), request_timeout=self._timeout_s) for spec in specs]
+        admin = self._admin_client()
+        requests = [admin.list_offsets(dict.fromkeys(wanted, spec), request_timeout=self._timeout_s) for spec in specs]
         try:
-            found = [[answers[partition].result() for partition in wanted] for answers in told]
+            found = [[answers[partition].result() for partition in wanted] for answers in requests]
         except KafkaException as error:
             if is_of_another_leader(error):
-                # librdkafka's AdminClient keeps the leaders that it knows after most of these errors (2.16), until its
-                # cache grows old: without this each further question would have the same answer for minutes.
+                # After most of these errors librdkafka's AdminClient (2.16) keeps its cached leaders. Without a new
+                # lookup it would give the same error for minutes, until the cache expires.
                 with contextlib.suppress(KafkaException):
-                    asker.list_topics(wanted[0].topic, timeout=min(_ONE_ANSWER_S, self._timeout_s))
+                    admin.list_topics(wanted[0].topic, timeout=min(_ONE_ANSWER_S, self._timeout_s))
             raise
         self.answered()
         return found
 
     def learn_partitions(self, topic: str, isolation: IsolationLevel) -> None:
-        """Have a topic's partitions looked up anew, where some have come: librdkafka would take minutes to notice.
+        """Make librdkafka look up new partitions of a topic now. It would take minutes to notice them.
 
         Raises KafkaException with the broker's error.
         """
@@ -214,11 +219,11 @@ class Cluster:
         return found if found >= 0 else None
 
     def still_holds(self, partition: TopicIdPartition, leader_epoch: int, end_offset: int) -> bool:
-        """Whether the log is, up to `end_offset` (exclusive), the one that `leader_epoch` wrote the last record of.
+        """Whether the leader still has the log up to `end_offset` (exclusive), whose last record is of `leader_epoch`.
 
-        After an unclean leader election it may not be (KIP-101, KIP-320). Where the leader has a later epoch it is
-        asked by OffsetForLeaderEpoch. What nobody confirms in time, or what lies past the high watermark, does not
-        hold. Raises KafkaException with the broker's error.
+        After an unclean leader election it may not (KIP-101, KIP-320). If the leader has a later epoch,
+        OffsetForLeaderEpoch decides. False if no broker confirms it in time, or if `end_offset` lies past the high
+        watermark. Raises KafkaException with the broker's error.
         """
         if self._latest_epoch(partition) == leader_epoch:
             return True
@@ -228,16 +233,16 @@ class Cluster:
         return end_offset <= (log.end_offset or 0) and self._prober.holds(partition, leader_epoch, end_offset)
 
     def _latest_epoch(self, partition: TopicIdPartition) -> int | None:
-        """The leader epoch at the end of the log (ListOffsets), None if nobody tells."""
+        """The leader epoch at the end of the log (ListOffsets), None if the broker does not give it."""
         wanted = TopicPartition(partition.topic, partition.partition)
         try:
             ((found,),) = self._list_offsets([wanted], OffsetSpec.latest())  # type: ignore[no-untyped-call]
         except KafkaException:
-            return None  # the question that is asked instead meets the same error, if it stays
+            return None  # the next question of `still_holds` raises the same error, if it lasts
         return None if found.leader_epoch is None else int(found.leader_epoch)
 
     def _check(self) -> None:
-        """Make the first contact, if that is still to be done."""
+        """Make the first contact, if it has not been made."""
         if not self._is_unchecked:
             return
         with self._checking:
@@ -247,24 +252,24 @@ class Cluster:
                     self._check_open()
                     self._admin, self._is_unchecked = client, False
 
-    def _asker(self) -> AdminClient:
+    def _admin_client(self) -> AdminClient:
         self._check()
         with self._making:
             self._check_open()
-            if self._admin is None:  # it has a length, so its truth says nothing
+            if self._admin is None:  # AdminClient defines __len__, so compare with None
                 self._admin = AdminClient(admin_properties(self._properties))
             return self._admin
 
     def consumer(self, isolation: IsolationLevel) -> Consumer:
-        """The consumer of an isolation level: it belongs to no group, commits nothing and resets nowhere."""
+        """The consumer of an isolation level. It joins no group, commits nothing and never resets its offset."""
         return self._consumer(isolation, "reader", {})
 
     def catcher(self) -> Consumer:
-        """The consumer for what is not tiered and is read to its end again and again. Its user's own concern."""
+        """The consumer for topics that are read to their end again and again, such as `__remote_log_metadata`."""
         return self._consumer(IsolationLevel.READ_UNCOMMITTED, "catcher", NO_LONG_POLL)
 
     def _consumer(self, isolation: IsolationLevel, purpose: str, more: Mapping[str, Any]) -> Consumer:
-        """The one consumer for a purpose, made when it is first asked for."""
+        """The consumer for a purpose, made at its first use."""
         self._check()
         with self._making:
             self._check_open()
@@ -274,12 +279,12 @@ class Cluster:
             return self._consumers[isolation, purpose]
 
     def _check_open(self) -> None:
-        """Raise Cancelled once it is closed: a thread that still waited must not make a client that nobody closes."""
+        """Raise Cancelled after `close`: a client that a waiting thread made then would never be closed."""
         if self._is_closed:
             raise Cancelled("the connection to the cluster was closed")
 
     def close(self) -> None:
-        """Close the clients. Who asks from now on gets Cancelled."""
+        """Close the clients. Later questions raise Cancelled."""
         with self._making:
             self._is_closed = True
             consumers, self._consumers, self._admin = self._consumers, {}, None
@@ -288,7 +293,7 @@ class Cluster:
 
 
 def _listed(consumer: Consumer, wanted: TopicPartition, deadline_s: float) -> int:
-    """What ListOffsets answers for a time, or for the end; negative where it knows none. Raises KafkaException."""
+    """The offset that ListOffsets gives for a time or for the end, negative if there is none. Raises KafkaException."""
     while True:
         try:
             (found,) = consumer.offsets_for_times([wanted], timeout=max(deadline_s - time.monotonic(), _RETRY_S))
@@ -296,8 +301,8 @@ def _listed(consumer: Consumer, wanted: TopicPartition, deadline_s: float) -> in
                 raise KafkaException(found.error)
             return int(found.offset)
         except KafkaException as error:
-            # A leader that is new, and has not read its own metadata topic yet, cannot look into the tier. Kafka 3.9
-            # answers UNKNOWN_SERVER_ERROR then. Java's consumer asks again after that error too.
+            # A new leader cannot look into the tier before it has read the metadata topic. Kafka 3.9 answers
+            # UNKNOWN_SERVER_ERROR then. Java's consumer also repeats the request after that error.
             may_pass = is_passing(error) or error.args[0].code() == KafkaError.UNKNOWN
             if not may_pass or time.monotonic() > deadline_s:
                 raise

@@ -1,7 +1,9 @@
-"""The first contact with a cluster: a client to which a broker has answered, or an error that says why none does.
+"""The first contact with a cluster: a client that a broker has answered, or an error that names the cause.
 
-Rules of the file: what librdkafka says of its connections goes into that error and nowhere else; brokers that are away
-are waited for, but refused credentials and certificates are not.
+Rules of the file:
+
+- librdkafka's reports about connections go into that error and nowhere else.
+- The call waits for brokers that are away. It does not wait after refused credentials or certificates.
 """
 
 from __future__ import annotations
@@ -33,25 +35,25 @@ _SHOWN_CAUSES = 3
 
 
 def setup_timeout_s(properties: Mapping[str, Any]) -> float:
-    """How long a connection may take to be made, by `socket.connection.setup.timeout.ms`."""
+    """How long a connection may take to open, by `socket.connection.setup.timeout.ms`."""
     return float(properties.get(_SETUP_TIMEOUT, _SETUP_TIMEOUT_MS)) / 1000
 
 
 def first_contact(properties: Mapping[str, Any], is_closed: Callable[[], bool]) -> AdminClient:
-    """A client of a cluster of which one broker has answered. `properties` are those of an AdminClient.
+    """A client that one broker of the cluster has answered. `properties` are those of an AdminClient.
 
-    Raises BrokerUnavailable, which names addresses and causes, if no broker answers in the time that a connection may
-    take to be made; Cancelled as soon as `is_closed`.
+    Raises BrokerUnavailable, with addresses and causes, if no broker answers within `setup_timeout_s`. Raises Cancelled
+    as soon as `is_closed`.
     """
     timeout_s = setup_timeout_s(properties)
     deadline_s = time.monotonic() + timeout_s
     heard: dict[str, int] = {}
-    theirs = properties.get("error_cb")
+    users_callback = properties.get("error_cb")
 
     def hear(error: KafkaError) -> None:
         heard[_STATE.sub("", error.str())] = error.code()
-        if callable(theirs):
-            theirs(error)
+        if callable(users_callback):
+            users_callback(error)
 
     quiet: dict[str, Any] = {**properties, "log_level": 0, "error_cb": hear}
     client = AdminClient(quiet)

@@ -1,4 +1,4 @@
-"""Whether partition leaders still have the log that a leader epoch wrote: many partitions at a time, by one consumer.
+"""Asks partition leaders whether they still have the log of a leader epoch: many partitions at once, by one consumer.
 
 librdkafka compares an offset and its leader epoch with the log (OffsetForLeaderEpoch, KIP-320) when a partition is
 assigned, and it does so for all assigned partitions at once. So the questions of several threads share one assignment.
@@ -7,8 +7,8 @@ Rules of the file:
 
 - One thread at a time drives the consumer. It takes the questions of all threads that wait, new ones too while it
   waits for answers. A leader that does not answer holds up only its own question.
-- librdkafka needs a second to hear of a topic that it has not met, so it is asked for the topic's metadata first.
-- A question that has no answer in time has the answer no. Errors of the broker go to the thread that asked.
+- librdkafka takes a second to learn about a new topic, so the driver asks for the topic's metadata first.
+- A question without an answer in time has the answer no. Errors of the broker go to the thread that asked.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class _Question:
 
 
 class EpochProber:
-    """Asks by a consumer that `open_consumer` gives; that is called when there is a first question. Thread-safe.
+    """Asks through the consumer of `open_consumer`, which is called at the first question. Thread-safe.
 
-    `answered` is called whenever a leader has answered.
+    `answered` is called after each answer of a leader.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class EpochProber:
         self._known_topics: set[str] = set()
 
     def holds(self, partition: TopicIdPartition, leader_epoch: int, end_offset: int) -> bool:
-        """Whether the log up to `end_offset` (exclusive) is the one that `leader_epoch` wrote the last record of.
+        """Whether the leader has the log up to `end_offset` (exclusive), whose last record is of `leader_epoch`.
 
-        False too if nobody confirms it in time. Raises KafkaException with the broker's error.
+        Also False if no broker confirms it in time. Raises KafkaException with the broker's error.
         """
         wanted = TopicPartition(partition.topic, partition.partition, end_offset, leader_epoch=leader_epoch)
         question = _Question(wanted, time.monotonic() + self._timeout_s)
@@ -93,7 +93,7 @@ class EpochProber:
         return bool(question.answer)
 
     def _drive(self, own: _Question) -> None:
-        """Answer questions until `own` has its answer; what is left goes to the next thread."""
+        """Answer questions until `own` has its answer. The next thread takes the remaining questions."""
         asked: dict[tuple[str, int], _Question] = {}
         if own.is_done.is_set():
             return
@@ -130,14 +130,14 @@ class EpochProber:
             try:
                 consumer.list_topics(topic, timeout=min(_METADATA_S, self._timeout_s))
             except KafkaException:
-                continue  # the assignment meets the same, and tells
+                continue  # the assignment meets the same error and reports it
             self._known_topics.add(topic)
         asked.update(fresh)
         consumer.assign([question.wanted for question in asked.values()])
 
 
 def _heed(message: Message, asked: dict[tuple[str, int], _Question]) -> bool:
-    """End the question that a message of the consumer answers; whether a leader has answered."""
+    """End the question that a message of the consumer answers. Return whether a leader has answered."""
     key = (message.topic() or "", -1 if message.partition() is None else message.partition())
     question = asked.get(key)  # type: ignore[arg-type]
     error = message.error()
@@ -148,7 +148,7 @@ def _heed(message: Message, asked: dict[tuple[str, int], _Question]) -> bool:
         return False
     if question is None:
         return False
-    # A record, or the end of the log: the offset was valid, else librdkafka would not have fetched from it.
+    # librdkafka has fetched a record or the end of the log, so it has found the offset valid.
     if error is None or error.code() == KafkaError._PARTITION_EOF:
         question.end(True)
     elif error.code() == KafkaError._AUTO_OFFSET_RESET:

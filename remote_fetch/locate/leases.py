@@ -1,7 +1,10 @@
-"""What several readers of a process have together: made for the first of them, closed with the last.
+"""Leases on objects that several readers of a process share: made for the first reader, closed with the last.
 
-Rules of the file: readers have something together only if all that decides what they may see is the same, credentials
-and callbacks included; nothing is kept after the last of them; a forked process begins with nothing (design note 0013).
+Rules of the file:
+
+- Readers share an object only if every setting that decides what they may see is equal, credentials and callbacks too.
+- Nothing is kept after the last reader.
+- A forked process begins with no leases (design note 0013).
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ __all__ = ["Leases", "key_of"]
 
 
 class Closable(Protocol):
-    """What can be closed."""
+    """An object with `close`."""
 
     def close(self) -> None: ...
 
@@ -31,10 +34,10 @@ class _Leased(Generic[T]):
 
 
 def key_of(properties: Mapping[str, Any]) -> Hashable:
-    """What two client configurations have in common only if they are the same.
+    """A key that two client configurations share only if they are equal.
 
-    Callbacks and other objects are the same only if they are one object. So they have to live as long as the key, which
-    they do in the client that was made with them.
+    Callbacks and other objects are equal only if they are the same object, so they have to live as long as the key. The
+    client that was made with them keeps them alive.
     """
     return frozenset((name, type(value), _identity(value)) for name, value in properties.items())
 
@@ -44,14 +47,14 @@ def _identity(value: object) -> Hashable:
 
 
 class Leases(Generic[T]):
-    """Things under their keys, with the number of those who use them. Thread-safe."""
+    """Objects under their keys, each with the number of its users. Thread-safe."""
 
     def __init__(self) -> None:
         self._locks: dict[int, threading.Lock] = {}
         self._leased: dict[tuple[int, Hashable], _Leased[T]] = {}
 
     def take(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The thing under a key, made if there is none. `make` waits for nothing."""
+        """The object under a key, made if there is none. `make` must not block."""
         with self._lock():
             leased = self._leased.get((os.getpid(), key))
             if leased is None:
@@ -60,7 +63,7 @@ class Leases(Generic[T]):
             return leased.thing
 
     def give_back(self, key: Hashable) -> None:
-        """It is used once less; the last who gives it back closes it. One that another process has taken is left."""
+        """End one use. The last use closes the object. An object that another process took is left alone."""
         with self._lock():
             leased = self._leased.get((os.getpid(), key))
             if leased is None:
@@ -75,5 +78,5 @@ class Leases(Generic[T]):
         return len(self._leased)
 
     def _lock(self) -> threading.Lock:
-        """This process's own: a fork copies a lock as it is, also if a thread holds it that is not copied."""
+        """The lock of this process. A fork copies a held lock but not the thread that holds it."""
         return self._locks.setdefault(os.getpid(), threading.Lock())

@@ -1,10 +1,15 @@
 """The leader-epoch lineage of a partition, and whether segments and batches belong to it.
 
-Rules of the file: pure; a lineage speaks only of the offsets it knows, and agrees with everything else, but that leader
-epochs never fall: past its end no epoch can be lower than its last. After a clean leader election overlapping uploads
-hold the same records; after an unclean one they may not, and only the lineage tells which branch is the log. Same
-verdict as Kafka's check of remote segments against leader epochs (KIP-405), put as one rule: on every offset that both
-know, the segment and the lineage name the same leader epoch.
+Rules of the file:
+
+- Pure.
+- A segment belongs to the log if it and the lineage name the same leader epoch for every offset that both know. This
+  gives the same verdict as Kafka's check of remote segments against leader epochs (KIP-405).
+- A lineage agrees with every epoch at an offset that it does not know. One rule holds there: leader epochs never fall,
+  so an epoch past the end cannot be lower than the last one.
+
+Why this matters: after a clean leader election overlapping uploads hold the same records. After an unclean one they may
+differ, and only the lineage tells which branch is the log.
 """
 
 from __future__ import annotations
@@ -22,9 +27,9 @@ _START_OFFSET = attrgetter("start_offset")
 
 
 def epoch_at(entries: Sequence[LeaderEpoch], offset: int) -> int | None:
-    """The leader epoch at `offset` by `entries` (ascending); None below the first.
+    """The leader epoch at `offset` by `entries` (ascending), None below the first entry.
 
-    Of epochs that start at the same offset all but the last are without records.
+    If several epochs start at the same offset, only the last of them has records.
     """
     at = bisect_right(entries, offset, key=_START_OFFSET)
     return entries[at - 1].epoch if at else None
@@ -34,8 +39,9 @@ def epoch_at(entries: Sequence[LeaderEpoch], offset: int) -> int | None:
 class Lineage:
     """Which leader epoch wrote which offsets of one partition, as far as it is known.
 
-    `entries` ascend by epoch and by start offset. Nothing is known below the first start offset, nor from
-    `end_offset` (exclusive) on, except that what comes there is not of an older epoch; None: the last epoch has no end.
+    `entries` ascend by epoch and by start offset. Offsets below the first start offset are unknown. Offsets at and past
+    `end_offset` are unknown too, but their epoch is not older than the last one. `end_offset` None: the last epoch has
+    no end.
     """
 
     entries: tuple[LeaderEpoch, ...]
@@ -47,7 +53,7 @@ class Lineage:
         return cls(())
 
     def within(self, first_offset: int, last_offset: int) -> Lineage:
-        """As much of it as tells the epochs of [first_offset, last_offset]; of later offsets it knows less."""
+        """The entries that [first_offset, last_offset] needs. Later offsets may be unknown."""
         start = max(bisect_right(self.entries, first_offset, key=_START_OFFSET) - 1, 0)
         stop = bisect_right(self.entries, last_offset, key=_START_OFFSET)
         later = self.entries[stop].start_offset if stop < len(self.entries) else self.end_offset
@@ -55,7 +61,7 @@ class Lineage:
         return Lineage(self.entries[start:stop], end) if stop > start else Lineage.unknown()
 
     def epoch_for(self, offset: int) -> int | None:
-        """The leader epoch that wrote `offset`, None where it is not known."""
+        """The leader epoch that wrote `offset`, None if it is unknown."""
         if self.end_offset is not None and offset >= self.end_offset:
             return None
         return epoch_at(self.entries, offset)
@@ -63,8 +69,8 @@ class Lineage:
     def agrees(self, offset: int, leader_epoch: int) -> bool:
         """Whether a batch at base offset `offset` with this partitionLeaderEpoch may be part of the log.
 
-        Epoch -1 (older than record batch v2, or never set) is exempt; unknown offsets agree, past the end with the last
-        epoch and later ones.
+        Epoch -1 always agrees: the batch is older than record batch v2, or the epoch was never set. At an unknown
+        offset every epoch agrees, but past the end only the last epoch and later ones.
         """
         if leader_epoch == -1:
             return True
@@ -74,7 +80,7 @@ class Lineage:
 
     @property
     def _last_epoch(self) -> int:
-        """The leader epoch of the last known offset, -1 where none is known."""
+        """The leader epoch of the last known offset, -1 if none is known."""
         known = epoch_at(self.entries, self.end_offset - 1) if self.end_offset is not None else None
         return -1 if known is None else known
 
@@ -85,8 +91,8 @@ class Lineage:
     def readable_end(self, segment: RemoteLogSegmentMetadata) -> int:
         """The last offset (inclusive) up to which the segment belongs to this lineage.
 
-        It is the segment's `end_offset` if all of it does, and lies before `start_offset` if nothing does. A segment
-        without leader epochs belongs everywhere.
+        The answer is `end_offset` if the whole segment belongs, and `start_offset - 1` if none of it does. A segment
+        without leader epochs belongs to every lineage.
         """
         epochs = segment.segment_leader_epochs
         if not epochs or not self.entries:
@@ -107,7 +113,7 @@ class Lineage:
 
 
 def _epochs_by_start(entries: Sequence[LeaderEpoch], low: int, high: int) -> dict[int, int]:
-    """The leader epochs that have offsets in [`low`, `high`), by where they start there."""
+    """The leader epochs in [`low`, `high`), by the first offset that each has there."""
     found: dict[int, int] = {}
     for at in range(max(bisect_right(entries, low, key=_START_OFFSET) - 1, 0), len(entries)):
         start = max(entries[at].start_offset, low)

@@ -1,8 +1,11 @@
 """The listing locator: a topic's segments from the bucket alone, without any broker.
 
-Rules of the file: what a listing cannot tell is found out or left unknown, never guessed into the data: a name gives a
-segment's start, the next segment's start bounds its end, and the last one's end is read off its last batch. There is no
-log start, no access check and no state here: an object that is there counts as a finished upload.
+Rules of the file:
+
+- A listing does not tell everything. The missing facts are looked up or left unknown. A guess never reaches the data.
+- A segment's name gives its start. The start of the next segment bounds its end. The end of the last segment is read
+  from its last batch.
+- There is no log start, no access check and no state: an object that exists counts as a finished upload.
 """
 
 from __future__ import annotations
@@ -31,20 +34,22 @@ __all__ = ["ListingLocator", "Listings", "SegmentBytes", "last_offset_of"]
 
 _LAST_OFFSET = 2**63 - 1
 _RECHECKED_SEGMENTS = 16
-"""How many segments before an uncovered offset are looked into for a longer reach than the listing shows."""
+"""How many segments before an uncovered offset are measured, because they may reach further than the listing shows."""
 
 _NAMED_PARTITIONS = 1_000
-"""How many partitions are looked at to name the topics that there are."""
+"""How many partitions are listed to name existing topics in an error."""
 
 _Segments = dict[TopicIdPartition, list[RemoteLogSegmentMetadata]]
 
 
 @dataclass(frozen=True, slots=True)
 class Listings:
-    """How a storage is listed: all of a topic's segments (None: of every topic), or, where it can, less than that.
+    """The ways in which a storage can be listed. All raise the errors of a fetcher.
 
-    `partitions` names those of a topic, None where their segments would have to be listed; `of_partition` lists one of
-    them. `survey` tells what stands where nothing was found. All raise the errors of a fetcher.
+    - `segments` lists all segments of a topic (None: of every topic).
+    - `partitions` names the partitions of a topic. It returns None if that needs a listing of all segments.
+    - `of_partition` lists the segments of one partition. None: the storage cannot do that.
+    - `survey` describes the storage if nothing was found.
     """
 
     segments: Callable[[str | None], Iterable[RemoteLogSegmentMetadata]]
@@ -54,24 +59,24 @@ class Listings:
 
 
 class SegmentBytes(Protocol):
-    """Reads what a listing cannot tell. Raises the errors of a fetcher."""
+    """Reads segments for the facts that a listing does not tell. Raises the errors of a fetcher."""
 
     def read_bytes(self, segment: RemoteLogSegmentMetadata, start_position: int, end_position: int) -> memoryview:
         """Bytes [start_position, end_position), fewer at the end of the segment."""
 
     def read_index(self, segment: RemoteLogSegmentMetadata, index_type: IndexType) -> memoryview | None:
-        """One index, None where there is none."""
+        """One index, None if the segment has none."""
 
     def read_without_index(self, segment: RemoteLogSegmentMetadata, reason: str) -> None:
-        """Hear that a segment is read from its first byte, because its offset index does not help."""
+        """Note that a segment is read from its first byte, because its offset index does not help."""
 
     @property
     def range_bytes(self) -> int:
-        """The most to ask for at once."""
+        """The most bytes of one request."""
 
     @property
     def max_batch_bytes(self) -> int:
-        """The largest record batch that is believed."""
+        """The largest record batch that is accepted."""
 
 
 class ListingLocator:
@@ -85,55 +90,57 @@ class ListingLocator:
         self._inferred: set[RemoteLogSegmentId] = set()
 
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """Whether the segment's end is only where the next one starts: it may then end sooner, at a hole."""
+        """Whether the segment's end is taken from the start of the next one. The segment may then end before a hole."""
         return segment.segment_id in self._inferred
 
     def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
-        """The partitions of a topic (NAME or NAME:ID; None: of all topics), sorted; listed anew.
+        """The partitions of a topic (NAME or NAME:ID; None: of all topics), sorted, by a new listing.
 
-        Of `numbers` (None: all) the segments are listed; of the others only names, as far as the storage can do so.
-        Raises UnknownTopic when there are none, or when the name alone stands for several topic ids.
+        Lists the segments of the partitions `numbers` (None: all), and only the names of the rest if the storage can.
+        Raises UnknownTopic if nothing is found, or if the name stands for several topic ids.
         """
         name, topic_id = (None, None) if topic is None else split_topic(topic)
-        found, others = self._list(name, topic_id, numbers)
+        found, named_only = self._list(name, topic_id, numbers)
         self._listed.update(found)
         for partition in found:
             self._known.pop(partition, None)
-        if not found and others:
-            return sorted_partitions(others)
+        if not found and named_only:
+            return sorted_partitions(named_only)
         if topic is None and found:
-            return sorted_partitions([*found, *others])
+            return sorted_partitions([*found, *named_only])
         chosen = one_topic(topic or "", found, lambda: self._unknown(topic))
-        return sorted_partitions([*chosen, *(one for one in others if one.topic_id == chosen[0].topic_id)])
+        topic_id = chosen[0].topic_id
+        return sorted_partitions([*chosen, *(partition for partition in named_only if partition.topic_id == topic_id)])
 
     def _list(
         self, name: str | None, topic_id: Uuid | None, numbers: Collection[int] | None
     ) -> tuple[_Segments, list[TopicIdPartition]]:
-        """The segments of the wanted partitions that have some, and the partitions that are known by name alone."""
+        """The wanted partitions with their segments, and the partitions of which only the name is known."""
         found: _Segments = {}
-        others: list[TopicIdPartition] = []
+        named_only: list[TopicIdPartition] = []
         named = None if numbers is None else self._listings.partitions(name)
         if named is None:
             for segment in self._listings.segments(name):
                 if topic_id in (None, segment.topic_id_partition.topic_id):
                     found.setdefault(segment.topic_id_partition, []).append(segment)
-            return found, others
+            return found, named_only
         for partition in named:
             if topic_id not in (None, partition.topic_id):
                 continue
             if numbers is not None and partition.partition not in numbers:
-                others.append(partition)
-            elif segments := self._list_one(partition):
+                named_only.append(partition)
+            elif segments := self._list_partition(partition):
                 found[partition] = segments
-        return found, others
+        return found, named_only
 
-    def _list_one(self, partition: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:
+    def _list_partition(self, partition: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:
         if self._listings.of_partition is not None:
             return list(self._listings.of_partition(partition))
-        return [one for one in self._listings.segments(partition.topic) if one.topic_id_partition == partition]
+        segments = self._listings.segments(partition.topic)
+        return [segment for segment in segments if segment.topic_id_partition == partition]
 
     def _unknown(self, topic: str | None) -> UnknownTopic:
-        """The error for a topic that is not there. Names some that are, without listing all of the storage."""
+        """The error for a topic that was not found. It names some topics that exist, without a full listing."""
         named = self._listings.partitions(None)
         if named is None:
             named = (segment.topic_id_partition for segment in self._listings.segments(None))
@@ -145,24 +152,25 @@ class ListingLocator:
         return unknown_topic(topic, names, self._listings.survey())
 
     def timeline(self, partition: TopicIdPartition) -> Timeline:
-        """The readable segments of a partition; none where the listing has none. Raises the errors of a fetcher."""
+        """The readable segments of a partition, by its listing. Raises the errors of a fetcher."""
         if partition not in self._known:
             if partition not in self._listed:
-                self._listed[partition] = self._list_one(partition)
+                self._listed[partition] = self._list_partition(partition)
             self._known[partition] = self._timeline(partition, self._listed[partition])
         return self._known[partition]
 
     def refresh(self, partition: TopicIdPartition) -> Timeline:
-        """List the partition again: segments may have come or gone. Raises the errors of a fetcher."""
-        self._listed[partition] = self._list_one(partition)
+        """List the partition again, because segments may have come or gone. Raises the errors of a fetcher."""
+        self._listed[partition] = self._list_partition(partition)
         self._known.pop(partition, None)
         return self.timeline(partition)
 
     def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
         """Look for a segment that reaches `offset` although the next one starts before it.
 
-        Uploads of two leaders overlap with other borders, so "ends where the next one starts" can be too short. The
-        segments that start nearest before the offset are asked for their real end.
+        Two leaders may have uploaded the same offsets in segments with different borders. Then a segment can reach
+        beyond the start of the next one. This call reads the real end of the segments that start nearest before
+        `offset`.
         """
         timeline = self.timeline(partition)
         before = [s for s in timeline.segments if s.start_offset <= offset]
@@ -179,12 +187,12 @@ class ListingLocator:
         return timeline
 
     def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
-        """The timeline with the real end of a segment, which is then no guess any more."""
+        """The timeline with the real end of a segment in place of the guess."""
         timeline = self.timeline(partition)
         measured = replace(segment, end_offset=last_offset_of(segment, self._reader))
         self._inferred.discard(segment.segment_id)
-        others = [one for one in timeline.segments if one.segment_id != segment.segment_id]
-        self._known[partition] = _timeline_of(partition, [*others, measured])
+        kept = [known for known in timeline.segments if known.segment_id != segment.segment_id]
+        self._known[partition] = _timeline_of(partition, [*kept, measured])
         return self._known[partition]
 
     def _timeline(self, partition: TopicIdPartition, listed: Iterable[RemoteLogSegmentMetadata]) -> Timeline:
@@ -209,16 +217,16 @@ class ListingLocator:
 
 
 def _timeline_of(partition: TopicIdPartition, segments: Iterable[RemoteLogSegmentMetadata]) -> Timeline:
-    """A timeline that prefers the largest of the uploads of the same offsets: a smaller one was broken off."""
+    """A timeline that prefers the largest of several uploads of the same offsets. A smaller one was broken off."""
     ordered = sorted(segments, key=lambda s: (s.start_offset, s.end_offset, s.segment_size_in_bytes, s.segment_id))
     return Timeline(partition, tuple(ordered), tuple(range(len(ordered))))
 
 
 def last_offset_of(segment: RemoteLogSegmentMetadata, reader: SegmentBytes) -> int:
-    """The last offset of the last batch of a segment, by reading its end; `start_offset - 1` when it has no batch.
+    """The last offset of the last batch of a segment, read from its end. `start_offset - 1` if it has no batch.
 
-    The offset index says where to begin; without a usable one the segment is read whole. Raises CorruptSegment for a
-    segment that is cut, and what reading raises.
+    The offset index tells where to begin. Without a usable index the whole segment is read. Raises CorruptSegment for a
+    segment that is cut off, and the errors of `reader`.
     """
     try:
         if segment.segment_size_in_bytes == 0:
@@ -229,7 +237,7 @@ def last_offset_of(segment: RemoteLogSegmentMetadata, reader: SegmentBytes) -> i
         except (CorruptSegment, UnsupportedFormat):
             if position:
                 reader.read_without_index(segment, "misleading")
-        return _scan_to_end(segment, reader, 0)  # the whole segment tells; or what was damaged on its way comes well
+        return _scan_to_end(segment, reader, 0)  # a second read, which also mends bytes that were damaged on their way
     except FallsBackError as error:
         partition = segment.topic_id_partition
         raise error.at(
@@ -248,7 +256,7 @@ def _scan_to_end(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, positi
         start = framer.position + framer.pending_bytes
         stop = start + reader.range_bytes
         if size_bytes is not None:
-            stop = max(min(stop, size_bytes + 1), start + 1)  # a byte more, so that the store confirms the end
+            stop = max(min(stop, size_bytes + 1), start + 1)  # one byte more, to see that the object ends there
         data = reader.read_bytes(segment, start, stop)
         framer.feed(data)
         while (batch := framer.next_batch()) is not None:
@@ -262,7 +270,7 @@ def _scan_to_end(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, positi
                 )
             last = header.last_offset
         if size_bytes is not None and start + len(data) > size_bytes:
-            size_bytes = None  # there is more than was listed
+            size_bytes = None  # the object is larger than its listed size
         elif len(data) < stop - start:
             framer.finish()
             _check_size(size_bytes, start + len(data))
@@ -290,7 +298,7 @@ def _last_indexed_position(segment: RemoteLogSegmentMetadata, reader: SegmentByt
 
 
 def _check_is_whole(segment: RemoteLogSegmentMetadata, data: memoryview) -> None:
-    """Raise CorruptSegment where an index is sound but for batches behind the end of its segment."""
+    """Raise CorruptSegment if the index is sound and names batches past the end of the segment."""
     try:
         index = OffsetIndex.parse(data, segment.start_offset)
     except CorruptSegment:

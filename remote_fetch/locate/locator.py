@@ -1,6 +1,9 @@
-"""The port behind which every way of finding segments stands, and the simplest ones: timelines that are already known.
+"""`Locator`, the port through which a read finds segments, and the locators over timelines that are already known.
 
-Rules of the file: a locator answers for what it has seen and says nothing else; it never reads records.
+Rules of the file:
+
+- A locator answers only for the segments that it has seen.
+- A locator never reads records.
 """
 
 from __future__ import annotations
@@ -17,22 +20,23 @@ __all__ = ["KnownTimelines", "Locator", "PlannedLocator", "SharedLocator"]
 
 
 class Locator(Protocol):
-    """Where the segments of a partition are. Not called from several threads at once."""
+    """Finds the segments of partitions. Callers use it from one thread at a time."""
 
     def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
         """The partitions of a topic (NAME or NAME:ID; None: of all topics). Raises UnknownTopic.
 
-        Only those of `numbers` (None: all) are asked for. Others may be named too, and may then turn out to be empty.
+        The caller wants only the partitions of `numbers` (None: all). The answer may name more of them, and these may
+        have no segments.
         """
 
     def timeline(self, partition: TopicIdPartition) -> Timeline:
         """The readable segments of a partition that `partitions` has named."""
 
     def refresh(self, partition: TopicIdPartition) -> Timeline:
-        """The same, found out anew: an object was missing."""
+        """As `timeline`, after a new lookup. For a read that missed an object."""
 
     def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
-        """The same, looking for a segment that reaches `offset`: one ended before it was expected to."""
+        """As `timeline`, after a search for a segment that reaches `offset`. For a segment that ended too early."""
 
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
         """Whether a segment's end offset is a guess from where the next one starts."""
@@ -42,7 +46,7 @@ class Locator(Protocol):
 
 
 class KnownTimelines:
-    """A locator over timelines that somebody else has found: a snapshot that was shipped to a worker."""
+    """A locator over given timelines, such as those that a driver sends to a worker."""
 
     def __init__(self, timelines: Iterable[Timeline]) -> None:
         self._timelines = {timeline.partition: timeline for timeline in timelines}
@@ -52,34 +56,35 @@ class KnownTimelines:
         if topic is None:
             return sorted_partitions(self._timelines)
         name, topic_id = split_topic(topic)
-        found = [one for one in self._timelines if one.topic == name and topic_id in (None, one.topic_id)]
-        return one_topic(topic, found, lambda: unknown_topic(topic, (one.topic for one in self._timelines)))
+        named = [partition for partition in self._timelines if partition.topic == name]
+        found = [partition for partition in named if topic_id in (None, partition.topic_id)]
+        return one_topic(topic, found, lambda: unknown_topic(topic, (known.topic for known in self._timelines)))
 
     def timeline(self, partition: TopicIdPartition) -> Timeline:
-        """As `Locator.timeline`; of a partition that is not known nothing is in the tier."""
+        """As `Locator.timeline`. An unknown partition has no segments."""
         return self._timelines.get(partition) or Timeline(partition, (), ())
 
     def refresh(self, partition: TopicIdPartition) -> Timeline:
-        """As `Locator.refresh`: nothing newer is known here."""
+        """As `Locator.refresh`. The timelines never change."""
         return self.timeline(partition)
 
     def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
-        """As `Locator.recheck`: nothing newer is known here."""
+        """As `Locator.recheck`. The timelines never change."""
         return self.timeline(partition)
 
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """As `Locator.end_is_inferred`: metadata records tell where segments end."""
+        """As `Locator.end_is_inferred`. All ends are known."""
         return False
 
     def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
-        """As `Locator.measure`: there is nothing to find out."""
+        """As `Locator.measure`. All ends are known."""
         return self.timeline(partition)
 
 
 class PlannedLocator:
-    """What a plan already says of segments; whoever needs more, as an object is missing, gets it from another locator.
+    """Serves the timelines of a plan. Opens a full locator on demand, for example if an object is missing.
 
-    `inferred` are the segments whose end is a guess. `open_rest` makes the other locator, once, when it is needed.
+    `inferred` are the segments whose end is a guess. `open_rest` makes the full locator; it is called at most once.
     """
 
     def __init__(
@@ -91,11 +96,11 @@ class PlannedLocator:
         self._rest: Locator | None = None
 
     def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
-        """As `Locator.partitions`: those of the plan."""
+        """As `Locator.partitions`: the partitions of the plan."""
         return self._known.partitions(topic, numbers)
 
     def timeline(self, partition: TopicIdPartition) -> Timeline:
-        """As `Locator.timeline`: what the plan says."""
+        """As `Locator.timeline`: the timeline of the plan."""
         return self._known.timeline(partition)
 
     def refresh(self, partition: TopicIdPartition) -> Timeline:
@@ -117,7 +122,7 @@ class PlannedLocator:
         return self._found(partition).measure(partition, segment)
 
     def _found(self, partition: TopicIdPartition) -> Locator:
-        """The other locator, having found the partition itself."""
+        """The full locator, after it has looked the partition up."""
         if self._rest is None:
             self._rest = self._open_rest()
         self._rest.partitions(f"{partition.topic}:{partition.topic_id}", (partition.partition,))
@@ -125,7 +130,7 @@ class PlannedLocator:
 
 
 class SharedLocator:
-    """A locator for several threads: one at a time is let through to the other."""
+    """A locator for several threads: a lock lets one call at a time reach `locator`."""
 
     def __init__(self, locator: Locator) -> None:
         self._locator = locator

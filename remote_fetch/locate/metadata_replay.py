@@ -1,7 +1,9 @@
-"""The metadata topic as far as it has been read, for one reader or for all of a process that may read the same.
+"""The metadata topic as far as it has been read, for one reader or for all readers of a process with the same rights.
 
-Rules of the file: of the topic only the partitions that matter are read, between their watermarks, and then followed.
-One thread reads at a time. The next one reads what all that wait want, and they find it read, or its error.
+Rules of the file:
+
+- Only the metadata partitions that are needed are read: first between their watermarks, then further on demand.
+- One thread reads at a time, for all threads that wait. They share its result, or its error.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ T = TypeVar("T")
 METADATA_TOPIC = "__remote_log_metadata"
 
 _CONSUME_MESSAGES = 2_000
-"""Few enough that the interpreter's lock is asked for often: other threads have an application to answer."""
+"""Small, so that a reader releases the interpreter's lock often and the application's threads can run."""
 _POLL_S = 0.2
 _RETRY_S = 0.1
 _EOF = KafkaError._PARTITION_EOF
@@ -38,7 +40,7 @@ _EOF = KafkaError._PARTITION_EOF
 
 @dataclass(frozen=True, slots=True)
 class _Replay:
-    """One topic's timelines in the making, and the next offset to read in each metadata partition."""
+    """The builder of one topic's timelines, and the next offset to read in each metadata partition."""
 
     builder: TimelineBuilder
     read_to: dict[int, int]
@@ -50,7 +52,7 @@ class _Replay:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """A read that failed: when, what it was of, and why."""
+    """A read that failed: its time, its metadata partitions, and its error."""
 
     at_s: float
     topic_id: Uuid | None
@@ -58,16 +60,16 @@ class _Failure:
     error: Unlocatable | KafkaException
 
     def answers(self, topic_id: Uuid | None, numbers: set[int], asked_s: float) -> bool:
-        """Whether it is the answer to a question of `asked_s` about metadata partitions."""
+        """Whether this failure also answers a question from `asked_s` about these metadata partitions."""
         return self.topic_id == topic_id and numbers <= self.numbers and self.at_s >= asked_s
 
 
 class Unreadable(Unlocatable):
-    """Nothing will change for as long as this reader lives: the topic is not there, or may not be read."""
+    """The topic does not exist or may not be read. That is final for this reader."""
 
 
 class MetadataTopic:
-    """The topic on one cluster. Thread-safe."""
+    """The metadata topic of one cluster. Thread-safe."""
 
     def __init__(self, cluster: Cluster, *, timeout_ms: int) -> None:
         self._cluster = cluster
@@ -82,26 +84,27 @@ class MetadataTopic:
 
     @property
     def answered_s(self) -> float:
-        """When a broker last answered (`time.monotonic`), 0 if none ever has."""
+        """The time of the last answer of a broker (`time.monotonic`), 0 if there was none."""
         return self._cluster.answered_s
 
     def timeline(self, partition: TopicIdPartition) -> Timeline:
-        """The readable segments of a partition, as far as it has been read."""
+        """The readable segments of a partition, by the records read so far."""
         with self._reading:
             known = self._replays.get(partition.topic_id) or self._replay(None)
             return known.builder.build(partition)
 
     def read_for(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """Read what matters to partitions, to the end that the topic has now. Raises Unlocatable and KafkaException."""
+        """Read the records of these partitions to the current end. Raises Unlocatable and KafkaException."""
         count = self._partition_count()
         wanted: dict[Uuid, set[int]] = {}
-        for one in partitions:
-            wanted.setdefault(one.topic_id, set()).add(metadata_partition(one.topic_id, one.partition, count))
+        for partition in partitions:
+            number = metadata_partition(partition.topic_id, partition.partition, count)
+            wanted.setdefault(partition.topic_id, set()).add(number)
         for topic_id, numbers in wanted.items():
             self._read(topic_id, numbers)
 
     def read_all(self) -> tuple[TopicIdPartition, ...]:
-        """Read everything; the partitions that it speaks of. Raises as `read_for`."""
+        """Read the whole topic, and return the partitions that have records. Raises as `read_for`."""
         self._read(None, set(range(self._partition_count())))
         with self._reading:
             return self._replay(None).builder.partitions()
@@ -115,11 +118,11 @@ class MetadataTopic:
         with self._asking:
             self._wanted.setdefault(topic_id, set()).update(numbers)
         with self._reading:
-            # What was begun to be read after the question has the end that the question is for.
+            # A reading that began after this call has reached the end that this call needs.
             if all(self._read_at_s.get((topic_id, number), 0.0) >= asked_s for number in numbers):
                 return
             if self._failure is not None and self._failure.answers(topic_id, numbers, asked_s):
-                # Each thread would wait as long for the same error: the last of n threads n times as long.
+                # Else each thread would wait for the same error in turn, the last of n threads n times as long.
                 raise self._failure.error.with_traceback(None)
             with self._asking:
                 numbers |= self._wanted.pop(topic_id, set())
@@ -137,27 +140,27 @@ class MetadataTopic:
     def _partition_count(self) -> int:
         """How many partitions the metadata topic has.
 
-        Raises Unlocatable if it may not be read, KafkaException with the broker's error.
+        Raises Unlocatable if this principal may not read it, and KafkaException with the broker's error.
         """
         if self._count is not None:
             return self._count
         described = self._patiently(lambda: self._cluster.describe(METADATA_TOPIC))
         if not described.may_read:
-            # Asked for because a consumer that may not read just never hears anything.
+            # Checked here, because a consumer without the permission waits and gets no error.
             raise _denied()
         self._count = len(described.partitions)
         return self._count
 
     def _catch_up(self, topic_id: Uuid | None, numbers: Iterable[int]) -> None:
-        """Read the metadata partitions up to the ends they have now.
+        """Read the metadata partitions to their current ends.
 
-        Raises Unlocatable when that takes too long or may not be, KafkaException with the broker's error.
+        Raises Unlocatable if it takes too long or is forbidden, and KafkaException with the broker's error.
         """
-        consumer = self._cluster.catcher()  # made first, so that it connects while the bounds are asked for
+        consumer = self._cluster.catcher()  # made first: it connects while the bounds are looked up
         replay = self._replay(topic_id)
         bounds = self._bounds(numbers)
         if any(replay.read_to.get(number, 0) > high for number, (_, high) in bounds.items()):
-            # The topic was made anew, or an election cut it off: what was read is not what is there.
+            # The topic was created again, or an election cut it off. The records read before are not its records.
             bounds |= self._bounds(replay.read_to.keys() - bounds.keys())
             replay = self._replays[topic_id] = _Replay.of(topic_id)
         ends: dict[int, int] = {}
@@ -169,7 +172,7 @@ class MetadataTopic:
                 starts.append(TopicPartition(METADATA_TOPIC, number, start))
         if not starts:
             return
-        # An explicit offset each: asking librdkafka for "the beginning" costs half a second.
+        # Explicit offsets: librdkafka takes half a second to resolve "the beginning".
         consumer.assign(starts)
         try:
             self._consume(consumer, replay, ends)
@@ -177,7 +180,7 @@ class MetadataTopic:
             consumer.unassign()
 
     def _bounds(self, numbers: Iterable[int]) -> dict[int, tuple[int, int]]:
-        """Where each of these metadata partitions begins and ends; the end is exclusive."""
+        """The first offset and the end (exclusive) of each of these metadata partitions."""
         wanted = frozenset(numbers)
 
         def ask() -> dict[int, tuple[int, int]]:
@@ -191,9 +194,9 @@ class MetadataTopic:
         return self._patiently(ask) if wanted else {}
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        """The answer to a question, asked again while a leader changes or brokers are away; its last error after that.
+        """Ask until an answer comes, while a leader changes or brokers are away. Raises the last error at the deadline.
 
-        What is not located comes through the broker, for all of a read: too high a price for a moment's change.
+        Without an answer the whole read would go through the broker. A leader election is no reason for that.
         """
         deadline = time.monotonic() + self._timeout_ms / 1000
         while True:
@@ -207,19 +210,19 @@ class MetadataTopic:
     def _consume(self, consumer: Consumer, replay: _Replay, ends: dict[int, int]) -> None:
         deadline = time.monotonic() + self._timeout_ms / 1000
         while ends:
-            # Not more than can be left: `consume` waits until it has as many as it was asked for.
+            # At most the records that are left, because `consume` waits until it has as many as it wants.
             left = sum(end - replay.read_to.get(number, 0) for number, end in ends.items())
             if _take(consumer.consume(max(1, min(left, _CONSUME_MESSAGES)), timeout=_POLL_S), replay, ends):
                 deadline = time.monotonic() + self._timeout_ms / 1000
                 self._cluster.answered()
             elif time.monotonic() > deadline:
                 self._count = None
-                self._partition_count()  # raises if that is because the right to read was taken away
+                self._partition_count()  # raises if the permission was taken away
                 raise Unlocatable(f"no answer from {METADATA_TOPIC} within {self._timeout_ms} ms")
 
 
 def _take(messages: Iterable[Any], replay: _Replay, ends: dict[int, int]) -> bool:
-    """Apply what a consumer gave; whether any came from the topic, and was not librdkafka's news about a connection."""
+    """Apply the messages of a consumer. Return whether any came from the topic, not from librdkafka's connections."""
     apply = replay.builder.apply
     reached: dict[int, int] = {}
     try:
@@ -229,13 +232,13 @@ def _take(messages: Iterable[Any], replay: _Replay, ends: dict[int, int]) -> boo
                 apply(message.value(), key=message.key(), offset=offset)
                 reached[message.partition()] = offset + 1
             elif error.code() == _EOF:
-                # It is one past the end, also where the last records were compacted away.
+                # This offset is one past the end, even if the last records were compacted away.
                 reached[message.partition()] = offset
             elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise _denied()
             elif error.fatal():
                 raise KafkaException(error)
-            # Anything else librdkafka gets over by itself; the caller's deadline bounds how long.
+            # librdkafka recovers from other errors. The deadline of the caller bounds how long.
     finally:
         for number, offset in reached.items():
             replay.read_to[number] = max(replay.read_to.get(number, 0), offset)
@@ -252,7 +255,7 @@ def _denied() -> Unlocatable:
 
 
 def unlocatable(error: KafkaException) -> Unlocatable:
-    """What the error of the cluster that keeps the metadata topic means here."""
+    """The error of the cluster that keeps the metadata topic, as Unlocatable."""
     if is_refusal(error):
         return _denied()
     if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):
@@ -264,4 +267,4 @@ def unlocatable(error: KafkaException) -> Unlocatable:
 
 
 METADATA_TOPICS: Leases[MetadataTopic] = Leases()
-"""Those that consumers of this process read together; empty without them (design note 0013)."""
+"""The metadata topics that the consumers of this process share. Empty without consumers (design note 0013)."""

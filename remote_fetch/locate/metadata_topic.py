@@ -1,8 +1,11 @@
-"""The metadata-topic locator: segments as the brokers' own `__remote_log_metadata` tells them (KIP-405).
+"""The metadata-topic locator: finds segments in the brokers' own topic `__remote_log_metadata` (KIP-405).
 
-Rules of the file: no answer is given before the end that was there at the question has been reached; a topic that is
-not there, or may not be read, is said clearly and once, and then nothing more is tiered as far as this reader knows;
-whatever else goes wrong with it is no reason to end a read, for the broker can answer. Identity is the topic id.
+Rules of the file:
+
+- An answer comes only after the topic has been read to the end that it had at the question.
+- If the topic does not exist or may not be read, that is reported once. Then no further segment is located.
+- Any other failure of the topic does not end a read, because the broker can answer.
+- The identity of a topic is its id.
 """
 
 from __future__ import annotations
@@ -22,10 +25,10 @@ __all__ = ["METADATA_TOPIC", "MetadataTopicLocator"]
 
 
 class MetadataTopicLocator:
-    """Timelines from the metadata topic of `metadata`, for topics of `cluster`; often the two are one cluster.
+    """Timelines from the metadata topic of `metadata`, for topics of `cluster`. Often the two are the same cluster.
 
-    `metadata` None: nothing is to be located, as no storage is configured. `say` hears, once, why nothing can be, and
-    `recovered` is called when it can again.
+    `metadata` None: no storage is configured, and no segment is located. `say` is called, once, with the reason why the
+    metadata topic cannot be read. `recovered` is called when it can be read again.
     """
 
     def __init__(
@@ -53,10 +56,10 @@ class MetadataTopicLocator:
         return 0.0 if self._topic is None else self._topic.answered_s
 
     def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
-        """The partitions of a topic that exists (NAME or NAME:ID), tiered or not, whatever `numbers` are asked for.
+        """All partitions of an existing topic (NAME or NAME:ID), tiered or not, for any `numbers`.
 
-        Raises UnknownTopic when there is no such topic or it has another id; KafkaException when the broker refuses;
-        for all topics Unlocatable when the metadata topic cannot be read, for then there is nothing to say.
+        Raises UnknownTopic if the topic does not exist or has another id, and KafkaException if the broker refuses.
+        For all topics (None), raises Unlocatable if the metadata topic cannot be read.
         """
         if topic is None:
             try:
@@ -81,16 +84,16 @@ class MetadataTopicLocator:
         return found
 
     def timeline(self, partition: TopicIdPartition) -> Timeline:
-        """The readable segments of a partition, as far as `partitions` or `refresh` has read."""
+        """The readable segments of a partition, by the records that `partitions` or `refresh` has read."""
         return Timeline(partition, (), ()) if self._topic is None else self._topic.timeline(partition)
 
     def refresh(self, partition: TopicIdPartition) -> Timeline:
-        """The same, after reading the metadata topic to the end that it has now."""
+        """As `timeline`, after the metadata topic has been read to its current end."""
         self._read_for([partition])
         return self.timeline(partition)
 
     def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
-        """As `refresh`: metadata records tell where segments end."""
+        """As `refresh`. Metadata records name the ends of segments."""
         return self.refresh(partition)
 
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
@@ -98,7 +101,7 @@ class MetadataTopicLocator:
         return False
 
     def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
-        """As `timeline`: metadata records tell where segments end."""
+        """As `timeline`. Metadata records name the ends of segments."""
         return self.timeline(partition)
 
     def _read_for(self, partitions: Iterable[TopicIdPartition]) -> None:
@@ -118,7 +121,7 @@ class MetadataTopicLocator:
             self._is_failing = False
 
     def read_through(self, topic: MetadataTopic) -> None:
-        """From now on read with another client of the same topic: the credentials have changed."""
+        """Read with another client of the same topic from now on, because the credentials have changed."""
         self._topic = topic
 
     def _known(self) -> MetadataTopic:

@@ -1,10 +1,14 @@
-"""Timelines as bytes: saved once they are built, so that the next start need not read the metadata topic from its
-beginning.
+"""Timelines as bytes. With saved timelines the next start need not read the metadata topic from its beginning.
 
-Rules of the file: pure; what is loaded equals what was dumped; a snapshot is foreign bytes like any other: checked,
-bounded before memory is taken, and refused with an error of ours. Layout: a header (magic, version, CRC-32 of all that
-follows, size of the body), and the body compressed with zlib. In the body each field of all segments of a timeline
-stands together as a column of int64, its bytes grouped by significance: neighbours are alike, and few bytes differ.
+Rules of the file:
+
+- Pure.
+- `load_timelines` returns values equal to those that `dump_timelines` was given.
+- A snapshot is foreign bytes: it is checked, bounded before memory is taken, and refused with an error of this package.
+
+Layout: a header (magic, version, CRC-32 of the rest, size of the body), then the body compressed with zlib. The body
+keeps one column of int64 for each field of a timeline's segments. The bytes of a column are grouped by significance,
+because neighbouring values differ in few bytes.
 """
 
 from __future__ import annotations
@@ -33,9 +37,9 @@ from remote_fetch.model import (
 __all__ = ["DEFAULT_MAX_BODY_BYTES", "SnapshotOrigin", "dump_timelines", "load_timelines"]
 
 MAX_TIMELINES = 200_000
-"""The most partitions of one snapshot: as many as a large cluster has."""
+"""The most partitions of one snapshot: those of a large cluster."""
 DEFAULT_MAX_BODY_BYTES = 1 << 30
-"""Largest body that is inflated: some eight million segments."""
+"""The largest body that is inflated, enough for some eight million segments."""
 
 _MAGIC = b"RFTL"
 _VERSION = 1
@@ -49,11 +53,11 @@ _SIGN_64 = 2**63
 
 @dataclass(frozen=True, slots=True)
 class SnapshotOrigin:
-    """Of which metadata topic a snapshot is, and how far that had been read.
+    """The metadata topic that a snapshot was built from, and how far the topic had been read.
 
-    Only a topic with this id and this number of partitions may be read on from `next_offsets`: pairs of a metadata
-    partition and the first offset not yet read. `taken_at_ms` is when the reading ended: on a compacted topic a
-    snapshot older than `delete.retention.ms` may have missed deletions.
+    `next_offsets` are pairs of a metadata partition and its first unread offset. A reader may continue there only if
+    the topic still has this id and this number of partitions. `taken_at_ms` is the end of the reading. On a compacted
+    topic a snapshot older than `delete.retention.ms` may have missed deletions.
     """
 
     cluster_id: str
@@ -64,7 +68,7 @@ class SnapshotOrigin:
 
 
 def dump_timelines(timelines: Sequence[Timeline], *, origin: SnapshotOrigin) -> bytes:
-    """The timelines as bytes for `load_timelines`; some 25 bytes for a segment without custom metadata.
+    """The timelines as bytes for `load_timelines`, some 25 bytes a segment without custom metadata.
 
     Raises ValueError for a segment that belongs to another partition than its timeline.
     """
@@ -99,7 +103,7 @@ def _dump_timeline(timeline: Timeline, parts: list[bytes]) -> None:
 def _dump_segments(
     segments: Sequence[RemoteLogSegmentMetadata], partition: TopicIdPartition, parts: list[bytes]
 ) -> None:
-    """The columns of the segments, in the order in which `_Body.segments` reads them."""
+    """Append the columns of the segments, in the order in which `_Body.segments` reads them."""
     for segment in segments:
         if segment.topic_id_partition != partition:
             raise ValueError(f"segment {segment.segment_id} in the timeline of {partition}")
@@ -128,7 +132,7 @@ def _numbers(*numbers: int) -> bytes:
 
 
 def _steps(numbers: Sequence[int]) -> Iterable[int]:
-    """The first number and the difference of each to the one before, both modulo 2**64, as signed numbers."""
+    """The first number, then the difference of each number to its predecessor, as signed 64-bit integers."""
     return (_signed(after - before) for before, after in pairwise((0, *numbers)))
 
 
@@ -137,7 +141,7 @@ def _signed(number: int) -> int:
 
 
 def _column(numbers: Iterable[int]) -> bytes:
-    """The numbers as big-endian int64: all first bytes, then all second ones, and so on."""
+    """The numbers as big-endian int64: the first byte of each, then the second byte of each, and so on."""
     values = array("q", numbers)
     rows = pack(f">{len(values)}q", *values)
     return b"".join(rows[at::_NUMBER_BYTES] for at in range(_NUMBER_BYTES))
@@ -146,11 +150,11 @@ def _column(numbers: Iterable[int]) -> bytes:
 def load_timelines(
     data: Buffer, *, max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
 ) -> tuple[SnapshotOrigin, tuple[Timeline, ...]]:
-    """What `dump_timelines` was given.
+    """The origin and the timelines of a snapshot.
 
-    Raises UnsupportedFormat for what is no snapshot or of another version; CorruptSegment for a damaged one, for one
-    whose body is larger than `max_body_bytes`, and for more than MAX_TIMELINES partitions: a small file of a million
-    empty timelines would take its reader many seconds.
+    Raises UnsupportedFormat for other bytes than a snapshot, and for another version. Raises CorruptSegment for a
+    damaged snapshot, for a body larger than `max_body_bytes`, and for more than MAX_TIMELINES partitions: to read a
+    million empty timelines takes many seconds, and they fit into a small file.
     """
     body = _Body(_inflated(data, max_body_bytes))
     cluster_id, topic_id = body.text(), body.uuid()
@@ -188,7 +192,7 @@ def _inflated(data: Buffer, max_body_bytes: int) -> bytes:
 
 
 class _Body:
-    """Reads a snapshot's body from front to back; raises CorruptSegment for whatever does not fit."""
+    """Reads a snapshot's body from front to back. Raises CorruptSegment if the bytes do not fit."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -269,7 +273,7 @@ class _Body:
 def _check_segments(
     segments: Sequence[RemoteLogSegmentMetadata], unfinished: Sequence[RemoteLogSegmentMetadata]
 ) -> None:
-    """Raise CorruptSegment unless they are what `Timeline` promises: its searches rely on it."""
+    """Raise CorruptSegment if segments break the promises of `Timeline`, which its searches rely on."""
     for segment in (*segments, *unfinished):
         check_segment_offsets(segment.start_offset, segment.end_offset)
     if any(segment.state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED for segment in segments):

@@ -1,11 +1,17 @@
 """The readable segments of a partition, built from the records of the remote log metadata topic or from a listing.
 
-Rules of the file: pure; a builder never raises for what it reads, it counts; a segment is readable in state
-COPY_SEGMENT_FINISHED and in no other; a timeline is a value. Events are those of KIP-405, and the keys and tombstones
-of KIP-1266's drafts. A segment's state moves forward only, over gaps if need be: a compacted topic has lost the steps
-in between. Identity is topic id, partition and segment id, all taken from the value; keys only tell what a tombstone
-deletes. Records are checked when they are read, but most speak of segments that are gone by now: values are made of
-those that are left, when a timeline is built, and a timeline is built once until a record speaks of its partition.
+Rules of the file:
+
+- Pure. A timeline is a value.
+- A builder never raises for a record that it cannot read. It counts the record.
+- A segment is readable in the state COPY_SEGMENT_FINISHED and in no other.
+- Events are those of KIP-405. Keys and tombstones are those of KIP-1266's drafts.
+- The state of a segment only moves forward. It may skip steps, because a compacted topic has lost them.
+- The identity of a segment is its topic id, partition and segment id, all from the record's value. A key only tells
+  which segments a tombstone deletes.
+- Each record is checked when it is read. Segment values are made later, when a timeline is built, because most records
+  describe segments that have been deleted since.
+- A timeline that was built is kept until the next record of its partition.
 """
 
 from __future__ import annotations
@@ -44,14 +50,15 @@ _BEFORE_SEGMENT = itemgetter(slice(4))
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The readable segments of one partition; they may overlap, and between them may be holes.
+    """The readable segments of one partition. They may overlap, and there may be holes between them.
 
-    `segments` ascend by start offset, end offset and finish. `finish_order` has a number for each of them: of two
-    segments the one with the larger number was finished later. `next_metadata_offset` is one past the last metadata
-    record that spoke of the partition. `orphan_updates` counts finished segments of which nothing else is known, so
-    that no offset can be looked up in them; `malformed_records` counts what could not be read at all, in whichever
-    partition. `partition_deleted`: the partition is being deleted, and nothing of it is readable any more.
-    `unfinished` are copies that were started: not readable, but an update that is still to come may make them so.
+    - `segments` ascend by start offset, end offset and finish.
+    - `finish_order` has a number for each segment. The segment with the larger number was finished later.
+    - `next_metadata_offset` is one past the last metadata record about the partition.
+    - `orphan_updates` counts finished segments whose base record is missing. Their offsets are unknown.
+    - `malformed_records` counts the records of all partitions that could not be read.
+    - `partition_deleted`: the partition is being deleted, and none of its segments is readable.
+    - `unfinished` are copies that were started. They are not readable, but a later update may finish them.
     """
 
     partition: TopicIdPartition
@@ -66,15 +73,15 @@ class Timeline:
     _reached: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # What the searches need: where segments start, and the largest end offset of each segment and all before it.
+        # For the searches: the start offset of each segment, and the largest end offset up to each segment.
         object.__setattr__(self, "_starts", tuple(segment.start_offset for segment in self.segments))
         object.__setattr__(self, "_reached", tuple(accumulate((s.end_offset for s in self.segments), max)))
 
     @classmethod
     def of_listing(cls, partition: TopicIdPartition, segments: Iterable[RemoteLogSegmentMetadata]) -> Timeline:
-        """The timeline of what a store's listing found; segments of other partitions and states are left out.
+        """The timeline of the segments that a listing found. Segments of other partitions and states are left out.
 
-        A listing does not tell when segments were finished: their event timestamps stand in for it.
+        A listing does not tell when segments were finished, so their event timestamps give the order.
         """
         wanted = _identity(partition)
         found = [
@@ -96,14 +103,14 @@ class Timeline:
 
     @property
     def writes_txn_index_empty(self) -> bool:
-        """Whether a writer of this partition says so when a segment has no transaction index (Kafka 4.0, KIP-1058)."""
+        """Whether a broker has set `TxnIndexEmpty` on a segment of this partition (Kafka 4.0, KIP-1058)."""
         return any(segment.txn_index_empty for segment in self.segments)
 
     def covering(self, offset: int, lineage: Lineage) -> RemoteLogSegmentMetadata | None:
         """The segment to read `offset` from, None if no segment that `lineage` accepts covers it.
 
-        Of several the one with the highest leader epoch at `offset`, then the one that reaches furthest, then the
-        one finished last.
+        If several cover it, the highest leader epoch at `offset` decides, then the largest end offset, then the
+        latest finish.
         """
         best: tuple[int, int, int] | None = None
         chosen: RemoteLogSegmentMetadata | None = None
@@ -119,7 +126,7 @@ class Timeline:
         return chosen
 
     def within(self, first_offset: int, last_offset: int) -> Timeline:
-        """The same with no other segments than those that have an offset in [first_offset, last_offset]."""
+        """This timeline with only the segments that have an offset in [first_offset, last_offset]."""
         stop = bisect_right(self._starts, last_offset)
         start = stop
         while start > 0 and self._reached[start - 1] >= first_offset:
@@ -143,15 +150,18 @@ def _identity(partition: TopicIdPartition) -> tuple[Uuid, int]:
 def _sorted_segments(
     found: list[tuple[RemoteLogSegmentMetadata, int]],
 ) -> tuple[tuple[RemoteLogSegmentMetadata, ...], tuple[int, ...]]:
-    """Segments with their finish order, sorted; the segment id makes the order of equals certain."""
-    rows = [(one.start_offset, one.end_offset, order, one.segment_id.id.raw, one) for one, order in found]
+    """Segments with their finish order, sorted. The segment id decides between segments that are equal otherwise."""
+    rows = [
+        (segment.start_offset, segment.end_offset, order, segment.segment_id.id.raw, segment)
+        for segment, order in found
+    ]
     rows.sort(key=_BEFORE_SEGMENT)
     return tuple(row[-1] for row in rows), tuple(row[2] for row in rows)
 
 
 @dataclass(slots=True)
 class _Partition:
-    """All that has been read about one user partition. `built` is its timeline until a record speaks of it."""
+    """All that has been read about one user partition. `built` is its timeline, until the next record about it."""
 
     id: TopicIdPartition
     gone: Gone
@@ -169,7 +179,7 @@ class _Partition:
         self.next_offset = max(self.next_offset, offset + 1)
 
     def hear(self, segment_id: bytes, state: RemoteLogSegmentState, said: Said, offset: int) -> None:
-        """Take what the record at `offset` says of one segment."""
+        """Apply the record at `offset` to one segment."""
         self.built = None
         if offset >= self.next_offset:
             self.next_offset = offset + 1
@@ -185,7 +195,7 @@ class _Partition:
             self.bury(segment_id)
 
     def bury(self, segment_id: bytes) -> None:
-        """Forget everything of a segment but that it is gone."""
+        """Forget a segment, and remember only that it was deleted."""
         self.built = None
         self.gone.add(self.identity + segment_id)
         self.uploads.pop(segment_id, None)
@@ -194,8 +204,8 @@ class _Partition:
 class TimelineBuilder:
     """Turns the records of the remote log metadata topic, in the order of their offsets, into timelines.
 
-    A user partition's records all lie in one metadata partition; those of several metadata partitions may be fed
-    to one builder in any mixture. `topic_ids` keeps only those topics; None keeps all.
+    All records of a user partition lie in one metadata partition. A builder takes the records of several metadata
+    partitions in any mixture. `topic_ids` names the topics to keep, None keeps all.
     """
 
     def __init__(self, topic_ids: Collection[Uuid] | None = None) -> None:
@@ -207,10 +217,10 @@ class TimelineBuilder:
         self._malformed_records = 0
 
     def restore(self, timeline: Timeline) -> None:
-        """Begin with what an earlier builder knew, to go on from the timeline's `next_metadata_offset`.
+        """Begin with the timeline of an earlier builder, and go on from its `next_metadata_offset`.
 
-        Keys are not part of a timeline, and tombstones may be gone when a compacted topic is read again: there a
-        builder has to begin with the first record. The counters begin with 0.
+        Do not restore from a compacted topic. A timeline has no keys, and compaction may have dropped tombstones, so
+        the builder has to begin with the first record. The counters begin with 0.
         """
         partition = self._partition(timeline.partition)
         partition.next_offset = timeline.next_metadata_offset
@@ -223,7 +233,7 @@ class TimelineBuilder:
     def apply(self, value: Buffer | None, *, key: bytes | None = None, offset: int) -> None:
         """Take one record: its value (None for a tombstone), its key and its offset in the metadata partition.
 
-        Never raises for a record that cannot be read; it is counted.
+        A record that cannot be read is counted, not raised.
         """
         if value is None:
             self._bury(key, offset)
@@ -250,7 +260,7 @@ class TimelineBuilder:
             self._malformed_records += 1
             return
         if isinstance(record, SegmentSnapshotRecord):
-            return  # It does not say of which partition it speaks.
+            return  # The record does not name its partition.
         if isinstance(record, PartitionDeleteRecord):
             self._delete_partition(record, offset)
             return
@@ -277,14 +287,14 @@ class TimelineBuilder:
         return partition
 
     def _delete_partition(self, record: PartitionDeleteRecord, offset: int) -> None:
-        """Whatever the state of the deletion: nothing of the partition may be read any more."""
+        """In every state of the deletion the partition may no longer be read."""
         partition = self._partition(record.topic_id_partition)
         partition.saw(offset)
         partition.deleted = True
         partition.uploads.clear()
 
     def _note_key(self, key: bytes, segment_id: bytes, partition: _Partition) -> None:
-        """Remember what a tombstone of `key` would delete. A new upload supersedes unfinished ones under its key."""
+        """Remember which segment a tombstone of `key` deletes. A new upload replaces unfinished ones with its key."""
         if partition.deleted:
             return
         ids = self._written_under.setdefault(key.removesuffix(_UPDATE_KEY_SUFFIX), {})
@@ -297,7 +307,7 @@ class TimelineBuilder:
         ids[segment_id] = partition
 
     def _bury(self, key: bytes | None, offset: int) -> None:
-        """A tombstone deletes every upload that was written under its key."""
+        """Delete every upload that was written under the key of a tombstone."""
         if key is None:
             return
         for segment_id, partition in self._written_under.pop(key.removesuffix(_UPDATE_KEY_SUFFIX), {}).items():
@@ -306,11 +316,11 @@ class TimelineBuilder:
                 partition.bury(segment_id)
 
     def partitions(self) -> tuple[TopicIdPartition, ...]:
-        """The user partitions of which records were seen, sorted."""
+        """The user partitions that have records, sorted."""
         return tuple(sorted(partition.id for partition in self._partitions.values()))
 
     def build(self, partition: TopicIdPartition) -> Timeline:
-        """The timeline of `partition` as of the records applied so far; without segments if there were none."""
+        """The timeline of `partition` by the records so far. Without records it has no segments."""
         known = self._partitions.get(_identity(partition)) or _Partition(partition, self._gone)
         if known.built is None or known.built.partition != partition:
             known.built = self._build(partition, known)

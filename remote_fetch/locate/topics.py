@@ -1,6 +1,9 @@
-"""Topics as users name them: NAME, or NAME:ID where a name alone is not enough.
+"""Topics as users name them: NAME, or NAME:ID if a name stands for several topics.
 
-Rules of the file: pure; identity is the topic id, so a name that stands for several ids is an error that lists them.
+Rules of the file:
+
+- Pure.
+- The identity of a topic is its id. A name that stands for several ids is an error that lists them.
 """
 
 from __future__ import annotations
@@ -18,26 +21,27 @@ SHOWN_TOPICS = 20
 
 
 def split_topic(text: str) -> tuple[str, Uuid | None]:
-    """A topic's name, and its id if the text is NAME:ID. Raises UnknownTopic for what is no name or no id."""
+    """A topic's name, and its id if the text is NAME:ID. Raises UnknownTopic if either is malformed."""
     name, colon, topic_id = text.partition(":")
     if not is_topic_name(name):
-        raise UnknownTopic(f"{name[:300]!r} is no topic name: {TOPIC_NAME_RULE}")
+        raise UnknownTopic(f"{name[:300]!r} is not a topic name: {TOPIC_NAME_RULE}")
     try:
         return name, Uuid.parse(topic_id) if colon else None
     except ValueError as error:
-        raise UnknownTopic(f"{text!r}: what follows the colon is no topic id ({error})") from None
+        raise UnknownTopic(f"{text!r}: the text after the colon is not a topic id ({error})") from None
 
 
 def sorted_partitions(partitions: Iterable[TopicIdPartition]) -> tuple[TopicIdPartition, ...]:
     """Partitions by topic name, topic id and number."""
-    return tuple(sorted(partitions, key=lambda one: (one.topic, one.topic_id, one.partition)))
+    return tuple(sorted(partitions, key=lambda partition: (partition.topic, partition.topic_id, partition.partition)))
 
 
 def one_topic(
     topic: str, found: Iterable[TopicIdPartition], unknown: Callable[[], UnknownTopic]
 ) -> tuple[TopicIdPartition, ...]:
-    """The partitions found for a topic, sorted. Raises UnknownTopic for those of several topic ids, and for none the
-    error that `unknown` makes.
+    """The partitions found for a topic, sorted.
+
+    Raises UnknownTopic if they have several topic ids. If there are none, raises the error that `unknown` makes.
     """
     partitions = sorted_partitions(found)
     ids = sorted({partition.topic_id for partition in partitions})
@@ -47,15 +51,15 @@ def one_topic(
         name = split_topic(topic)[0]
         raise UnknownTopic(
             f"topic {name!r} was deleted and made again: its name stands for {len(ids)} topic ids",
-            hint="Choose one of " + ", ".join(f"{name}:{one}" for one in ids),
+            hint="Choose one of " + ", ".join(f"{name}:{topic_id}" for topic_id in ids),
         )
     return partitions
 
 
 def unknown_topic(topic: str | None, known: Iterable[str], survey: Survey | None = None) -> UnknownTopic:
-    """The error for a topic (None: any) of which nothing was found, though topics of the names `known` were.
+    """The error for a topic (None: any) without segments. `known` are the names of topics that were found.
 
-    `survey` tells the place that was searched, and what stands there where no topic was found at all.
+    `survey` names the place that was searched, and describes it if no topic was found.
     """
     what = "no segment" if topic is None else f"no segment of topic {topic!r}"
     place = "the remote storage" if survey is None else f"the remote storage {survey.place}"

@@ -1,15 +1,20 @@
-"""What is known of single segments: one upload as its records describe it together, and which were deleted last.
+"""The records of single segments put together: `Upload` for one segment, `Gone` for those that were deleted last.
 
-Rules of the file: pure; a segment's state moves forward only, over gaps if need be. Of deleted segments the ids of the
-last 32,768 are kept, so that memory follows what there is and not what there ever was. That is enough, because a record
-that comes after the deletion of its segment comes soon after it:
+Rules of the file:
 
-- A leader writes a segment's events one after the other, each when the one before it is acknowledged. Only a retried
-  request, or a former leader that does not know of the next one yet, brings one again or too late, within minutes.
-- Compaction drops records, and changes the order of none.
-- What comes later still shows nothing that is not there. An update alone names no offsets, so no timeline has it. A
-  segment that is described in full once more has no object: its reader looks again and goes to the broker. It lies
-  before the log start besides, which a reader asks for.
+- Pure.
+- The state of a segment only moves forward. It may skip steps.
+- The ids of the last 32,768 deleted segments are kept. Memory then grows with the segments that exist, not with all
+  that ever existed.
+
+Why 32,768 are enough: a record that follows the deletion of its segment follows it soon.
+
+- A leader writes each event of a segment after the previous one is acknowledged. Only a retried request, or a former
+  leader that does not know its successor yet, writes an event twice or late, and within minutes.
+- Compaction drops records. It never reorders them.
+- A record that comes even later does no harm. An update without a base names no offsets, so no timeline shows it. A
+  full record describes a segment without an object: its reader looks it up again and then goes to the broker. Its
+  offsets also lie before the log start, which a reader looks up.
 """
 
 from __future__ import annotations
@@ -29,14 +34,14 @@ DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 _GONE_KEPT = 1 << 15
 
 Said: TypeAlias = SegmentChange | RemoteLogSegmentMetadata | bytes
-"""What a record says of a segment: an update's change, or all there is to know, as bytes if it is of the usual form."""
+"""The contents of a record: the change of an update, or a full description (as bytes, if it has the usual form)."""
 
 
 class Upload:
-    """What is known of one segment id: its last state, its base record and what the last update changed.
+    """One segment id: its last state, its base record and the change of its last update.
 
-    Without `base` it is an orphan: an update whose base was lost or is still to come. A base of the usual form stays
-    the bytes it was until somebody asks for the segment.
+    Without `base` it is an orphan: an update whose base record was lost or is still to come. A base record of the usual
+    form stays bytes until `metadata` is called.
     """
 
     __slots__ = ("base", "change", "finished_at", "state")
@@ -48,8 +53,10 @@ class Upload:
         self.finished_at = -1
 
     def take(self, said: Said, state: RemoteLogSegmentState, offset: int) -> None:
-        """What a record says, over gaps or in the same state again. It is ignored where it steps back; but a base is
-        what an orphan waits for in any case, and a base that does not step back replaces everything.
+        """Apply a record. The state may skip steps or repeat.
+
+        - A record whose state is earlier is ignored, unless it is the missing base of an orphan.
+        - Any other base record replaces the base and the change.
         """
         if state < self.state:
             if self.base is None and not isinstance(said, tuple):
@@ -65,7 +72,7 @@ class Upload:
             self.change = None
 
     def metadata(self, partition: TopicIdPartition) -> RemoteLogSegmentMetadata | None:
-        """The segment as its records describe it together, None for an orphan."""
+        """The segment that the records describe together, None for an orphan."""
         if isinstance(self.base, bytes):
             self.base = build_usual_segment(self.base, partition, self.change)
         elif self.base is not None and self.change is not None:
@@ -84,7 +91,7 @@ class Upload:
 
 
 class Gone:
-    """The ids of the segments that were deleted last: no late record brings these back."""
+    """The ids of the segments that were deleted last. A late record does not bring them back."""
 
     def __init__(self) -> None:
         self._ids: OrderedDict[bytes, None] = OrderedDict()
@@ -96,7 +103,7 @@ class Gone:
         return len(self._ids)
 
     def add(self, segment_id: bytes) -> None:
-        """Keep one more, and let go of the one that was added first if they become too many."""
+        """Keep another id, and drop the oldest if there are too many."""
         self._ids[segment_id] = None
         if len(self._ids) > _GONE_KEPT:
             self._ids.popitem(last=False)

@@ -27,7 +27,7 @@ ID = Uuid(bytes(range(16)))
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_what_kafka_calls_no_topic(name: str) -> None:
     assert not is_topic_name(name)
-    with pytest.raises(ValueError, match="no topic name"):
+    with pytest.raises(ValueError, match="not a topic name"):
         TopicIdPartition.parsed(ID, name, 0)
 
 
@@ -50,14 +50,14 @@ def segment_of(topic: str, number: int = 0) -> RemoteLogSegmentMetadata:
 @pytest.mark.parametrize("name", ["../outside/x", "a/../../x"])
 def test_every_door_refuses_a_name_that_leads_elsewhere(name: str, tmp_path: Path) -> None:
     record = encode_metadata_record(SegmentMetadataRecord(segment_of(name)))
-    with pytest.raises(CorruptSegment, match="no topic name"):
+    with pytest.raises(CorruptSegment, match="not a topic name"):
         parse_metadata_record(record)
     saved = Path(snapshot_config([segment_of(name)], tmp_path)["remote.locator.snapshot.file"])
-    with pytest.raises(CorruptSegment, match="no topic name"):
+    with pytest.raises(CorruptSegment, match="not a topic name"):
         load_timelines(saved.read_bytes())
-    with pytest.raises(CorruptSegment, match="no topic name"):
+    with pytest.raises(CorruptSegment, match="not a topic name"):
         load_plan(dump_plan([BrokerRange(TopicIdPartition(ID, name, 0), 0, 9, "hole")]))
-    with pytest.raises(UnknownTopic, match="no topic name"):
+    with pytest.raises(UnknownTopic, match="not a topic name"):
         read_arrow(name, config={"remote.storage.url": str(tmp_path)})
 
 
@@ -110,7 +110,7 @@ def test_a_saved_timeline_does_not_read_beside_the_tier(tmp_path: Path) -> None:
     (outside / f"{inside.start_offset:020d}-{inside.segment_id.id}.log").write_bytes(built.log)
     (tmp_path / "tier").mkdir()
     config = snapshot_config([lying], tmp_path) | {"remote.storage.url": str(tmp_path / "tier")}
-    with pytest.raises(RemoteFetchError, match="no topic name"):
+    with pytest.raises(RemoteFetchError, match="not a topic name"):
         read_arrow("../outside/x", config=config)
-    with pytest.raises(RemoteFetchError, match="no topic name"):
+    with pytest.raises(RemoteFetchError, match="not a topic name"):
         read_arrow("x", config=config)

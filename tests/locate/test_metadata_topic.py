@@ -433,7 +433,7 @@ def test_without_a_storage_nothing_is_asked() -> None:
     [
         ("absent", "the cluster has no topic 'absent'"),
         (f"data:{OTHER_ID}", f"has the id {DATA_ID} now, not {OTHER_ID}"),
-        ("data:nonsense", "no topic id"),
+        ("data:nonsense", "not a topic id"),
     ],
 )
 def test_a_topic_that_is_not_the_one(topic: str, message: str) -> None:

@@ -19,7 +19,7 @@ def test_split() -> None:
 
 @pytest.mark.parametrize("text", ["t:", "t:short", f"t:{TWO}x", "t:" + "!" * 22])
 def test_what_is_no_id(text: str) -> None:
-    with pytest.raises(UnknownTopic, match="no topic id"):
+    with pytest.raises(UnknownTopic, match="not a topic id"):
         split_topic(text)
 
 
