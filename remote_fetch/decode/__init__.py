@@ -1,6 +1,9 @@
-"""From the record areas of v2 batches to Arrow record batches, and on to messages; compiled where a C compiler is.
+"""From the record areas of v2 batches to Arrow record batches and to messages. Compiled if there is a C compiler.
 
-Rules of the package: pure; it knows neither files nor threads nor clocks, and reads what framing has checked and a
-codec has decompressed. `columns`, `runs` and `messages` are what others use; `_columns`, `runs` and `_messages` are
-sources that run compiled and interpreted.
+Rules of the package:
+
+- Pure. It knows no files, threads or clocks.
+- Its input has been checked by framing and decompressed by a codec.
+- Other packages use `columns`, `runs` and `messages`.
+- The sources of `_columns`, `runs` and `_messages` run compiled or interpreted.
 """

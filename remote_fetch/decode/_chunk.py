@@ -1,8 +1,11 @@
 """The memory behind the inner loop: buffers of a fixed size, handed over to Arrow as arrays.
 
-Rules of the file: sizes are given by the caller and bounded there; a buffer that is mostly used goes into the array as
-it is, one that is mostly empty is copied out and kept, so that an array never holds more than twice what it needs and
-small columns take no new memory for each Arrow batch. While the inner loop can write into a buffer, no array has it.
+Rules of the file:
+
+- The caller gives the sizes and bounds them.
+- A buffer that is mostly used becomes part of the array. A mostly empty buffer is copied and kept. So an array holds at
+  most twice the memory that it needs, and small columns take no new memory for each Arrow batch.
+- While the inner loop can write into a buffer, no array has it.
 """
 
 from __future__ import annotations
@@ -52,13 +55,13 @@ class _Scratch:
         self._buffer: pa.Buffer | None = None
 
     def view(self, item_format: _Format) -> memoryview:
-        """The memory as a memoryview of that format; valid until `take`."""
+        """The memory as a memoryview of that format, valid until `take`."""
         if self._buffer is None:
             self._buffer = pa.allocate_buffer(self._capacity_bytes)
         return memoryview(self._buffer).cast("B").cast(item_format)
 
     def take(self, used_bytes: int) -> pa.Buffer:
-        """The first `used_bytes` as a buffer that nobody writes any more."""
+        """The first `used_bytes` as a buffer that is never written again."""
         buffer = self._buffer
         assert buffer is not None
         if 2 * used_bytes >= self._capacity_bytes:
@@ -94,7 +97,7 @@ class _Bytes:
 
 
 class Chunk:
-    """The columns `wanted` of one Arrow batch in the making, with room for `rows` and `size_bytes` a byte column.
+    """The columns `wanted` of an unfinished Arrow batch, with room for `rows` rows and `size_bytes` a byte column.
 
     A Kafka batch fits an empty chunk if it has at most `rows` records in at most `size_bytes` bytes.
     """
@@ -119,7 +122,7 @@ class Chunk:
 
     @property
     def columns(self) -> Columns:
-        """The inner loop's side of the chunk; made when first asked for, and anew after `take`."""
+        """The columns that the inner loop writes. Made at the first use, and again after `take`."""
         if self._columns is None:
             self._columns = self._bind()
         return self._columns
@@ -137,7 +140,7 @@ class Chunk:
         return columns
 
     def take(self) -> dict[str, Array]:
-        """The columns as arrays of `rows` items; the chunk is empty then."""
+        """The columns as arrays of `rows` items. The chunk is empty afterwards."""
         columns = self.columns
         self._columns = None
         rows = columns.rows
@@ -158,7 +161,7 @@ class Chunk:
 
 
 def _valid_strings(strings: Array) -> Array:
-    """The same strings, with U+FFFD where their bytes are not UTF-8, as the Java client reads header keys."""
+    """The same strings, with U+FFFD for bytes that are not UTF-8, as the Java client reads header keys."""
     try:
         strings.validate(full=True)
     except pa.ArrowInvalid:

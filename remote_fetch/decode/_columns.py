@@ -1,12 +1,12 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, infer_types=True
 """The inner loop: the records of one v2 batch (KIP-98) into Arrow's buffers, without a Python object per record.
 
-Rules of the file: one source, two lives. Compiled by Cython where a C compiler is at hand, run as it stands where not,
-and both give the same answer for every input; so no pointers, only typed memoryviews, and no sum that could pass 64
-bits. Compiled code does not check indices: every read is preceded by a check against the end of the record, and every
-write is safe because `decode` refuses a batch whose bytes could not all fit into a column. Nothing is raised: a
-malformed batch gives a negative status, and nothing of it is counted. Objects are written to once a batch and not once
-a record: those of several threads lie side by side, and a core that writes takes their memory from the others.
+Rules of the file:
+
+- One source, two lives: compiled and interpreted it gives the same answers. So no pointers, and no sum past 64 bits.
+- Indices are not checked in compiled code. Each read follows a check against the end of the record. Each write is safe,
+  because `decode` refuses a batch that might not fit. Nothing is raised: a malformed batch gives a negative status.
+- Attributes are written once a batch. Objects of several threads share cache lines, and each write takes a line away.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if cython.compiled:
 
 COMPILED = bool(cython.compiled)
 
-# Numbers a batch has in the table that `decode` reads; `batch_table.py` says what they mean.
+# Numbers of a batch in the table that `decode` reads. `batch_table.py` has their meaning.
 FIELDS = cython.declare(cython.longlong, 12)
 CODEC = cython.declare(cython.longlong, 2)
 
@@ -52,7 +52,7 @@ MAX_TIMESTAMP_MS = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF // 1000)  
 @cython.nogil
 @cython.exceptval(check=False)
 def _wrapped_sum(base: cython.longlong, delta: cython.longlong) -> cython.longlong:
-    """The sum as 64 bits hold it: so the Java client takes deltas, and adds them up again."""
+    """The sum in 64 bits with overflow, as the Java client adds deltas."""
     if (delta > 0 and base > INT64_MAX - delta) or (delta < 0 and base < INT64_MIN - delta):
         return (base ^ INT64_MIN) + (delta ^ INT64_MIN)  # a flipped top bit is 2**63 more, or less
     return base + delta
@@ -67,7 +67,7 @@ def _varint(
 ) -> tuple[cython.longlong, cython.longlong]:
     """Position after a zigzag varint whose last byte is shifted by `last_shift` at most (INT32, INT64), and its value.
 
-    A position that is a status already stays as it is, so that a caller may ask once for several steps.
+    A position that is a status is returned, so a caller checks once after several steps.
     """
     if pos < 0:
         return pos, 0
@@ -96,7 +96,7 @@ def _varint(
 
 @cython.cclass
 class ByteColumn:
-    """A variable-length Arrow column in the making: offsets, validity bits and data, all of fixed size."""
+    """An unfinished Arrow column of variable length: offsets, validity bits and data, all of fixed size."""
 
     offsets: cython.int[::1]
     validity: cython.uchar[::1]
@@ -120,7 +120,7 @@ class ByteColumn:
         self, row: cython.longlong, area: cython.const[cython.uchar][::1], start: cython.longlong, size: cython.longlong
     ) -> cython.void:
         """Write one item behind those before it; a negative size is null."""
-        # Bits are set or cleared, never taken as they are: they may be those of a batch that was given up.
+        # Every bit is set or cleared, because a batch that was given up may have left bits behind.
         mask: cython.int = 1 << (row & 7)
         if mask == 1:
             self.validity[row >> 3] = 0
@@ -169,10 +169,10 @@ def _fits(column: ByteColumn | None, items: cython.longlong, size_bytes: cython.
 
 @cython.cclass
 class Columns:
-    """The columns of a record batch in the making; those not wanted are None.
+    """The columns of an unfinished record batch. A column that is not wanted is None.
 
-    `rows` and `header_count` are what is finished. After a negative `status`, `failed_record` is the index of the
-    record it is about, and `failed_offset` that record's offset, or the batch's if it was not read.
+    `rows` and `header_count` count finished items. After a negative `status`, `failed_record` is the index of the
+    failed record, and `failed_offset` its offset, or the batch's if the record's was not read.
     """
 
     key: ByteColumn
@@ -228,9 +228,9 @@ class Columns:
     ) -> int:
         """Take batches [first, stop) of the table, up to one that is compressed or that cannot be taken.
 
-        Returns the index of the first that was not taken, of which nothing is kept; `status` is NEED_ROOM or a fault if
-        it is for that reason, else 0. `area` holds the records at the places the table says, uncompressed. Offsets are
-        in [0, 2^63 - 1); those in [start_offset, stop_offset) are kept.
+        Returns the index of the first batch not taken, of which no record is kept. `status` is NEED_ROOM or a fault if
+        that stopped it, else 0. `area` holds the uncompressed records at the places that the table names. Offsets are
+        in [0, 2^63 - 1). Records in [start_offset, stop_offset) are kept.
         """
         self.start_offset = start_offset
         self.stop_offset = stop_offset
@@ -269,7 +269,7 @@ class Columns:
     @cython.nogil
     @cython.exceptval(check=False)
     def _has_room(self, size_bytes: cython.longlong, count: cython.longlong) -> cython.bint:
-        """Whether any batch of that size fits: no column can take more bytes than the batch has."""
+        """Whether a batch of that size fits in any case. No column takes more bytes than the batch has."""
         if self.header_ends is not None and self.header_count + size_bytes // MIN_HEADER_BYTES > self.header_capacity:
             return False
         return (
@@ -297,12 +297,12 @@ class Columns:
             if length < MIN_RECORD_BYTES - 1 or length > stop - pos:
                 return self._fail(BAD_LENGTH, index, self.base_offset)
             end = pos + length
-            # The record's attributes are skipped: no bit of them has a meaning yet.
+            # The record's attributes are skipped, because no bit has a meaning yet.
             pos, timestamp_delta = _varint(area, pos + 1, end, INT64)
             pos, offset = _varint(area, pos, end, INT32)
             if pos < 0:
                 return self._fail(pos, index, self.base_offset)
-            # Asked this way round because base plus delta might leave 64 bits.
+            # Compared as a difference, because base plus delta might leave 64 bits.
             if offset > self.last_offset - self.base_offset:
                 return self._fail(BAD_OFFSET, index, self.base_offset)
             offset += self.base_offset
@@ -312,7 +312,7 @@ class Columns:
             pos = self._body(row, area, pos, end)
             if pos != end:
                 return self._fail(pos if pos < 0 else BAD_END, index, offset)
-            # What is not counted is overwritten by the next record.
+            # The next record overwrites items that are not counted.
             if self.start_offset <= offset < self.stop_offset:
                 self._put_numbers(row, offset, timestamp_delta)
                 row += 1
@@ -363,7 +363,7 @@ class Columns:
         end: cython.longlong,
     ) -> cython.longlong:
         """Position after `count` headers, of which the first becomes item `first`, or a status."""
-        # Bounded before the loop, so that a hostile count costs nothing and can never pass the columns' room.
+        # Bounded before the loop: a hostile count costs nothing and cannot pass the room of the columns.
         if count < 0 or count > (end - pos) // MIN_HEADER_BYTES:
             return BAD_HEADER_COUNT
         for item in range(first, first + count):

@@ -25,7 +25,7 @@ if cython.compiled:
 
 COMPILED = bool(cython.compiled)
 
-# Where the arguments of confluent_kafka.Message stand.
+# The positions of the arguments of confluent_kafka.Message.
 TOPIC = cython.declare(cython.int, 0)
 PARTITION = cython.declare(cython.int, 1)
 OFFSET = cython.declare(cython.int, 2)
@@ -41,7 +41,7 @@ ARGUMENTS = cython.declare(cython.int, 10)
 NO_TIMESTAMP = (0, 0)
 """librdkafka's timestamp of a message of magic 0: the type "not available" and 0, not Kafka's -1."""
 
-# librdkafka takes a record with more for malformed headers, and gives none.
+# librdkafka treats more headers than this as malformed, and gives none.
 MAX_HEADERS = cython.declare(cython.int, 100_000)
 
 
@@ -49,7 +49,7 @@ MAX_HEADERS = cython.declare(cython.int, 100_000)
 class Cells:
     """A binary or string column as input: Arrow's offsets, data and validity bits (None: no item is null).
 
-    `ends` begins at the column's first item; `first_bit` is where that item's validity bit stands.
+    `ends` begins at the column's first item. `first_bit` is the index of that item's validity bit.
     """
 
     ends: cython.const[cython.int][::1]
@@ -74,7 +74,7 @@ class Cells:
     @cython.cfunc
     @cython.inline
     def item(self, row: cython.longlong) -> object:
-        """The item as bytes of its own, or None."""
+        """A copy of the item as bytes, or None."""
         if self.has_validity:
             bit: cython.longlong = self.first_bit + row
             if not self.validity[bit >> 3] >> (bit & 7) & 1:
@@ -197,7 +197,7 @@ class Rows:
 
     @cython.cfunc
     def _arguments(self) -> object:
-        """The arguments of a call, with those filled in that all calls share."""
+        """The arguments of a call, with the arguments that all calls share filled in."""
         arguments: object = PyTuple_New(ARGUMENTS) if cython.compiled else [None] * ARGUMENTS
         _put(arguments, TOPIC, self.topic)
         _put(arguments, PARTITION, self.partition)

@@ -1,7 +1,9 @@
 """A stand-in for the `cython` module, for when Cython is not installed and the inner loops run as plain Python.
 
-Rules of the file: only the names that the sources of the inner loops use, each doing nothing. Most type names are
-missing, because annotations are not evaluated there.
+Rules of the file:
+
+- Only the names that the sources of the inner loops use. Each does nothing.
+- Most type names are missing, because annotations are not evaluated there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""Arrow arrays out of Python values, without pyarrow's own way to make them.
+"""Arrow arrays of Python values, built from buffers.
 
-Rules of the file: pure, and no `pa.array` or `pa.scalar`, here or wherever records are read: where NumPy is there, both
-ask whether a value belongs to pandas, and load it for that: 60 MB, and an error of pandas' own if it is broken.
+Rules of the file:
+
+- Pure.
+- No `pa.array` and no `pa.scalar`, here and in all code that reads records. If NumPy is installed, both load pandas to
+  check the type of a value. That takes 60 MB, and a broken pandas raises its own error.
 """
 
 from __future__ import annotations
@@ -22,20 +25,20 @@ HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.bina
 
 
 def numbers_array(values: Sequence[int], arrow_type: pa.DataType) -> Array:
-    """Whole numbers of 32 or 64 bits, or times of 64. Raises OverflowError for one that does not fit."""
+    """Whole numbers of 32 or 64 bits, or times of 64. Raises OverflowError for a value that does not fit."""
     item_format: Literal["i", "q"] = "i" if arrow_type.bit_width == 32 else "q"
     return pa.Array.from_buffers(arrow_type, len(values), [None, pa.py_buffer(array(item_format, values))])
 
 
 def bytes_array(values: Sequence[bytes | None], arrow_type: pa.DataType) -> Array:
-    """Binary values or, in UTF-8, strings; None is null. Raises OverflowError for more than 2 GiB in all."""
+    """Binary values, or strings in UTF-8. None is null. Raises OverflowError for more than 2 GiB together."""
     ends = array("i", accumulate((len(value or b"") for value in values), initial=0))
     data = pa.py_buffer(b"".join(value or b"" for value in values))
     return pa.Array.from_buffers(arrow_type, len(values), [_validity(values), pa.py_buffer(ends), data])
 
 
 def headers_array(rows: Sequence[Sequence[tuple[str, bytes | None]]]) -> Array:
-    """The headers of records: their names, which may repeat, with values, which may be null."""
+    """The headers of records. Names may repeat, and values may be None."""
     ends = array("i", accumulate((len(headers) for headers in rows), initial=0))
     keys = bytes_array([key.encode() for headers in rows for key, _ in headers], pa.string())
     values = bytes_array([value for headers in rows for _, value in headers], pa.binary())
@@ -44,7 +47,7 @@ def headers_array(rows: Sequence[Sequence[tuple[str, bytes | None]]]) -> Array:
 
 
 def _validity(values: Sequence[bytes | None]) -> pa.Buffer | None:
-    """One bit a value, the first of eight in the lowest; None if there is no null."""
+    """One bit for each value, the first value of a byte in its lowest bit. None if there is no null."""
     if None not in values:
         return None
     bits = bytearray((len(values) + 7) // 8)

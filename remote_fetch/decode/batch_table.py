@@ -41,7 +41,7 @@ class Field(IntEnum):
     AT = 10
     """The index of the whole batch in the bytes given."""
     PREVIOUS_OFFSET = 11
-    """The last offset of the batch before it, whether that one has a row or not; -1 for the first of a slice."""
+    """The last offset of the batch before it, even if that batch has no row. -1 for the first batch of a slice."""
 
 
 NEED_ROOM = -1

@@ -1,8 +1,12 @@
 """Record batches v2 as Arrow record batches with the columns of Spark's Kafka source.
 
-Rules of the file: plain Python around the inner loop of `_columns`, run once a Kafka batch or once an Arrow batch,
-never once a record. Buffers have a fixed size; a Kafka batch that might not fit closes the Arrow batch before it, and
-one larger than the buffers gets buffers of its own. A malformed Kafka batch delivers nothing and disturbs nothing.
+Rules of the file:
+
+- Plain Python around the inner loop of `_columns`. It runs once for a Kafka batch or an Arrow batch, never once for a
+  record.
+- Buffers have a fixed size. A Kafka batch that might not fit closes the Arrow batch before it. A Kafka batch larger
+  than the buffers gets its own buffers.
+- A malformed Kafka batch delivers no record and leaves the pending rows as they are.
 """
 
 from __future__ import annotations
@@ -51,7 +55,7 @@ _TYPES: dict[str, pa.DataType] = {
 }
 
 COLUMNS: tuple[str, ...] = tuple(_TYPES)
-"""Every column there is."""
+"""All columns that can be asked for."""
 
 DEFAULT_COLUMNS: tuple[str, ...] = COLUMNS[:8]
 """The columns of Spark's Kafka source, in its order, headers included."""
@@ -63,7 +67,7 @@ _MAX_AREA_BYTES = 2**31 - 1
 _MAX_TARGET_BYTES = 2**30
 _MAX_ROWS = 2**22
 _FIRST_CONSTANT_ROWS = 1024
-# What others than this module need not know of the table.
+# The fields of the table that this module uses, as plain numbers.
 _CODEC, _COUNT = int(Field.CODEC), int(Field.COUNT)
 _AREA, _AREA_END = int(Field.AREA), int(Field.AREA_END)
 
@@ -71,7 +75,7 @@ _Table: TypeAlias = "memoryview[int] | array[int]"
 
 
 def wanted_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
-    """The columns that a user asks for; None: all but those on request. Raises ConfigError for a name alone."""
+    """The columns that a user asks for. None: DEFAULT_COLUMNS. Raises ConfigError for a string in place of a list."""
     if isinstance(columns, str):
         raise ConfigError(f"columns={columns!r}: give a list of names, such as [{columns!r}]", key="columns")
     return tuple(DEFAULT_COLUMNS if columns is None else columns)
@@ -80,9 +84,9 @@ def wanted_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
 def schema_for(columns: Sequence[str]) -> pa.Schema:
     """The Arrow schema of `columns`, in their order.
 
-    `timestamp` is in microseconds, UTC, as `microseconds` has them; `timestampMs` holds Kafka's own milliseconds;
-    `timestampType` is numbered as `TimestampType`. Raises ConfigError for an unknown column, one named twice, or none
-    at all.
+    `timestamp` is in microseconds, UTC, as `microseconds` computes them. `timestampMs` holds Kafka's milliseconds.
+    `timestampType` holds the numbers of `TimestampType`. Raises ConfigError for an unknown column, for a column that is
+    named twice, and for no column at all.
     """
     unknown = [name for name in columns if name not in _TYPES]
     if unknown:
@@ -95,21 +99,21 @@ def schema_for(columns: Sequence[str]) -> pa.Schema:
 
 
 def is_compiled() -> bool:
-    """Whether the inner loop runs as compiled code; if not, it is some hundred times slower."""
+    """Whether the inner loop runs as compiled code. Interpreted it is some hundred times slower."""
     return _columns.COMPILED
 
 
 def microseconds(timestamp_ms: int) -> int:
-    """What the column `timestamp` has for a record of that time.
+    """The value of the column `timestamp` for a record of that time.
 
-    Milliseconds that 64 bits of microseconds cannot hold, as producers send that take nanoseconds for them, become the
-    nearest number, 2**63 - 1 or -2**63. Neither is a multiple of 1000: no timestamp that fits looks like one of them.
+    Some producers send nanoseconds for milliseconds. If the microseconds do not fit into 64 bits, the value is the
+    nearest number, 2**63 - 1 or -2**63. Neither is a multiple of 1000, so no timestamp that fits equals one of them.
     """
     return min(max(timestamp_ms * 1000, _INT64_MIN), _INT64_MAX)
 
 
 def saturated_timestamps(batch: pa.RecordBatch) -> int:
-    """How many rows have a `timestamp` that is not their time but the nearest there is; 0 without that column."""
+    """How many rows have the nearest possible `timestamp` instead of their own. 0 without that column."""
     at = batch.schema.get_field_index("timestamp")
     if at < 0 or not batch.num_rows:
         return 0
@@ -117,7 +121,7 @@ def saturated_timestamps(batch: pa.RecordBatch) -> int:
     buffer = column.buffers()[1]
     assert buffer is not None
     numbers = memoryview(buffer).cast("B").cast("q")[column.offset :][: len(column)]
-    # The first byte of all numbers is looked at much faster than the numbers; it is another in any year that comes up.
+    # To compare only the first byte of each number is much faster. No realistic year has one of these two first bytes.
     first_bytes = bytes(numbers)[_FIRST_BYTE::8]
     if b"\x7f" not in first_bytes and b"\x80" not in first_bytes:
         return 0
@@ -125,17 +129,17 @@ def saturated_timestamps(batch: pa.RecordBatch) -> int:
 
 
 def allocate(size_bytes: int) -> memoryview:
-    """Memory of Arrow's pool, to be written: the pool keeps what is given back, and new memory costs page faults."""
+    """Writable memory of Arrow's pool. The pool reuses freed memory, and new memory would cost page faults."""
     return memoryview(pa.allocate_buffer(size_bytes)).cast("B")
 
 
 class ColumnBuilder:
     """Gathers the records of one partition's batches, in order, into Arrow record batches.
 
-    An Arrow batch is closed at the latest when a byte column holds `target_bytes` or when it has `max_rows` rows, and
-    always on the border of a Kafka batch, except that a Kafka batch of more than `max_rows` records is cut. Memory
-    stays proportional to `target_bytes` plus the size of the Kafka batch in hand. Not thread-safe; the interpreter's
-    lock is free while records are decoded.
+    An Arrow batch is closed at the latest when a byte column holds `target_bytes` or when it has `max_rows` rows. It
+    ends with a whole Kafka batch, unless that has more than `max_rows` records and is cut. Memory is proportional to
+    `target_bytes` plus the size of the current Kafka batch. Not thread-safe. The interpreter's lock is released while
+    records are decoded.
 
     `kernel` is the `_columns` module to run, for tests. Raises ConfigError for columns as `schema_for` does, and for
     sizes out of range.
@@ -163,7 +167,7 @@ class ColumnBuilder:
         self._kernel: ModuleType = _columns if kernel is None else kernel
         self._target_bytes = target_bytes
         self._chunk = self._empty_chunk()
-        # Closed, but the Kafka batch that closed it was malformed, so that it could not be handed out by `append`.
+        # A closed Arrow batch that `append` could not return, because the Kafka batch that closed it was malformed.
         self._held: pa.RecordBatch | None = None
         self._constants: dict[str, Array] = {}
         self._constant_rows = 0
@@ -172,7 +176,7 @@ class ColumnBuilder:
         return Chunk(self._kernel, self._wanted, self._max_rows, self._target_bytes)
 
     def twin(self, *, target_bytes: int, max_rows: int) -> ColumnBuilder:
-        """An empty one that makes the same columns in Arrow batches of another size, of no more rows than its own."""
+        """An empty builder of the same columns, for Arrow batches of another size. `max_rows` is at most this one's."""
         return ColumnBuilder(
             self._topic,
             self._partition,
@@ -184,7 +188,7 @@ class ColumnBuilder:
 
     @property
     def rows(self) -> int:
-        """Rows taken and not yet handed out."""
+        """Rows taken and not yet returned."""
         return self._chunk.rows + (self._held.num_rows if self._held is not None else 0)
 
     def append(
@@ -193,10 +197,10 @@ class ColumnBuilder:
         """Take the records with `start_offset` <= offset < `stop_offset`; return the Arrow batches that became full.
 
         `records` is the record area of one v2 batch, already decompressed, or a legacy message set in that form.
-        Format: KIP-98, and the Java client's DefaultRecord for what is checked.
+        Format: KIP-98. The checks are those of the Java client's DefaultRecord.
 
-        Raises CorruptSegment for any malformed record, wanted or not, and DecompressionLimit for an area of 2 GiB or
-        more. Then nothing of this batch is ever delivered, and what was pending stays so.
+        Raises CorruptSegment for a malformed record, wanted or not, and DecompressionLimit for an area of 2 GiB or
+        more. Then no record of this batch is ever delivered, and pending rows stay pending.
         """
         if len(records) > _MAX_AREA_BYTES:
             raise DecompressionLimit(
@@ -222,15 +226,16 @@ class ColumnBuilder:
         offsets: tuple[int, int],
         decompress: Callable[[int, memoryview], memoryview],
     ) -> tuple[int, list[pa.RecordBatch]]:
-        """Take batches [first, stop) of the table as `append` would, one after the other, with one step into the loop.
+        """Take batches [first, stop) of the table, in order, as `append` would, with one call of the inner loop.
 
-        `data` holds their bytes, each at the place the table says; `offsets` are `append`'s start and stop;
-        `decompress` gives the records of a codec. The table is scribbled in.
+        `data` holds the bytes of the batches at the places that the table names. `offsets` are the start and stop of
+        `append`. `decompress` returns the records of a compressed area. The call overwrites parts of the table.
 
-        Returns the index of the first batch not taken and the Arrow batches that became full. Ends early once there
-        are any, so that memory stays bounded whatever batches inflate to, and before a batch for which `append` or
-        `decompress` would raise an error of this package; nothing of that one is kept. Going on where it ended, and
-        getting no further and nothing back, tells the one from the other.
+        Returns the index of the first batch not taken, and the Arrow batches that became full. The call ends early:
+
+        - after an Arrow batch became full, so that memory stays bounded whatever the batches inflate to;
+        - before a batch for which `append` or `decompress` would raise an error of this package. None of its records is
+          kept. A second call from there then takes no batch and returns no Arrow batch.
         """
         window = max(offsets[0], 0), min(max(offsets[1], 0), _INT64_MAX)
         released = self._release()
@@ -261,10 +266,10 @@ class ColumnBuilder:
         window: tuple[int, int],
         released: list[pa.RecordBatch],
     ) -> tuple[Columns, int]:
-        """Decode batches [first, stop) up to one that is malformed or compressed.
+        """Decode batches [first, stop) up to a malformed or compressed batch.
 
-        Gives the columns that were written last, for their status, and the first batch not taken. Of the Arrow batches
-        that were closed for want of room the last one is held, the others are added to `released`.
+        Returns the columns that were written last, for their status, and the first batch not taken. Arrow batches that
+        had to be closed to make room are added to `released`, except the last one, which is held.
         """
         columns = self._chunk.columns
         done = columns.decode(area, batches, first, stop, *window)
@@ -282,7 +287,7 @@ class ColumnBuilder:
     def _take_large(
         self, area: memoryview, batches: _Table, at: int, window: tuple[int, int], released: list[pa.RecordBatch]
     ) -> tuple[Columns, int]:
-        """Decode a batch above the usual capacity into buffers of its own; nothing else is in the making then."""
+        """Decode a batch above the usual capacity into its own buffers. The usual buffers are empty then."""
         row = at * FIELDS
         size_bytes = batches[row + _AREA_END] - batches[row + _AREA]
         chunk = Chunk(self._kernel, self._wanted, batches[row + _COUNT], size_bytes)
@@ -294,12 +299,12 @@ class ColumnBuilder:
         return columns, done
 
     def drain(self) -> list[pa.RecordBatch]:
-        """What is pending, if anything is. The buffers stay for what comes next."""
+        """Return the pending rows as one Arrow batch, or no batch. The buffers are kept for the next rows."""
         self._hold()
         return self._release()
 
     def flush(self) -> pa.RecordBatch | None:
-        """What is pending, or None if nothing is. The buffers are given back: perhaps nothing comes after it."""
+        """Return the pending rows as one Arrow batch, or None. The buffers are freed, because no rows may follow."""
         drained = self.drain()
         self._chunk = self._empty_chunk()
         return drained[0] if drained else None
@@ -313,7 +318,7 @@ class ColumnBuilder:
         )
 
     def _hold(self) -> None:
-        """Close the Arrow batch in the making. Its rows fit one: only a large Kafka batch is ever cut."""
+        """Close the unfinished Arrow batch. Its rows fit into one, because only a large Kafka batch is ever cut."""
         if self._chunk.rows:
             (self._held,) = self._close(self._chunk)
 
@@ -343,7 +348,7 @@ class ColumnBuilder:
         return batches
 
     def _constants_of(self, rows: int) -> dict[str, Array]:
-        """Topic and partition for at least `rows` rows, made once and sliced from then on."""
+        """Topic and partition for at least `rows` rows. They are made once and then sliced."""
         if rows > self._constant_rows:
             self._constant_rows = min(self._max_rows, max(2 * rows, _FIRST_CONSTANT_ROWS))
             self._constants = {

@@ -39,14 +39,17 @@ _Format: TypeAlias = Literal["i", "q"]
 class MessageCursor:
     """Gives the rows of one record batch as messages, in order.
 
-    `batch` has MESSAGE_COLUMNS, in any order and beside others, as `ColumnBuilder` types and fills them: offsets rise.
-    `make` is `confluent_kafka.Message` or takes the same ten arguments, by position:
-    topic, partition, offset, key, value, headers, error, (timestamp type, timestamp in ms), latency, leader epoch. A
-    message's memory is its own; the batch is kept until the cursor goes. Not thread-safe.
+    `batch` has MESSAGE_COLUMNS in any order, with the types and contents of `ColumnBuilder`, so offsets rise. It may
+    have more columns. `make` is `confluent_kafka.Message`, or takes the same ten arguments by position: topic,
+    partition, offset, key, value, headers, error, (timestamp type, timestamp in ms), latency, leader epoch. A message
+    owns its memory. The cursor keeps the batch. Not thread-safe.
 
-    It follows librdkafka and its binding: no headers are None, and so are more than 100,000; a header key ends at its
-    first NUL; a message of magic 0 has the timestamp (0, 0). One thing differs: a header key that is not UTF-8 has
-    U+FFFD here, and is an error there.
+    The messages follow librdkafka and its binding:
+
+    - No headers are None, and more than 100,000 headers are None too.
+    - A header key ends at its first NUL.
+    - A message of magic 0 has the timestamp (0, 0).
+    - One difference: a header key that is not UTF-8 has U+FFFD here. The binding raises an error.
 
     `kernel` is the `_messages` module to run, for tests. Raises ConfigError for a column that is missing, has another
     type, or has nulls where none can be.

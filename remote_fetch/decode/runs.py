@@ -29,7 +29,7 @@ TRANSACTIONAL_BIT = cython.declare(cython.longlong, 0x10)
 CONTROL_BIT = cython.declare(cython.longlong, 0x20)
 INT64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 
-# Numbers a batch has in the table that is written here; `batch_table.py` says what they mean.
+# Numbers of a batch in the table that this module writes. `batch_table.py` has their meaning.
 FIELDS = cython.declare(cython.longlong, 12)
 
 
@@ -69,13 +69,16 @@ def _int64(area: cython.const[cython.uchar][::1], at: cython.longlong) -> cython
 class Scanner:
     """Looks for runs in the bytes of one slice of a segment.
 
-    `checksum` is CRC-32C. Batches may have offsets in [segment_start, segment_end], and none may have an entry of the
-    offset index (`entries`, -1 for none) inside it but at its end. Runs end before a batch whose base offset is
-    `stop_offset` or more. `hidden` None: read_uncommitted; else three rows of numbers, sorted together: producer id,
-    first and last offset of each aborted transaction.
+    - `checksum` is CRC-32C.
+    - Offsets of batches lie in [segment_start, segment_end].
+    - `entries` are offsets of the offset index, -1 for none. Such an offset is the last offset of a batch, never an
+      earlier one.
+    - A run ends before a batch whose base offset is `stop_offset` or more.
+    - `hidden` None: read_uncommitted. Else three rows of numbers, sorted together: producer id, first and last offset
+      of each aborted transaction.
 
-    After `scan`: `taken` batches were walked over, of which `rows` are in the table; the next one begins at `position`,
-    and the last one ended with `last_offset`.
+    After `scan`: `taken` batches were walked over, and `rows` of them are in the table. The next batch begins at
+    `position`. The last batch ended with `last_offset`.
     """
 
     checksum: object
@@ -128,10 +131,10 @@ class Scanner:
         epochs: tuple,
         table: cython.longlong[::1],
     ) -> int:
-        """Walk from `data[at]` over at most `step_bytes`, or one batch if that is larger; return how many were taken.
+        """Walk from `data[at]` over at most `step_bytes`, or over one larger batch. Return how many were taken.
 
         `offsets`: the last offset of the batch before, and the first offset that is wanted. `epochs`: the leader epoch
-        that batches must have, and the offset where that may change. `data` is a read-only memoryview of bytes.
+        that batches must have, and the first offset for which it may change. `data` is a read-only memoryview of bytes.
         """
         area: cython.const[cython.uchar][::1] = data
         limit: cython.longlong = at + step_bytes
@@ -181,7 +184,7 @@ class Scanner:
     @cython.nogil
     @cython.exceptval(check=False)
     def _is_plain(self, area: cython.const[cython.uchar][::1], at: cython.longlong) -> cython.bint:
-        """Whether the checksum and the records are all that the batch needs."""
+        """Whether the run can take the batch: its format and epoch are as expected, and it is no marker that counts."""
         base: cython.longlong = _int64(area, at)
         attributes: cython.longlong = _int32(area, at + 19) & 0xFFFF
         if base >= self.stop_offset or base >= self.epoch_stop or _int32(area, at + 12) != self.epoch:
@@ -213,8 +216,8 @@ class Scanner:
         high: cython.longlong = self.hidden_count
         while low < high:
             middle: cython.longlong = (low + high) // 2
-            theirs: cython.longlong = self.hidden_producers[middle]
-            if theirs < producer or (theirs == producer and self.hidden_firsts[middle] <= offset):
+            found: cython.longlong = self.hidden_producers[middle]
+            if found < producer or (found == producer and self.hidden_firsts[middle] <= offset):
                 low = middle + 1
             else:
                 high = middle
@@ -231,7 +234,7 @@ class Scanner:
         last: cython.longlong,
         table: cython.longlong[::1],
     ) -> cython.void:
-        """Write the batch's row."""
+        """Write the row of a batch into the table."""
         row: cython.longlong = self.rows * FIELDS
         attributes: cython.longlong = _int32(area, at + 19)
         broker_set_time: cython.bint = (attributes & TIMESTAMP_TYPE_BIT) != 0
