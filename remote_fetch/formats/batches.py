@@ -34,13 +34,13 @@ __all__ = [
 ]
 
 LOG_OVERHEAD_BYTES = 12
-"""Base offset and length: what every entry of a log starts with, whatever its magic."""
+"""Base offset and length, the first fields of every entry of a log, of any magic."""
 
 HEADER_BYTES = 61
 """Size of a v2 batch header; the records follow."""
 
 DEFAULT_MAX_BATCH_BYTES = 128 << 20
-"""Largest batch that is believed before memory is taken for it; brokers' `message.max.bytes` is 1 MiB by default."""
+"""The largest batch length that is accepted. Brokers' `message.max.bytes` is 1 MiB by default."""
 
 _LEGACY_MIN_BYTES = 14
 _MAGIC_AT = 16
@@ -59,11 +59,13 @@ _CONTROL_BIT = 0x20
 
 
 class BatchHeader(NamedTuple):
-    """The header of one record batch (v2), or of one legacy message, which is then a batch of its own.
+    """The header of one record batch (v2), or of one legacy message, which counts as a batch.
 
-    `size_bytes` is the whole batch, length prefix included. For magic 0 and 1 the producer fields are -1,
-    `leader_epoch` is -1, `last_offset` equals `base_offset`, `record_count` is -1 and both timestamps are the
-    message's own (-1 for magic 0): what a compressed legacy message holds shows only when it is decompressed.
+    `size_bytes` is the size of the whole batch with its length prefix. For magic 0 and 1:
+
+    - The producer fields, `leader_epoch` and `record_count` are -1, and `last_offset` equals `base_offset`. The
+      contents of a compressed message are unknown before it is decompressed.
+    - Both timestamps are the message's own, -1 for magic 0.
     """
 
     base_offset: int
@@ -87,7 +89,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Whether timestamps are the producer's or the broker's; magic 0 has none."""
+        """Whether the producer or the broker set the timestamps. Magic 0 has none."""
         if self.magic == 0:
             return TimestampType.NO_TIMESTAMP_TYPE
         return TimestampType.LOG_APPEND_TIME if self.attributes & _TIMESTAMP_TYPE_BIT else TimestampType.CREATE_TIME
@@ -104,7 +106,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """The offset after the batch, which is past its last record when a cleaner took records out."""
+        """The offset after the batch. If the log cleaner removed records, the last record may lie further before it."""
         return self.last_offset + 1
 
 
@@ -119,11 +121,11 @@ class FramedBatch(NamedTuple):
 def read_header(
     data: memoryview, at: int, *, position: int, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
 ) -> BatchHeader | int:
-    """The header of the batch that starts at `data[at]`, or how many bytes from there are needed to tell.
+    """The header of the batch that starts at `data[at]`, or the number of bytes from there that are needed.
 
-    The number is the size of the whole batch as soon as its length can be read, else the length of a header. A header
-    is returned only once the whole batch lies in `data`, so that its CRC can be checked by the caller.
-    `position` is the byte position in the segment, for error messages.
+    The number is the size of the whole batch if its length can be read, else the length of a header. A header is
+    returned only if the whole batch lies in `data`, so that the caller can check its CRC. `position` is the byte
+    position in the segment, for error messages.
 
     Raises CorruptSegment for a length or a field that no broker writes and UnsupportedFormat for a magic above 2.
     """
@@ -188,7 +190,7 @@ def _offset(data: memoryview, at: int) -> int:
 
 
 def check_crc(batch: FramedBatch) -> None:
-    """Check the batch's own checksum: CRC-32C from the attributes on (v2), CRC-32 from the magic on (v0, v1).
+    """Check the checksum of a batch: CRC-32C from the attributes on (v2), CRC-32 from the magic on (v0, v1).
 
     Raises CorruptSegment when it does not match.
     """
@@ -209,9 +211,9 @@ def _allocate(size_bytes: int) -> memoryview:
 class BatchFramer:
     """Cuts the byte ranges of one segment, fed in order, into whole batches.
 
-    `feed` takes the next range; `next_batch` gives the next whole batch or None for "feed me". A batch that lies in
-    one range is a view of it; one that crosses a border is joined in memory that `allocate` gives, and nothing else is
-    copied. `finish` tells that no more bytes exist; it raises if a batch is cut.
+    `feed` takes the next range. `next_batch` returns the next whole batch, or None if it needs more bytes. `finish`
+    ends the input and raises if a batch is cut. A batch inside one range is a view of the range. A batch that crosses
+    a border is copied into memory of `allocate`. Nothing else is copied.
     """
 
     def __init__(
@@ -226,7 +228,7 @@ class BatchFramer:
         self._allocate = allocate
         self._data = memoryview(b"")
         self._at = 0
-        # A batch that began in an earlier range: room for as much of it as is known to be needed, and how much is here.
+        # A batch that began in an earlier range: room for the bytes that are known to be needed, and how many are here.
         self._joined = _NOTHING
         self._joined_bytes = 0
 
@@ -242,16 +244,16 @@ class BatchFramer:
 
     @property
     def unread(self) -> tuple[memoryview, int]:
-        """The range fed last, and the index of the next batch in it; no bytes while a batch is being joined."""
+        """The range fed last, and the index of the next batch in it. No bytes while a batch is being joined."""
         return (_NOTHING, 0) if self._joined_bytes else (self._data, self._at)
 
     def skip(self, size_bytes: int) -> None:
-        """Skip that many bytes of `unread`: whole batches that the caller has read itself."""
+        """Skip that many bytes of `unread`, whole batches that the caller has read."""
         self._at += size_bytes
         self._position += size_bytes
 
     def feed(self, data: memoryview) -> None:
-        """Take the bytes that follow those fed before. Only when `next_batch` has returned None."""
+        """Take the bytes that follow the last range. Call it only after `next_batch` has returned None."""
         rest = self._data[self._at :]
         if rest:
             self._make_room(self._header(rest, 0))
@@ -260,7 +262,7 @@ class BatchFramer:
         self._at = 0
 
     def next_batch(self) -> FramedBatch | None:
-        """The next whole batch, or None when more bytes are needed. Raises as `read_header` does."""
+        """The next whole batch, or None if more bytes are needed. Raises as `read_header` does."""
         if self._joined_bytes:
             return self._next_joined()
         found = self._header(self._data, self._at)
@@ -271,7 +273,7 @@ class BatchFramer:
         return self._framed(found, self._data[start : self._at])
 
     def _next_joined(self) -> FramedBatch | None:
-        """A batch that began in an earlier range: complete just this one, then go on in the new range."""
+        """Complete the batch that began in an earlier range, then go on in the new range."""
         while True:
             missing = len(self._joined) - self._joined_bytes
             taken = self._data[self._at : self._at + missing]
@@ -289,8 +291,8 @@ class BatchFramer:
         return read_header(data, at, position=self._position, max_batch_bytes=self._max_batch_bytes)
 
     def _make_room(self, needed: BatchHeader | int) -> None:
-        """Room for the bytes that are needed to tell more of a batch, with those of it that are here."""
-        assert isinstance(needed, int)  # of a whole batch nothing is left over
+        """Make room for `needed` bytes of a batch, and keep the bytes that are already here."""
+        assert isinstance(needed, int)  # a whole batch leaves no rest
         before, self._joined = self._joined[: self._joined_bytes], self._allocate(needed)
         self._joined[: len(before)] = before
 
@@ -304,7 +306,7 @@ class BatchFramer:
         return batch
 
     def finish(self) -> None:
-        """No more bytes exist. Raises CorruptSegment if they end inside a batch."""
+        """End the input. Raises CorruptSegment if it ends inside a batch."""
         if self.pending_bytes:
             raise CorruptSegment(
                 f"the bytes end inside a batch: {self.pending_bytes} bytes are left over", position=self._position

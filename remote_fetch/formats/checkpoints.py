@@ -71,7 +71,7 @@ def _ascii_text(data: Buffer) -> str:
 
 
 def _number(text: str, line_number: int, maximum: int) -> int:
-    """A plain decimal number: int() alone would also take signs, underscores and numbers of any length."""
+    """A plain decimal number. `int()` alone would also accept signs, underscores and any length."""
     text = text.strip()
     if not text.isdigit() or len(text) > _MAX_DIGITS or int(text) > maximum:
         raise CorruptSegment(
@@ -84,9 +84,10 @@ def _number(text: str, line_number: int, maximum: int) -> int:
 class ProducerState:
     """The state of one producer at the snapshot's offset (one entry of Kafka's ProducerSnapshot).
 
-    `last_sequence` and `last_offset` are those of its last batch and -1 if none is left in the log; the batch began
-    `offset_delta` offsets earlier. `coordinator_epoch` is -1 before the first transaction marker.
-    `current_txn_first_offset` is the first offset of its open transaction, -1 if it has none.
+    - `last_sequence` and `last_offset` belong to its last batch. They are -1 if the log has no batch of it any more.
+    - The last batch began `offset_delta` offsets before `last_offset`.
+    - `coordinator_epoch` is -1 before the first transaction marker.
+    - `current_txn_first_offset` is the first offset of its open transaction, -1 if it has none.
     """
 
     producer_id: int

@@ -1,4 +1,4 @@
-"""Decompression of record areas: Kafka's four codecs, each bounded by what comes out of it.
+"""Decompression of record areas: Kafka's four codecs, with a bound on the output.
 
 Rules of the file:
 
@@ -38,7 +38,7 @@ DEFAULT_MAX_DECOMPRESSED_BYTES: Final = 256 << 20
 """Default of `fetch.remote.max.decompressed.bytes`."""
 
 _KEPT_BYTES = 4 << 20
-"""Larger memory is given back after use: batches have 1 MiB at most unless a topic is configured otherwise."""
+"""Larger memory is freed after use. Batches have at most 1 MiB unless a topic is configured otherwise."""
 
 _UINT32_LE = Struct("<I")
 _INT32_BE = Struct(">i")
@@ -56,13 +56,13 @@ class Codecs:
         self._room = memoryview(bytearray(lz4_frame.KAFKA_FRAME.max_block_bytes))
 
     def decompress(self, codec: int, data: memoryview, *, lz4_v0: bool = False) -> memoryview:
-        """The decompressed record area, read only, until the next call: that one writes over it.
+        """The decompressed record area, read only. The next call overwrites it.
 
-        Codec 0 gives `data` itself. `lz4_v0` says that `data` is the value of a message with magic 0, whose writers
-        computed the checksum of the LZ4 frame header over the wrong bytes (KIP-57): it is not looked at then.
+        Codec 0 returns `data`. `lz4_v0`: `data` is the value of a message with magic 0. Writers of such messages
+        computed the checksum of the LZ4 frame header over the wrong bytes (KIP-57), so it is not checked.
 
-        Raises DecompressionLimit when more than `max_bytes` would come out, CorruptSegment for a stream that breaks
-        its format or ends early, and UnsupportedFormat for the codecs 5 to 7.
+        Raises DecompressionLimit if the output would have more than `max_bytes`, CorruptSegment for a stream that
+        breaks its format or ends early, and UnsupportedFormat for the codecs 5 to 7.
         """
         if codec == 0:
             return data
@@ -92,7 +92,7 @@ class Codecs:
         return room[:size_bytes]
 
     def _gunzip(self, data: memoryview) -> memoryview:
-        """Inflate one member at once, to the size that its last four bytes declare; anything else in parts."""
+        """Inflate a single member at once, to the size that its last four bytes declare. Inflate the rest in parts."""
         if len(data) >= _GZIP_MIN_BYTES:
             (size_bytes,) = _UINT32_LE.unpack_from(data, len(data) - 4)
             if size_bytes <= min(self._max_bytes, _DEFLATE_MAX_RATIO * len(data)):
@@ -100,7 +100,7 @@ class Codecs:
                 try:
                     written_bytes = cramjam.gzip.decompress_into(data, output)
                 except cramjam.DecompressionError:
-                    written_bytes = -1  # corrupt, or several members: told apart below
+                    written_bytes = -1  # corrupt, or several members: `_gunzip_members` finds out
                 if written_bytes == size_bytes:
                     return output
         return _gunzip_members(data, self._max_bytes)
@@ -131,8 +131,8 @@ class Codecs:
                 room[at : at + most_bytes] = block
                 at += most_bytes
             else:
-                # A linked block refers back into the output before it, which block decoders know nothing of: for them
-                # it begins with that, and writes it over itself.
+                # A linked block copies from the output before it, which a block decoder does not have. So that output
+                # becomes the beginning of the block, and the decoder writes it again in its place.
                 start = max(at - lz4_frame.HISTORY_BYTES, 0) if frame.linked else at
                 whole = lz4_frame.after_history(room[start:at], block) if start < at else block
                 output = room[start : at + most_bytes]
@@ -149,17 +149,17 @@ class Codecs:
             return self._unzstd_frames(data)
         try:
             return self._unzstd_frame(data, most_bytes)
-        except zstandard.ZstdError:  # it is larger, or corrupt: told apart there
+        except zstandard.ZstdError:  # larger, or corrupt: `_unzstd_frames` finds out
             return self._unzstd_frames(data)
 
     def _unzstd_frame(self, frame: memoryview, most_bytes: int) -> memoryview:
         """The content of one complete frame. Raises ZstdError if it is corrupt or larger than `most_bytes`."""
-        if most_bytes <= _ZSTD_SMALL_BYTES:  # a bound of 0 would mean "as declared" there
+        if most_bytes <= _ZSTD_SMALL_BYTES:  # `or 1`, because max_output_size=0 means the declared size
             return memoryview(self._zstd.decompress(frame, max_output_size=most_bytes or 1))
         output = self._output(most_bytes)
         with self._zstd.stream_reader(frame) as reader:
             written_bytes = reader.readinto(output)
-            if reader.read(1):  # behind the content, where the checksum is looked at
+            if reader.read(1):  # this read also checks the checksum at the end
                 raise zstandard.ZstdError(f"more than {most_bytes} bytes")
         return output[:written_bytes].toreadonly()
 
@@ -213,7 +213,7 @@ def _gunzip_members(data: memoryview, max_bytes: int) -> memoryview:
     while at < len(data):
         if member.eof:
             member = zlib.decompressobj(_GZIP_WBITS)
-        # Small parts, for zlib copies what it leaves over of each: behind a member, or behind the bound.
+        # Small parts, because zlib copies the rest of a part after the end of a member or after the bound.
         part = data[at : at + _GZIP_PART_BYTES]
         output += member.decompress(part, max_bytes - len(output) + 1)
         if len(output) > max_bytes:
@@ -262,24 +262,24 @@ def _snappy_size_bytes(block: memoryview) -> int:
 _ZSTD_MAGIC: Final[bytes] = b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPABLE: Final[bytes] = b"\x2a\x4d\x18"
 _ZSTD_MAX_WINDOW_BYTES = 128 << 20
-"""The largest window that zstd's own readers take unless told otherwise, and Kafka's brokers do not tell."""
+"""The largest window that zstd's readers accept by default. Kafka's brokers keep the default."""
 _ZSTD_MAX_BLOCK_BYTES = 128 << 10
 _ZSTD_ONE_PIECE_BYTES = 4 << 20
 _ZSTD_SMALL_BYTES = 64 << 10
-"""Up to this size new memory costs less than a stream. Above it the C library asks the system for memory each time."""
+"""Up to this size new memory costs less than a stream. For more the C library asks the system each time."""
 _ZSTD_USUAL_RATIO = 8
 _ZSTD_PART_BYTES = 1 << 20
 _ZSTD_MIN_BYTES = 9
 _ZSTD_CHECKSUM_BIT = 0x04
 _ZSTD_UNUSUAL_BITS = 0x0B
-"""A dictionary, and a bit that is reserved."""
-# By the upper three bits of the descriptor, where the content size is declared, and where the first block begins: the
-# window stands between unless the frame is a single segment. Section 3.1.1.1.
+"""The bits for a dictionary, and a reserved bit."""
+# The byte at which the content size is declared, and the byte at which the first block begins, for each value of the
+# upper three bits of the descriptor. A frame that is not a single segment has its window between. Section 3.1.1.1.
 _ZSTD_PLACES = ((6, 6), (5, 6), (6, 8), (5, 7), (6, 10), (5, 9), (6, 14), (5, 13))
 
 
 def _zstd_single_block(data: memoryview) -> int:
-    """The most that comes out, if all of the data is one frame of one block, as most batches are; 0 if it is not."""
+    """The largest output if the data is one frame of one block, as in most batches. 0 if it is not."""
     if len(data) < _ZSTD_MIN_BYTES or data[:4] != _ZSTD_MAGIC:
         return 0
     descriptor = data[4]
@@ -309,7 +309,7 @@ def _zstd_frames(data: memoryview) -> Iterator[tuple[memoryview, int]]:
 
 
 def _zstd_frame(data: memoryview, start: int) -> tuple[int, int]:
-    """Where the frame that begins at `start` ends, and the most bytes it can inflate to. Reads its block headers."""
+    """The end of the frame that begins at `start`, and the most bytes it can inflate to, by its block headers."""
     if data[start : start + 4] != _ZSTD_MAGIC:
         raise CorruptSegment(f"no zstd frame at byte {start} but {bytes(data[start : start + 4]).hex()}")
     parameters = zstandard.get_frame_parameters(data[start : start + 18])

@@ -23,7 +23,7 @@ _MAX_VARLONG_BYTES = 10
 
 
 class ControlType(IntEnum):
-    """Kafka's ControlRecordType: ABORT and COMMIT end a transaction, the others are KRaft's own."""
+    """Kafka's ControlRecordType. ABORT and COMMIT end a transaction. The remaining types belong to KRaft."""
 
     ABORT = 0
     COMMIT = 1
@@ -40,7 +40,7 @@ class ControlType(IntEnum):
 
 
 def control_type(batch: FramedBatch, codecs: Codecs) -> ControlType | None:
-    """The type of the first record of a v2 control batch; None for a batch that a cleaner has emptied.
+    """The type of the first record of a v2 control batch, None if the log cleaner has emptied the batch.
 
     Raises CorruptSegment for a record that is cut or has no key of at least four bytes (version and type), and the
     errors of `codecs`, all with the batch's position and base offset.
@@ -75,7 +75,7 @@ def _first_key(records: memoryview) -> memoryview:
 
 
 def _varint(data: memoryview, at: int, *, max_bytes: int = _MAX_VARINT_BYTES) -> tuple[int, int]:
-    """The zigzag number at `data[at]`, and where the next field starts."""
+    """The zigzag number at `data[at]`, and the index of the next field."""
     value = 0
     for shift, byte in enumerate(data[at : at + max_bytes]):
         value |= (byte & 0x7F) << 7 * shift

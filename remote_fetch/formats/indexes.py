@@ -1,9 +1,12 @@
 """The three indexes that Kafka uploads beside a segment: offset index, time index and transaction index.
 
-Rules of the file: pure; an index is checked whole when it is parsed, and is then a view of its bytes that is searched
-in place; whoever holds one may trust its order. Layouts: Kafka's `.index` (entries of 8 bytes, of 12 with KIP-1333),
-`.timeindex` (12 bytes) and `.txnindex` (34 bytes). None has a header or a checksum, so an index is only believed where
-its entries ascend as a broker writes them.
+Rules of the file:
+
+- Pure.
+- `parse` checks the whole index. A parsed index is in order, so it is searched in place as a view of its bytes.
+- No index has a header or a checksum. An index is accepted only if its entries ascend as a broker writes them.
+
+Layouts: Kafka's `.index` (entries of 8 bytes, of 12 with KIP-1333), `.timeindex` (12 bytes) and `.txnindex` (34 bytes).
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ LARGE_ENTRY_BYTES = 12
 """Offset index entry of KIP-1333, for segments over 2 GiB: relative offset int32, position int64."""
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
-"""Indexes count offsets from their segment's first in 32 bits: brokers begin a new segment before there are more."""
+"""Indexes store offsets relative to the segment's first offset, in 32 bits. A broker rolls the segment before that."""
 
 _OFFSET_ENTRIES = {LEGACY_ENTRY_BYTES: Struct(">ii"), LARGE_ENTRY_BYTES: Struct(">iq")}
 _TIME_ENTRY = Struct(">qi")
@@ -44,10 +47,10 @@ _TRANSACTION_VERSION = 0
 
 
 class OffsetPosition(NamedTuple):
-    """An entry of an offset index: a batch whose bytes begin at `position`; everything up to `offset` ends no later
-    than the next entry's position.
+    """An entry of an offset index: a batch begins at `position`.
 
-    `offset` is the *last* offset of what was appended at `position`, which is one batch (Kafka 4.x) or several (3.x).
+    `offset` is the *last* offset of the append at `position`, which is one batch (Kafka 4.x) or several (3.x). All
+    batches up to `offset` end at or before the position of the next entry.
     """
 
     offset: int
@@ -63,10 +66,10 @@ class TimestampOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetIndex:
-    """A segment's offset index: from offsets to byte positions, each of which is the start of a batch.
+    """A segment's offset index: from offsets to byte positions. A batch starts at each position. Made by `parse`.
 
-    Made by `parse`. `ambiguous` tells that the bytes are a valid index with either entry size; `candidates` then gives
-    both readings, and whoever can look at the segment finds out which one points at batches.
+    `ambiguous`: the bytes are a valid index with either entry size. Then `candidates` has both readings, and a caller
+    who reads the segment finds out which of them names starts of batches.
     """
 
     base_offset: int
@@ -78,12 +81,15 @@ class OffsetIndex:
     def parse(
         cls, data: Buffer, base_offset: int, *, end_offset: int | None = None, size_bytes: int | None = None
     ) -> OffsetIndex:
-        """The index in `data`, of the segment that starts at `base_offset`; an empty one is valid.
+        """The index in `data`, of the segment that starts at `base_offset`. An empty index is valid.
 
-        The entry size is found by KIP-1333's rules: by the length of `data` where it tells, else by which reading
-        gives entries that ascend; 8 where both do. Beyond the KIP all entries are checked, offsets and positions must
-        ascend strictly (a broker refuses to append others), no offset may lie past the segment's inclusive
-        `end_offset`, and every position must lie inside its `size_bytes`. Both bounds are optional.
+        The entry size follows KIP-1333: the length of `data` decides, then the reading whose entries ascend. If both
+        readings ascend, it is 8. Beyond the KIP, every entry is checked:
+
+        - Offsets and positions ascend strictly. A broker appends no other entry.
+        - No offset lies past the segment's inclusive `end_offset`, if that is given.
+        - Every position lies inside `size_bytes`, if that is given.
+
         Raises CorruptSegment if no entry size gives a valid index.
         """
         view = memoryview(data)
@@ -102,7 +108,7 @@ class OffsetIndex:
         return cls(base_offset, valid[0], len(valid) > 1, view)
 
     def candidates(self) -> tuple[OffsetIndex, ...]:
-        """Every reading of the bytes that is valid: this one, and where `ambiguous` the one with 12-byte entries."""
+        """The valid readings of the bytes: this index, and if `ambiguous` also the index with 12-byte entries."""
         if not self.ambiguous:
             return (self,)
         return (self, OffsetIndex(self.base_offset, LARGE_ENTRY_BYTES, True, self._data))
@@ -116,14 +122,14 @@ class OffsetIndex:
             yield OffsetPosition(self.base_offset + relative_offset, position)
 
     def positions(self) -> Iterator[int]:
-        """The byte positions of the entries, ascending: starts of batches at which a segment can be split."""
+        """The byte positions of the entries, ascending. A segment can be split there, because batches start there."""
         for _, position in _OFFSET_ENTRIES[self.entry_size_bytes].iter_unpack(self._data):
             yield position
 
     def start_position(self, offset: int) -> int:
-        """Where to begin reading for `offset`: the position of the last entry not above it, 0 if there is none.
+        """The position to begin reading for `offset`: that of the last entry not above it, 0 if there is none.
 
-        A batch starts there, perhaps several batches before the one wanted.
+        A batch starts there. The wanted batch may follow several batches later.
         """
         entry = self.start_entry(offset)
         return entry.position if entry else 0
@@ -136,14 +142,14 @@ class OffsetIndex:
     def end_position(self, offset: int) -> int | None:
         """The exclusive end of the bytes that hold all batches up to `offset`; None: to the end of the segment.
 
-        It is the position of the entry *after* the first one that reaches `offset`: the entry itself only tells where
-        the batches that reach it begin.
+        It is the position of the entry *after* the first entry that reaches `offset`. The first entry only tells where
+        its batches begin.
         """
         entry = self.end_entry(offset)
         return entry.position if entry else None
 
     def end_entry(self, offset: int) -> OffsetPosition | None:
-        """The entry after the first one that reaches `offset`, None if there is none: see `end_position`."""
+        """The entry after the first entry that reaches `offset`, None if there is none. See `end_position`."""
         at = bisect_left(range(len(self)), offset - self.base_offset, key=self._relative_offset)
         return self._entry(at + 1) if at + 1 < len(self) else None
 
@@ -160,7 +166,7 @@ class OffsetIndex:
 
 
 def _offset_index_fault(data: memoryview, size: int, max_relative: int, max_position: int) -> str | None:
-    """What is wrong with `data` read as entries of `size` bytes, None if nothing is."""
+    """The fault of `data` as entries of `size` bytes, None if it has none."""
     last_offset = last_position = -1
     for relative_offset, position in _OFFSET_ENTRIES[size].iter_unpack(data):
         if relative_offset <= last_offset or position <= last_position:
@@ -182,10 +188,10 @@ class TimeIndex:
 
     @classmethod
     def parse(cls, data: Buffer, base_offset: int, *, end_offset: int | None = None) -> TimeIndex:
-        """The index in `data`, of the segment that starts at `base_offset`; an empty one is valid.
+        """The index in `data`, of the segment that starts at `base_offset`. An empty index is valid.
 
-        Raises CorruptSegment unless timestamps ascend strictly from 0 or more and offsets do not descend, and where an
-        offset lies past the segment's inclusive `end_offset`, if that is given.
+        Raises CorruptSegment unless timestamps ascend strictly from 0 or more and offsets do not descend. If the
+        segment's inclusive `end_offset` is given, no offset may lie past it.
         """
         view = memoryview(data)
         if len(view) % _TIME_ENTRY.size:
@@ -213,14 +219,14 @@ class TimeIndex:
 
     @property
     def max_timestamp_ms(self) -> int:
-        """The last entry's timestamp, which in a closed segment is the largest of all; -1 without entries."""
+        """The timestamp of the last entry, -1 without entries. In a closed segment it is the largest timestamp."""
         return self._timestamp_ms(len(self) - 1) if len(self) else -1
 
     def start_offset(self, timestamp_ms: int) -> int:
-        """The offset to look up in the offset index when searching the first record at or after `timestamp_ms`.
+        """The offset to look up in the offset index to find the first record at or after `timestamp_ms`.
 
-        It is the offset of the last entry not later than `timestamp_ms`, the base offset if there is none. It is
-        where to begin reading and no bound for records: the one wanted may come before it in the same batch.
+        It is the offset of the last entry not later than `timestamp_ms`, the base offset if there is none. Reading
+        begins at its batch. The wanted record may come before this offset in the same batch.
         """
         at = bisect_right(range(len(self)), timestamp_ms, key=self._timestamp_ms)
         if not at:
@@ -229,9 +235,9 @@ class TimeIndex:
         return self.base_offset + relative_offset
 
     def reached_offset(self, timestamp_ms: int) -> int | None:
-        """An offset up to which (inclusive) some record is not before `timestamp_ms`; None if no entry tells of one.
+        """An offset (inclusive) by which some record is at or after `timestamp_ms`, None if no entry names one.
 
-        It is the offset of the first entry not earlier than `timestamp_ms`: its timestamp is that of a record.
+        It is the offset of the first entry not earlier than `timestamp_ms`, because a record has that timestamp.
         """
         at = bisect_left(range(len(self)), timestamp_ms, key=self._timestamp_ms)
         if at == len(self):

@@ -1,4 +1,4 @@
-"""Message sets v0 and v1, rewritten as the record area of a v2 batch, so that one decoder serves all three.
+"""Message sets v0 and v1, rewritten as the record area of a v2 batch. One decoder then serves all three.
 
 Rules of the file:
 
@@ -51,12 +51,13 @@ class _Message(NamedTuple):
 def to_v2(batch: FramedBatch, codecs: Codecs) -> tuple[BatchHeader, memoryview]:
     """A legacy entry as a header and an uncompressed v2 record area.
 
-    The header keeps the entry's magic, position in the log and size. Filled in for real are: the offsets of the first
-    and the last record, their number, the timestamps in ms (-1 for magic 0), and attributes that hold nothing but the
-    timestamp type. The entry's own checksum is for `check_crc`; those of messages inside it are checked here.
+    The header keeps the entry's magic, its size and its place in the log. It also has the offsets of the first and the
+    last record, their number, the timestamps in ms (-1 for magic 0), and attributes with only the timestamp type.
 
-    Raises CorruptSegment for what breaks the format, nests deeper than one level or uses zstd, which came after it,
-    and what `codecs` raises; all with the entry's position and offset.
+    The checksums of messages inside a compressed entry are checked here. `check_crc` checks the entry's own.
+
+    Raises CorruptSegment for an entry that breaks the format, nests deeper than one level or uses zstd, which is newer
+    than the format. Also raises the errors of `codecs`. All have the entry's position and offset.
     """
     header = batch.header
     try:
@@ -76,12 +77,13 @@ def to_v2(batch: FramedBatch, codecs: Codecs) -> tuple[BatchHeader, memoryview]:
 
 
 def _offset_shift(header: BatchHeader, last: int) -> int:
-    """The number to add to the offsets inside a compressed entry; `last` is the largest of them."""
+    """The number to add to the offsets inside a compressed entry. `last` is the largest of these offsets."""
     if header.magic == 0:
         if last != header.base_offset:
             raise CorruptSegment(f"a compressed message whose last inner offset is {last}")
         return 0
-    # Offsets inside are relative, and the entry's own offset is the last one's. Some versions of librdkafka left it 0.
+    # Offsets inside are relative, and the entry's own offset is that of its last message. Some versions of librdkafka
+    # left it 0.
     return header.base_offset - last if header.base_offset else 0
 
 
@@ -188,7 +190,7 @@ def _sized(data: memoryview, at: int) -> tuple[memoryview | None, int]:
 
 
 def _wrapped(difference: int) -> int:
-    """What 64 bits hold of it, as in the deltas of a v2 batch: added to the base again it gives the same timestamp."""
+    """The low 64 bits, as for the deltas of a v2 batch. Added to the base they give the same timestamp again."""
     return (difference - _MIN_INT64) % 2**64 + _MIN_INT64
 
 

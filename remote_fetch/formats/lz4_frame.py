@@ -1,7 +1,10 @@
 """LZ4 frames, as far as Kafka's readers look at them: a header, blocks with their sizes, an end mark.
 
-Rules of the file: bytes in, positions in them out; nothing is decompressed here. Format: LZ4 frame format description
-1.6. KIP-57 tells which writers computed a wrong header checksum.
+Rules of the file:
+
+- Bytes in, positions in these bytes out. Nothing is decompressed here.
+
+Format: LZ4 frame format description 1.6. KIP-57 names the writers of a wrong header checksum.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ HISTORY_BYTES: Final = 64 << 10
 """How far back a linked block may refer."""
 
 MAX_RATIO: Final = 255
-"""A byte that lengthens a copy stands for 255 bytes: no block inflates to more."""
+"""The densest byte lengthens a copy by 255 bytes, so no block inflates more."""
 
 _UINT32_LE = Struct("<I")
 _MAGIC = b"\x04\x22\x4d\x18"
@@ -27,7 +30,7 @@ _STORED_BIT = 1 << 31
 
 
 class Frame(NamedTuple):
-    """The fields of a frame header. Sizes are those of the decompressed content; `header_bytes` is the header's own."""
+    """The fields of a frame header. `header_bytes` is its own size. The other sizes are of decompressed content."""
 
     header_bytes: int
     linked: bool
@@ -49,7 +52,7 @@ def frame_of(data: memoryview, any_header_checksum: bool) -> Frame:
         raise CorruptSegment(f"lz4 data does not start with a frame header but with {bytes(data[:7]).hex()}")
     flags, block_descriptor = data[4], data[5]
     header_bytes = len(_KAFKA_HEADER) + (8 if flags & 0x08 else 0)
-    # Bits: 2 for the version, 01; then linked, block checksums, size, content checksum; reserved; dictionary.
+    # Two bits for the version, 01. Then linked, block checksums, size, content checksum, reserved, dictionary.
     if flags & 0xC3 != 0x40 or block_descriptor & 0x8F or block_descriptor < 0x40 or len(data) < header_bytes:
         raise CorruptSegment(f"lz4 frame header is not legal: flags {flags:#04x}, blocks {block_descriptor:#04x}")
     checksum = (_xxh32_short(bytes(data[4 : header_bytes - 1])) >> 8) & 0xFF
@@ -66,7 +69,7 @@ def frame_of(data: memoryview, any_header_checksum: bool) -> Frame:
 
 
 def single_block(data: memoryview) -> memoryview | None:
-    """The block of a frame as Kafka's clients write it, if it is the only one, and not stored (bit 31 of its size)."""
+    """The only block of a frame in the form of Kafka's clients. None for other frames and for a stored block."""
     start, stop = len(_KAFKA_HEADER) + 4, len(data) - 4
     if not 0 < stop - start <= KAFKA_FRAME.max_block_bytes or data[stop:] != bytes(4):
         return None
@@ -76,7 +79,7 @@ def single_block(data: memoryview) -> memoryview | None:
 def blocks(data: memoryview, frame: Frame) -> Iterator[tuple[bool, memoryview]]:
     """Each block of the frame, and whether it is stored uncompressed. Raises unless the frame ends where `data` ends.
 
-    The checksums of blocks and content are skipped, as Kafka's own reader does: the batch has its CRC.
+    The checksums of blocks and content are skipped, as in Kafka's reader, because the batch has its CRC.
     """
     at = frame.header_bytes
     trailer_bytes = 4 if frame.block_checksums else 0
@@ -98,9 +101,9 @@ def blocks(data: memoryview, frame: Frame) -> Iterator[tuple[bool, memoryview]]:
 
 
 def after_history(history: memoryview, block: memoryview) -> bytes:
-    """The block that decodes to `history` followed by what `block` means after `history`.
+    """A block that decodes to `history`, followed by the content of `block` after that history.
 
-    A block is a row of (literals, copy); the history is put in front of the first literals.
+    A block is a sequence of (literals, copy). The history is put in front of the first literals.
     """
     token = block[0] if len(block) else 0
     literal_bytes, at = token >> 4, 1

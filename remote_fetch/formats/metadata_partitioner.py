@@ -1,7 +1,9 @@
-"""Which partition of the remote log metadata topic holds the records of a user partition.
+"""Computes which partition of the remote log metadata topic holds the records of a user partition.
 
-Rules of the file: pure arithmetic, bit for bit that of the brokers' RemoteLogMetadataTopicPartitioner (KIP-405). The
-topic's name is not part of it.
+Rules of the file:
+
+- Pure arithmetic, bit for bit as in the brokers' RemoteLogMetadataTopicPartitioner (KIP-405).
+- The topic's name is not part of it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,14 @@
-"""The records of the remote log metadata topic: what brokers tell each other about remote segments.
+"""The records of the remote log metadata topic, in which brokers describe remote segments.
 
-Rules of the file: pure; lenient towards newer writers and strict about what is known. A record is read in any version
-as long as it begins as version 0 does, and of its tagged fields those known by number and size are taken. Layout:
-Kafka's `RemoteLogSegmentMetadataRecord.json` and its siblings (KIP-405, KIP-917, KIP-1058), behind a frame of three
-varints; the tagged fields of newer versions are those of the drafts of KIP-1266.
+Rules of the file:
+
+- Pure.
+- A record of any version is read, as long as it begins as version 0 does.
+- A tagged field is used if its number and size are known. Other tagged fields are skipped.
+- Fields that are known are checked strictly.
+
+Layout: a frame of three varints, then Kafka's `RemoteLogSegmentMetadataRecord.json` and its siblings (KIP-405, KIP-917,
+KIP-1058). The tagged fields of newer versions are those of the drafts of KIP-1266.
 """
 
 from __future__ import annotations
@@ -80,9 +85,9 @@ class RemotePartitionDeleteState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SegmentMetadataRecord:
-    """Api key 0: all there is to know of a segment when its copy starts; custom metadata comes with the update.
+    """Api key 0: the full description of a segment when its copy starts. Custom metadata follows with the update.
 
-    `broker_leader_epoch` is the epoch of the leader that wrote the record (KIP-1266 draft), None where it is not said.
+    `broker_leader_epoch` is the epoch of the leader that wrote the record (KIP-1266 draft), None if it is missing.
     """
 
     metadata: RemoteLogSegmentMetadata
@@ -92,9 +97,9 @@ class SegmentMetadataRecord:
 
 @dataclass(frozen=True, slots=True)
 class SegmentUpdateRecord:
-    """Api key 1: a segment's new state. Its custom metadata replaces what was known, None included.
+    """Api key 1: a segment's new state. Its custom metadata replaces the earlier custom metadata, even with None.
 
-    `end_offset` (inclusive) and `broker_leader_epoch` are of KIP-1266's draft, None where they are not said.
+    `end_offset` (inclusive) and `broker_leader_epoch` come from KIP-1266's draft. They are None if they are missing.
     """
 
     segment_id: RemoteLogSegmentId
@@ -142,9 +147,9 @@ MetadataRecord: TypeAlias = SegmentMetadataRecord | SegmentUpdateRecord | Partit
 
 
 def topic_id_of(value: Buffer) -> bytes | None:
-    """The raw topic id of a record's value, without decoding the rest; None if it has none or is no record.
+    """The raw topic id of a record's value, without decoding the rest. None if the value has none.
 
-    The cheap filter in front of `parse_metadata_record`, which is the one to say what is wrong with a record.
+    A cheap filter in front of `parse_metadata_record`, which reports malformed records.
     """
     if value[:3] in _USUAL_FRAMES and len(value) > 3:
         length = value[3]
@@ -165,8 +170,8 @@ def topic_id_of(value: Buffer) -> bytes | None:
 def parse_metadata_record(value: Buffer) -> MetadataRecord:
     """The record in `value`, of any version that begins as version 0 does.
 
-    Raises UnsupportedFormat for an unknown frame version or api key; CorruptSegment for a value that is cut short,
-    holds numbers that make no sense, or, in version 0, goes on after its end.
+    Raises UnsupportedFormat for an unknown frame version or api key. Raises CorruptSegment for a value that is cut
+    short or holds impossible numbers, and in version 0 for bytes after its end.
     """
     _, api_key, version, at = _read_frame(value)
     if api_key == _SEGMENT_API_KEY:
@@ -271,7 +276,7 @@ def _read_segment_tail(
 
 
 def _read_epochs(value: Buffer, at: int) -> tuple[tuple[LeaderEpoch, ...], int]:
-    """The leader epochs, ascending. A null array is an empty one; the last entry of an epoch counts, as for Kafka."""
+    """The leader epochs, ascending. A null array counts as empty. The last entry of an epoch counts, as in Kafka."""
     length, start = read_uvarint(value, at)
     if length - 1 > (len(value) - start) // (_EPOCH.size + 1):
         raise CorruptSegment(f"{length - 1} leader epochs announced at byte {at} of a record of {len(value)} bytes")
@@ -302,7 +307,7 @@ def check_segment_offsets(start_offset: int, end_offset: int) -> None:
 
 
 def _read_last_fields(value: Buffer, at: int, version: int) -> dict[int, bytes]:
-    """The tagged fields that end the record; a newer version may have more behind them."""
+    """The tagged fields at the end of the record. A newer version may have more bytes after them."""
     fields, end = read_tagged_fields(value, at)
     if version == 0 and end != len(value):
         raise CorruptSegment(f"metadata record of {len(value)} bytes should end at byte {end}")
@@ -316,7 +321,7 @@ def _flag(fields: dict[int, bytes]) -> bool:
 
 
 def _number(fields: dict[int, bytes], tag: int, layout: Struct) -> int | None:
-    """The number under `tag` if it has the size of `layout`; the drafts' default -1 is None."""
+    """The number under `tag` if it has the size of `layout`. The drafts' default -1 becomes None."""
     field = fields.get(tag, b"")
     if len(field) != layout.size:
         return None
@@ -325,9 +330,9 @@ def _number(fields: dict[int, bytes], tag: int, layout: Struct) -> int | None:
 
 
 def encode_metadata_record(record: MetadataRecord) -> bytes:
-    """The value a broker would write for `record`.
+    """The value that a broker would write for `record`.
 
-    Version 0 is what brokers write, byte for byte; above it tagged fields follow the pull request of KIP-1266.
+    Version 0 has the brokers' bytes exactly. In later versions the tagged fields follow the pull request of KIP-1266.
     """
     match record:
         case SegmentMetadataRecord(metadata, broker_leader_epoch, version):
@@ -389,7 +394,7 @@ def _encode_draft_fields(record: SegmentUpdateRecord | PartitionDeleteRecord) ->
 
 
 def _encode_numbers(version: int, numbers: dict[int, tuple[Struct, int | None]]) -> dict[int, bytes]:
-    """The tagged fields that versions above 0 have for the numbers that are known."""
+    """The tagged fields of versions above 0, for the numbers that are not None."""
     if version == 0:
         return {}
     return {tag: layout.pack(number) for tag, (layout, number) in numbers.items() if number is not None}

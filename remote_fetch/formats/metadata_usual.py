@@ -1,9 +1,14 @@
-"""Metadata records of the usual form, the one that brokers write day by day, read without detours.
+"""A fast path for metadata records of the usual form, which brokers write day by day.
 
-Rules of the file: pure; `parse_metadata_record` is the truth and this its short cut: what is not of the usual form is
-None here and left to it, and what is gives the same values. Usual is a segment's record or update of version 0 whose
-lengths take one byte each, with at least one leader epoch and no tagged field but TxnIndexEmpty. Its head (frame and
-partition) is the same bytes in all records of one kind and partition: parsed once, it need only be compared.
+Rules of the file:
+
+- Pure.
+- `parse_metadata_record` is the reference. For a record of the usual form this module returns the same values. For
+  another record it returns None, and the caller uses `parse_metadata_record`.
+
+The usual form is a segment's record or update of version 0. Each length takes one byte. It has at least one leader
+epoch, and no tagged field except TxnIndexEmpty. The head (frame and partition) has the same bytes in all records of one
+kind and partition, so it is parsed once and then only compared.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from remote_fetch.model import (
 __all__ = ["SegmentChange", "build_usual_segment", "head_of", "is_usual_head", "read_usual"]
 
 _ONE_BYTE = 128
-"""A varint below it takes one byte."""
+"""A varint below this number takes one byte."""
 _FRAMES = (b"\x01\x00\x00", b"\x01\x01\x00")
 """Frame version 1, the api key of a segment or of an update, version 0."""
 _API_KEY_AT = 1
@@ -39,36 +44,38 @@ _EPOCH_TAGS_AT = _EPOCH.size - 1
 _UPDATE = Struct(">16sBiqB")
 _STATES = tuple(RemoteLogSegmentState)
 _LAST_FIELDS = {b"\x00": False, b"\x01\x00\x01\x01": True}
-"""How a segment's record usually ends: without tagged fields, or with tag 0 of one byte, TxnIndexEmpty."""
+"""The usual ends of a segment's record: no tagged fields, or tag 0 of one byte, TxnIndexEmpty."""
 
 
 SegmentChange: TypeAlias = tuple[RemoteLogSegmentState, int, int, bytes | None]
-"""What an update says of a segment: state, broker id, event timestamp in milliseconds, custom metadata (None: there is
-none any more). A plain tuple: there is one for each segment."""
+"""The contents of an update: state, broker id, event timestamp in milliseconds, custom metadata (None: none from now
+on). It is a plain tuple, because every segment has one."""
 
 _Segment: TypeAlias = tuple[
     bytes, RemoteLogSegmentState, int, int, int, int, int, int, bytes | None, bool, tuple[int, int]
 ]
 """Raw id, state, start and end offset, size, largest timestamp, event timestamp, broker id, custom metadata, whether
-there is no transaction index, and from where to where the leader epochs are."""
+the transaction index is empty, and the bounds of the leader epochs in the record."""
 
 
 def head_of(value: bytes) -> bytes:
-    """The head that `value` has if it is usual; whether it is, `is_usual_head` tells."""
+    """The bytes that are the head if `value` has the usual form. `is_usual_head` checks that."""
     return value[: value[_NAME_AT] + _HEAD_WITHOUT_NAME_BYTES] if len(value) > _NAME_AT else b""
 
 
 def is_usual_head(head: bytes) -> bool:
     """Whether every record that begins with `head` has the same kind and partition.
 
-    `head` is that of a record that `parse_metadata_record` could read: what it holds has been checked.
+    `head` comes from a record that `parse_metadata_record` could read, so its contents have been checked.
     """
     return head[:_NAME_AT] in _FRAMES and head[_NAME_AT] < _ONE_BYTE and head[-1] == 0
 
 
 def read_usual(value: bytes, at: int) -> tuple[bytes, RemoteLogSegmentState, SegmentChange | bytes] | None:
-    """The raw segment id and the state of a record whose usual head ends at byte `at`, and what it says of the segment:
-    an update its change, a segment's record all of itself, for `build_usual_segment`. None if its rest is not usual.
+    """The raw segment id, the state and the contents of a record whose usual head ends at byte `at`.
+
+    The contents of an update are its change. The contents of a segment's record are the whole value, for
+    `build_usual_segment`. None if the record does not have the usual form.
     """
     if value[_API_KEY_AT]:
         return _read_update(value, at)
@@ -79,7 +86,7 @@ def read_usual(value: bytes, at: int) -> tuple[bytes, RemoteLogSegmentState, Seg
 def build_usual_segment(
     value: bytes, partition: TopicIdPartition, change: SegmentChange | None
 ) -> RemoteLogSegmentMetadata:
-    """The segment of a record that `read_usual` could read, as its last update left it.
+    """The segment of a record that `read_usual` could read, with the change of its last update.
 
     Raises ValueError for any other record.
     """
@@ -130,7 +137,7 @@ def _read_segment(value: bytes, at: int) -> _Segment | None:
 
 
 def _read_epochs(value: bytes, at: int, stop: int) -> tuple[LeaderEpoch, ...]:
-    """The leader epochs, ascending; the last entry of an epoch counts, as for Kafka."""
+    """The leader epochs, ascending. The last entry of an epoch counts, as in Kafka."""
     if stop - at == _EPOCH.size:
         return (LeaderEpoch(*_EPOCH.unpack_from(value, at)[:2]),)
     starts = {epoch: start_offset for epoch, start_offset, _ in _EPOCH.iter_unpack(value[at:stop])}

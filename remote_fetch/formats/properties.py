@@ -3,7 +3,7 @@
 Rules of the file:
 
 - Pure. The text is ISO-8859-1, as Java reads it.
-- If a key stands twice, the last value counts.
+- If a key occurs twice, the last value counts.
 - A fault is a ConfigError that names the line's number and shows nothing of the line, because lines hold passwords.
 """
 
@@ -17,7 +17,7 @@ from remote_fetch.errors import ConfigError
 __all__ = ["parse_properties"]
 
 MAX_BYTES = 1 << 20
-"""The largest file that is read. Those of brokers have some kilobytes."""
+"""The largest file that is read. A broker's file has some kilobytes."""
 
 _BLANKS = " \t\f"
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -29,13 +29,13 @@ _SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
-    """Every key with its value, in the order of their first lines. Raises ConfigError."""
+    """Every key with its value, in the order in which the keys first occur. Raises ConfigError."""
     if len(data) > MAX_BYTES:
         raise ConfigError(f"a properties file of more than {MAX_BYTES} bytes")
     found = {}
     for number, line in _logical_lines(data.decode("iso-8859-1")):
         key = _KEY.match(line)
-        assert key is not None  # it matches nothing at all too
+        assert key is not None  # the pattern also matches the empty string
         separator = _SEPARATOR.match(line, key.end())
         assert separator is not None
         found[_unescaped(key[0], number)] = _unescaped(line[separator.end() :], number)
@@ -43,9 +43,9 @@ def parse_properties(data: bytes) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Logical lines, with the number of each one's first line. Comments and empty lines are left out.
+    """Logical lines, each with the number of its first line. Comments and empty lines are left out.
 
-    A continuation line is never a comment; blanks at its beginning are dropped.
+    A continuation line is never a comment. Blanks at its beginning are dropped.
     """
     whole, goes_on, first = "", False, 1
     for number, natural in enumerate(_LINE_END.split(text), 1):
@@ -75,5 +75,5 @@ def _unescaped(text: str, line_number: int) -> str:
         other = match["other"] or ""
         return _ESCAPES.get(other, other)
 
-    # Java's characters are halves where they need four bytes; a half alone is no text here.
+    # A Java character has 16 bits, so a larger code point is a surrogate pair. A lone surrogate becomes U+FFFD.
     return _ESCAPE.sub(meant, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -94,7 +94,7 @@ def read_compact_string(data: Buffer, at: int) -> tuple[str, int]:
 
 
 def read_tagged_fields(data: Buffer, at: int) -> tuple[dict[int, bytes], int]:
-    """A section of tagged fields: the raw bytes of each by its tag, in the order they stand. Raises CorruptSegment."""
+    """A section of tagged fields: the raw bytes of each field by its tag, in their order. Raises CorruptSegment."""
     count, start = read_uvarint(data, at)
     if count > (len(data) - start) // 2:
         raise CorruptSegment(f"{count} tagged fields announced at byte {at}, {len(data) - start} bytes are there")
@@ -114,14 +114,14 @@ def read_tagged_fields(data: Buffer, at: int) -> tuple[dict[int, bytes], int]:
 
 
 def skip_tagged_fields(data: Buffer, at: int) -> int:
-    """Where the section of tagged fields at `at` ends. Raises CorruptSegment."""
+    """The end of the section of tagged fields at `at`. Raises CorruptSegment."""
     if at < len(data) and data[at] == 0:
         return at + 1
     return read_tagged_fields(data, at)[1]
 
 
 def encode_uvarint(value: int) -> bytes:
-    """What `read_uvarint` reads; `value` is not negative."""
+    """The bytes that `read_uvarint` reads. `value` is not negative."""
     encoded = bytearray()
     while value >= _MORE:
         encoded.append(value & _GROUP | _MORE)
@@ -131,27 +131,27 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def encode_varint(value: int) -> bytes:
-    """What `read_varint` reads."""
+    """The bytes that `read_varint` reads."""
     return encode_uvarint(value << 1 if value >= 0 else (-value << 1) - 1)
 
 
 def encode_varlong(value: int) -> bytes:
-    """What `read_varlong` reads; small numbers look the same in both."""
+    """The bytes that `read_varlong` reads. A 32-bit number has the same bytes as in `encode_varint`."""
     return encode_varint(value)
 
 
 def encode_compact_bytes(value: bytes | None) -> bytes:
-    """What `read_compact_bytes` reads."""
+    """The bytes that `read_compact_bytes` reads."""
     return b"\0" if value is None else encode_uvarint(len(value) + 1) + value
 
 
 def encode_compact_string(value: str) -> bytes:
-    """What `read_compact_string` reads."""
+    """The bytes that `read_compact_string` reads."""
     return encode_compact_bytes(value.encode("utf-8"))
 
 
 def encode_tagged_fields(fields: Mapping[int, bytes]) -> bytes:
-    """What `read_tagged_fields` reads, by ascending tags."""
+    """The bytes that `read_tagged_fields` reads, in ascending order of tags."""
     encoded = bytearray(encode_uvarint(len(fields)))
     for tag in sorted(fields):
         encoded += encode_uvarint(tag) + encode_uvarint(len(fields[tag])) + fields[tag]
