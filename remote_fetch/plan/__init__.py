@@ -1,1 +1,1 @@
-"""Which bytes to read, what they will cost, and which batches an isolation level shows: pure values."""
+"""Plans as pure values: the bytes to read, their cost, and the batches that an isolation level shows."""

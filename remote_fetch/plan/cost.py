@@ -1,6 +1,10 @@
 """The GETs and bytes of a plan, estimated before anything is read.
 
-Rules of the file: pure; an estimate assumes that nothing fails, and counts apart what cannot be known before.
+Rules of the file:
+
+- Pure.
+- An estimate assumes that nothing fails.
+- Slices of unknown size are counted apart.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""Where the GETs of a read begin and end.
+"""The borders between the GETs of a read.
 
-Rules of the file: pure; the reader and the cost estimate both ask this module.
+Rules of the file:
+
+- Pure.
+- The reader and the cost estimate both use this module.
 """
 
 from __future__ import annotations
@@ -14,8 +17,8 @@ class Ramp:
     """The end of each GET of one read, slice after slice.
 
     If a slice takes several GETs, the first GETs of the read are small. Each is about twice the one before, up to
-    `range_bytes`, so that decoding begins while the large ones are under way. GETs end at multiples of their size, so
-    that a chunk of the store is fetched once, and not for the end of one range and for the beginning of the next.
+    `range_bytes`, so that decoding begins while the large GETs are under way. GETs end at multiples of their size, so
+    that the chunks of a store lie in one GET each. A chunk across a border would be fetched twice.
     """
 
     def __init__(self, range_bytes: int) -> None:

@@ -1,8 +1,11 @@
-"""The plan: which bytes of which segments hold the wanted offsets, in order, and what only a broker can answer for.
+"""The plan of a read: an ordered list of segment slices and of offset ranges that only a broker can serve.
 
-Rules of the file: pure; a plan is a value that prints, saves, pickles and compares; every wanted offset lies in exactly
-one step; what no readable segment covers becomes a BrokerRange and is never left out. Falling back is replacing the
-rest of a stretch by a BrokerRange.
+Rules of the file:
+
+- Pure. A plan is a value: it can be printed, saved, pickled and compared.
+- Every wanted offset lies in exactly one step.
+- Offsets that no readable segment covers become a BrokerRange. They are never left out.
+- To fall back is to replace the rest of a stretch by a BrokerRange.
 """
 
 from __future__ import annotations
@@ -29,33 +32,31 @@ __all__ = [
 
 
 class Reason(StrEnum):
-    """Why a stretch of offsets is the broker's. Append-only; error kinds stand beside these in metrics."""
+    """Why a broker has to serve a stretch of offsets. Append-only. Metrics use these values and the error kinds."""
 
     HOLE = "hole"
-    """No readable segment covers it, though later ones exist."""
+    """No readable segment covers it, but later segments exist."""
     NOT_TIERED = "not-tiered"
     """It lies past the end of the tier."""
     LOCAL = "local"
-    """It is tiered, but the broker still has it on its own disk and is to be asked (fetch.remote.when=not-local)."""
+    """It is tiered, but the broker still has it on its disk and serves it (fetch.remote.when=not-local)."""
     UNSTABLE = "unstable"
-    """It is tiered, but a transaction that touches it may be decided only past the end of the tier, or in a hole."""
+    """It is tiered, but the marker of a transaction in it may lie past the end of the tier or in a hole."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSlice:
     """Offsets [first_offset, last_offset], both inclusive, from the batches of one segment.
 
-    The batches wanted start in bytes [start_position, end_position) of the segment as Kafka wrote it; -1 is its end.
-    Both positions are starts of batches, unless `is_cut`; a batch there may begin before `first_offset` or end after
-    `last_offset`: records are clipped by offset.
-
-    Where an offset index gave the positions, the offsets of its entries are kept so that the bytes can be held against
-    them: of the entry at `start_position`, and of the last one before `end_position` (-1: no entry). Each is the last
-    offset of a batch.
-
-    `is_cut` marks a share of a slice that was cut without looking into it: the positions are no starts of batches, and
-    its batches are those that begin in between. Which offsets these are is found out where it is read (`read.cuts`);
-    until then `first_offset` and `last_offset` are those of all shares together.
+    - The wanted batches start in bytes [start_position, end_position) of the segment as Kafka wrote it. -1 is its end.
+    - Batches start at both positions, unless `is_cut`. The first batch may begin before `first_offset`, and the last
+      may end after `last_offset`: the reader clips records by offset.
+    - `start_entry_offset` and `end_entry_offset` are offsets of the offset index, for checks of the bytes: of the entry
+      at `start_position`, and of the last entry before `end_position`. Each is the last offset of a batch, or -1 if
+      there is no entry.
+    - `is_cut`: the slice is a share that was cut without a look at the bytes. The positions are not starts of batches,
+      and the batches that begin between them belong to the share. Until the reader finds their offsets (`read.cuts`),
+      `first_offset` and `last_offset` are those of the uncut slice.
     """
 
     segment: RemoteLogSegmentMetadata
@@ -69,7 +70,7 @@ class SegmentSlice:
 
     @property
     def size_bytes(self) -> int | None:
-        """How many bytes will be read, None when the segment's size is not known."""
+        """How many bytes will be read, None if the segment's size is unknown."""
         if self.end_position >= 0:
             return self.end_position - self.start_position
         left = self.segment.segment_size_in_bytes - self.start_position
@@ -88,9 +89,9 @@ class SegmentSlice:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRange:
-    """Offsets [first_offset, last_offset], both inclusive, that a broker has to answer for, and why.
+    """Offsets [first_offset, last_offset], both inclusive, that a broker has to serve.
 
-    `reason` is a Reason or the kind of the error that ended the remote way.
+    `reason` is a Reason, or the kind of the error that ended the read from the store.
     """
 
     partition: TopicIdPartition
@@ -106,7 +107,7 @@ PlanStep: TypeAlias = SegmentSlice | BrokerRange
 
 
 class Coverage(Protocol):
-    """What planning asks of a partition's timeline, with its lineage already applied."""
+    """The questions of planning to a partition's timeline, with the lineage already applied."""
 
     def covering(self, offset: int) -> RemoteLogSegmentMetadata | None:
         """The best readable segment that holds `offset`."""
@@ -118,7 +119,7 @@ class Coverage(Protocol):
         """The smallest start offset above `offset` of a readable segment."""
 
     def local_end(self, offset: int) -> int | None:
-        """The last offset (inclusive) of the segment in the tier that holds `offset`, if that is left to the broker."""
+        """If the broker serves the segment that holds `offset`, its last offset (inclusive). Else None."""
 
 
 def plan_offsets(
@@ -131,8 +132,8 @@ def plan_offsets(
 ) -> tuple[PlanStep, ...]:
     """The steps that give offsets [start_offset, stop_offset), in order and without overlap.
 
-    At each offset the best segment that covers it is read to its end, so overlapping uploads cost nothing twice.
-    Offsets from `stable_stop` on (None: all are stable) are not decided by the tier alone and become the broker's.
+    At each offset the best segment that covers it is read to its end, so overlapping uploads are read only once.
+    Offsets from `stable_stop` on (None: all are stable) go to the broker, because the tier does not decide them.
     """
     steps: list[PlanStep] = []
     remote_stop = stop_offset if stable_stop is None else min(stop_offset, max(stable_stop, start_offset))
@@ -159,7 +160,7 @@ def plan_offsets(
 
 
 def _extend(steps: list[PlanStep], more: BrokerRange) -> None:
-    """Add a stretch, as one with the stretch before it where that is the broker's for the same reason."""
+    """Append a stretch of the broker. If the step before it is one for the same reason, extend that step."""
     before = steps[-1] if steps else None
     if isinstance(before, BrokerRange) and before.reason == more.reason:
         steps[-1] = replace(before, last_offset=more.last_offset)
@@ -170,11 +171,11 @@ def _extend(steps: list[PlanStep], more: BrokerRange) -> None:
 def settle_holes(
     steps: Sequence[PlanStep], stable_before: Callable[[RemoteLogSegmentMetadata], int]
 ) -> tuple[PlanStep, ...]:
-    """The steps of a read_committed read, with nothing left to the tier that a hole keeps undecided.
+    """Move offsets that a hole leaves undecided under read_committed from the tier to the broker.
 
-    The marker of a transaction that is open where a hole begins may lie in the hole, and with it the word that it was
-    aborted. So what lies from the first offset on that the last segment before the hole leaves open, which
-    `stable_before` tells, is the broker's too, as unstable.
+    If a transaction is open at the beginning of a hole, its marker may lie in the hole. Only the marker tells whether
+    it was aborted. `stable_before` gives the first offset that is open after a segment. From that offset to the hole
+    the broker serves the records, with the reason UNSTABLE.
     """
     settled: list[PlanStep] = []
     for step in steps:
@@ -189,7 +190,7 @@ def settle_holes(
 
 
 def replace_tail(steps: Sequence[PlanStep], tail: BrokerRange) -> tuple[PlanStep, ...]:
-    """The steps with everything from the tail's first offset on replaced by it; it begins no earlier than they do."""
+    """Replace all offsets from `tail.first_offset` on by `tail`. The result begins no earlier than `steps`."""
     kept = [step for step in steps if step.first_offset < tail.first_offset]
     if kept and kept[-1].last_offset >= tail.first_offset:
         kept[-1] = replace(kept[-1], last_offset=tail.first_offset - 1)
@@ -200,8 +201,8 @@ def replace_tail(steps: Sequence[PlanStep], tail: BrokerRange) -> tuple[PlanStep
 def narrow(piece: SegmentSlice, index: OffsetIndex) -> SegmentSlice:
     """The slice with the byte positions that the segment's offset index gives for its offsets.
 
-    Never loses a batch: the start is that of a batch at or before `first_offset`, the end is past every batch that
-    begins at or before `last_offset`.
+    No batch is lost: the start is a batch at or before `first_offset`, and the end is past every batch that begins at
+    or before `last_offset`.
     """
     segment = piece.segment
     start = index.start_entry(piece.first_offset) if piece.first_offset > segment.start_offset else None

@@ -1,7 +1,11 @@
-"""Plans as JSON text: to save, to ship, to compare by eye.
+"""Plans as JSON text: to save, to send, to compare by eye.
 
-Rules of the file: pure; versioned; what is loaded equals what was dumped; a text of another version or shape is refused
-with a sentence; custom metadata, which may hold a presigned URL, goes along only because a worker needs it.
+Rules of the file:
+
+- Pure, with a version.
+- `load_plan` returns steps equal to those that `dump_plan` was given.
+- A text of another version or shape is refused with a sentence.
+- Custom metadata may hold a presigned URL. It is saved only because a worker needs it.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ def dump_plan(steps: Iterable[PlanStep]) -> str:
 def load_plan(text: str) -> tuple[PlanStep, ...]:
     """The steps that `dump_plan` wrote.
 
-    Raises UnsupportedFormat for another version, CorruptSegment for anything that is no saved plan.
+    Raises UnsupportedFormat for another version, and CorruptSegment for any other text.
     """
     try:
         saved = json.loads(text)
@@ -93,7 +97,7 @@ def _load_step(saved: Any) -> PlanStep:
 
 
 def _check_slice(step: SegmentSlice) -> None:
-    """Raise ValueError for a slice that planning does not make: what lies outside of its bounds would not be missed."""
+    """Raise ValueError for a slice that no planning makes. Wrong bounds would lose records without a trace."""
     segment = step.segment
     check_segment_offsets(segment.start_offset, segment.end_offset)
     if not segment.start_offset <= step.first_offset <= step.last_offset <= segment.end_offset:

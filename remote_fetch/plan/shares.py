@@ -1,8 +1,10 @@
-"""Cutting plans into even shares, one for each task, by what is known without reading anything.
+"""Cuts plans into even shares, one for each task, without reading anything.
 
-Rules of the file: pure; nothing but metadata is looked at, so that a slice is cut at a byte position without knowing
-what stands there; every byte of a slice, and every offset of a broker's range, is in exactly one share; a share stays
-within `_SLACK` of the mean on either side, so that none is twice as large as another.
+Rules of the file:
+
+- Pure. Only metadata is used, so a slice is cut at a byte position without knowing its batches.
+- Every byte of a slice, and every offset of a broker's range, is in exactly one share.
+- A share differs from the mean by at most `_SLACK` on either side, so no share is twice as large as another.
 """
 
 from __future__ import annotations
@@ -17,19 +19,19 @@ from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
 __all__ = ["Share", "share_out"]
 
 _SLICE_BYTES = 1 << 20
-"""What opening one more segment costs, in bytes that could be read meanwhile; it keeps tiny segments from piling up."""
+"""The cost of opening a segment, in bytes that could be read in that time. It limits the tiny segments of a share."""
 _SLACK = 1 / 8
-"""How far from its place, in shares, a cut may be moved to where a slice begins or ends."""
+"""How far, in shares, a cut may be moved to the beginning or end of a slice."""
 _BROKER_OFFSET_BYTES = 1024
-"""How many bytes an offset stands for in a partition of which nothing is in the tier."""
+"""The assumed bytes of an offset in a partition without tiered segments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one task reads: steps, each with the number of the plan it comes from, in order of plan and offset.
+    """The steps of one task, each with the number of its plan, in order of plan and offset.
 
-    `size_bytes` is what is expected to be read; by proportion where a slice wants a part of its segment, and of a
-    broker's range by what its partition has in the tier.
+    `size_bytes` is an estimate. A slice counts with its part of the segment's bytes, by offsets. A broker's range
+    counts with the mean bytes of an offset in the tiered part of its partition.
     """
 
     steps: tuple[tuple[int, PlanStep], ...]
@@ -37,7 +39,7 @@ class Share:
 
 
 class _Piece(NamedTuple):
-    """A step of plan `number`, and the bytes [start, stop) of its segment that it will about want."""
+    """A step of plan `number`, and the estimated bytes [start, stop) of its segment."""
 
     number: int
     step: SegmentSlice
@@ -52,10 +54,10 @@ class _Piece(NamedTuple):
 def share_out(
     plans: Sequence[Sequence[PlanStep]], target_bytes: int, *, min_shares: int = 1, max_offsets: int | None = None
 ) -> tuple[Share, ...]:
-    """The plans in shares of about `target_bytes`; first what is read from the store, then what is the broker's.
+    """The plans in shares of about `target_bytes`, first the shares of the store, then those of the broker.
 
-    Where that would be fewer than `min_shares`, they are made smaller. With `max_offsets` no share has more offsets
-    than that, for which slices are cut by offset, as if their records were all of one size.
+    If these were fewer than `min_shares`, the shares are made smaller. With `max_offsets` no share has more offsets:
+    slices are then cut by offset, as if all records had the same size.
     """
     if target_bytes <= 0 or min_shares <= 0 or (max_offsets is not None and max_offsets <= 0):
         raise ValueError(f"{target_bytes=}, {min_shares=}, {max_offsets=}: they have to be positive")
@@ -89,7 +91,7 @@ def _offsets(step: PlanStep) -> int:
 
 
 def _by_bytes(pieces: Sequence[_Piece], target_bytes: int, slice_bytes: int) -> list[Share]:
-    """Cuts at even distances along all slices laid end to end, each moved to a slice's edge where one is near."""
+    """Cut all slices, laid end to end, at even distances. A cut near the edge of a slice is moved to the edge."""
     ends = list(accumulate(piece.size_bytes + slice_bytes for piece in pieces))
     total = ends[-1] if ends else 0
     count = max(1, -(-total // target_bytes))
@@ -122,9 +124,9 @@ def _by_bytes(pieces: Sequence[_Piece], target_bytes: int, slice_bytes: int) -> 
 
 
 def _parts(piece: _Piece, inner: Sequence[int]) -> Iterator[tuple[int, SegmentSlice]]:
-    """The piece between its cuts: how many bytes, and the slice.
+    """The parts of a piece between its cuts: the bytes of each, and its slice.
 
-    The outer ends stay open: where exactly the wanted offsets lie in the segment is an estimate.
+    The outer ends stay open, because the positions of the wanted offsets are estimates.
     """
     if not inner:
         yield piece.size_bytes, piece.step
@@ -135,7 +137,7 @@ def _parts(piece: _Piece, inner: Sequence[int]) -> Iterator[tuple[int, SegmentSl
 
 
 def _by_offsets(pieces: Sequence[_Piece], target_bytes: int, max_offsets: int) -> list[Share]:
-    """Slices in parts of few enough offsets, and as many parts in a share as fit one."""
+    """Cut slices into parts of at most `max_offsets`, and put as many parts into a share as fit."""
     shares: list[Share] = []
     steps: list[tuple[int, PlanStep]] = []
     size_bytes = offsets = 0
@@ -166,7 +168,7 @@ def _of_broker(
 
 
 def _even(first: int, last: int, count: int) -> Iterator[tuple[int, int]]:
-    """Offsets `first` to `last` in `count` parts, fewer where there are fewer offsets."""
+    """Offsets `first` to `last` in `count` parts, or in fewer if there are fewer offsets."""
     offsets = last - first + 1
     count = min(count, offsets)
     for at in range(count):

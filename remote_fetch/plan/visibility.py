@@ -3,7 +3,7 @@
 Rules of the file:
 
 - Pure. Control batches are never shown.
-- Intervals from the tier's transaction indexes do not depend on order, so that parts of a log can be read in any order.
+- Intervals from the tier's transaction indexes do not depend on order, so parts of a log can be read in any order.
 - Two ways give the same answer below the remote stable offset: the intervals of the transaction indexes, and the
   broker's list of aborted transactions applied in log order (KIP-98).
 """
@@ -60,7 +60,7 @@ class AbortedIntervals:
         return entries[at - 1]
 
     def merged(self, other: AbortedIntervals) -> AbortedIntervals:
-        """The intervals of this and the other."""
+        """The intervals of both."""
         both = (*self.by_producer.values(), *other.by_producer.values())
         return AbortedIntervals.of(transaction for entries in both for transaction in entries)
 
@@ -78,8 +78,8 @@ class AbortedIntervals:
 class SequentialAborts:
     """The way of Kafka's consumers: a broker's list of (producer id, first offset), applied in log order.
 
-    The list of a Fetch response tells where aborted transactions begin; the markers in the data tell where they end
-    (KIP-98). The broker must have seen the markers of these bytes. Batches come in order, with none left out.
+    The list of a Fetch response names the beginnings of aborted transactions. The markers in the data are their ends
+    (KIP-98). The broker must have seen the markers of these bytes. Batches come in order, without gaps.
     """
 
     def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
@@ -100,8 +100,8 @@ class SequentialAborts:
 def remote_stable_offset(tier_stop: int, producers: Iterable[ProducerState]) -> int:
     """The first offset that the tier's transaction indexes do not decide.
 
-    `tier_stop` is one past the last segment's end offset, `producers` the producer snapshot of that segment: a
-    transaction that is open there may have its marker, and so its abort, past the end of the tier.
+    `tier_stop` is one past the last segment's end offset. `producers` is the producer snapshot of that segment. If a
+    transaction is open there, its marker may lie past the end of the tier.
     """
     opened = (producer.current_txn_first_offset for producer in producers)
     return min([tier_stop, *(offset for offset in opened if offset >= 0)])
