@@ -8,7 +8,7 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `remote-fetch`; returns the exit code: 0 fine, 1 an error that was said on stderr, 2 a wrong command line."""
+    """Run `remote-fetch` and return the exit code: 0 success, 1 an error (on stderr), 2 a wrong command line."""
     from remote_fetch.cli.app import run  # noqa: PLC0415 - `import remote_fetch.cli` stays cheap
 
     return run(argv)

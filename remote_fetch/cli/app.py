@@ -1,7 +1,10 @@
-"""From argv to a command, and from what a command raises to an exit code.
+"""From argv to a command, and from the errors of a command to an exit code.
 
-Rules of the file: a user's mistake ends in one line on stderr and never in a stack trace; a closed pipe is no error;
-only the command that was asked for is loaded, so that help is there at once.
+Rules of the file:
+
+- A user's mistake ends in one line on stderr, never in a stack trace.
+- A closed pipe is not an error.
+- Only the chosen command is loaded, so that help appears at once.
 """
 
 from __future__ import annotations
@@ -37,13 +40,13 @@ def run(argv: Sequence[str] | None = None) -> int:
     except RemoteFetchError as error:
         return _failed(str(error))
     except BrokenPipeError:
-        _give_up_output()  # whoever read it has enough
+        _give_up_output()  # the reader of the pipe has closed it
         return 0
     except KeyboardInterrupt:
         return 130
     except OSError as error:
         try:
-            sys.stdout.flush()  # what is printed stays so, unless it is printing that fails
+            sys.stdout.flush()  # print the records before the error, unless printing is the error
         except OSError:
             _give_up_output()
         return _failed(_in_a_line(error))
@@ -70,14 +73,14 @@ def _run(words: list[str]) -> int:
         else:
             commands.add_parser(name, help=summary)
     arguments = parser.parse_args(words)
-    # What went wrong on the way is in the report; without a handler Python would print it a second time.
+    # The report has the problems of the read. Without a handler Python would print them a second time.
     logging.getLogger("remote_fetch").addHandler(logging.NullHandler())
     code: int = arguments.run(arguments)
     return code
 
 
 def _is_open(stream: object) -> bool:
-    """Python has None for a stream that was closed when it began."""
+    """Whether the stream is open. Python has None for a stream that was closed at its start."""
     return stream is not None
 
 
@@ -92,12 +95,12 @@ def _in_a_line(error: OSError) -> str:
 
 
 def _give_up_output() -> None:
-    """What Python still holds back must not complain at exit."""
+    """Drop Python's buffered output, which would raise an error at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Version(argparse.Action):
-    """Prints what a report of a mistake should say: whose versions are at work, and whether the decoder is compiled."""
+    """Prints the facts that a bug report needs: the versions in use, and whether the decoder is compiled."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version  # noqa: PLC0415 - these are loaded for it
@@ -115,9 +118,9 @@ class _Version(argparse.Action):
 
 
 def broker_says(error: Exception) -> str | None:
-    """A broker's own words, or the client's where none has answered; None where the error is neither's.
+    """The text of a broker's error, or of the client's if no broker answered. None for another error.
 
-    Asked this way round, as most commands never load the client.
+    The client is looked up only if it has been loaded, because most commands never load it.
     """
     client = sys.modules.get("confluent_kafka")
     if client is None or not isinstance(error, client.KafkaException):

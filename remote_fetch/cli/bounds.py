@@ -1,7 +1,9 @@
 """kcat's `-o` in terms of a bounded read.
 
-Rules of the file: what kcat means by an offset is what is meant here; the end counted from is the log's where a broker
-tells it, else the tier's.
+Rules of the file:
+
+- An offset means the same as in kcat.
+- Offsets from the end count from the end of the log if a broker names it, otherwise from the end of the tier.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ def bounds_from(arguments: argparse.Namespace, session: Session) -> tuple[Any, A
 
 
 def plans_from(arguments: argparse.Namespace, session: Session) -> tuple[PartitionPlan, ...]:
-    """The plans of the wanted records. Raises what planning finds wrong."""
+    """The plans of the wanted records. Raises the errors of planning."""
     start, end = bounds_from(arguments, session)
     return plan_job(
         session,
@@ -70,7 +72,7 @@ def _time(text: str) -> datetime | str:
 
 
 def _before_the_end(arguments: argparse.Namespace, session: Session, count: int) -> Mapping[int, int]:
-    """As in kcat, N offsets before the end of each partition, but no further back than its start."""
+    """N offsets before the end of each partition, as in kcat, but never before its start."""
     starts = {}
     wanted = partitions_from(arguments)
     for partition in session.locator.partitions(arguments.topic, wanted):

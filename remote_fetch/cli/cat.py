@@ -1,6 +1,9 @@
 """`remote-fetch cat`: print the records of a topic's tiered segments.
 
-Rules of the file: stdout has records and nothing else, as bytes; everything said about them goes to stderr.
+Rules of the file:
+
+- stdout has records as bytes, and nothing else.
+- Messages go to stderr.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ __all__ = ["add_parser"]
 
 
 def add_parser(commands: Any, summary: str) -> None:
-    """Add the command, which `summary` says in a few words, to the parser's commands."""
+    """Add this command to `commands`, with `summary` as its short help."""
     parser = commands.add_parser("cat", help=summary, description=about(__doc__))
     parser.set_defaults(run=_run)
     add_range_options(parser, topic_required=True)
@@ -94,7 +97,7 @@ def _run(arguments: argparse.Namespace) -> int:
         finally:
             sys.stdout.flush()
             progress.stop()
-            # Also before an error that comes in the middle: what happened on the way is a part of its story.
+            # Also before an error in the middle of the read, because the report helps to understand it.
             has_read = session.counters.report().records > 0 or sys.exc_info()[0] is None
             if has_read and not arguments.quiet:
                 _print_report(session.counters, time.monotonic() - began, arguments.count)
@@ -124,7 +127,7 @@ def _print_records(
 def _following(
     arguments: argparse.Namespace, session: Session, plans: Sequence[PartitionPlan]
 ) -> Iterator[pa.RecordBatch]:
-    """As kcat: without -e what is written from now on, until somebody has enough."""
+    """As kcat without -e: print new records until the reader stops."""
     has_end = arguments.end not in (None, "latest") or any(text.startswith("e@") for text in arguments.offsets)
     if arguments.exit or session.broker is None or has_end or not plans:
         return
@@ -135,6 +138,8 @@ def _following(
 def _print_report(counters: Counters, elapsed_s: float, count: int | None) -> None:
     report = counters.report()
     if count is not None:
-        report = replace(report, records=min(report.records, count))  # those behind them came along in their batch
+        report = replace(
+            report, records=min(report.records, count)
+        )  # the last batch may hold more records than were printed
     for line in report_lines(report, elapsed_s):
         print(f"% {line}", file=sys.stderr)

@@ -1,7 +1,10 @@
-"""`remote-fetch config check`: what a configuration means, and whether it works: one small read of each kind.
+"""`remote-fetch config check`: print the meaning of a configuration, and test it with a small read of each kind.
 
-Rules of the file: secrets are masked before they are printed; every check is tried, whatever became of the one before;
-the exit code is 0 only if something was tried and all of it worked.
+Rules of the file:
+
+- Secrets are masked before they are printed.
+- A failed check does not stop the next check.
+- The exit code is 0 only if some check was made and all of them passed.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ __all__ = ["add_parser"]
 
 
 def add_parser(commands: Any, summary: str) -> None:
-    """Add the command, which `summary` says in a few words, to the parser's commands."""
+    """Add this command to `commands`, with `summary` as its short help."""
     parser = commands.add_parser("config", help=summary, description=about(__doc__))
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     check = actions.add_parser("check", help="show what was understood, and try it", description=about(__doc__))

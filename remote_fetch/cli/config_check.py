@@ -1,8 +1,10 @@
 """The checks of `remote-fetch config check`: open, list, read the head of a segment, read an index, ask the brokers.
 
-Rules of the file: a check is small: one name of a listing, one range, one index; what it raises becomes its text, with
-what the error itself proposes or what usually is the matter; nothing is tried that another check has shown to be
-pointless, and then that is said.
+Rules of the file:
+
+- A check is small: one name of a listing, one range, one index.
+- The error of a check becomes its text, with the hint of the error or the usual cause.
+- A check is skipped, with the reason, if an earlier check has shown that it cannot pass.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ _HINTS: tuple[tuple[type[RemoteFetchError], str, str], ...] = (
     ),
     (StorageUnavailable, "", "a wrong host, port or scheme in the URL or the endpoint"),
 )
-"""What usually is the matter: (the error, the scheme of the URL or all, the hint), the first that fits."""
+"""The usual causes: (error class, scheme of the URL or all, hint). The first match counts."""
 _EMPTY_HINT = (
     "another bucket, prefix or layout? What a broker's plug-in calls its key prefix is an option of the layout, to the "
     "letter, and no part of the URL"
@@ -76,7 +78,7 @@ _EMPTY_HINT = (
 
 
 class State(StrEnum):
-    """What became of a check."""
+    """The result of a check."""
 
     OK = "ok"
     FAILED = "FAILED"
@@ -84,7 +86,7 @@ class State(StrEnum):
 
 
 class Check(NamedTuple):
-    """One check that was made, or was not, and why."""
+    """One check with its result, or with the reason why it was skipped."""
 
     name: str
     state: State
@@ -93,7 +95,7 @@ class Check(NamedTuple):
 
 
 def checks(config: Config, topic: str | None) -> Iterator[Check]:
-    """Every check of a configuration, one after the other."""
+    """All checks of a configuration, in order."""
     check, fetcher = _tried(config, "fetcher", lambda: _open_fetcher(config))
     yield check
     if fetcher is None:
@@ -117,7 +119,7 @@ def checks(config: Config, topic: str | None) -> Iterator[Check]:
 
 
 def _tried(config: Config, name: str, call: Callable[[], tuple[str, T]]) -> tuple[Check, T | None]:
-    """Make a check: what it says of itself, and what it found."""
+    """Make a check. Return its description and its result."""
     try:
         text, found = call()
         return Check(name, State.OK, text), found
@@ -132,7 +134,10 @@ def _tried(config: Config, name: str, call: Callable[[], tuple[str, T]]) -> tupl
 
 def _open_fetcher(config: Config) -> tuple[str, RemoteStorageFetcher]:
     fetcher = load_fetcher(config)
-    name, layout = type(fetcher).__name__, getattr(fetcher, "layout_name", None)  # which a third party's need not have
+    name, layout = (
+        type(fetcher).__name__,
+        getattr(fetcher, "layout_name", None),
+    )  # a third-party fetcher need not have it
     return name if layout is None else f"{name} with {layout}", fetcher
 
 
@@ -142,7 +147,7 @@ def _open_session(config: Config) -> tuple[str, Session]:
 
 
 def _said(error: RemoteFetchError) -> str:
-    """The error without its hint, which stands in a line of its own."""
+    """The error without its hint, which has its own line."""
     return str(error).removesuffix(f". {error.hint}")
 
 
@@ -160,7 +165,7 @@ def _listed(
     try:
         found = next(fetcher.list_segments(None if topic is None else split_topic(topic)[0]), None)
     except (Unlocatable, UnsupportedFormat) as error:
-        if has_broker:  # then nothing has to be listed
+        if has_broker:  # the broker knows the segments, so no listing is needed
             return Check("list", State.SKIPPED, _said(error)), None
         return Check("list", State.FAILED, _said(error), error.hint), None
     except RemoteFetchError as error:

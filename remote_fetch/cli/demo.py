@@ -1,9 +1,11 @@
 """`remote-fetch demo`: real segments, written by a real Kafka broker, read straight from their bucket.
 
-The bucket ships with the package: Kafka 4.1.1 with LocalTieredStorage wrote it; its topics hold transactions, some of
-them aborted, and compressed batches.
+The bucket ships with the package. Kafka 4.1.1 with LocalTieredStorage wrote it. Its topics hold committed and aborted
+transactions, and compressed batches.
 
-Rules of the file: it runs the same code as the other commands, and prints which command shows the same.
+Rules of the file:
+
+- The demo runs the same code as the other commands, and prints the command that shows the same.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _WIDTH = 56
 
 
 def add_parser(commands: Any, summary: str) -> None:
-    """Add the command, which `summary` says in a few words, to the parser's commands."""
+    """Add this command to `commands`, with `summary` as its short help."""
     parser = commands.add_parser("demo", help=summary, description=about(__doc__))
     parser.set_defaults(run=_run)
 

@@ -1,7 +1,11 @@
 """`remote-fetch ls`: the segments of a topic, or of every topic, as the storage has them.
 
-Rules of the file: one line a segment, sorted by partition and offset; nothing is read but what a listing needs. Where
-metadata locates nothing (KIP-1266), a column counts it for each partition, and a partition has a line for it at least.
+Rules of the file:
+
+- One line for each segment, sorted by partition and offset.
+- Nothing is read beyond the needs of a listing.
+- A column counts the metadata without offsets of each partition (KIP-1266). A partition with only such metadata still
+  has a line.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ _UNUSABLE = "ORPHANS"
 
 
 def add_parser(commands: Any, summary: str) -> None:
-    """Add the command, which `summary` says in a few words, to the parser's commands."""
+    """Add this command to `commands`, with `summary` as its short help."""
     parser = commands.add_parser("ls", help=summary, description=about(__doc__))
     parser.set_defaults(run=_run)
     parser.add_argument(
@@ -101,7 +105,7 @@ def _print_table(rows: list[tuple[str, ...]]) -> None:
 
 
 def _as_json(timeline: Timeline, segment: RemoteLogSegmentMetadata | None) -> dict[str, Any]:
-    """A segment of the timeline, or the partition if it has orphans alone."""
+    """A segment of the timeline, or the partition if it has only orphans."""
     partition = timeline.partition
     fields: dict[str, Any] = {
         "topic": partition.topic,

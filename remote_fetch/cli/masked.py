@@ -1,7 +1,10 @@
-"""A configuration as it may be shown: names always, values only where they can hold no secret.
+"""A configuration in a form that may be shown: all names, and the values that cannot hold a secret.
 
-Rules of the file: what is not known to be harmless is masked, so that a new option leaks nothing; URLs lose user
-information and query wherever they stand, connection strings the parts that are keys.
+Rules of the file:
+
+- A value is masked unless its key is known to be harmless, so that a new option leaks nothing.
+- URLs lose user information and query in every text.
+- Connection strings lose the parts that are keys.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ def masked(name: str, value: object) -> str:
 
 
 def masked_url(text: str) -> str:
-    """Text in which URLs have neither user information nor query."""
+    """The text, with URLs that have neither user information nor query."""
     return _URL.sub(lambda url: f"{url['scheme']}{url['place']}{'?' + MASK if url['query'] else ''}", text)
 
 

@@ -1,6 +1,8 @@
 """The options that commands share, under kcat's letters, and the configuration they make.
 
-Rules of the file: what is given nearer wins: `-X` over the file of `-F`, own options over both.
+Rules of the file:
+
+- `-X` wins over the file of `-F`. The options of this program win over both.
 """
 
 from __future__ import annotations
@@ -15,24 +17,24 @@ __all__ = ["Once", "about", "add_common_options", "add_range_options", "config_f
 
 
 class Once(argparse.Action):
-    """Takes one value, and refuses a second one: of two topics the first would be left out without a word."""
+    """Takes one value and refuses a second one. argparse would silently drop the first of two topics."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
-        """Keep the value. Ends the program with a usage error where there is one already."""
+        """Keep the value. Ends the program with a usage error if the option already has a value."""
         if getattr(namespace, self.dest) is not None:
             parser.error(f"{option}: given twice, {getattr(namespace, self.dest)!r} and {values!r}; give one")
         setattr(namespace, self.dest, values)
 
 
 def about(doc: str | None) -> str:
-    """What a command's help says of it: the first paragraph of its module's text; the rules below are for us."""
+    """The help text of a command: the first paragraph of its module's docstring."""
     return (doc or "").partition("\n\n")[0]
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
-    """Where the storage is and how it is configured."""
+    """Add the options for the storage and its configuration."""
     storage = parser.add_argument_group("storage")
     storage.add_argument("--url", help="the broker's remote storage: a directory or URL (remote.storage.url)")
     storage.add_argument("--layout", help="how segments are stored there (remote.storage.layout)")
@@ -47,7 +49,7 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_range_options(parser: argparse.ArgumentParser, *, topic_required: bool) -> None:
-    """Which records."""
+    """Add the options that select records."""
     wanted = parser.add_argument_group("records")
     wanted.add_argument(
         "-t", dest="topic", metavar="TOPIC", action=Once, required=topic_required, help="the topic; NAME:ID for one id"
@@ -106,7 +108,7 @@ def _pairs(lines: Iterable[str], where: Callable[[int], str]) -> Mapping[str, st
 
 
 def partitions_from(arguments: argparse.Namespace) -> list[int] | None:
-    """The partitions of `-p`, which may be repeated or hold several with commas. Raises ConfigError."""
+    """The partitions of `-p`, which may be repeated and may hold several with commas. Raises ConfigError."""
     if not arguments.partitions:
         return None
     try:

@@ -1,9 +1,9 @@
-"""The parser of the command line: argparse, except that the word after an option is its value also if it has a dash.
+"""The parser of the command line: argparse, but the word after an option is its value even if it begins with a dash.
 
 Rules of the file:
 
-- `-t -dash` names the topic `-dash`, as getopt and so kcat take it. An option of the command stays one, so that a
-  forgotten value is found.
+- `-t -dash` names the topic `-dash`, as in getopt and kcat. An option of the command is never taken as a value, so
+  that a forgotten value is an error.
 - No message repeats a value: the words may hold a password that has lost its `-X`.
 """
 
@@ -21,20 +21,20 @@ _UNRECOGNIZED = "unrecognized arguments: "
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of one command; argparse makes those of its commands of the same class."""
+    """A parser of one command. argparse uses the same class for the parsers of subcommands."""
 
     _words: Sequence[str] = ()
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """As argparse's, which calls it of a command's own parser too."""
+        """As argparse's. argparse also calls it on the parser of a subcommand."""
         words = sys.argv[1:] if args is None else args
         self._words = list(words)
         return super().parse_known_args(list(self._joined(words)), namespace)
 
     def error(self, message: str) -> NoReturn:
-        """As argparse's: the message and exit code 2, but without the values of words and without stray words."""
+        """As argparse's, with exit code 2. The message has no values and no stray words."""
         if message.startswith(_UNRECOGNIZED):
             words = message.removeprefix(_UNRECOGNIZED).split()
             options = [word.partition("=")[0] for word in words if word.startswith("-")]
@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
         super().error(message)
 
     def _joined(self, words: Sequence[str]) -> Iterator[str]:
-        """The words, with a value that has a dash joined to its option: argparse takes it so."""
+        """The words, with a value that begins with a dash joined to its option, a form that argparse accepts."""
         rest = iter(words)
         for word in rest:
             if not self._takes_value(word):

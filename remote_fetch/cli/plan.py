@@ -1,6 +1,9 @@
-"""`remote-fetch plan`: what a read would fetch, before anything is read: segments, byte ranges, GETs and bytes.
+"""`remote-fetch plan`: print the segments, byte ranges, GETs and bytes that a read would fetch.
 
-Rules of the file: nothing is fetched but indexes; what is printed is the plan that `cat` with the same options runs.
+Rules of the file:
+
+- Only indexes are fetched.
+- The printed plan is the plan that `cat` runs with the same options.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ __all__ = ["add_parser", "print_plan"]
 
 
 def add_parser(commands: Any, summary: str) -> None:
-    """Add the command, which `summary` says in a few words, to the parser's commands."""
+    """Add this command to `commands`, with `summary` as its short help."""
     parser = commands.add_parser("plan", help=summary, description=about(__doc__))
     parser.set_defaults(run=_run)
     add_range_options(parser, topic_required=True)
@@ -48,7 +51,7 @@ def _run(arguments: argparse.Namespace) -> int:
             warnings.append(event.text)
 
     with Session.open(config_from(arguments), hear) as session:
-        warnings.clear()  # what opening says is of the decoder, and nothing is decoded here
+        warnings.clear()  # they are about the decoder, and a plan decodes nothing
         plans = plans_from(arguments, session)
         if arguments.json:
             _print_json([step for plan in plans for step in plan.steps], arguments.custom_metadata)
@@ -63,7 +66,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _print_json(steps: Sequence[PlanStep], with_custom_metadata: bool) -> None:
-    """Print the plan as it can be loaded again; without custom metadata unless they are asked for."""
+    """Print the plan in the form that `load_plan` reads, with custom metadata only on request."""
     shown = list(steps) if with_custom_metadata else [_without_custom_metadata(step) for step in steps]
     sys.stdout.write(dump_plan(shown))
     if shown != list(steps):
@@ -78,7 +81,7 @@ def _without_custom_metadata(step: PlanStep) -> PlanStep:
 
 
 def _print_refusal(plans: Sequence[PartitionPlan]) -> None:
-    """Say that a read would refuse, and why, where no broker is there for what needs one."""
+    """Print the error that a read would raise, if the plan needs a broker and none is configured."""
     try:
         for plan in plans:
             refuse_broker_ranges(plan.opened.timeline, plan.steps)
@@ -88,7 +91,7 @@ def _print_refusal(plans: Sequence[PartitionPlan]) -> None:
 
 
 def print_plan(plans: Sequence[PartitionPlan], range_bytes: int) -> None:
-    """Print every step of the plans, and what they cost together."""
+    """Print every step of the plans, and their total cost."""
     for plan in plans:
         partition = plan.opened.partition
         print(f"{partition.topic}-{partition.partition}: {_cost(estimate([plan.steps], range_bytes))}")

@@ -2,9 +2,9 @@
 
 Rules of the file:
 
-* The bytes are kcat's own. Where they are not, the page of the command line has a row that says so and why.
-* Text goes out as the bytes the record has, except in JSON, which has to be UTF-8: there `--binary base64` keeps every
-  byte, and without it what is not UTF-8 shows as U+FFFD.
+- The bytes are those of kcat. docs/reference/cli.md lists each exception with its reason.
+- Text is printed as the bytes of the record. JSON has to be UTF-8: there `--binary base64` keeps every byte, and
+  without it bytes that are not UTF-8 become U+FFFD.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 __all__ = ["ROW_COLUMNS", "Row", "delimiter_bytes", "format_printer", "iso_time", "json_printer", "rows_of"]
 
 ROW_COLUMNS = ("topic", "partition", "offset", "timestampMs", "timestampType", "headers", "key", "value")
-"""What is read to be printed: the milliseconds, for kcat prints those."""
+"""The columns that printing needs, with milliseconds, because kcat prints milliseconds."""
 _TIMESTAMP_TYPES = {0: "create", 1: "logappend"}
 _NO_BROKER = -1
-"""As librdkafka has it for a message of which it does not know the broker."""
+"""The broker id of librdkafka for a message from an unknown broker."""
 _NULL = b"NULL"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One record. `timestamp_ms` is -1 where it has none; `headers` are pairs of a name and bytes or None."""
+    """One record. `timestamp_ms` is -1 if it has no timestamp. `headers` are pairs of a name and bytes or None."""
 
     topic: str
     partition: int
@@ -57,9 +57,9 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
 
 
 def json_printer(binary: str, delimiter: bytes = b"\n") -> Callable[[Row], bytes]:
-    """One JSON object a record, with kcat's field names, and `delimiter` after it; `binary` is `text` or `base64`.
+    """A printer of one JSON object a record with kcat's field names, then `delimiter`. `binary`: `text` or `base64`.
 
-    As kcat's it has no `tstype` and `ts` if the record has no timestamp, and no `headers` if it has none.
+    As in kcat, a record without a timestamp has no `tstype` and `ts`, and a record without headers has no `headers`.
     """
     encode = _base64 if binary == "base64" else _text
 
@@ -80,7 +80,7 @@ _BACKSLASH = re.compile(r"\\(u....|.)")
 
 
 def _json(fields: dict[str, Any]) -> str:
-    """Compact, and control characters in capital digits, as kcat's library writes them."""
+    """Compact JSON, with control characters in upper-case hex digits, as kcat's library writes them."""
     text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
     if "\\u00" not in text:
         return text
@@ -107,8 +107,8 @@ def format_printer(
     %s payload, %S its size (-1 for null), %R its size as four bytes big-endian, %k key, %K its size, %T timestamp in
     milliseconds, %h headers as name=value with commas, %t topic, %p partition, %o offset, %% a percent sign; the
     escapes are \\n \\r \\t \\0 \\\\ and \\xNN. A null header value is NULL. With `shows_null` a key or payload that is
-    null or empty is NULL too, as kcat has it: the sizes tell which. `unpack` makes text of a key or payload that has
-    bytes; the printer raises ConfigError if they do not fit.
+    null or empty is NULL too, as in kcat. The sizes tell null from empty. `unpack` converts a key or payload that is
+    not empty to text. The printer raises ConfigError if its bytes do not fit.
     """
     parts: list[Callable[[Row], bytes]] = []
     fields = _fields(_NULL if shows_null else b"", unpack or {})
@@ -124,12 +124,12 @@ def format_printer(
 
 
 def delimiter_bytes(text: str) -> bytes:
-    """A delimiter with its escapes, which are those of a format string."""
+    """A delimiter as bytes. It has the escapes of a format string."""
     return b"".join(_literal(match) for match in _TOKEN.finditer(text.replace("%", "%%")))
 
 
 def _literal(match: re.Match[str]) -> bytes:
-    """What a piece of a template stands for that names no field of a record."""
+    """The bytes of a piece of a template that names no field of a record."""
     escape = match["escape"]
     if escape is None:
         return _argument_bytes(match["text"] or match["stray"] or match["field"])
@@ -137,7 +137,7 @@ def _literal(match: re.Match[str]) -> bytes:
 
 
 def _argument_bytes(text: str) -> bytes:
-    """A piece of an argument as it was typed: bytes that are no UTF-8 come as surrogates."""
+    """The bytes of a piece of an argument as it was typed. Python has surrogates for bytes that are not UTF-8."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -183,7 +183,7 @@ def _shown(empty: bytes, unpack: Unpack | None) -> Callable[[Row, bytes | None],
 
 
 def iso_time(timestamp_ms: int) -> str:
-    """A timestamp as people read it, in UTC; `-` for none, the bare milliseconds where the calendar ends."""
+    """A timestamp in ISO 8601, UTC. `-` for none. Milliseconds if the calendar does not reach that far."""
     if timestamp_ms < 0:
         return "-"
     try:

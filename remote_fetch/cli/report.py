@@ -1,6 +1,9 @@
-"""What a command says at its end, and while it works: on stderr, so that stdout stays the data.
+"""The report of a command at its end, and the progress bar. Both go to stderr, because stdout holds the data.
 
-Rules of the file: nothing here goes to stdout; without a terminal there is no bar.
+Rules of the file:
+
+- Nothing goes to stdout.
+- Without a terminal there is no bar.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ def human_bytes(size_bytes: float) -> str:
 
 
 def report_lines(report: Report, elapsed_s: float) -> list[str]:
-    """The end-of-job report: records, remote bytes, GETs, speed, and everything that did not go straight."""
+    """The report at the end: records, remote bytes, GETs, speed, and every retry, fallback and notice."""
     speed = report.remote_bytes / elapsed_s / 1e6 if elapsed_s > 0 else 0.0
     segments = (
         f"remote bytes: {human_bytes(report.remote_bytes)} in {report.remote_gets} GETs, "
@@ -57,9 +60,9 @@ def _by_reason(counts: dict[str, int]) -> str:
 
 
 class Progress:
-    """A bar on a terminal that shows remote bytes coming in; nothing where stderr is no terminal, or without `rich`.
+    """A bar of the remote bytes that came in. It is empty if stderr is not a terminal, or without `rich`.
 
-    Use as a context manager, and as the observer of what is to be shown. `total_bytes` is the plan's estimate.
+    Use it as a context manager, and as the observer of the read. `total_bytes` is the plan's estimate.
     """
 
     def __init__(self, *, enabled: bool) -> None:
@@ -69,13 +72,13 @@ class Progress:
             self._bar = _rich_bar()
 
     def start(self, total_bytes: int) -> None:
-        """Show the bar: from now on bytes are counted against `total_bytes`."""
+        """Show the bar, and count bytes against `total_bytes` from now on."""
         if self._bar is not None:
             self._bar.start()
             self._task = self._bar.add_task("reading", total=total_bytes)
 
     def stop(self) -> None:
-        """Take the bar away; what is written to stderr from now on stands by itself."""
+        """Remove the bar, so that later lines on stderr are not mixed with it."""
         if self._task is not None:
             self._bar.stop()
             self._task = None

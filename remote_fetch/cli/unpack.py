@@ -1,6 +1,8 @@
 """Keys and payloads that are packed numbers, as kcat's `-s` prints them: `key=FORMAT`, `value=FORMAT` or `FORMAT`.
 
-Rules of the file: bytes that do not fit a format are an error, and nothing is made of them.
+Rules of the file:
+
+- Bytes that do not fit a format are an error. They are never converted in part.
 """
 
 from __future__ import annotations
@@ -15,14 +17,14 @@ __all__ = ["FIELDS", "Unpack", "unpackers"]
 FIELDS = ("key", "value")
 
 Unpack = Callable[[bytes], bytes]
-"""Makes text of a key or payload. Raises ConfigError if the bytes do not fit the format."""
+"""Converts a key or payload to text. Raises ConfigError if the bytes do not fit the format."""
 
 _NUMBERS = "bBhHiIqQ"
 _OTHERS = " <>cs$"
 
 
 def unpackers(options: Sequence[str]) -> Mapping[str, Unpack]:
-    """By field what the values of `-s` make of it; a later one wins. Raises ConfigError."""
+    """The conversion of each field by the values of `-s`. A later value wins. Raises ConfigError."""
     found: dict[str, Unpack] = {}
     for option in options:
         name, equals, rest = option.partition("=")
