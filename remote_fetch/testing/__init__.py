@@ -1,6 +1,9 @@
-"""What plug-in authors and our own tests share: logs with a known answer, and stores that misbehave on demand.
+"""Tools for tests of plug-ins and of this package: logs with a known answer, and stores that misbehave on demand.
 
-Rules of the package: it needs nothing beyond the package's core dependencies; hypothesis and pytest are imported only
-by what uses them, when it is used. Write a log with `LogBuilder`, put its `tiered()` segments into a store, read them
-back, and compare with `expected()`.
+Write a log with `LogBuilder`, put its `tiered()` segments into a store, read them back, and compare with `expected()`.
+
+Rules of the package:
+
+- It needs only the core dependencies of remote-fetch.
+- hypothesis and pytest are imported only by the functions that use them.
 """

@@ -1,7 +1,10 @@
 """The writers' side of Kafka's codecs, for logs made in tests.
 
-Rules of the file: pure; each codec frames its output as a client does that is in use (Java for gzip and lz4,
-librdkafka for zstd and raw snappy), because readers have to tell the frames apart; nothing here decompresses.
+Rules of the file:
+
+- Pure. Nothing is decompressed.
+- Each codec frames its output as a client in use does (Java for gzip and lz4, librdkafka for zstd and raw snappy),
+  because readers have to distinguish the frames.
 """
 
 from __future__ import annotations
@@ -24,10 +27,10 @@ _XERIAL_BLOCK_BYTES = 32 << 10
 
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_DESCRIPTOR = b"\x60\x40"
-"""Version 1, independent blocks of at most 64 KiB, no sizes and no checksums: what Kafka's own writer sets."""
+"""Version 1, independent blocks of at most 64 KiB, no sizes and no checksums, as Kafka's own writer sets it."""
 _LZ4_HEADER_CHECKSUM = 0x82
 _LZ4_HEADER_CHECKSUM_MAGIC_0 = 0x1A
-"""Writers of message format 0 took the checksum over the frame magic too, and readers must not mind."""
+"""Writers of message format 0 included the frame magic in the checksum. Readers must accept that."""
 _LZ4_BLOCK_BYTES = 64 << 10
 _LZ4_STORED = 1 << 31
 _LZ4_END_MARK = bytes(4)
@@ -73,6 +76,6 @@ def _lz4_frame(data: bytes, header_checksum: int) -> bytes:
 
 
 def _zstd_stream(data: bytes) -> bytes:
-    # A streaming writer does not know the size beforehand, so the frame does not declare it.
+    # A streaming writer does not know the size at the beginning, so the frame does not declare it.
     writer = zstandard.ZstdCompressor().compressobj()
     return writer.compress(data) + writer.flush()

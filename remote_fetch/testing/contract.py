@@ -14,9 +14,12 @@
         def put(self, name, data):
             ...  # write an object, by another way than the fetcher reads it
 
-Rules of the file: what is examined is the port of `remote_fetch.fetch.spi`, promise by promise, and nothing of how it
-is kept; segments are real ones, with every index file; the medium is written by the subclass, never by the fetcher. A
-promise that takes a medium which can be made to misbehave is a class of its own, so that no test has to be skipped.
+Rules of the file:
+
+- The tests check the promises of the port `remote_fetch.fetch.spi`, one by one, and no implementation detail.
+- The segments are complete, with every index file.
+- The subclass writes the medium, never the fetcher.
+- Promises that need a misbehaving medium have their own class, so that no test has to be skipped.
 """
 
 from __future__ import annotations
@@ -59,7 +62,7 @@ __all__ = [
 
 _THREADS = 8
 _WAIT_S = 60.0
-"""Longest that a test waits for a fetcher that has forgotten a timeout."""
+"""How long a test waits for a fetcher that forgot a timeout."""
 _CONNECT_MS, _READ_MS = 300, 900
 _TIMEOUTS = {
     "fetch.remote.connect.timeout.ms": str(_CONNECT_MS),
@@ -78,7 +81,7 @@ _BY_STATUS: Mapping[int, type[RemoteFetchError]] = {
 
 
 def contract_segments() -> list[BuiltSegment]:
-    """Three segments of one partition: one with aborted transactions, two without any transaction index."""
+    """Three segments of one partition: one with aborted transactions, two without a transaction index."""
     log = LogBuilder()
     log.append_batch([Record(n, n, b"key", b"value" * 20) for n in range(50)])
     log.begin(7)
@@ -93,22 +96,22 @@ def contract_segments() -> list[BuiltSegment]:
 
 
 class _Base:
-    """What a subclass gives, and the helpers of the tests."""
+    """The methods that a subclass provides, and helpers of the tests."""
 
     def new_fetcher(self) -> RemoteStorageFetcher:
-        """A fetcher that is not configured yet."""
+        """A new fetcher, not configured."""
         raise NotImplementedError
 
     def configs(self) -> Mapping[str, str]:
-        """What to configure it with, so that it reads what `put` wrote."""
+        """A configuration with which the fetcher reads the objects of `put`."""
         raise NotImplementedError
 
     def put(self, name: str, data: bytes) -> None:
-        """Write one object, named relative to the configured URL, by another way than the fetcher reads it."""
+        """Write one object, without the fetcher. Its name is relative to the configured URL."""
         raise NotImplementedError
 
     def put_segment(self, segment: BuiltSegment) -> None:
-        """Write one segment as the storage plug-in does; by default in the layout `kafka_local`, by `put`."""
+        """Write one segment as the storage plug-in does. By default in the layout `kafka_local`, with `put`."""
         for name, data in kafka_local_files(segment):
             self.put(name, data)
 
@@ -124,7 +127,7 @@ class _Base:
 
     @pytest.fixture
     def segments(self) -> list[BuiltSegment]:
-        """The segments, as they are in the store."""
+        """The segments in the store."""
         built = contract_segments()
         for segment in built:
             self.put_segment(segment)
@@ -132,10 +135,10 @@ class _Base:
 
 
 class FetcherContract(_Base):
-    """What every fetcher promises."""
+    """The promises of every fetcher."""
 
     def test_it_has_the_methods_of_the_port(self) -> None:
-        """Nothing has to be inherited; the methods have to be there."""
+        """The fetcher has the methods. It need not inherit from a class."""
         assert isinstance(self.new_fetcher(), RemoteStorageFetcher)
 
     def test_whole_segments(self, segments: list[BuiltSegment]) -> None:
@@ -146,7 +149,7 @@ class FetcherContract(_Base):
                 assert bytes(fetcher.fetch_log_segment(segment.metadata, 0, -1)) == segment.log
 
     def test_ranges(self, segments: list[BuiltSegment]) -> None:
-        """Exactly [start, end); shorter only where the segment ends."""
+        """Exactly [start, end), shorter only at the end of the segment."""
         segment = segments[1]
         size = len(segment.log)
         with self.opened() as fetcher:
@@ -158,7 +161,7 @@ class FetcherContract(_Base):
                     assert bytes(found) == wanted, f"bytes {start} to {end} of {size}"
 
     def test_nothing_is_past_the_end(self, segments: list[BuiltSegment]) -> None:
-        """A start at or past the end gives an empty answer, and no error."""
+        """A start at or past the end gives an empty answer, not an error."""
         segment = segments[0]
         with self.opened() as fetcher:
             for start in (len(segment.log), len(segment.log) + 1, len(segment.log) + 10**6, 2**40):
@@ -166,13 +169,13 @@ class FetcherContract(_Base):
                     assert bytes(fetcher.fetch_log_segment(segment.metadata, start, end)) == b"", (start, end)
 
     def test_an_empty_range_is_empty(self, segments: list[BuiltSegment]) -> None:
-        """Where the end is the start, there is nothing to ask for."""
+        """An end equal to the start gives an empty answer."""
         with self.opened() as fetcher:
             for at in (0, 100, 10**7):
                 assert bytes(fetcher.fetch_log_segment(segments[0].metadata, at, at)) == b""
 
     def test_indexes(self, segments: list[BuiltSegment]) -> None:
-        """Each as it was written, and None for the one that does not exist."""
+        """Each index as it was written, and None for an index that does not exist."""
         with self.opened() as fetcher:
             for segment in segments:
                 for index_type in IndexType:
@@ -181,7 +184,7 @@ class FetcherContract(_Base):
         assert {segment.transaction_index is None for segment in segments} == {True, False}
 
     def test_a_segment_that_is_not_there(self, segments: list[BuiltSegment]) -> None:
-        """SegmentNotFound, which says which object; its indexes are not there either."""
+        """SegmentNotFound names the object. The indexes are missing too."""
         known = segments[0].metadata
         other = RemoteLogSegmentId(known.topic_id_partition, Uuid(b"not in the store"))
         gone = replace(known, segment_id=other)
@@ -198,7 +201,7 @@ class FetcherContract(_Base):
                     _examine(error, self.configs())
 
     def test_several_threads_at_once(self, segments: list[BuiltSegment]) -> None:
-        """Calls of several threads do not meet."""
+        """Calls of several threads do not disturb each other."""
         wrong: list[object] = []
         with self.opened() as fetcher:
 
@@ -222,14 +225,14 @@ class FetcherContract(_Base):
         assert wrong == []
 
     def test_two_fetchers_do_not_share_a_fate(self, segments: list[BuiltSegment]) -> None:
-        """Closing one leaves another one, of the same configuration, as it was."""
+        """After one fetcher is closed, another fetcher of the same configuration still works."""
         with self.opened() as kept:
             with self.opened() as closed:
                 closed.fetch_log_segment(segments[0].metadata, 0, 10)
             assert bytes(kept.fetch_log_segment(segments[0].metadata, 0, 10)) == segments[0].log[:10]
 
     def test_closed(self, segments: list[BuiltSegment]) -> None:
-        """Later calls raise an error of ours, and closing twice does no harm."""
+        """Later calls raise a RemoteFetchError. A second `close` does no harm."""
         fetcher = self.new_fetcher()
         fetcher.configure(self.configs())
         fetcher.fetch_log_segment(segments[0].metadata, 0, 10)
@@ -247,7 +250,7 @@ class FetcherContract(_Base):
         _examine(caught.value, {})
 
     def test_new_credentials_change_no_answer(self, segments: list[BuiltSegment]) -> None:
-        """A fetcher that can look for credentials again reads on after it has; one that cannot has no such method."""
+        """A fetcher with `refresh_credentials` gives the same answers after it."""
         segment = segments[0]
         with self.opened() as fetcher:
             if isinstance(fetcher, CredentialRefresher):
@@ -256,10 +259,10 @@ class FetcherContract(_Base):
 
 
 class ListingContract(_Base):
-    """For a fetcher that is a SegmentLister as well."""
+    """For a fetcher that is also a SegmentLister."""
 
     def test_every_segment_is_listed_once(self, segments: list[BuiltSegment]) -> None:
-        """With its offsets and size, as far as it knows them, and able to be read."""
+        """Each segment can be read, and has its offsets and size as far as the lister knows them."""
         known = {segment.metadata.segment_id: segment for segment in segments}
         with self.opened() as fetcher:
             assert isinstance(fetcher, SegmentLister)
@@ -274,7 +277,7 @@ class ListingContract(_Base):
                 assert bytes(fetcher.fetch_log_segment(one, 0, 100)) == segment.log[:100]
 
     def test_one_topic_alone(self, segments: list[BuiltSegment]) -> None:
-        """By its whole name."""
+        """A topic is selected by its whole name, not by a prefix."""
         topic = segments[0].metadata.topic_id_partition.topic
         with self.opened() as fetcher:
             assert isinstance(fetcher, SegmentLister)
@@ -284,14 +287,14 @@ class ListingContract(_Base):
 
 
 class DenialContract(_Base):
-    """For a medium that can refuse: `denied` gives the configuration to use while it does."""
+    """For a medium that can refuse: `denied` gives a configuration that the medium refuses."""
 
     def denied(self) -> AbstractContextManager[Mapping[str, str]]:
-        """A configuration with which everything is refused, also what does not exist."""
+        """A configuration with which the medium refuses every object, also a missing one."""
         raise NotImplementedError
 
     def test_what_is_refused_is_never_absent(self, segments: list[BuiltSegment]) -> None:
-        """StorageDenied, also for the index that does not exist: None would say that nothing was aborted."""
+        """StorageDenied, also for an index that does not exist. None would mean that no transaction was aborted."""
         with self.denied() as configs:
             try:
                 with self.opened(configs) as fetcher:
@@ -299,12 +302,12 @@ class DenialContract(_Base):
                         with pytest.raises(StorageDenied) as caught:
                             call()
                         _examine(caught.value, configs)
-            except StorageDenied as error:  # as early as in `configure`
+            except StorageDenied as error:  # `configure` may raise it already
                 _examine(error, configs)
 
 
 class StatusContract(_Base):
-    """For a store over HTTP: `answering` gives the configuration of one that answers everything with a status."""
+    """For a store over HTTP: `answering` gives the configuration of a store that answers with one status."""
 
     def answering(self, status: int) -> AbstractContextManager[Mapping[str, str]]:
         """A configuration with which every request is answered with that HTTP status."""
@@ -312,7 +315,7 @@ class StatusContract(_Base):
 
     @pytest.mark.parametrize("status", sorted(_BY_STATUS))
     def test_each_status_is_its_error(self, segments: list[BuiltSegment], status: int) -> None:
-        """One taxonomy for all stores; only "not found" may say of an index that there is none."""
+        """All stores raise the same errors. Only "not found" may mean that an index does not exist."""
         error = _BY_STATUS[status]
         with self.answering(status) as configs, self.opened(configs) as fetcher:
             with pytest.raises(error) as caught:
@@ -327,23 +330,23 @@ class StatusContract(_Base):
 
 
 class StallContract(_Base):
-    """For a medium over a network: both timeouts of the configuration are the SDK's too."""
+    """For a medium over a network: the SDK keeps both timeouts of the configuration."""
 
     def stalled_connect(self) -> AbstractContextManager[Mapping[str, str]]:
-        """A configuration whose store takes no connection and refuses none."""
+        """A configuration whose store neither accepts nor refuses a connection."""
         raise NotImplementedError
 
     def stalled_body(self) -> AbstractContextManager[Mapping[str, str]]:
-        """A configuration whose store sends half of each body, and then nothing."""
+        """A configuration whose store sends half of each body, then stalls."""
         raise NotImplementedError
 
     def test_no_connection(self, segments: list[BuiltSegment]) -> None:
-        """Ends by itself with a timeout, the connection's where the SDK tells."""
+        """The call ends with a timeout, StorageConnectTimeout if the SDK can tell."""
         with self.stalled_connect() as configs:
             self._ends({**configs, **_TIMEOUTS}, segments[0], (StorageConnectTimeout, StorageTimeout))
 
     def test_half_a_body(self, segments: list[BuiltSegment]) -> None:
-        """Ends by itself with a timeout, and half of the bytes are no answer."""
+        """The call ends with a timeout, and does not return half of the bytes."""
         with self.stalled_body() as configs:
             self._ends({**configs, **_TIMEOUTS}, segments[0], (StorageTimeout,))
 
@@ -377,7 +380,7 @@ def _calls(fetcher: RemoteStorageFetcher, segment: BuiltSegment) -> Iterator[Cal
 
 
 def _examine(error: RemoteFetchError, configs: Mapping[str, str]) -> None:
-    """An error travels between processes as it is, and shows no value of an option."""
+    """An error survives pickling unchanged, and shows no value of an option."""
     for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert type(again) is type(error)
         assert str(again) == str(error)

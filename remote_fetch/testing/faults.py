@@ -1,7 +1,9 @@
-"""Fetchers around a fetcher: one that counts, and one that fails the way stores fail, on purpose and repeatably.
+"""Fetchers around a fetcher: `CountingFetcher` counts calls, `FaultyFetcher` fails on purpose as stores do.
 
-Rules of the file: a fault is decided by a schedule, from the call alone and never from a clock or from shared
-randomness, so that a failure seen once comes back with the same seed, whatever the threads do.
+Rules of the file:
+
+- A schedule decides about a fault from the call alone. It uses no clock and no shared randomness.
+- So the same seed repeats a failure, for any interleaving of threads.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ __all__ = ["CountingFetcher", "Fault", "FaultKind", "FaultyFetcher", "FetchCall"
 
 
 class FaultKind(StrEnum):
-    """What goes wrong with one call."""
+    """The kinds of faults of one call."""
 
     NOT_FOUND = "not-found"
     DENIED = "denied"
@@ -37,11 +39,11 @@ class FaultKind(StrEnum):
     THROTTLED = "throttled"
     UNAVAILABLE = "unavailable"
     STALL = "stall"
-    """The right answer, but `delay_ms` late."""
+    """The right answer, `delay_ms` late."""
     TRUNCATE = "truncate"
     """The first half of the bytes, as if the object ended there."""
     SHORT_BODY = "short-body"
-    """All bytes but the last: the body broke off and nobody noticed."""
+    """All bytes but the last: the body broke off unnoticed."""
     FLIP_BYTE = "flip-byte"
     """One byte differs, at `position` modulo the number of bytes."""
 
@@ -57,7 +59,7 @@ _ERRORS: Mapping[FaultKind, type[RemoteFetchError]] = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault to inject. `delay_ms` comes before anything else happens, whatever the kind."""
+    """One fault to inject. `delay_ms` comes first, for every kind."""
 
     kind: FaultKind
     delay_ms: int = 0
@@ -66,9 +68,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class FetchCall:
-    """One call: of `index_type`, or of the log bytes [start_position, end_position) when that is None.
+    """One call: for `index_type`, or if that is None for the log bytes [start_position, end_position).
 
-    `number` counts all calls from 0; `attempt` counts the calls that asked for exactly the same, from 0.
+    `number` counts all calls from 0. `attempt` counts the calls with the same arguments from 0.
     """
 
     metadata: RemoteLogSegmentMetadata
@@ -80,19 +82,19 @@ class FetchCall:
 
 
 Schedule: TypeAlias = Callable[[FetchCall], Fault | None]
-"""Decides for each call; called from several threads."""
+"""Returns the fault of a call, or None. Called from several threads."""
 
 
 def scripted(faults: Sequence[Fault | None]) -> Schedule:
-    """The faults in the order of the calls; None, and every call after the last, goes well."""
+    """The faults in the order of the calls. None means no fault, as do all calls after the last entry."""
     script = tuple(faults)
     return lambda call: script[call.number] if call.number < len(script) else None
 
 
 def seeded(seed: int, rate: float, kinds: Sequence[FaultKind] = tuple(FaultKind), *, delay_ms: int = 0) -> Schedule:
-    """A fault of one of `kinds` for the share `rate` (0 to 1) of the calls, chosen by what each of them asks for.
+    """A fault of one of `kinds` for the share `rate` (0 to 1) of the calls, drawn from the arguments of each call.
 
-    A repeated call draws again. `delay_ms` is used for STALL only.
+    A repeated call draws again. Only STALL uses `delay_ms`.
     """
 
     def decide(call: FetchCall) -> Fault | None:
@@ -108,7 +110,7 @@ def seeded(seed: int, rate: float, kinds: Sequence[FaultKind] = tuple(FaultKind)
 
 
 class CountingFetcher:
-    """Passes everything on to `inner`, and keeps count of the calls and of the bytes that came back."""
+    """Passes calls on to `inner`, and counts the calls and the returned bytes."""
 
     def __init__(self, inner: RemoteStorageFetcher) -> None:
         self._inner = inner
@@ -120,12 +122,12 @@ class CountingFetcher:
 
     @property
     def calls(self) -> tuple[FetchCall, ...]:
-        """Every call so far, also those that failed."""
+        """Every call so far, including failed ones."""
         return tuple(self._calls)
 
     @property
     def returned_bytes(self) -> int:
-        """How many bytes the calls have given back."""
+        """How many bytes the calls have returned."""
         return self._returned_bytes
 
     @property
@@ -157,7 +159,7 @@ class CountingFetcher:
         self._inner.close()
 
     def _count(self, asked: FetchCall) -> FetchCall:
-        # What is known of a segment may change in the meantime: a repeated call is one for the same bytes.
+        # A call is a repetition if it asks for the same bytes, even if the segment's metadata has changed.
         bytes_asked = asked.metadata.segment_id, asked.index_type, asked.start_position, asked.end_position
         with self._lock:
             attempt = self._attempts.get(bytes_asked, 0)
@@ -177,9 +179,9 @@ class CountingFetcher:
 
 
 class FaultyFetcher(CountingFetcher):
-    """Passes calls on to `inner`, except where `schedule` says what has to go wrong; counts like a CountingFetcher.
+    """Passes calls on to `inner`, unless `schedule` returns a fault. Counts like a CountingFetcher.
 
-    `sleep` takes seconds; a test gives its own to make delays free.
+    `sleep` takes seconds. A test passes its own to avoid the wait.
     """
 
     def __init__(
@@ -192,7 +194,7 @@ class FaultyFetcher(CountingFetcher):
 
     @property
     def injected(self) -> tuple[tuple[FetchCall, Fault], ...]:
-        """What has gone wrong so far, with the call that it hit."""
+        """The faults so far, each with its call."""
         return tuple(self._injected)
 
     def _altered(self, call: FetchCall, ask: Callable[[], Buffer | None]) -> Buffer | None:

@@ -1,7 +1,9 @@
-"""Writes a partition's log in memory, and tells what a broker would deliver from it.
+"""Writes a partition's log in memory, and knows the records that a broker would deliver from it.
 
-Rules of the file: no I/O, no clock, no randomness: the same calls give the same bytes. What is delivered comes from
-the oracle, which is told beside the bytes and never reads them back.
+Rules of the file:
+
+- No I/O, no clock, no randomness. The same calls give the same bytes.
+- The expected records come from the oracle. It records each call, and never reads the bytes.
 """
 
 from __future__ import annotations
@@ -20,18 +22,18 @@ from remote_fetch.testing.segments import BuiltSegment, SegmentOptions, build_se
 __all__ = ["FIRST_TIMESTAMP_MS", "TOPIC_ID", "LogBuilder"]
 
 TOPIC_ID = Uuid(b"remote-fetch log")
-"""The topic id of a log that is not given one."""
+"""The default topic id of a log."""
 
 FIRST_TIMESTAMP_MS = 1_700_000_000_000
-"""Timestamp of offset 0 where none is given; each offset after it is a second later."""
+"""The default timestamp of offset 0. Each offset is a second later than the one before."""
 
 
 class LogBuilder:
     """A log that grows by appends, transactions, leader changes and rolls.
 
-    Offsets are handed out in order; gaps come from records left out of a batch (`last_offset_delta`) and from batches
-    taken out whole (`take_out`), as a log cleaner does it. Producers are named by their id and need no set-up: a batch
-    with a producer id is idempotent, and transactional between `begin` and `commit` or `abort`.
+    Offsets are assigned in order. Gaps come from records left out of a batch (`last_offset_delta`) and from whole
+    batches removed (`take_out`), as by a log cleaner. A producer is an id and needs no set-up: a batch with a producer
+    id is idempotent, and transactional between `begin` and `commit` or `abort`.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class LogBuilder:
 
     @property
     def next_offset(self) -> int:
-        """The log end offset: what the next record gets."""
+        """The log end offset, the offset of the next record."""
         return self._next_offset
 
     @property
@@ -69,7 +71,7 @@ class LogBuilder:
 
     @property
     def lineage(self) -> tuple[LeaderEpoch, ...]:
-        """The leader epochs so far, ascending; only the last may have written nothing."""
+        """The leader epochs so far, ascending. Only the last may have no records."""
         return tuple(self._lineage)
 
     @property
@@ -79,12 +81,12 @@ class LogBuilder:
 
     @property
     def cuts(self) -> tuple[int, ...]:
-        """The base offsets of the segments so far; the last is that of the active segment."""
+        """The base offsets of the segments so far. The last belongs to the active segment."""
         return tuple(self._cuts)
 
     @property
     def batches(self) -> tuple[WrittenBatch, ...]:
-        """Every batch written, also those taken out since."""
+        """Every batch written, including removed ones."""
         return tuple(self._batches)
 
     def boundaries(self) -> list[int]:
@@ -107,9 +109,9 @@ class LogBuilder:
     ) -> int:
         """Append a v2 batch and return its base offset.
 
-        Deltas that `records` leaves out, up to `last_offset_delta`, are records that a cleaner took out; without any
-        record the empty batch is kept. `same_append` puts it into the append call of the batch before it. The other
-        arguments are those of `encode_batch`. Raises ValueError for offset deltas that do not ascend within the batch.
+        Deltas up to `last_offset_delta` that `records` leaves out are records that a cleaner removed. Without records
+        the empty batch is kept. `same_append` puts the batch into the append call of the batch before it. The remaining
+        arguments are those of `encode_batch`. Raises ValueError for offset deltas that do not ascend in the batch.
         """
         last = _last_delta(records, last_offset_delta)
         base_ms = self._timestamp_ms(base_timestamp_ms)
@@ -152,7 +154,7 @@ class LogBuilder:
     ) -> int:
         """Append a message set of format 0 or 1 in one append call, and return the offset that deltas count from.
 
-        A segment written across a format upgrade holds such. Raises ValueError as `encode_legacy` does.
+        A segment written across a format upgrade holds such sets. Raises ValueError as `encode_legacy` does.
         """
         _last_delta(records, None)
         base = self._next_offset
@@ -175,16 +177,16 @@ class LogBuilder:
         return base
 
     def take_out(self, count: int, *, producer_id: int = -1) -> None:
-        """Use up `count` offsets for a batch that a cleaner has taken out whole, header and all.
+        """Use `count` offsets for a batch that a cleaner has removed with its header.
 
-        It counts for the producer's state and for the extent of its transaction, but is not in the bytes.
+        The batch counts for the producer's state and for the extent of its transaction, but has no bytes.
         """
         batch = self._next_batch(count - 1, self._timestamp_ms(None), producer_id, same_append=False)
         self._write(batch, b"")
         self._oracle.data(producer_id, batch.base_offset)
 
     def begin(self, producer_id: int) -> None:
-        """Start a transaction: the producer's batches belong to it from here on. Raises ValueError if it is in one."""
+        """Start a transaction for the producer's next batches. Raises ValueError if it is already in one."""
         self._oracle.begin(producer_id, self._next_offset)
 
     def in_transaction(self, producer_id: int) -> bool:
@@ -200,9 +202,9 @@ class LogBuilder:
         return self._end(producer_id, EndMarker(commit=False), bump_epoch, timestamp_ms)
 
     def new_leader_epoch(self, epoch: int | None = None) -> int:
-        """A new leader takes over, by default under the next epoch; returns the epoch.
+        """Change the leader, by default to the next epoch. Return the epoch.
 
-        An epoch that wrote nothing leaves no trace in the lineage. Raises ValueError for an epoch that does not ascend.
+        An epoch without records leaves no trace in the lineage. Raises ValueError for an epoch that does not ascend.
         """
         epoch = self.leader_epoch + 1 if epoch is None else epoch
         if epoch <= self.leader_epoch:
@@ -212,16 +214,16 @@ class LogBuilder:
         return epoch
 
     def roll(self) -> bool:
-        """Close the active segment, if any offset was used in it; tells whether it did."""
+        """Close the active segment if it has an offset. Return whether it did."""
         if self._cuts[-1] == self._next_offset:
             return False
         self._cuts.append(self._next_offset)
         return True
 
     def fork(self, offset: int) -> LogBuilder:
-        """Another replica that has the log up to `offset` (exclusive) and goes its own way, with the same rolls.
+        """Another replica that has the log up to `offset` (exclusive), with the same rolls, and then diverges.
 
-        Transactions open there are open again. Raises ValueError when `offset` falls inside a batch or outside the log.
+        Transactions that were open there are open. Raises ValueError if `offset` is inside a batch or outside the log.
         """
         if any(batch.base_offset < offset <= batch.last_offset for batch in self._batches):
             raise ValueError(f"offset {offset} lies inside a batch")
@@ -240,13 +242,13 @@ class LogBuilder:
         return other
 
     def records(self) -> list[LogRecord]:
-        """Every record in the bytes, in offset order; control records are not records."""
+        """Every record in the bytes, in offset order, without control records."""
         return self._oracle.records()
 
     def expected(
         self, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED, start: int = 0, stop: int | None = None
     ) -> list[LogRecord]:
-        """What a broker delivers for the offsets [start, stop): the oracle. `stop` None: to the end.
+        """The records that a broker delivers for offsets [start, stop), by the oracle. `stop` None: to the end.
 
         The end is the last stable offset under read_committed, else the log end offset.
         """
@@ -254,13 +256,13 @@ class LogBuilder:
         return self._oracle.expected(isolation, start, stop, end_offset=self._next_offset)
 
     def stable_offset_at(self, offset: int) -> int:
-        """The last stable offset when the log ended at `offset`: below it, markers up to there decide everything."""
+        """The last stable offset when the log ended at `offset`. Markers below `offset` decide all records below it."""
         return self._oracle.stable_offset(offset)
 
     def segments(
         self, options: SegmentOptions | None = None, *, cuts: Sequence[int] | None = None
     ) -> list[BuiltSegment]:
-        """The closed segments; `cuts` gives other roll points, as another leader would have.
+        """The closed segments. `cuts` gives different roll points, as of another leader.
 
         Raises ValueError for a cut inside a batch or an append call.
         """
@@ -338,7 +340,7 @@ def _max_timestamp_ms(records: Sequence[Record], base_ms: int, log_append_time_m
 def _log_record(
     base_offset: int, record: Record, base_ms: int, log_append_time_ms: int | None, magic: int
 ) -> LogRecord:
-    """What a consumer sees of `record`. Format 0 has no timestamps; log append time counts for the whole batch."""
+    """The record as a consumer sees it. Format 0 has no timestamps. Log append time counts for the whole batch."""
     timestamp_ms, timestamp_type = base_ms + record.timestamp_delta_ms, TimestampType.CREATE_TIME
     if magic == 0:
         timestamp_ms, timestamp_type = -1, TimestampType.NO_TIMESTAMP_TYPE

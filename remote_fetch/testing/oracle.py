@@ -1,7 +1,10 @@
-"""The memory of a log in plain Python: every record, every transaction, and what a broker would deliver of them.
+"""The contents of a log in plain Python: every record, every transaction, and the records that a broker would deliver.
 
-Rules of the file: pure, slow and simple; it knows no bytes, no batches and no indexes, only what was said when the log
-was written, so that no mistake in a format can be in it too. Readers are judged by `expected`.
+Rules of the file:
+
+- Pure, slow and simple.
+- It knows no bytes, batches or indexes, only the calls that wrote the log. So it cannot share a mistake in a format.
+- Tests compare readers with `expected`.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ __all__ = ["LogRecord", "Oracle", "TxnOutcome"]
 
 
 class TxnOutcome(StrEnum):
-    """What became of the transaction that a record was part of."""
+    """The outcome of a record's transaction."""
 
     NONE = "none"
     COMMITTED = "committed"
@@ -27,10 +30,10 @@ class TxnOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One record as a consumer sees it, and what decides whether it does.
+    """One record as a consumer sees it, with the fields that decide whether it is shown.
 
-    `leader_epoch` and `producer_id` are -1 where the format has none. `txn` numbers the transactions of a log from 0;
-    -1: the record is in none.
+    `leader_epoch` and `producer_id` are -1 if the format has none. `txn` numbers the transactions of a log from 0. It
+    is -1 if the record is in none.
     """
 
     offset: int
@@ -47,7 +50,7 @@ class LogRecord:
 
 @dataclass(frozen=True, slots=True)
 class _Transaction:
-    """Where one transaction began, had its first data and was ended; None: has not happened."""
+    """The offsets at which one transaction began, had its first data and ended. None: not yet."""
 
     producer_id: int
     begin_offset: int
@@ -76,14 +79,14 @@ class Oracle:
         self._transactions.append(_Transaction(producer_id, offset))
 
     def data(self, producer_id: int, offset: int) -> int:
-        """A batch of the producer is written at `offset`; the number of its transaction, -1 for none."""
+        """A batch of the producer is written at `offset`. Returns the number of its transaction, -1 for none."""
         txn = self._open.get(producer_id, -1)
         if txn >= 0 and self._transactions[txn].first_offset is None:
             self._transactions[txn] = replace(self._transactions[txn], first_offset=offset)
         return txn
 
     def end(self, producer_id: int, offset: int, *, commit: bool) -> None:
-        """The producer's transaction is ended by a marker at `offset`. Raises ValueError if it is in none."""
+        """A marker at `offset` ends the producer's transaction. Raises ValueError if it is in none."""
         txn = self._open.pop(producer_id, None)
         if txn is None:
             raise ValueError(f"producer {producer_id} is not in a transaction")
@@ -91,18 +94,18 @@ class Oracle:
         self._transactions[txn] = replace(self._transactions[txn], marker_offset=offset, outcome=outcome)
 
     def write(self, records: Sequence[LogRecord]) -> None:
-        """The records of one batch, in offset order after all before."""
+        """Add the records of one batch, which follow all earlier records in offset order."""
         self._records += records
 
     def records(self) -> list[LogRecord]:
-        """Every record, in offset order, with what is known by now of its transaction."""
+        """Every record, in offset order, with the current outcome of its transaction."""
         return [
             record if record.txn < 0 else replace(record, outcome=self._transactions[record.txn].outcome)
             for record in self._records
         ]
 
     def stable_offset(self, end_offset: int) -> int:
-        """The last stable offset when the log ended at `end_offset`: where its earliest open transaction began."""
+        """The last stable offset when the log ended at `end_offset`: the start of its earliest open transaction."""
         open_offsets = (
             transaction.first_offset
             for transaction in self._transactions
@@ -113,9 +116,9 @@ class Oracle:
         return min(open_offsets, default=end_offset)
 
     def expected(self, isolation: IsolationLevel, start: int, stop: int, *, end_offset: int) -> list[LogRecord]:
-        """What a broker delivers of the offsets [start, stop) of a log that ends at `end_offset`.
+        """The records of offsets [start, stop) that a broker delivers from a log that ends at `end_offset`.
 
-        Under read_committed that ends at the last stable offset, and leaves out what was aborted.
+        Under read_committed they end at the last stable offset, and aborted records are left out.
         """
         committed_only = isolation is IsolationLevel.READ_COMMITTED
         end = min(stop, self.stable_offset(end_offset) if committed_only else end_offset)
@@ -126,7 +129,7 @@ class Oracle:
         ]
 
     def fork(self, offset: int) -> Oracle:
-        """The memory of a log that has only what lies below `offset`; transactions open there are open again."""
+        """The oracle of the log below `offset`. Transactions that were open there are open."""
         other = Oracle()
         other._records = [record for record in self._records if record.offset < offset]
         for transaction in self._transactions:

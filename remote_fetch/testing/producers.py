@@ -1,7 +1,10 @@
-"""Producer state as a partition leader keeps it: who has a transaction open, since when, and what its marker ends.
+"""Producer state as a partition leader keeps it: open transactions with their first offsets, and what a marker ends.
 
-Rules of the file: pure; state changes only through `apply`, batch by batch, in log order; the numbers are Kafka's own
-(ProducerStateManager), as they come to light in producer snapshots and transaction indexes.
+Rules of the file:
+
+- Pure.
+- The state changes only through `apply`, batch by batch, in log order.
+- The numbers are those of Kafka's ProducerStateManager, as producer snapshots and transaction indexes show them.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ _SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
 
 @dataclass(frozen=True, slots=True)
 class EndMarker:
-    """What the control record of a transaction marker says."""
+    """The contents of the control record of a transaction marker."""
 
     commit: bool
     coordinator_epoch: int = 0
@@ -33,10 +36,10 @@ class EndMarker:
 
 @dataclass(frozen=True, slots=True)
 class WrittenBatch:
-    """One batch of the log, with what its bytes say (for a legacy wrapper: with its real first offset).
+    """One batch of the log, with the fields of its bytes (for a legacy wrapper: with its real first offset).
 
-    `data` is empty for a batch that a cleaner has taken out since: the producer state still knows of it. Batches of
-    the same `append` were written by one call, as a follower writes a whole fetch at once. `last_offset` inclusive.
+    `data` is empty if a cleaner has removed the batch. The producer state still counts it. Batches of the same `append`
+    were written by one call, as a follower writes a whole fetch at once. `last_offset` is inclusive.
     """
 
     data: bytes
@@ -54,7 +57,7 @@ class WrittenBatch:
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """One entry of a producer snapshot; -1 stands for none. `offset_delta` is last - first offset of the last batch."""
+    """One entry of a producer snapshot. -1 means none. `offset_delta` is last - first offset of the last batch."""
 
     producer_id: int
     epoch: int
@@ -83,16 +86,16 @@ class ProducerStates:
         return (self._states[producer_id] for producer_id in sorted(self._states))
 
     def get(self, producer_id: int) -> ProducerState:
-        """The state of one producer, blank (epoch 0) when it has not been seen."""
+        """The state of one producer, blank (epoch 0) if it is new."""
         return self._states.get(producer_id, ProducerState(producer_id, 0))
 
     @property
     def first_open_offset(self) -> int | None:
-        """The first offset of the earliest transaction that is open; None when none is."""
+        """The first offset of the earliest open transaction, None if none is open."""
         return self._first_open_but(-1)
 
     def apply(self, batch: WrittenBatch) -> AbortedTransaction | None:
-        """Take the next batch of the log. The transaction index entry, if it is a marker that aborts something."""
+        """Take the next batch of the log. Return the transaction index entry if it is a marker that aborts records."""
         if batch.producer_id < 0:
             return None
         if batch.marker is None:

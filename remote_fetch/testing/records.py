@@ -1,8 +1,12 @@
-"""Encodes records into the batches that a broker keeps: what the decoders are tested with.
+"""Encodes records into the batches that a broker keeps, for tests of the decoders.
 
-Rules of the file: pure, and independent of the package's own readers, so that a mistake in one cannot hide in the
-other; it writes what Kafka's clients, brokers and log cleaner write, and `rewrite_crc` repairs the checksum of bytes
-that a test then changed. Layout: record batch v2 (KIP-98) and the message sets v0 and v1 before it.
+Rules of the file:
+
+- Pure, and independent of the package's readers, so that both cannot share a mistake.
+- The output is what Kafka's clients, brokers and log cleaner write.
+- `rewrite_crc` repairs the checksum after a test has changed bytes.
+
+Layout: record batch v2 (KIP-98), and the older message sets v0 and v1.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ __all__ = [
 ]
 
 HEADER_BYTES = 61
-"""Size of a v2 batch header; an empty batch left behind by the cleaner is nothing else."""
+"""Size of a v2 batch header. An empty batch that the cleaner left has only the header."""
 
 LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
@@ -112,12 +116,14 @@ def encode_batch(
 ) -> bytes:
     """One v2 batch with a right CRC-32C.
 
-    `last_offset_delta` says where the batch ended before a cleaner took records out (default: at its last record).
-    Without records it is the 61-byte batch that a cleaner leaves behind, which is never compressed. `max_timestamp_ms`
-    defaults to the largest of the records (-1 without any). `log_append_time_ms` sets the broker's time for all of
-    them. With `delete_horizon_ms` the base timestamp is that horizon and the deltas are counted from it, as the
-    cleaner writes them; the records keep their timestamps.
-    Raises ValueError when neither records nor `last_offset_delta` say where the batch ends.
+    - `last_offset_delta` is the end of the batch before a cleaner removed records (default: its last record).
+    - Without records it is the 61-byte batch that a cleaner leaves, which is never compressed.
+    - `max_timestamp_ms` defaults to the largest of the records, -1 without records.
+    - `log_append_time_ms` sets the broker's time for all records.
+    - With `delete_horizon_ms` the base timestamp is that horizon, and the deltas count from it, as the cleaner writes
+      them. The records keep their timestamps.
+
+    Raises ValueError if neither records nor `last_offset_delta` give the end of the batch.
     """
     if last_offset_delta is None:
         if not records:
@@ -181,11 +187,11 @@ def encode_legacy(
     log_append_time_ms: int | None = None,
     snappy_framing: SnappyFraming = "raw",
 ) -> bytes:
-    """A message set of format 0 or 1: one message a record, or with a codec one wrapper around all of them.
+    """A message set of format 0 or 1: one message a record, or with a codec one wrapper around all messages.
 
-    Format 0 has no timestamps and keeps absolute offsets inside a wrapper; format 1 counts them from the first. Under
-    `log_append_time_ms` a wrapper alone carries the broker's time. Raises ValueError for what the formats cannot hold:
-    headers, zstd, format 0 with log append time, an empty set.
+    Format 0 has no timestamps and has absolute offsets inside a wrapper. Format 1 counts them from the first. Under
+    `log_append_time_ms` only the wrapper has the broker's time. Raises ValueError if the format cannot hold the
+    records: headers, zstd, format 0 with log append time, an empty set.
     """
     _check_legacy(records, magic, codec, log_append_time_ms)
     attributes = codec | (LOG_APPEND_TIME_BIT if log_append_time_ms is not None else 0)
@@ -232,7 +238,7 @@ def _message(
 
 
 def rewrite_crc(batch: bytes) -> bytes:
-    """The same batch or legacy message with the checksum that its bytes call for; everything else stays as it is."""
+    """The same batch or legacy message with the right checksum of its bytes. Other bytes stay as they are."""
     if batch[_MAGIC_AT] >= 2:
         crc_at, crc = _V2_CRC_AT, crc32c(batch[_V2_CRC_FROM:])
     else:

@@ -1,8 +1,13 @@
 """Cuts a log into segments, with the files that a broker uploads beside each of them.
 
-Rules of the file: pure; what is written here is what a broker writes, checked against segments of real brokers; it
-shares no code with the package's own readers. Formats: Kafka's offset, time and transaction index, leader-epoch
-checkpoint and producer snapshot; the metadata is KIP-405's.
+Rules of the file:
+
+- Pure.
+- The files are those that a broker writes. Tests compare them with segments of real brokers.
+- No code is shared with the package's readers.
+
+Formats: Kafka's offset, time and transaction index, leader-epoch checkpoint and producer snapshot. The metadata is that
+of KIP-405.
 """
 
 from __future__ import annotations
@@ -41,17 +46,18 @@ _TXN_ENTRY = Struct(">hqqqq")
 _TXN_VERSION = 0
 _CHECKPOINT_VERSION = 0
 _EVENT_TIMESTAMP_MS = 1_800_000_000_000
-"""When the uploads begin; each segment of a log is copied one second after the one before it."""
+"""The time of the first upload. Each segment is copied one second after the segment before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentOptions:
     """How the broker that writes and uploads the segments behaves.
 
-    `index_interval_bytes`: `index.interval.bytes`; a large one leaves the offset index empty, which is common.
-    `index_entry_bytes`: 8, or the 12 of KIP-1333. `index_per_append`: one index entry at most for each append call, as
-    before Kafka 4.0, not for each batch. `flags_empty_txn_index`: whether the metadata says when there is no
-    transaction index, as from Kafka 4.0 on. `upload`: makes the segment ids of a repeated upload differ.
+    - `index_interval_bytes`: `index.interval.bytes`. A large value leaves the offset index empty, which is common.
+    - `index_entry_bytes`: 8, or 12 as in KIP-1333.
+    - `index_per_append`: at most one index entry for each append call (before Kafka 4.0), not for each batch.
+    - `flags_empty_txn_index`: whether the metadata marks a missing transaction index, as from Kafka 4.0 on.
+    - `upload`: makes the segment ids of a repeated upload differ.
     """
 
     index_interval_bytes: int = 4096
@@ -64,7 +70,7 @@ class SegmentOptions:
 
 @dataclass(frozen=True, slots=True)
 class BuiltSegment:
-    """One closed segment: its metadata and every file of it. `transaction_index` None: the file does not exist."""
+    """One closed segment: its metadata and all its files. `transaction_index` None: the file does not exist."""
 
     metadata: RemoteLogSegmentMetadata
     log: bytes
@@ -75,7 +81,7 @@ class BuiltSegment:
     producer_snapshot: bytes
 
     def index(self, index_type: IndexType) -> bytes | None:
-        """The index of that type, None where a broker has not written one."""
+        """The index of that type, None if a broker writes none."""
         return {
             IndexType.OFFSET: self.offset_index,
             IndexType.TIMESTAMP: self.time_index,
@@ -116,10 +122,10 @@ def build_segments(
     lineage: Sequence[LeaderEpoch],
     options: SegmentOptions | None = None,
 ) -> list[BuiltSegment]:
-    """The segments of a log between each two neighbours of `cuts`, which are base offsets in ascending order.
+    """The segments of a log between neighbouring `cuts`, which are base offsets in ascending order.
 
-    `batches` is the whole log from its start: what lies before the first cut only sets the producers' state. Raises
-    ValueError for a cut that falls inside a batch or between batches of one append call.
+    `batches` is the whole log from its start. Batches before the first cut only set the producers' state. Raises
+    ValueError for a cut inside a batch or between batches of one append call.
     """
     options = options or SegmentOptions()
     producers = ProducerStates()
@@ -139,7 +145,7 @@ def build_segments(
             start_offset=start,
             end_offset=stop - 1,
             segment_size_in_bytes=len(files.log),
-            # A broker falls back to the file's own time where no record has one.
+            # A broker falls back to the file's own time if no record has one.
             max_timestamp_ms=files.max_timestamp_ms if files.max_timestamp_ms >= 0 else event_timestamp_ms,
             event_timestamp_ms=event_timestamp_ms,
             broker_id=options.broker_id,

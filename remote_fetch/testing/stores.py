@@ -1,7 +1,11 @@
-"""Puts built segments where fetchers can read them: into memory, or into the tree of Kafka's LocalTieredStorage.
+"""Stores built segments for fetchers: in memory, or in the tree of Kafka's LocalTieredStorage.
 
-Rules of the file: what is stored is exactly what was built; nothing misbehaves here (see `faults`). Layout of the
-tree: Kafka's LocalTieredStorage, one file for the log and for each index.
+Rules of the file:
+
+- The stored bytes are exactly those that were built.
+- Nothing misbehaves here. `faults` does that.
+
+Layout of the tree: one file for the log and one for each index.
 """
 
 from __future__ import annotations
@@ -51,9 +55,9 @@ def write_kafka_local(directory: Path | str, segments: Iterable[BuiltSegment]) -
 
 
 class SegmentStore:
-    """A RemoteStorageFetcher over segments in memory: the simplest one that keeps the contract.
+    """A RemoteStorageFetcher over segments in memory, the simplest that keeps the contract.
 
-    `segments` may be added and removed between calls; a segment that is gone raises SegmentNotFound.
+    Segments may be added and removed between calls. A removed segment raises SegmentNotFound.
     """
 
     def __init__(self, segments: Iterable[BuiltSegment] = ()) -> None:
@@ -64,7 +68,7 @@ class SegmentStore:
         self._segments[segment.metadata.segment_id] = segment
 
     def remove(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """Delete a segment with its indexes, as retention does. Raises KeyError when it is not there."""
+        """Delete a segment with its indexes, as retention does. Raises KeyError if it is missing."""
         del self._segments[metadata.segment_id]
 
     def configure(self, configs: Mapping[str, str]) -> None:
@@ -73,12 +77,12 @@ class SegmentStore:
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
     ) -> memoryview:
-        """The bytes [start_position, end_position) of the segment; -1 is its end. Raises SegmentNotFound."""
+        """The bytes [start_position, end_position) of the segment. -1 is its end. Raises SegmentNotFound."""
         log = memoryview(self._segment(metadata).log)
         return log[start_position:] if end_position < 0 else log[start_position:end_position]
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
-        """One whole index, None where the segment has none of that type. Raises SegmentNotFound."""
+        """One whole index, None if the segment has none of that type. Raises SegmentNotFound."""
         return self._segment(metadata).index(index_type)
 
     def close(self) -> None:

@@ -1,8 +1,10 @@
 """Hypothesis strategies for whole logs: every codec, record shape, gap, transaction, epoch and cut that Kafka knows.
 
-Rules of the file: hypothesis is imported when a strategy is asked for, never before; a log is drawn as a list of small
-steps that are played into a LogBuilder, a step that makes no sense where it stands is left out, and so a failing log
-shrinks to few steps.
+Rules of the file:
+
+- hypothesis is imported when a strategy is made, never before.
+- A log is drawn as a list of small steps, which are played into a LogBuilder. A step that is impossible at its place is
+  skipped. So a failing log shrinks to few steps.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Step", "cuts", "logs", "partitions", "play", "record_lists", "segment_options", "steps"]
 
 Step: TypeAlias = Callable[[LogBuilder], None]
-"""One thing that happens to a log."""
+"""One change of a log."""
 
 TRANSACTIONAL_PRODUCERS = (1, 2, 3)
 IDEMPOTENT_PRODUCER = 9
@@ -40,7 +42,7 @@ def partitions() -> SearchStrategy[TopicIdPartition]:
 
 
 def _roll(log: LogBuilder) -> None:
-    # A cleaner leaves something in every segment, so none is made that holds no bytes at all.
+    # A cleaner leaves bytes in every segment, so no segment is made without bytes.
     if any(batch.data and batch.base_offset >= log.cuts[-1] for batch in log.batches):
         log.roll()
 
@@ -51,7 +53,7 @@ def _new_epoch(log: LogBuilder) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Append a batch; a transactional producer begins a transaction where it has none."""
+    """Append a batch. A transactional producer without a transaction begins one."""
 
     records: tuple[list[Record], int]
     framed_codec: tuple[int, SnappyFraming]
@@ -79,7 +81,7 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True)
 class _Legacy:
-    """Append a message set, if any record is left for it: the formats have no empty ones."""
+    """Append a message set if it has a record. The formats have no empty sets."""
 
     records: tuple[list[Record], int]
     magic: int
@@ -123,7 +125,7 @@ class _Begin:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """A marker, where a transaction is open."""
+    """A marker, if a transaction is open."""
 
     producer_id: int
     commit: bool
@@ -145,8 +147,8 @@ _SHAPES = (
     Record(0, 0, b"k" * 70, b"y", (("h", None), ("h", b""), ("", b"\x00"))),
     Record(0, 2**33, b"\xff", bytes(range(256)) * 2, (("\u00fc", b"z" * 130),)),
 )
-"""None is a record taken out. They meet every branch of the format: null and empty, lengths and deltas of one byte and
-of several, negative deltas, headers without and with values, names twice and not ASCII."""
+"""None is a removed record. The shapes cover the branches of the format: null and empty, lengths and deltas of one byte
+and of several, negative deltas, headers with and without values, names that repeat or are not ASCII."""
 
 _FRAMED_CODECS: tuple[tuple[int, SnappyFraming], ...] = (
     (NONE, "raw"), (GZIP, "raw"), (SNAPPY, "raw"), (SNAPPY, "xerial"), (LZ4, "raw"), (ZSTD, "raw"),
@@ -155,9 +157,9 @@ _TIMES_MS = (None, None, None, FIRST_TIMESTAMP_MS, FIRST_TIMESTAMP_MS + 9)
 
 
 def record_lists(*, max_records: int = 4, headers: bool = True) -> SearchStrategy[tuple[list[Record], int]]:
-    """The records of one batch and its last offset delta; some are taken out, the last one too.
+    """The records of one batch and its last offset delta. Some records are removed, perhaps the last.
 
-    One draw for a record, so that whole logs stay cheap to draw and to shrink: shapes of records, not any records.
+    Each record is one draw from a few shapes, so that whole logs are cheap to draw and to shrink.
     """
     from hypothesis import strategies as st
 
@@ -167,7 +169,7 @@ def record_lists(*, max_records: int = 4, headers: bool = True) -> SearchStrateg
 
 def _placed(drawn: Sequence[Record | None]) -> tuple[list[Record], int]:
     kept = [
-        # Values tell their place in the batch; null and empty ones stay what they are.
+        # A value that is neither null nor empty gets its place in the batch.
         replace(shape, offset_delta=delta, value=shape.value and shape.value + bytes((delta,)))
         for delta, shape in enumerate(drawn)
         if shape is not None
@@ -176,7 +178,7 @@ def _placed(drawn: Sequence[Record | None]) -> tuple[list[Record], int]:
 
 
 def steps(*, transactions: bool = True, legacy: bool = True) -> SearchStrategy[Step]:
-    """One step: a batch half of the time, else what lies between batches."""
+    """One step: a batch in half of the cases, else a change between batches."""
     from hypothesis import strategies as st
 
     producers = (-1, IDEMPOTENT_PRODUCER, *(TRANSACTIONAL_PRODUCERS if transactions else ()))
@@ -190,7 +192,7 @@ def steps(*, transactions: bool = True, legacy: bool = True) -> SearchStrategy[S
             for commit in (True, False)
             for bump_epoch in (True, False)
         ]
-    # Made anew for each place: one_of takes an object that it is given twice only once.
+    # A new object for each place, because one_of counts the same object only once.
     kinds: list[SearchStrategy[Step]] = [st.sampled_from(between) for _ in range(3)]
     kinds += [
         st.builds(
@@ -212,17 +214,17 @@ def steps(*, transactions: bool = True, legacy: bool = True) -> SearchStrategy[S
 
 
 def logs(*, transactions: bool = True, legacy: bool = True, max_start_offset: int = 1000) -> SearchStrategy[LogBuilder]:
-    """A whole log, cut into segments of which the last may be open, as may be transactions."""
+    """A whole log, cut into segments. The last segment and some transactions may be open."""
     from hypothesis import strategies as st
 
-    # Lists of lists, for a single one of unbounded steps is short on average.
+    # Lists of lists, because a single list of unbounded length is short on average.
     stretch = st.lists(steps(transactions=transactions, legacy=legacy), min_size=1, max_size=8)
     drawn = st.lists(stretch, min_size=1, max_size=8).map(lambda stretches: list(chain.from_iterable(stretches)))
     return st.builds(play, st.integers(0, max_start_offset), drawn, st.booleans())
 
 
 def play(start_offset: int, drawn: Sequence[Step], close: bool = True) -> LogBuilder:
-    """The log that the steps make, one after the other; `close` rolls at the end."""
+    """The log that the steps make, in order. `close` rolls at the end."""
     log = LogBuilder(start_offset=start_offset)
     for step in drawn:
         step(log)
@@ -245,7 +247,7 @@ def segment_options() -> SearchStrategy[SegmentOptions]:
 
 
 def cuts(log: LogBuilder) -> SearchStrategy[list[int]]:
-    """Other roll points of the same log, as another leader may have had; at least one segment if the log has data."""
+    """Different roll points of the same log, as of another leader. At least one segment if the log has data."""
     from hypothesis import strategies as st
 
     possible = log.boundaries()
