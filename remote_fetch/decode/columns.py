@@ -99,7 +99,7 @@ def schema_for(columns: Sequence[str]) -> pa.Schema:
 
 
 def is_compiled() -> bool:
-    """Whether the inner loop runs as compiled code. Interpreted it is some hundred times slower."""
+    """Whether the inner loop runs as compiled code. Interpreted, decoding takes 20 to 70 times as long."""
     return _columns.COMPILED
 
 

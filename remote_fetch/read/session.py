@@ -60,7 +60,7 @@ _CHANNEL_TIMEOUT_MS = 5_000
 """Longest wait for the channel beside librdkafka; its client uses it up where credentials are wrong."""
 _STORAGE_KEYS = ("remote.storage.url", "remote.storage.fetcher.class")
 _INTERPRETED = (
-    "the record decoder runs interpreted, some thirty-five times slower than compiled: "
+    "the record decoder runs interpreted, 20 to 70 times slower than compiled: "
     "no C compiler was at hand when remote-fetch was installed"
 )
 
