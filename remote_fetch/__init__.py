@@ -1,6 +1,6 @@
 """remote-fetch: read Kafka's tiered log segments straight from object storage, as the broker would have answered.
 
-The public names are loaded when they are first used, so that importing the package costs next to nothing.
+The public names are loaded at their first use, so that the import of the package costs next to nothing.
 """
 
 from __future__ import annotations

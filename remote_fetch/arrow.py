@@ -1,7 +1,10 @@
 """Bounded reads into Arrow: a topic's tiered records as a stream of record batches.
 
-Rules of the file: planning happens in the call, so that what is wrong is raised there; bytes are read while the stream
-is drawn, in bounded memory; a stream that is given up closes what it opened.
+Rules of the file:
+
+- The call plans the read, so it raises the errors of its arguments.
+- Bytes are read while the stream is drawn, in bounded memory.
+- A stream that is closed or dropped early closes its session.
 """
 
 from __future__ import annotations
@@ -39,30 +42,30 @@ def read_arrow(
 
     The columns are those of Spark's Kafka source: key binary, value binary, topic string, partition int32, offset
     int64, timestamp timestamp[us, UTC], timestampType int32 (0 CreateTime, 1 LogAppendTime, -1 none), headers
-    list<struct<key string, value binary>>; leaderEpoch int32 on request. Polars, DuckDB and everything else that takes
-    an Arrow C stream takes the result as it is.
+    list<struct<key string, value binary>>. On request: leaderEpoch int32, timestampMs int64. Polars, DuckDB and every
+    other reader of Arrow C streams accepts the result.
 
     Args:
-        topic: A topic's name; NAME:ID where one name stands for several topic ids.
+        topic: A topic's name, or NAME:ID if the name stands for several topic ids.
         start: Where to begin (inclusive): an offset, "earliest", "latest", a datetime or ISO 8601 string (the first
-            record not before it; UTC where it names no zone), or a mapping of these by partition.
-        end: Where to stop (exclusive), given likewise. "latest" is the end of the tier, under read_committed the
-            remote stable offset: the first offset whose transaction may still be open at the end of the tier.
-        partitions: Which partitions; None: all that have tiered segments.
+            record not before it; UTC if it names no zone), or a mapping of these by partition.
+        end: Where to stop (exclusive), in the same forms. "latest" is the end of the tier. Under read_committed it is
+            the remote stable offset: the first offset whose transaction may still be open at the end of the tier.
+        partitions: Which partitions. None: all that have tiered segments.
         isolation: "read_committed" or "read_uncommitted".
-        columns: Which columns, in which order; None: all but leaderEpoch.
+        columns: Which columns, in which order. None: all but leaderEpoch and timestampMs.
         config: Configuration keys (docs/reference/configuration.md), at least remote.storage.url.
-        log_start: The log start offset, for all partitions or by partition, where it is known. A bucket does not tell
-            it: without it records that were deleted, but whose segment still exists, are read too.
-        observer: Hears of every GET, retry and fallback (remote_fetch.observe); may be called from several threads.
+        log_start: The log start offset, for all partitions or by partition, if you know it. A bucket does not tell it.
+            Without it the read includes deleted records whose segment still exists.
+        observer: Called with every GET, retry and fallback (remote_fetch.observe), from several threads.
 
     Raises:
         ConfigError: an argument or configuration key is wrong.
         UnknownTopic: the topic or a partition has no tiered segments, or its name stands for several topic ids.
         OffsetOutOfRange: a start offset lies outside the tier.
-        Unlocatable: wanted offsets are not in the tier, or are not decided there; drawing the stream raises it too,
-            after what lies before.
-        CorruptSegment, UnsupportedFormat, StorageDenied, StorageTimeout, ...: see remote_fetch.errors; drawing the
+        Unlocatable: wanted offsets are not in the tier, or are not decided there. Drawing the stream raises it too,
+            after the records before them.
+        CorruptSegment, UnsupportedFormat, StorageDenied, StorageTimeout, ...: see remote_fetch.errors. Drawing the
             stream raises them too.
     """
     wanted = wanted_columns(columns)
@@ -83,7 +86,7 @@ def read_arrow(
 
 
 class _Batches:
-    """The scan's batches; the session ends with the last one, or when the stream is given up, begun or not."""
+    """The batches of a scan. The session is closed after the last batch, or when the stream is dropped."""
 
     def __init__(self, session: Session, scan: Scan) -> None:
         self._session = session
@@ -95,7 +98,7 @@ class _Batches:
     def __next__(self) -> pa.RecordBatch:
         try:
             return next(self._batches)
-        except BaseException:  # the end is one too
+        except BaseException:  # StopIteration, the end, also closes the session
             self._session.close()
             raise
 

@@ -1,8 +1,12 @@
 """Every configuration key once: name, type, default and meaning.
 
-Rules of the file: keys are strings in Kafka's spelling, values may be strings or the type itself; a key that starts
-like ours and is not is an error that names the nearest one; everything else is librdkafka's and is handed on
-untouched. Names are KIP-1254's where it has one. No value of an option is ever printed: options may hold secrets.
+Rules of the file:
+
+- Keys are strings in Kafka's spelling. Values are strings or have the type of the key.
+- Names are those of KIP-1254 if it has one.
+- An unknown key with a prefix of this package is an error that names the nearest key.
+- All other keys belong to librdkafka and are passed on unchanged.
+- No value of an option is printed, because options may hold secrets.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ __all__ = ["KEYS", "PREFIX_KEYS", "Config", "Key"]
 
 
 _MAX_MS = 2**31 - 1
-"""The largest of Kafka's times in milliseconds, which are 32-bit numbers; what is far beyond no clock can wait for."""
+"""The largest of Kafka's times in milliseconds, which are 32-bit numbers. No clock can wait for much larger ones."""
 
 
 class _Type(Enum):
@@ -31,7 +35,7 @@ class _Type(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One configuration key. `minimum`, `maximum` and `choices` bound its value; `default` None means unset."""
+    """One configuration key. `minimum`, `maximum` and `choices` bound its value. `default` None means unset."""
 
     name: str
     type: _Type
@@ -42,7 +46,7 @@ class Key:
     choices: tuple[str, ...] = ()
 
     def parse(self, value: object) -> str | int | bool:
-        """The value as this key's type. Raises ConfigError naming key, value and what would be right."""
+        """The value as this key's type. Raises ConfigError with the key, the value and the allowed values."""
         text = str(value).strip()
         if self.type is _Type.BOOLEAN:
             return self._boolean(text)
@@ -224,7 +228,7 @@ KEYS: Mapping[str, Key] = MappingProxyType(
         )
     }
 )
-"""Every key of ours with a fixed name."""
+"""Every key of this package with a fixed name."""
 
 PREFIX_KEYS: Mapping[str, str] = MappingProxyType(
     {
@@ -236,20 +240,22 @@ PREFIX_KEYS: Mapping[str, str] = MappingProxyType(
         "the other client properties: `remote.locator.bootstrap.servers` where that topic lives on another cluster.",
     }
 )
-"""Families of keys of ours whose last part is free."""
+"""Prefixes of keys of this package whose last part is free."""
 
 _OUR_PREFIXES = ("fetch.remote.", "remote.storage.", "remote.locator")
 _LIKE_OURS = 0.85
-"""How alike a stranger's key must be to one of ours to be taken for a misspelling of it (difflib's ratio)."""
+"""How similar an unknown key must be to a key of this package to count as its misspelling (difflib's ratio)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A checked configuration: our keys with their values, and librdkafka's untouched.
+    """A checked configuration: the keys of this package with their values, and librdkafka's keys unchanged.
 
-    `values` has every key of KEYS; `given` the names the user set; `options` what goes to the filesystem; `layout` what
-    goes to the layout; `locator` what goes to the client of the metadata topic; `librdkafka` the rest. Never printed
-    whole: options and librdkafka's settings may hold secrets.
+    - `values` has every key of KEYS, and `given` the names that the user set.
+    - `options` go to the filesystem, `layout` to the layout, `locator` to the client of the metadata topic.
+    - `librdkafka` has all other keys.
+
+    Never print it whole: options and librdkafka's settings may hold secrets.
     """
 
     values: Mapping[str, str | int | bool | None] = field(repr=False)
@@ -261,7 +267,7 @@ class Config:
 
     @classmethod
     def parse(cls, config: Mapping[str, Any]) -> Config:
-        """Check and split a user's configuration. Raises ConfigError for the first key or value that is wrong."""
+        """Check and split a user's configuration. Raises ConfigError for the first wrong key or value."""
         if not isinstance(config, Mapping):
             raise ConfigError(f"a configuration is a dict of keys and values, not a {type(config).__name__}")
         values: dict[str, str | int | bool | None] = {name: key.default for name, key in KEYS.items()}
@@ -272,7 +278,7 @@ class Config:
                 raise ConfigError(f"configuration keys are strings, not {name!r}")
             family = next((prefix for prefix in PREFIX_KEYS if name.startswith(prefix) and name != prefix), None)
             if name in KEYS or family is not None:
-                if value is None:  # as if it were not there
+                if value is None:  # the same as a missing key
                     continue
                 if name in KEYS:
                     values[name] = KEYS[name].parse(value)
@@ -292,14 +298,11 @@ class Config:
         return cls(MappingProxyType(values), frozenset(given), options, layout, locator, MappingProxyType(theirs))
 
     def under(self, broker: Mapping[str, str]) -> Config:
-        """This configuration with what a broker's file says, as keys of ours, where nothing was set by hand.
-
-        Raises ConfigError.
-        """
+        """This configuration, with keys from a broker's file that the user has not set. Raises ConfigError."""
         return Config.parse({**broker, **self.ours(), **self.librdkafka})
 
     def ours(self) -> dict[str, str | int | bool | None]:
-        """The keys of ours that were set, under their whole names. Values may be secrets."""
+        """The keys of this package that were set, under their full names. Values may be secrets."""
         own = {name: self.values[name] for name in sorted(self.given)}
         for prefix, family in zip(PREFIX_KEYS, (self.options, self.layout, self.locator), strict=True):
             own.update({f"{prefix}{name}": value for name, value in family.items()})
@@ -318,7 +321,7 @@ class Config:
         return value
 
     def for_fetcher(self) -> dict[str, str]:
-        """What a RemoteStorageFetcher's `configure` receives: our keys that are set, as strings."""
+        """The argument of a RemoteStorageFetcher's `configure`: the keys of this package that are set, as strings."""
         configs = {name: _as_text(value) for name, value in self.values.items() if value is not None}
         configs.update({f"remote.storage.options.{name}": value for name, value in self.options.items()})
         configs.update({f"remote.storage.layout.{name}": value for name, value in self.layout.items()})

@@ -2,15 +2,15 @@
 
     RemoteFetchError
     |-- RetriableError                 try the same call again, a little later
-    |   |-- StorageThrottled           the store said 429 or 503: slow down
+    |   |-- StorageThrottled           the store answered 429 or 503: slow down
     |   `-- StorageUnavailable         refused, reset, or broken off: may pass
     |-- FallsBackError                 this stretch cannot be read remotely: ask the broker
     |   |-- SegmentNotFound            an object that metadata promises is not there
     |   |-- StorageDenied              401 or 403, or an expired URL
-    |   |-- StorageTimeout             a deadline of ours ran out
+    |   |-- StorageTimeout             a deadline of this package ran out
     |   |   `-- StorageConnectTimeout  before there was a connection
     |   |-- CorruptSegment             bytes that no Kafka broker writes
-    |   |-- UnsupportedFormat          bytes of a format, codec or version we do not read
+    |   |-- UnsupportedFormat          a format, codec or version that this release does not read
     |   |-- DecompressionLimit         a batch that inflates beyond the configured bound
     |   |-- EpochMismatch              a batch of a leader epoch that the log's lineage does not have there
     |   `-- Unlocatable                no readable segment covers these offsets
@@ -23,8 +23,12 @@
         |-- BrokerUnavailable          no broker answers at the address that is configured
         `-- Cancelled                  the read was closed while waiting
 
-Rules of the file: no class here imports anything of the package; every error pickles with its data; `kind`
-values are append-only, for they end up in metrics and in other people's code; messages never hold secrets.
+Rules of the file:
+
+- This module imports nothing of the package.
+- Every error pickles with its data.
+- `kind` values are append-only, because metrics and users' code contain them.
+- Messages never hold secrets.
 """
 
 from __future__ import annotations
@@ -118,8 +122,8 @@ class RemoteFetchError(Exception):
     def at(self, **where: Any) -> Self:
         """Fill in the context fields that are still unknown, and return the error itself.
 
-        Pure parsers know only a position; each caller on the way out adds what it knows, and never overwrites
-        what somebody nearer to the fault has said.
+        A pure parser knows only a position. Each caller adds the fields that it knows. It never overwrites a field,
+        because code nearer to the fault has set it.
         """
         for name, value in where.items():
             if getattr(self, name) is None:
@@ -170,7 +174,7 @@ class StorageUnavailable(RetriableError):
 
 
 class FallsBackError(RemoteFetchError):
-    """The stretch cannot be read from the store; a broker, where there is one, has to answer for it."""
+    """The stretch cannot be read from the store. If a broker is configured, the read goes on through the broker."""
 
     falls_back = True
 
@@ -188,13 +192,13 @@ class StorageDenied(FallsBackError):
 
 
 class StorageTimeout(FallsBackError):
-    """A deadline of ours ran out while waiting for the store."""
+    """A deadline of this package ran out while waiting for the store."""
 
     kind = ErrorKind.READ_TIMEOUT
 
 
 class StorageConnectTimeout(StorageTimeout):
-    """A deadline of ours ran out before there was a connection to the store."""
+    """A deadline of this package ran out before there was a connection to the store."""
 
     kind = ErrorKind.CONNECT_TIMEOUT
 
@@ -235,7 +239,7 @@ class Unlocatable(FallsBackError):
 
 
 class FatalError(RemoteFetchError):
-    """Nothing here helps by itself: the caller has to change something."""
+    """Neither a retry nor the broker helps: the caller has to change something."""
 
 
 class ConfigError(FatalError, ValueError):
@@ -265,7 +269,7 @@ class UnknownTopic(FatalError, LookupError):
 
 
 class TopicRecreated(UnknownTopic):
-    """The name belongs to another topic now: the one that was planned has been deleted and made again."""
+    """The name now belongs to another topic: the planned topic was deleted and made again."""
 
     kind = ErrorKind.RECREATED
 
@@ -277,12 +281,12 @@ class OffsetOutOfRange(FatalError, ValueError):
 
 
 class BrokerUnavailable(FatalError):
-    """No broker answers at the address that is configured; the message says why, as far as the client knows."""
+    """No broker answers at the configured address. The message has the cause, as far as the client knows it."""
 
     kind = ErrorKind.BROKER_UNAVAILABLE
 
 
 class Cancelled(FatalError):
-    """The read was closed from elsewhere while this call was waiting."""
+    """Another thread closed the read while this call was waiting."""
 
     kind = ErrorKind.CANCELLED

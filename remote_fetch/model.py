@@ -1,8 +1,11 @@
 """The frozen values that every stage of the reader passes on, under Kafka's own names.
 
-Rules of the file: only values, no behaviour beyond parsing and printing themselves; nothing here knows a store, a
-file or a clock; units stand in the names; offsets are inclusive where Kafka's field is (`end_offset`), and ends of
-half-open ranges are called `end` or `stop`.
+Rules of the file:
+
+- Only values. Their behaviour is to parse and print themselves.
+- No store, no file, no clock.
+- Units stand in the names.
+- An offset is inclusive if Kafka's field is (`end_offset`). Ends of half-open ranges are called `end` or `stop`.
 """
 
 from __future__ import annotations
@@ -35,10 +38,10 @@ __all__ = [
 ]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""What passes between the stages as bytes: read only, contiguous, one byte an item."""
+"""Bytes between the stages: read only, contiguous, one byte an item."""
 
 MAX_OFFSET = 2**63 - 2
-"""The largest offset that is believed: the one after it has 64 bits too."""
+"""The largest offset that is accepted. The offset after it also fits into 64 bits."""
 
 TOPIC_NAME_RULE = "1 to 249 ASCII letters, digits, '.', '_' and '-', but not '.' or '..'"
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -142,15 +145,17 @@ class LeaderEpoch:
 
 @dataclass(frozen=True, slots=True)
 class RemoteLogSegmentMetadata:
-    """What is known of one remote segment (KIP-405's RemoteLogSegmentMetadata).
+    """One remote segment (KIP-405's RemoteLogSegmentMetadata).
 
-    `start_offset` is the segment's base offset, `end_offset` the next segment's base offset - 1 (inclusive; it may lie
-    past the last record; -1 where a listing cannot tell). `segment_size_in_bytes` counts the `.log` bytes as Kafka
-    wrote them; `UNKNOWN_SIZE` and what is below 1 mean unknown: the field of a metadata record has 32 bits, in which a
-    larger size is cut off or wrapped (a listing may know larger sizes). A broker never looks at it when it reads.
-    `max_timestamp_ms` is -1 when unknown. `segment_leader_epochs` ascends by epoch and is empty when unknown (a bare
-    listing). `txn_index_empty` True: there is no transaction index (Kafka 4.0 and later say so); False: there may or
-    may not be one.
+    - `start_offset` is the segment's base offset.
+    - `end_offset` is the next segment's base offset - 1, so it is inclusive and may lie past the last record. It is -1
+      if a listing cannot tell it.
+    - `segment_size_in_bytes` counts the `.log` bytes as Kafka wrote them. `UNKNOWN_SIZE` and numbers below 1 mean
+      unknown: the field of a metadata record has 32 bits, which cut off or wrap a larger size. A listing may know
+      larger sizes. A broker never looks at the field when it reads.
+    - `max_timestamp_ms` is -1 if it is unknown.
+    - `segment_leader_epochs` ascends by epoch. It is empty if unknown, as in a bare listing.
+    - `txn_index_empty` True: there is no transaction index. Kafka 4.0 and later set it. False: there may be one.
     """
 
     segment_id: RemoteLogSegmentId
@@ -172,7 +177,7 @@ class RemoteLogSegmentMetadata:
 
     @property
     def size_known(self) -> bool:
-        """Whether `segment_size_in_bytes` can be the size, and is no stand-in for a larger or unknown one."""
+        """Whether `segment_size_in_bytes` is a size, and not the mark of a larger or unknown one."""
         return 0 < self.segment_size_in_bytes != UNKNOWN_SIZE
 
     @property
@@ -182,7 +187,7 @@ class RemoteLogSegmentMetadata:
 
     @property
     def likely_size_bytes(self) -> int:
-        """`segment_size_in_bytes` for estimates: a negative one is that of a segment too large for the field."""
+        """`segment_size_in_bytes` for estimates. A negative number belongs to a segment too large for the field."""
         return UNKNOWN_SIZE if self.segment_size_in_bytes < 0 else self.segment_size_in_bytes
 
 
@@ -204,7 +209,7 @@ class IsolationLevel(StrEnum):
 
 
 class TimestampType(IntEnum):
-    """What a record's timestamp means, numbered as Spark's Kafka source and the Java client number it."""
+    """The meaning of a record's timestamp, with the numbers of Spark's Kafka source and the Java client."""
 
     NO_TIMESTAMP_TYPE = -1
     CREATE_TIME = 0
@@ -226,10 +231,10 @@ class AbortedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """What is known of a partition's ends; None is unknown.
+    """The ends of a partition. None: unknown.
 
-    `log_start_offset`: the first offset that may still be read. `end_offset`: one past the last offset that may be
-    read, under the isolation level it was asked for.
+    `log_start_offset` is the first readable offset. `end_offset` is one past the last readable offset for the isolation
+    level of the question.
     """
 
     log_start_offset: int | None = None
@@ -237,10 +242,10 @@ class LogBounds:
 
 
 class Survey(NamedTuple):
-    """What stands at the place where a storage was expected.
+    """A description of the place where a storage was expected.
 
-    `place` is the URL without secrets. `found` says in a few words what is there, None where names of the layout are,
-    as they should. `hint` says what to configure instead, as far as that can be seen.
+    `place` is the URL without secrets. `found` describes its contents in a few words. It is None if the place has names
+    of the layout. `hint` names a better configuration, if one can be seen.
     """
 
     place: str

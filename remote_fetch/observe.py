@@ -1,7 +1,11 @@
 """One observer for everything that is counted: typed events in, counters and a report out.
 
-Rules of the file: an event is a frozen value that says what happened, never what to do; emitting one must not fail or
-block; events hold no secrets. An observer is any callable that takes an event and may be called from several threads.
+Rules of the file:
+
+- An event is a frozen value that describes a fact. It never asks for an action.
+- To emit an event must not fail or block.
+- Events hold no secrets.
+- An observer is any callable that takes an event. It may be called from several threads.
 """
 
 from __future__ import annotations
@@ -39,14 +43,14 @@ __all__ = [
 
 _LOG = logging.getLogger("remote_fetch")
 _QUIET_S = 60.0
-"""How long what happens again is not said again."""
+"""How long a repeated event is not logged again."""
 _MOST_NOTICES = 10_000
-"""So many are remembered. A consumer that lives for years must not keep them all; then one may be said again."""
+"""How many notices are remembered, so that a consumer of years keeps a bounded number. A forgotten one may repeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangeFetched:
-    """One GET came back: `size_bytes` in `duration_s`; `index_type` None for bytes of the segment itself."""
+    """One GET came back: `size_bytes` in `duration_s`. `index_type` is None for bytes of the segment."""
 
     partition: TopicIdPartition
     size_bytes: int
@@ -56,7 +60,7 @@ class RangeFetched:
 
 @dataclass(frozen=True, slots=True)
 class RangeRetried:
-    """One GET failed in a way that may pass, and is tried again; `reason` is an ErrorKind."""
+    """One GET failed with a passing error and is repeated. `reason` is an ErrorKind."""
 
     partition: TopicIdPartition
     reason: str
@@ -73,7 +77,7 @@ class RangeReread:
 
 @dataclass(frozen=True, slots=True)
 class SegmentScanned:
-    """An index was missing or unusable: the segment is read from its first byte instead."""
+    """An index was missing or unusable, so the segment is read from its first byte."""
 
     partition: TopicIdPartition
     index_type: IndexType
@@ -82,9 +86,9 @@ class SegmentScanned:
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """Offsets [first_offset, last_offset] leave the segment they were planned from; `reason` is an ErrorKind.
+    """Offsets [first_offset, last_offset] are no longer read from their planned segment. `reason` is an ErrorKind.
 
-    `detail` is the text of the error; empty if there was none, or a notice has it.
+    `detail` is the text of the error. It is empty if there was none, or if a notice has it.
     """
 
     partition: TopicIdPartition
@@ -96,7 +100,7 @@ class Fallback:
 
 @dataclass(frozen=True, slots=True)
 class RecordsRead:
-    """One Arrow record batch of `records` rows was handed on; `next_offset` is one past its last offset."""
+    """One Arrow record batch of `records` rows was returned. `next_offset` is one past its last offset."""
 
     partition: TopicIdPartition
     records: int
@@ -105,7 +109,7 @@ class RecordsRead:
 
 @dataclass(frozen=True, slots=True)
 class TimestampsSaturated:
-    """So many records handed on have a time that microseconds in 64 bits cannot hold; the column has the nearest."""
+    """The number of returned records whose time in microseconds exceeds 64 bits. The column has the nearest value."""
 
     partition: TopicIdPartition
     records: int
@@ -113,8 +117,10 @@ class TimestampsSaturated:
 
 @dataclass(frozen=True, slots=True)
 class MetadataUnusable:
-    """Metadata that locates nothing: finished segments of which only an update is known (KIP-1266), and records that
-    cannot be read, in whichever partition they are. Each is told of once."""
+    """Metadata without offsets: finished segments whose base record is missing (KIP-1266), and unreadable records.
+
+    Unreadable records are those of all partitions. Each is reported once.
+    """
 
     partition: TopicIdPartition
     orphan_updates: int
@@ -132,10 +138,10 @@ class BrokerRead:
 
 @dataclass(frozen=True, slots=True)
 class ReadEnds:
-    """A read of the bucket alone, up to "latest", ends before `stop_offset`, although the log may go on there.
+    """A read of a bucket alone, up to "latest", ends at `stop_offset` (exclusive). The log may go on there.
 
-    `reason` is one of a plan's: `not-tiered` where the tier ends there; `unstable` where that is the remote stable
-    offset, and the tier goes on to `tier_stop_offset` (exclusive). As text it is a sentence.
+    `reason` is a Reason of a plan: `not-tiered` if the tier ends there, `unstable` if that is the remote stable offset
+    and the tier goes on to `tier_stop_offset` (exclusive). `str()` gives a sentence.
     """
 
     partition: TopicIdPartition
@@ -160,7 +166,7 @@ class ReadEnds:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the user should know once, in a sentence; `is_warning` if it asks for something to be done."""
+    """A sentence for the user, once. `is_warning`: the user should act."""
 
     text: str
     is_warning: bool = False
@@ -183,12 +189,12 @@ Observer: TypeAlias = Callable[[Event], None]
 
 
 def ignore(event: Event) -> None:
-    """The observer of somebody who does not want to know."""
+    """The observer that ignores all events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one read cost: counts, bytes and reasons. `ends`: where it ended, in a sentence for each TOPIC-PARTITION."""
+    """The cost of a read: counts, bytes and reasons. `ends` has a sentence on the end of each TOPIC-PARTITION."""
 
     remote_bytes: int = 0
     remote_gets: int = 0
@@ -210,11 +216,11 @@ class Report:
 
     @property
     def mean_bytes_per_get(self) -> float:
-        """Mean size of the GETs of segment bytes; 0 when there was none."""
+        """Mean size of the GETs of segment bytes, 0 if there was none."""
         return self.remote_bytes / self.remote_gets if self.remote_gets else 0.0
 
     def __add__(self, other: Report) -> Report:
-        """What both reads cost together."""
+        """The cost of both reads together."""
 
         def sums(name: str) -> Any:
             mine, theirs = getattr(self, name), getattr(other, name)
@@ -228,21 +234,21 @@ class Report:
 
 
 def unusable_text(orphan_updates: int, malformed_records: int) -> str:
-    """What `MetadataUnusable` says in words; empty if both are 0."""
+    """The text of a `MetadataUnusable`, empty if both numbers are 0."""
     orphans = f"finished segments of which metadata has an update alone, so that no offset is found: {orphan_updates}"
     malformed = f"metadata records that cannot be read: {malformed_records}"
     return "; ".join([orphans] * bool(orphan_updates) + [malformed] * bool(malformed_records))
 
 
 class LogObserver:
-    """The observer that writes to the logger `remote_fetch`: every notice, and what did not go straight.
+    """The observer that logs to `remote_fetch`: every notice, retry, fallback and other problem.
 
     Rules of the log, one line an event:
 
-    - A line names the partition as TOPIC-NUMBER; its topic id is one line at DEBUG, when it is first spoken of.
-    - What happens again, to the same partition for the same reason, within `quiet_s` seconds of `clock` after a line at
-      its own level is a line at DEBUG. The next line after that, or `close`, says how often it was.
-    - A notice is said once.
+    - A line names the partition as TOPIC-NUMBER. The first line about it is preceded by a DEBUG line with its topic id.
+    - A repetition (same partition, same reason) within `quiet_s` seconds of the last line at its level is logged at
+      DEBUG. `clock` gives the time. The next line, or `close`, has the number of repetitions.
+    - A notice is logged once.
     """
 
     def __init__(self, *, quiet_s: float = _QUIET_S, clock: Callable[[], float] = time.monotonic) -> None:
@@ -253,7 +259,7 @@ class LogObserver:
         self._said: dict[tuple[str, str], _Said] = {}
 
     def __call__(self, event: Event) -> None:
-        """Write what an event has to say, if anything."""
+        """Log an event, if it has a line."""
         if isinstance(event, Notice):
             with self._lock:
                 is_new = event.text not in self._notices
@@ -286,7 +292,7 @@ class LogObserver:
             _LOG.debug("%s: %s", name, line)
 
     def close(self) -> None:
-        """Say how often it was what was not said each time. May be called twice."""
+        """Log the number of repetitions that had no line of their own. May be called twice."""
         with self._lock:
             left = [(name, what, said.unsaid) for (name, what), said in self._said.items() if said.unsaid]
             self._said.clear()
@@ -296,14 +302,14 @@ class LogObserver:
 
 @dataclass(slots=True)
 class _Said:
-    """When something was last a line, None: never; and how often it was none since."""
+    """When an event last had a line (None: never), and its repetitions since then."""
 
     at_s: float | None = None
     unsaid: int = 0
 
 
 def _words(event: Event) -> tuple[str, str] | None:
-    """What happened, alike each time, and the line that tells of this time; None for what goes straight."""
+    """The text that is equal for all repetitions, and the full line. None for an event without a line."""
     match event:
         case Fallback():
             what = f"read elsewhere ({event.reason})"
@@ -324,7 +330,7 @@ def _words(event: Event) -> tuple[str, str] | None:
 
 
 class Counters:
-    """An observer that adds up. `report()` may be asked at any time, from any thread."""
+    """An observer that adds up. `report()` may be called at any time, from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
