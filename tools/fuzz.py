@@ -1,9 +1,12 @@
-"""Damages bytes that real writers made, and expects our own errors or none. `python -m tools.fuzz`, or `make fuzz`.
+"""Damages bytes of real writers, and expects errors of this package or none. `python -m tools.fuzz`, or `make fuzz`.
 
-Rules of the file: a run is repeatable from its random seed; a parser breaks its promise with any exception outside
-`remote_fetch.errors`, with a call that takes seconds, and with memory out of proportion to its input. Each target runs
-in a process of its own, which leaves its last input behind, so that a crash or a hang names the input too. How deep the
-damage got is counted, for a mutation that every checksum stops shows little.
+Rules of the file:
+
+- A run is repeatable from its random seed.
+- A parser breaks its promise by an exception outside `remote_fetch.errors`, by a call that takes seconds, or by memory
+  out of proportion to its input.
+- Each target runs in its own process. The process saves its last input, so that a crash or a hang names the input too.
+- A run counts how many inputs got past the outer checks, because a mutation that a checksum stops proves little.
 """
 
 from __future__ import annotations
@@ -33,9 +36,9 @@ __all__ = ["Finding", "Tally", "fuzz", "main"]
 SLOW_MS = 2_000
 HANG_MS = 20_000
 MAX_GROWTH_BYTES = 64 << 20
-"""The most that one input may add to the peak of memory: sixteen times the bound of what a codec may give here."""
+"""The most that one input may add to the peak of memory: sixteen times the bound of a codec's output here."""
 MAX_FINDINGS = 5
-"""Findings of one target that are shown: the rest is mostly more of the same."""
+"""How many findings of one target are shown. The rest mostly repeats them."""
 LAST_INPUT_BYTES = 1 << 20
 
 
@@ -65,7 +68,7 @@ class Tally:
 
 
 class _TooLongError(BaseException):
-    """A call that does not end; no parser may catch it, so it is none of the ordinary exceptions."""
+    """A call that does not end. It is a BaseException, so that no parser catches it."""
 
 
 def fuzz(
@@ -78,8 +81,8 @@ def fuzz(
 ) -> Iterator[Finding]:
     """Try `mutations` damaged copies of the seeds of `target`, in turn.
 
-    A third is damaged as it comes, a third has its outer checks renewed, a third is opened up, damaged inside and put
-    together again. `before` hears of every input, `tally` counts how far each came.
+    A third is damaged blindly. A third then gets valid outer checks. A third is opened, damaged inside and closed again
+    with valid checks. `before` is called with every input. `tally` counts how far each input came.
     """
     counted = tally if tally is not None else Tally()
     for number in range(mutations):
@@ -105,7 +108,7 @@ def _passes(parse: Callable[[bytes], object], data: bytes) -> bool:
         parse(data)
     except RemoteFetchError:
         return False
-    except Exception:  # what it is shows in the whole parse
+    except Exception:  # the full parse reports it
         return True
     return True
 
@@ -132,7 +135,7 @@ def _broken_promise(target: Target, data: bytes, tally: Tally) -> str | None:
 
 
 class _deadline:
-    """Ends what runs in the block after HANG_MS, where the system has an alarm and this is the main thread."""
+    """Ends the block after HANG_MS, if the system has an alarm and this is the main thread."""
 
     def __enter__(self) -> None:
         self._armed = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
@@ -151,7 +154,7 @@ def _stop(*_: object) -> None:
 
 
 def _run_here(target: Target, mutations: int, seed: int, last_input: Path | None = None) -> bool:
-    """Fuzz one target in this process and print what came of it. Returns whether it kept its promise."""
+    """Fuzz one target in this process and print the result. Returns whether it kept its promise."""
     began = time.monotonic()
     tally = Tally()
     reset_peak()
@@ -178,7 +181,7 @@ def _run_here(target: Target, mutations: int, seed: int, last_input: Path | None
 
 
 def _run_apart(target: Target, mutations: int, seed: int) -> tuple[bool, str]:
-    """Fuzz one target in a process of its own: whether it kept its promise, and what to print."""
+    """Fuzz one target in its own process. Returns whether it kept its promise, and the text to print."""
     with tempfile.NamedTemporaryFile(prefix="fuzz-", delete=True) as file:
         command = [sys.executable, "-m", "tools.fuzz", "--jobs=0", f"--mutations={mutations}", f"--seed={seed}"]
         command += [f"--target={target.name}", f"--last-input={file.name}"]
@@ -192,7 +195,7 @@ def _run_apart(target: Target, mutations: int, seed: int) -> tuple[bool, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fuzz every target, or those named, and print what was found; the exit code is 1 if anything was."""
+    """Fuzz every target, or the named ones, and print the findings. The exit code is 1 if there are any."""
     parser = argparse.ArgumentParser(prog="tools.fuzz", description="Fuzz the parsers of foreign bytes.")
     parser.add_argument("--mutations", type=int, default=20_000, help="of each target (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the random numbers (default: %(default)s)")

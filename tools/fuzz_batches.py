@@ -1,7 +1,9 @@
-"""Damage below the lengths, codecs and checksums of record batches, all of which are put right again afterwards.
+"""Damage inside record batches: lengths, codecs and checksums are valid again afterwards.
 
-Rules of the file: the seed is a whole, valid log, opened with the product's own readers and closed with the test kit's
-writers; what is damaged is one header field, or the records or messages inside.
+Rules of the file:
+
+- The seed is a whole, valid log. The product's readers open it, and the writers of the test kit close it.
+- One header field is damaged, or the records or messages inside.
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ _MAGIC_AT = 16
 _ATTRIBUTES_AT = {0: 17, 1: 17, 2: 22}
 _CODEC_MASK = 7
 _V2_FIELDS = ((0, 8), (12, 4), (21, 2), (23, 4), (27, 8), (35, 8), (43, 8), (51, 2), (53, 4), (57, 4))
-"""Position and size of what a checksum lets through: all of the header but length, magic and the checksum."""
+"""Position and size of the header fields to damage: all but length, magic and the checksum."""
 _LEGACY_VALUE_AT = {0: 26, 1: 34}
-"""Where the value of a wrapper begins: it has no key."""
+"""The position of the value of a wrapper, which has no key."""
 _MAX_BYTES = 4 << 20
 
 
 def reseal_log(data: bytes) -> bytes:
-    """Every entry that is whole, by its length, with the checksum that its bytes call for."""
+    """The entries that are complete by their length, each with the right checksum of its bytes."""
     out = bytearray()
     at = 0
     while len(data) - at > HEADER_BYTES:
@@ -54,7 +56,7 @@ def _entries(log: bytes) -> list[bytes]:
 
 
 def damage_log(log: bytes, chance: random.Random) -> bytes:
-    """One batch of a valid log damaged inside; seldom its batches in another order, or one of them twice."""
+    """A valid log with one batch damaged inside. Seldom with its batches in another order, or with a batch twice."""
     batches = _entries(log)
     at = chance.randrange(len(batches))
     if chance.randrange(16) == 0:
@@ -74,7 +76,7 @@ def _damage_batch(batch: bytes, chance: random.Random) -> bytes:
 
 
 def _sealed(batch: bytes) -> bytes:
-    """The bytes as one entry: its length is theirs, and its checksum right."""
+    """The bytes as one entry with the right length and checksum."""
     if len(batch) <= _MAGIC_AT + 5:
         return batch
     return rewrite_crc(batch[:8] + (len(batch) - _PREFIX.size).to_bytes(4, "big", signed=True) + batch[12:])
@@ -110,7 +112,7 @@ def _damage_records(batch: bytes, chance: random.Random) -> bytes:
 
 
 def _damage_wrapper(batch: bytes, magic: int, chance: random.Random) -> bytes:
-    """A compressed message set with one message inside changed, sealed, doubled, left out or a wrapper itself."""
+    """A compressed message set with one message inside changed, sealed, doubled, left out or replaced by a wrapper."""
     codec = batch[_ATTRIBUTES_AT[magic]] & _CODEC_MASK
     value_at = _LEGACY_VALUE_AT[magic]
     try:

@@ -1,7 +1,9 @@
-"""Compressed streams to damage: what every codec's writers make, bombs, and damage that keeps a stream plausible.
+"""Compressed streams to damage: streams of every codec's writers, bombs, and damage that keeps a stream plausible.
 
-Rules of the file: a stream begins with the number of its codec, so that this is damaged too; bit 3 marks the lz4 of
-message format 0, whose header checksum is another one.
+Rules of the file:
+
+- A stream begins with the number of its codec, so that the number is damaged too.
+- Bit 3 marks the lz4 of message format 0, which has a different header checksum.
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ __all__ = ["damage_stream", "streams"]
 _GZIP, _SNAPPY, _LZ4, _ZSTD = 1, 2, 3, 4
 _MAGIC_0 = 8
 _BOMB_BYTES = (5 << 20, 7 << 20, 40 << 20)
-"""What the bombs inflate to: below the bound of the fuzzed codecs, above it, and far above it."""
+"""The inflated sizes of the bombs: below the bound of the fuzzed codecs, above it, and far above it."""
 _BOMBS_IN = 400
 """One input in so many is a bomb: they take milliseconds each."""
 _GZIP_HEADER_BYTES = 10
 
 
 def streams(records: Sequence[Record]) -> Iterator[bytes]:
-    """The records under each codec, in each of the framings that are met."""
+    """The records under each codec, in each framing that writers use."""
     area = encode_records(records)
     for codec in range(5):
         yield bytes([codec]) + compress(codec, area)
@@ -49,7 +51,7 @@ def _bombs() -> tuple[bytes, ...]:
 
 
 def damage_stream(data: bytes, chance: random.Random) -> bytes:
-    """A damaged body behind a header that stays right; a gzip trailer that fits; seldom a bomb, whole or damaged."""
+    """A damaged body after a valid header, with a gzip trailer that fits. Seldom a bomb, whole or damaged."""
     if chance.randrange(_BOMBS_IN) == 0:
         bomb = chance.choice(_bombs())
         return bomb if chance.randrange(2) else bomb[:1] + mutate(bomb[1:], chance)

@@ -1,7 +1,9 @@
 """Ways to damage bytes: blindly, entry by entry, as text, as JSON.
 
-Rules of the file: a damage is a function of the bytes and of one source of random numbers, so that it can be repeated;
-it knows no format, and whoever calls it puts lengths and checksums right again.
+Rules of the file:
+
+- A damage is a function of the bytes and of one source of random numbers, so that it can be repeated.
+- It knows no format. The caller repairs lengths and checksums.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ def damage_varints(data: bytes, chance: random.Random) -> bytes:
 
 
 def damage_entries(data: bytes, entry: Struct, chance: random.Random) -> bytes:
-    """Whole entries, of which one is changed in a field, doubled, taken out or moved; what is no whole entry goes."""
+    """The complete entries, with one entry changed in a field, doubled, removed or moved."""
     entries = [list(fields) for fields in entry.iter_unpack(data[: len(data) // entry.size * entry.size])]
     if not entries:
         return chance.randbytes(entry.size)

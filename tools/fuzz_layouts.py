@@ -1,7 +1,9 @@
 """The targets of `tools.fuzz` among the layouts: manifests, chunks, custom metadata, names, a broker's own file.
 
-Rules of the file: as those of `tools.fuzz_targets`; what a plug-in wrote are the golden tiers, what nobody keeps as a
-file is written here.
+Rules of the file:
+
+- The rules of `tools.fuzz_targets` hold here too.
+- Seeds that a plug-in wrote come from the golden tiers. The remaining seeds are written here.
 """
 
 from __future__ import annotations
@@ -96,7 +98,7 @@ def _largest(goldens: Path) -> Iterator[Path]:
 
 
 def check_json(data: bytes) -> None:
-    """The outer check of what is JSON."""
+    """The outer check of JSON text."""
     try:
         json.loads(data)
     except (ValueError, RecursionError):
@@ -116,12 +118,12 @@ def read_manifest(data: bytes) -> object:
 
 
 def read_sizes(data: bytes) -> object:
-    """A list of chunk sizes that is as long as it says."""
+    """Read a list of chunk sizes, and check that it has the declared length."""
     return decode_sizes(data, int.from_bytes(data[:4], "big"))
 
 
 def damage_sizes(data: bytes, chance: random.Random) -> bytes:
-    """The same number of sizes, others."""
+    """The same number of different sizes."""
     return data[:4] + bytes(byte if chance.randrange(4) else chance.randrange(256) for byte in data[4:])
 
 
@@ -177,7 +179,7 @@ def read_template(data: bytes) -> object:
 
 
 def read_properties(data: bytes) -> object:
-    """A broker's file, and the keys that its storage manager's properties come to."""
+    """A broker's file, and the keys that its storage manager's properties are translated to."""
     return from_aiven_properties(parse_properties(data))
 
 
@@ -189,7 +191,7 @@ def names(goldens: Path) -> bytes:
 
 
 def list_aiven_names(data: bytes) -> object:
-    """Every segment that the layout finds among the names, whose manifests are all the same one."""
+    """Every segment that the layout finds among the names. All have the same manifest."""
     layout = AivenLayout()
     layout.configure({})
     found = dict.fromkeys(data.decode("utf-8", "replace").splitlines(), b"")
@@ -217,7 +219,7 @@ _PLAIN_MANIFEST = json.dumps(
 
 
 class _Objects:
-    """A store that has objects by how their names end, and lists those whose names are whole."""
+    """A store that chooses an object by the suffix of its name, and lists the objects with whole names."""
 
     def __init__(self, objects: dict[str, bytes]) -> None:
         self._objects = objects

@@ -1,4 +1,4 @@
-"""How much memory this process has held at most, and a bound for it: as far as the system tells."""
+"""The peak of this process's memory, and a bound for it, as far as the system supports them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_DATA_BYTES = 4 << 30
 
 
 def peak_bytes() -> int:
-    """The most memory this process has held since `reset_peak`; 0 where the system does not tell."""
+    """The peak of this process's memory since `reset_peak`, 0 if the system does not report it."""
     try:
         import resource
     except ImportError:
@@ -22,7 +22,7 @@ def peak_bytes() -> int:
 
 
 def reset_peak() -> None:
-    """Let the peak be what is held now, where the system can (Linux); else it stays that of the whole life."""
+    """Reset the peak to the current memory if the system can (Linux). Otherwise it stays the peak of the process."""
     with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
         file.write("5")
 

@@ -1,7 +1,9 @@
 """The parsers of foreign bytes that `tools.fuzz` calls, each as the product calls it, and used to the end.
 
-Rules of the file: bytes in, and what comes out is asked everything that the product would ask; a bound that does not
-hold is an AssertionError, which no parser may raise.
+Rules of the file:
+
+- Each call parses bytes and then makes every call on the result that the product makes.
+- A bound that does not hold is an AssertionError, which no parser may raise.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ def full_segment() -> RemoteLogSegmentMetadata:
 
 
 def inflate(data: bytes) -> memoryview:
-    """The codec's number in the first byte, with a flag for the lz4 of magic 0, then what it made."""
+    """Inflate: the first byte has the codec's number and a flag for the lz4 of magic 0, and the stream follows."""
     codecs = Codecs(max_bytes=MAX_INFLATED_BYTES)
     number = data[0] if data else 0
     out = codecs.decompress(number & 7, memoryview(data)[1:], lz4_v0=bool(number & 8))
@@ -97,9 +99,9 @@ def read_time_index(data: bytes) -> object:
 
 
 def read_metadata(known: Sequence[bytes], data: bytes) -> object:
-    """Alone, and in a builder of timelines, which counts what it cannot read and raises nothing at all.
+    """Parse a record alone, and in a builder of timelines, which counts unreadable records and never raises.
 
-    It has read the `known` records before: it takes a short cut where a record begins like one of them.
+    The builder has read the `known` records before, so it takes the fast path for a record that begins like one.
     """
     builder = TimelineBuilder()
     for offset, value in enumerate((*known, data)):
@@ -111,9 +113,9 @@ def read_metadata(known: Sequence[bytes], data: bytes) -> object:
 
 
 class ShortCut:
-    """Metadata records by their short cut, as far as it takes them: it has to come to what the parser comes to.
+    """Metadata records by the fast path. Its result has to equal that of the parser.
 
-    `values` are records whose heads are then known, as a builder of timelines knows them.
+    The heads of `values` are known, as in a builder of timelines.
     """
 
     def __init__(self, values: Iterable[bytes]) -> None:
@@ -121,7 +123,7 @@ class ShortCut:
         self._heads = {head: _partition_of(value) for head, value in heads if head and is_usual_head(head)}
 
     def __call__(self, data: bytes) -> object:
-        """Raises what the parser raises, and AssertionError where the short cut differs."""
+        """Raises the errors of the parser, and AssertionError if the fast path differs."""
         head = head_of(data)
         usual = read_usual(data, len(head)) if head in self._heads else None
         try:
@@ -160,7 +162,7 @@ def _partition_of(value: bytes) -> TopicIdPartition:
 
 
 def read_timelines(data: bytes) -> object:
-    """Loaded, then asked as planning asks."""
+    """Load timelines, then make the calls of planning."""
     origin, timelines = load_timelines(data, max_body_bytes=_MAX_BODY_BYTES)
     for timeline in timelines:
         for segment in timeline.segments:
@@ -170,7 +172,7 @@ def read_timelines(data: bytes) -> object:
 
 
 def read_plan(data: bytes) -> object:
-    """Loaded, its cost estimated, and dumped again, which has to come to the same plan."""
+    """Load a plan, estimate its cost, and dump it. The dump has to be the same plan."""
     steps = load_plan(data.decode("utf-8", "surrogateescape"))
     estimate([steps], 1 << 20)
     if load_plan(dump_plan(steps)) != steps:
@@ -179,7 +181,7 @@ def read_plan(data: bytes) -> object:
 
 
 class _Names:
-    """An object store that has nothing but names, one a line."""
+    """An object store that has only names, one a line."""
 
     def __init__(self, data: bytes) -> None:
         self._names = [line for line in data.decode("utf-8", "surrogateescape").split("\n") if line]
@@ -203,7 +205,7 @@ class _Names:
 
 
 def list_names(make_layout: Callable[[], Layout], data: bytes) -> object:
-    """Every segment that a layout finds among the names, whose bytes and indexes must be found by it again."""
+    """List every segment among the names, and find its bytes and indexes by the same layout."""
     layout, store = make_layout(), _Names(data)
     found = list(layout.list_segments(store, None))
     for segment in found:

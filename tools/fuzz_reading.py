@@ -1,7 +1,10 @@
-"""Reads a log as the product does, to the end, with the decoder in both variants, which have to agree.
+"""Reads a log as the product does, with the compiled and the interpreted decoder, which have to agree.
 
-Rules of the file: what one variant gives or raises, the other has to give or raise, with the same words; every Arrow
-batch is validated in full; buffers are tiny, so that batches of a few records take every way through the builder.
+Rules of the file:
+
+- Both variants return the same rows, or raise the same error with the same text.
+- Every Arrow batch is validated in full.
+- Buffers are tiny, so that batches of a few records take every path through the builder.
 """
 
 from __future__ import annotations
@@ -36,11 +39,11 @@ _LAST_OFFSET = 2**62
 _TARGET_BYTES = 256
 _MAX_ROWS = 4
 _RANGE_BYTES = 97
-"""Such that most batches cross a border."""
+"""A size at which most batches cross a border."""
 
 
 def interpreted_kernel(compiled: ModuleType = _columns) -> ModuleType:
-    """The source of an inner loop as plain Python; the module itself where it is not compiled."""
+    """The source of an inner loop as plain Python, or the module if it is not compiled."""
     if not compiled.COMPILED:
         return compiled
     source = INNER_LOOPS[compiled.__name__]
@@ -63,7 +66,7 @@ def _message_kernels() -> tuple[ModuleType, ...]:
 
 
 def _check_messages(batch: pa.RecordBatch) -> None:
-    """The rows as messages, alike in both variants. Raises AssertionError."""
+    """Check that both variants make the same messages of the rows. Raises AssertionError."""
     made = [
         MessageCursor(batch, "topic", 0, lambda *fields: fields, kernel=kernel).take(batch.num_rows)
         for kernel in _message_kernels()
@@ -73,7 +76,7 @@ def _check_messages(batch: pa.RecordBatch) -> None:
 
 
 class _Both:
-    """A builder for each variant of the decoder, fed alike."""
+    """A builder for each variant of the decoder. Both get the same input."""
 
     def __init__(self, kernels: tuple[ModuleType, ...]) -> None:
         self._builders = [
@@ -84,7 +87,7 @@ class _Both:
     def append(
         self, header: BatchHeader, records: memoryview, start_offset: int, stop_offset: int
     ) -> list[pa.RecordBatch]:
-        """As `ColumnBuilder.append`. Raises AssertionError where the variants differ."""
+        """As `ColumnBuilder.append`. Raises AssertionError if the variants differ."""
         outcomes = [self._appended(builder, header, records, start_offset, stop_offset) for builder in self._builders]
         return self._agreed(outcomes)
 
@@ -111,14 +114,14 @@ class _Both:
         return rows
 
     def flush(self) -> pa.RecordBatch | None:
-        """As `ColumnBuilder.flush`. Raises AssertionError where the variants differ."""
+        """As `ColumnBuilder.flush`. Raises AssertionError if the variants differ."""
         flushed = [builder.flush() for builder in self._builders]
         rows = self._agreed([([] if batch is None else [batch], None) for batch in flushed])
         return rows[0] if rows else None
 
 
 def check_checksums(data: bytes) -> None:
-    """Frame every batch and check its checksum: what all damage has to get past first."""
+    """Frame every batch and check its checksum, the outer checks of a log."""
     framer = BatchFramer(0, max_batch_bytes=_MAX_BATCH_BYTES)
     framer.feed(memoryview(data))
     while (batch := framer.next_batch()) is not None:
@@ -127,7 +130,7 @@ def check_checksums(data: bytes) -> None:
 
 
 def read_batches(data: bytes) -> list[pa.RecordBatch]:
-    """Every batch of a log decoded, whatever its order and visibility. Raises what the product's parts raise."""
+    """Decode every batch of a log, in any order and of any visibility. Raises the errors of the product."""
     codecs = Codecs(max_bytes=MAX_INFLATED_BYTES)
     builder = _Both(_kernels())
     framer = BatchFramer(0, max_batch_bytes=_MAX_BATCH_BYTES)
@@ -145,7 +148,7 @@ def read_batches(data: bytes) -> list[pa.RecordBatch]:
 
 
 def read_slice(data: bytes) -> pa.Table:
-    """A log as one segment of a read_committed read, in one piece and in many, which have to come to the same."""
+    """Read a log as one segment under read_committed, whole and in many ranges. Both have to give the same."""
     (whole, error), (cut, cut_error) = _sliced(data, len(data) + 1), _sliced(data, _RANGE_BYTES)
     if not whole.equals(cut) or (type(error), str(error)) != (type(cut_error), str(cut_error)):
         raise AssertionError(

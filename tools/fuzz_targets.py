@@ -1,8 +1,12 @@
-"""What `tools.fuzz` damages: for each kind of foreign bytes its parser, and seeds that real writers made.
+"""The targets of `tools.fuzz`: for each kind of foreign bytes its parser, and seeds that real writers made.
 
-Rules of the file: a seed parses; a target reads as the product does, to the end, so that lazy parsers have no way out;
-`reseal` renews the outer lengths and checksums of damaged bytes, `inside` damages what lies below them, and `gate` is
-those outer checks alone, so that a run can tell how much got past them.
+Rules of the file:
+
+- A seed parses.
+- A target reads to the end, as the product does, so that a lazy parser parses everything.
+- `reseal` repairs the outer lengths and checksums of damaged bytes.
+- `inside` damages the bytes below the outer lengths and checksums.
+- `gate` makes only the outer checks, so that a run can count the inputs that got past them.
 """
 
 from __future__ import annotations
@@ -53,10 +57,10 @@ def _as_it_is(data: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One kind of foreign bytes. `parse` raises errors of `remote_fetch.errors` only, whatever it is given.
+    """One kind of foreign bytes. For any input `parse` raises only errors of `remote_fetch.errors`.
 
-    `reseal`, `inside` and `gate` as the rules of the file say; without `inside` damage on the outside is all there is,
-    without `gate` there are no outer checks.
+    `reseal`, `inside` and `gate` are described in the rules of the file. Without `inside` only the outside is damaged.
+    Without `gate` the kind has no outer checks.
     """
 
     name: str
@@ -68,7 +72,7 @@ class Target:
 
 
 def targets(goldens: Path = GOLDENS, *, seeds_per_kind: int = 6) -> tuple[Target, ...]:
-    """Every target, with at most `seeds_per_kind` golden seeds of each kind, the same ones in each run."""
+    """Every target, with at most `seeds_per_kind` golden seeds of each kind. Each run has the same seeds."""
 
     def files(suffix: str) -> tuple[bytes, ...]:
         found = (path.read_bytes() for path in sorted(goldens.rglob(f"*{suffix}")))
@@ -210,7 +214,7 @@ def _whole_entries(*sizes: int) -> Callable[[bytes], object]:
 
 
 def _reseal_producers(data: bytes) -> bytes:
-    """A producer snapshot: version (2 bytes), CRC-32C of what follows it (4), the number of entries, the entries."""
+    """A producer snapshot: version (2 bytes), CRC-32C of the rest (4), the number of entries, the entries."""
     return data[:2] + crc32c(data[6:]).to_bytes(4, "big") + data[6:]
 
 
@@ -255,7 +259,7 @@ def _timeline_snapshot(values: Iterable[bytes]) -> bytes:
 
 
 def _reseal_timelines(data: bytes) -> bytes:
-    """A snapshot of timelines: magic, version, CRC-32 of what follows it, size of the body, the body under zlib."""
+    """A snapshot of timelines: magic, version, CRC-32 of the rest, size of the body, the body under zlib."""
     covered = data[_TIMELINES_CRC_FROM:]
     return data[: _TIMELINES_CRC_FROM - 4] + zlib.crc32(covered).to_bytes(4, "big") + covered
 

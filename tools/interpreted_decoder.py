@@ -2,8 +2,10 @@
 
 `python -m pytest -p tools.interpreted_decoder tests/read`
 
-Rules of the file: a plugin of its own and no option of tests/conftest.py, because it has to be there before any
-conftest imports the decoder; it replaces the inner loops and nothing else.
+Rules of the file:
+
+- It is a plugin, not an option of tests/conftest.py, because it has to run before a conftest imports the decoder.
+- It replaces the inner loops and nothing else.
 """
 
 from __future__ import annotations
@@ -24,11 +26,11 @@ _PLACE = Path(__file__).resolve().parents[1] / "remote_fetch" / "decode"
 INNER_LOOPS: Mapping[str, Path] = MappingProxyType(
     {f"remote_fetch.decode.{name}": _PLACE / f"{name}.py" for name in ("_columns", "_messages", "runs")}
 )
-"""The modules that exist compiled, and their sources."""
+"""The modules that are compiled, with their sources."""
 
 
 class SourceFinder:
-    """An importer for the inner loops: their sources, whatever library lies beside them."""
+    """An importer of the inner loops from their sources, even if a compiled library lies beside them."""
 
     @staticmethod
     def find_spec(

@@ -3,8 +3,10 @@
 Builds the decoder's source in a scratch directory, shows that a write past a buffer is noticed, then runs the decoder's
 tests and a short fuzz with it. Needs gcc with its sanitizers; nothing in the checkout changes.
 
-Rules of the file: a build that would not notice a mistake is worth nothing, so the proof that it does comes first.
-Memory comes from malloc, Python's and Arrow's too, for an allocator of their own would hide a write past a buffer.
+Rules of the file:
+
+- The first step proves that the build notices a write past a buffer.
+- Python and Arrow take memory from malloc, because their own allocators would hide such a write.
 """
 
 from __future__ import annotations

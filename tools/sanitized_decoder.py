@@ -1,7 +1,10 @@
 """A pytest plugin, and a call: the inner loops come from a directory that an environment variable names.
 
-See `tools.sanitize`. Rules of the file: as `tools.interpreted_decoder`, it replaces the inner loops and nothing else,
-before anything of the project is imported.
+See `tools.sanitize`.
+
+Rules of the file:
+
+- It replaces the inner loops and nothing else, before the project is imported (as `tools.interpreted_decoder`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """Bars as an SVG file, for the pages of the documentation: no library, no script, readable by a diff.
 
-Rules of the file: standard library only; numbers come in, text goes out; the same numbers give the same bytes.
+Rules of the file:
+
+- Standard library only.
+- Numbers in, text out. The same numbers give the same bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ COLOURS = ("#1f6f8b", "#e0a030", "#8a8f98", "#b5483a", "#5b8c5a", "#6a5acd")
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Groups of horizontal bars; in each, a number for some of the series. Larger than `cut` is drawn broken off."""
+    """Groups of horizontal bars, each with numbers for some of the series. A bar larger than `cut` is drawn cut off."""
 
     title: str
     unit: str
@@ -32,7 +35,7 @@ class Bars:
 
 
 def render(bars: Bars) -> str:
-    """The picture. Raises ValueError where there is no positive number, or one for an unknown series."""
+    """The picture. Raises ValueError without a positive number, and for a number of an unknown series."""
     numbers = [number for _, values in bars.groups for number in values.values()]
     unknown = {name for _, values in bars.groups for name in values}.difference(bars.series)
     if unknown or not numbers or max(numbers) <= 0:
