@@ -1,6 +1,6 @@
-"""A first read: the records of one topic, straight from the bucket its broker tiered them to.
+"""A first read: the records of one topic, straight from the bucket to which its broker tiered them.
 
-The bucket here ships with the package; a real Kafka 4.1 broker wrote it. Nothing else is needed, no broker either.
+The bucket ships with the package. A real Kafka 4.1 broker wrote it. The example needs no broker.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A service's consumer that reads what is tiered from the store: one class name and two keys are new.
+"""A service's consumer that reads tiered records from the store. One class name and two keys are new.
 
     python 04_remote_consumer.py BOOTSTRAP_SERVERS TIER_URL TOPIC
 

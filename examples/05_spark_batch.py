@@ -1,4 +1,4 @@
-"""A Spark batch over a topic's history: what is tiered comes from the store, the rest through the broker.
+"""A Spark batch over a topic's history: tiered records come from the store, the rest through the broker.
 
     python 05_spark_batch.py BOOTSTRAP_SERVERS TIER_URL TOPIC
 

@@ -2,8 +2,8 @@
 
     python 06_spark_backfill.py BOOTSTRAP_SERVERS TIER_URL TOPIC TARGET
 
-`make broker` prints an address, a directory and a topic to try it on; TARGET is a directory that is not there yet, or a
-URL. Needs Java 17 and `pip install "remote-fetch[spark]"`.
+`make broker` prints an address, a directory and a topic to try it on. TARGET is a new directory, or a URL. Needs Java
+17 and `pip install "remote-fetch[spark]"`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A stream that catches up and ends: each run takes what has come since the last one, first from the store.
+"""A stream that catches up and ends: each run takes the records since the last run, first from the store.
 
     python 07_spark_available_now.py BOOTSTRAP_SERVERS TIER_URL TOPIC TARGET
 
-`make broker` prints an address, a directory and a topic to try it on; TARGET is a directory for files and checkpoint.
+`make broker` prints an address, a directory and a topic to try it on. TARGET is a directory for files and checkpoint.
 Needs Java 17, PySpark 4.2 or later and `pip install "remote-fetch[spark]"`.
 """
 

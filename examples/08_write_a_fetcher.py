@@ -2,7 +2,7 @@
 
     python 08_write_a_fetcher.py
 
-The suite comes with the package and needs pytest. What it examines is all that the reader relies on.
+The suite comes with the package and needs pytest. It checks every promise that the reader relies on.
 """
 
 from __future__ import annotations
@@ -85,11 +85,11 @@ class TestSqliteFetcher(FetcherContract):
             database.execute("create table objects (name text unique, data blob)")
 
     def new_fetcher(self) -> SqliteFetcher:
-        """One that is not configured yet."""
+        """A new fetcher, not configured."""
         return SqliteFetcher()
 
     def configs(self) -> Mapping[str, str]:
-        """What to configure it with."""
+        """The configuration of the fetcher."""
         return {"remote.storage.url": f"sqlite://{self.file}"}
 
     def put_segment(self, segment: BuiltSegment) -> None:
