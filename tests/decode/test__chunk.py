@@ -1,4 +1,4 @@
-"""The buffers behind the inner loop: what is handed over, what is kept, and the repair of header keys."""
+"""The buffers behind the inner loop: which become arrays, which are kept, and the repair of header keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def fill(chunk: Chunk, area: bytes, count: int) -> None:
 
 
 def status_of(chunk: Chunk, area: bytes, header: BatchHeader) -> int:
-    """What becomes of one batch."""
+    """The arrays of one batch."""
     columns = chunk.columns
     taken = columns.decode(memoryview(area), row_of(header, len(area)), 0, 1, 0, 2000)
     assert taken == (columns.status == 0)
@@ -64,7 +64,7 @@ def test_a_taken_chunk_is_empty_and_its_arrays_are_never_written_again(kernel: M
                 array.validate(full=True)
 
 
-def test_an_array_holds_at_most_twice_what_it_needs(kernel: ModuleType) -> None:
+def test_an_array_holds_at_most_twice_its_memory(kernel: ModuleType) -> None:
     area = values(100, 50)
     chunk = Chunk(kernel, ALL, 10_000, 1 << 20)
     fill(chunk, area, 50)

@@ -123,7 +123,7 @@ def reference(head: BatchHeader, area: bytes, start: int, stop: int) -> list[Row
 
 
 def rows_of(batches: list[pa.RecordBatch]) -> list[Row]:
-    """What `reference` gives, out of Arrow batches; each must be valid to its last bit."""
+    """The rows of Arrow batches in the form of `reference`. Each batch is validated in full."""
     rows: list[Row] = []
     for batch in batches:
         batch.validate(full=True)
@@ -423,7 +423,7 @@ def test_validity_bits_are_right_across_bytes_and_after_a_rollback(kernel: Modul
     assert batch.column("key").to_pylist() == batch.column("value").to_pylist() == pattern * 3
 
 
-def test_the_variants_are_what_they_say(compiled: ModuleType, interpreted: ModuleType) -> None:
+def test_each_variant_reports_whether_it_is_compiled(compiled: ModuleType, interpreted: ModuleType) -> None:
     assert compiled.COMPILED
     assert not interpreted.COMPILED
     numbers = {name: value for name, value in vars(interpreted).items() if name.startswith(("BAD_", "NO_ROOM"))}

@@ -18,7 +18,7 @@ from remote_fetch.testing.records import Record, encode_batch, rewrite_crc
 
 EVERYTHING = 2**63 - 1
 END = encode_batch(10_000, [Record(0)])
-"""What confirms the place of the last batch that counts."""
+"""The batch that confirms the place of the last batch that counts."""
 
 
 def batch(offset: int, count: int, *, codec: int = 0, value: bytes = b"v" * 20) -> bytes:
@@ -42,7 +42,7 @@ def scanned(batches: list[bytes]) -> tuple[memoryview, memoryview[int], int]:
 def in_runs(
     builder: ColumnBuilder, batches: list[bytes], decompress: Callable[[int, memoryview], memoryview]
 ) -> tuple[int, list[pa.RecordBatch]]:
-    """All steps until nothing goes on: where they end, and what they gave."""
+    """Append runs until no batch is taken. Returns the first batch not taken, and the Arrow batches."""
     data, table, rows = scanned(batches)
     at, found = 0, list[pa.RecordBatch]()
     while at < rows:
@@ -70,7 +70,7 @@ def rest(builder: ColumnBuilder) -> list[pa.RecordBatch]:
 @pytest.mark.parametrize(
     ("target_bytes", "max_rows"), [(1 << 20, 65_536), (500, 1000), (90, 1000), (1 << 20, 5), (1, 1)]
 )
-def test_a_run_gives_what_single_batches_give(kernel: ModuleType, target_bytes: int, max_rows: int) -> None:
+def test_a_run_gives_the_rows_of_single_batches(kernel: ModuleType, target_bytes: int, max_rows: int) -> None:
     sizes = {"target_bytes": target_bytes, "max_rows": max_rows}
     run = ColumnBuilder("topic", 0, COLUMNS, kernel=kernel, **sizes)
     single = ColumnBuilder("topic", 0, COLUMNS, kernel=kernel, **sizes)
@@ -101,7 +101,7 @@ def test_it_ends_before_a_batch_that_is_damaged_inside(kernel: ModuleType, codec
     assert last == wanted.flush()
 
 
-def test_what_is_full_goes_out_before_more_is_inflated(kernel: ModuleType) -> None:
+def test_full_arrow_batches_are_returned_before_more_is_inflated(kernel: ModuleType) -> None:
     """However many batches a step finds, no more of them is in memory than goes into an Arrow batch or two."""
     inflated: list[int] = []
 

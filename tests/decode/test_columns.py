@@ -1,4 +1,4 @@
-"""The builder around the inner loop: schema, sizes, what is handed out when, and what an error leaves behind."""
+"""The builder around the inner loop: schema, sizes, when Arrow batches are returned, and the state after an error."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def offsets(batches: list[pa.RecordBatch]) -> list[Any]:
 
 
 def flushed(builder: ColumnBuilder) -> list[pa.RecordBatch]:
-    """What is pending, as a list."""
+    """The pending rows as a list."""
     batch = builder.flush()
     return [] if batch is None else [batch]
 
@@ -153,7 +153,7 @@ def test_microseconds_are_saturated_and_counted(timestamp_ms: int, saturated: in
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_each_column_alone_is_the_one_among_all(kernel: ModuleType, column: str) -> None:
+def test_a_column_alone_equals_the_same_column_among_all(kernel: ModuleType, column: str) -> None:
     head, records = batch_of(7, 20)
     alone, among = ColumnBuilder("t", 1, [column], kernel=kernel), ColumnBuilder("t", 1, COLUMNS, kernel=kernel)
     for builder in (alone, among):
@@ -241,7 +241,7 @@ def test_a_large_batch_is_cut_into_max_rows(kernel: ModuleType) -> None:
     assert offsets(got) == list(range(5, 100))
 
 
-def test_what_was_closed_by_a_malformed_batch_is_not_lost(kernel: ModuleType) -> None:
+def test_rows_closed_by_a_malformed_batch_are_not_lost(kernel: ModuleType) -> None:
     head, records = batch_of(0, 10)
     for target_bytes in (len(records), len(records) - 1):
         builder = ColumnBuilder("t", 0, kernel=kernel, target_bytes=max(target_bytes, 1))
@@ -254,7 +254,7 @@ def test_what_was_closed_by_a_malformed_batch_is_not_lost(kernel: ModuleType) ->
         assert offsets(got + flushed(builder)) == list(range(20))
 
 
-def test_flush_after_a_malformed_batch_gives_what_was_pending(kernel: ModuleType) -> None:
+def test_flush_after_a_malformed_batch_returns_pending_rows(kernel: ModuleType) -> None:
     head, records = batch_of(0, 10)
     builder = ColumnBuilder("t", 0, kernel=kernel, target_bytes=len(records))
     builder.append(head, records, 0, EVERYTHING)

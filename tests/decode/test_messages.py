@@ -31,7 +31,7 @@ BASE_MS = 1_700_000_000_000
 SCHEMA = schema_for(MESSAGE_COLUMNS)
 
 Arguments = tuple[Any, ...]
-"""What the class of the messages is called with."""
+"""The arguments of the class of the messages."""
 
 
 def batch_of(*records: Record, columns: tuple[str, ...] = MESSAGE_COLUMNS, **options: Any) -> pa.RecordBatch:
@@ -73,7 +73,7 @@ def recorded(*arguments: Any) -> Arguments:
 
 
 def expected(record: Record, leader_epoch: int = 3) -> Arguments:
-    """What librdkafka's binding would say of a record of `batch_of`."""
+    """The fields that librdkafka's binding would give for a record of `batch_of`."""
     headers = [(name.partition("\0")[0], value) for name, value in record.headers]
     stamp = (1, BASE_MS + record.timestamp_delta_ms)
     offset = 100 + record.offset_delta
@@ -107,7 +107,7 @@ SOME = (
 )
 
 
-def test_what_the_class_is_called_with(message_kernel: ModuleType) -> None:
+def test_the_arguments_of_the_class(message_kernel: ModuleType) -> None:
     cursor = MessageCursor(batch_of(*SOME), "t", 0, recorded, kernel=message_kernel)
     assert cursor.take(len(SOME)) == [expected(record) for record in SOME]
 

@@ -1,4 +1,4 @@
-"""The walk over headers, compiled and interpreted: what a run takes, and before which batches it ends."""
+"""The walk over headers, compiled and interpreted: the batches that a run takes, and those before which it ends."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_where_the_place_of_a_batch_is_in_doubt_so_is_the_one_before_it(run_kern
     assert Walk(run_kernel, [special, LAST], offsets=(1, 0), **options).taken == 0
 
 
-def test_the_last_batch_there_is_left_for_what_may_follow(run_kernel: ModuleType) -> None:
+def test_the_last_batch_is_left_because_none_confirms_it(run_kernel: ModuleType) -> None:
     assert Walk(run_kernel, [batch(0), batch(2)]).bases == [0]
     assert Walk(run_kernel, [batch(0), batch(2)[:-1]]).bases == []
     assert Walk(run_kernel, [batch(0)]).taken == 0
@@ -146,7 +146,7 @@ def test_a_step_has_bounds(run_kernel: ModuleType) -> None:
     assert Walk(run_kernel, many, rows=0).taken == 0
 
 
-def test_what_is_not_to_be_seen_is_walked_over(run_kernel: ModuleType) -> None:
+def test_hidden_batches_are_walked_over(run_kernel: ModuleType) -> None:
     batches = [batch(0), batch(2), encode_marker(4, 7, commit=False), batch(5, 0, last_offset_delta=3), batch(9), LAST]
     walk = Walk(run_kernel, batches, offsets=(-1, 2))
     assert (walk.taken, walk.bases, walk.last_offset) == (5, [2, 9], 10)
@@ -179,7 +179,7 @@ def test_offsets_at_the_edge_of_64_bits(run_kernel: ModuleType) -> None:
     assert Walk(run_kernel, [changed(batch(0, 1), 0, -1, 8), LAST], segment=segment).bases == []
 
 
-def test_what_the_checksum_raises_comes_out(run_kernel: ModuleType) -> None:
+def test_an_error_of_the_checksum_is_raised(run_kernel: ModuleType) -> None:
     def interrupted(data: memoryview) -> int:
         raise KeyboardInterrupt
 

@@ -74,7 +74,7 @@ def golden_logs() -> list[Path]:
 
 
 def dumped(golden_set: str) -> dict[tuple[str, str], list[dict[str, str]]]:
-    """What Kafka's own dump tool says of each batch, by topic-partition and segment file."""
+    """The output of Kafka's dump tool for each batch, by topic-partition and segment file."""
     batches: dict[tuple[str, str], list[dict[str, str]]] = {}
     partition = segment = ""
     text = gzip.decompress((GOLDEN / golden_set / "dump.txt.gz").read_bytes()).decode()
@@ -112,7 +112,7 @@ def as_dumped(batch: FramedBatch) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("golden_set", ["local-3.9", "local-4.1"])
-def test_headers_are_what_kafkas_own_dump_tool_says(golden_set: str) -> None:
+def test_headers_equal_those_of_kafkas_dump_tool(golden_set: str) -> None:
     compared = 0
     for (partition, segment), expected in dumped(golden_set).items():
         (log,) = (GOLDEN / golden_set / "remote").glob(f"*/{partition}-*/{segment.removesuffix('.log')}-*.log")
@@ -245,7 +245,7 @@ def test_a_batch_inside_one_range_is_a_view_of_it() -> None:
     assert second.data.obj is not data
 
 
-def test_a_batch_stays_what_it_was_when_more_is_fed() -> None:
+def test_a_batch_does_not_change_when_more_is_fed() -> None:
     data = v2_batch(body=b"a" * 50) + v2_batch(body=b"b" * 50)
     framer = BatchFramer(0)
     framer.feed(memoryview(data)[:30])
@@ -400,7 +400,7 @@ def test_no_bytes_break_the_framer(data: bytes) -> None:
         framer.finish()
 
 
-def test_what_somebody_else_read_is_gone_past() -> None:
+def test_skip_passes_batches_that_the_caller_has_read() -> None:
     one, two, three = (encode_batch(at, [Record(0)]) for at in range(3))
     framer = BatchFramer(100)
     framer.feed(memoryview(one + two + three[:20]))

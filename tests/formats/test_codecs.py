@@ -153,7 +153,7 @@ def test_every_writer_is_read(writer: str, size_bytes: int) -> None:
 
 
 @writers
-def test_what_does_not_compress(writer: str) -> None:
+def test_incompressible_data(writer: str) -> None:
     codec, compress = WRITERS[writer]
     data = random.Random(2).randbytes(150_000)
     assert unpack(codec, compress(data)) == data
@@ -350,7 +350,7 @@ def test_zstd_frames_that_declare_their_size(size_bytes: int, checksum: bool) ->
 def test_the_short_way_of_one_zstd_block_is_that_of_all(
     size_bytes: int, declares: bool, at: int, value: int, cut: int
 ) -> None:
-    """Also where a header is damaged: what comes out, or what it is called."""
+    """Also with a damaged header: the same output or the same error."""
     packed = bytearray(zstandard.ZstdCompressor(write_content_size=declares).compress(words(size_bytes)))
     if at < len(packed):
         packed[at] = value
@@ -543,7 +543,7 @@ def test_lz4_block_sizes(descriptor: int) -> None:
 
 @pytest.mark.parametrize("first", [b"", b"abc", b"abcdefghijklmnopq", words(300), words(70 * KIB)])
 @pytest.mark.parametrize("size_bytes", [1, 3, 11, 12, 13, 14, 15, 269, 270, 271, 600])
-def test_linked_lz4_blocks_refer_to_what_was_before(first: bytes, size_bytes: int) -> None:
+def test_linked_lz4_blocks_copy_from_earlier_output(first: bytes, size_bytes: int) -> None:
     """The second block: literals, then a copy of the ten bytes that stand in front of them, then five literals."""
     first = first[-(64 * KIB) :]
     literals = random.Random(3).randbytes(size_bytes)

@@ -82,7 +82,7 @@ def test_a_compressed_control_batch() -> None:
 
 
 @pytest.mark.parametrize("golden_set", ["local-3.9", "local-4.1"])
-def test_golden_markers_are_what_kafkas_own_dump_tool_says(golden_set: str) -> None:
+def test_golden_markers_equal_those_of_kafkas_dump_tool(golden_set: str) -> None:
     expected = {}
     partition = segment = ""
     for line in gzip.decompress((GOLDEN / golden_set / "dump.txt.gz").read_bytes()).decode().splitlines():
@@ -125,13 +125,13 @@ def test_golden_markers_are_what_kafkas_own_dump_tool_says(golden_set: str) -> N
         (record(pack(">hh", 0, 1), front=b"\x00\x00" + b"\x80" * 5 + b"\x00"), "too long"),
     ],
 )
-def test_what_is_no_control_record(body: bytes, says: str) -> None:
+def test_a_malformed_control_record_is_an_error(body: bytes, says: str) -> None:
     with pytest.raises(CorruptSegment, match=says) as raised:
         control_type(batch(body), Codecs())
     assert (raised.value.position, raised.value.offset) == (600, 70)
 
 
-def test_what_the_codecs_raise_says_where() -> None:
+def test_errors_of_the_codecs_have_the_position() -> None:
     body = record(pack(">hh", 0, 1))
     with pytest.raises(CorruptSegment, match="zstd") as corrupt:
         control_type(batch(b"abcd", codec=4), Codecs())

@@ -90,7 +90,7 @@ def test_golden_byte_ranges_hold_the_batches(log: Path) -> None:
 
 
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: f"{log.parts[-4]}/{log.parent.name}/{log.name[:20]}")
-def test_golden_time_index_bounds_what_comes_before(log: Path) -> None:
+def test_golden_time_index_bounds_earlier_records(log: Path) -> None:
     headers = [header for _, header in batches_of(log)]
     index = TimeIndex.parse(log.with_suffix(".timeindex").read_bytes(), base_offset_of(log))
     assert len(list(index.entries())) == len(index)
@@ -103,7 +103,7 @@ def test_golden_time_index_bounds_what_comes_before(log: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["local-3.9", "local-4.1"])
-def test_golden_transaction_indexes_are_what_the_broker_had(name: str) -> None:
+def test_golden_transaction_indexes_equal_those_of_the_broker(name: str) -> None:
     expected: dict[tuple[str, int], list[AbortedTransaction]] = {}
     with gzip.open(GOLDENS / name / "aborted.jsonl.gz") as lines:
         for line in map(json.loads, lines):
@@ -226,7 +226,7 @@ def appends(draw: st.DrawFn) -> list[list[tuple[int, int, int]]]:
 
 
 def written_index(log: list[list[tuple[int, int, int]]], interval_bytes: int, layout: str, *, per_batch: bool) -> bytes:
-    """What a broker writes: an entry per batch (4.x) or per append (3.x), whenever the interval is exceeded."""
+    """The entries that a broker writes: for a batch (4.x) or an append (3.x), if the interval is exceeded."""
     index = b""
     position = since_last = 0
     units = [[batch] for batches in log for batch in batches] if per_batch else log

@@ -310,7 +310,7 @@ def refused(data: bytes, says: str, *, codecs: Codecs | None = None) -> FallsBac
     ],
     ids=count(),  # gzip writes the time, and processes side by side must know a test by one name
 )
-def test_what_breaks_the_format(data: bytes, says: str) -> None:
+def test_a_malformed_entry_is_an_error(data: bytes, says: str) -> None:
     assert isinstance(refused(data, says), CorruptSegment)
 
 
@@ -338,14 +338,14 @@ def test_codecs_that_do_not_exist(codec: int) -> None:
     assert isinstance(refused(data, f"codec {codec}"), UnsupportedFormat)
 
 
-def test_the_bound_on_what_comes_out() -> None:
+def test_the_bound_on_the_output() -> None:
     inner = message(1, 0, 5, b"key", bytes(5_000))
     data = wrapper(1, inner, offset=7)
     assert len(convert(data, codecs=Codecs(max_bytes=len(inner)))[1]) == 1
     assert isinstance(refused(data, "inflates", codecs=Codecs(max_bytes=len(inner) - 1)), DecompressionLimit)
 
 
-def test_the_records_are_never_larger_than_what_was_decompressed() -> None:
+def test_the_records_are_never_larger_than_the_decompressed_bytes() -> None:
     rows = [message(1, at, 2**62 * (at % 2), b"", b"") for at in range(200)]
     (batch,) = framed(wrapper(1, b"".join(rows), offset=1_000))
     _, records = to_v2(batch, Codecs())

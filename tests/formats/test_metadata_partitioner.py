@@ -1,4 +1,4 @@
-"""The metadata partition of a user partition: what the brokers' own partitioner answered."""
+"""The metadata partition of a user partition, compared with answers of the brokers' partitioner."""
 
 from __future__ import annotations
 

@@ -335,7 +335,7 @@ def records(draw: st.DrawFn) -> MetadataRecord:
 
 @settings(deadline=None, max_examples=150)
 @given(records())
-def test_what_is_encoded_is_read_again(record: MetadataRecord) -> None:
+def test_encoded_records_are_read_again(record: MetadataRecord) -> None:
     value = encode_metadata_record(record)
     assert parse_metadata_record(value) == record
     topic_id = topic_id_of(value)

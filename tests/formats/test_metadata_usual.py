@@ -97,7 +97,7 @@ def parsed(value: bytes) -> MetadataRecord | None:
 
 
 @pytest.mark.parametrize("name", VECTORS)
-def test_what_brokers_write_is_usual(name: str) -> None:
+def test_encoded_records_are_usual(name: str) -> None:
     value = VECTORS[name]
     heads = heads_of(value)
     assert bool(heads) == (name in USUAL)
@@ -105,7 +105,7 @@ def test_what_brokers_write_is_usual(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["local-3.9", "local-4.1"])
-def test_what_real_brokers_wrote_is_usual(name: str) -> None:
+def test_records_of_real_brokers_are_usual(name: str) -> None:
     with gzip.open(GOLDENS / name / "metadata.jsonl.gz") as lines:
         values = [base64.b64decode(json.loads(line)["value"]) for line in lines]
     heads = heads_of(*values)
@@ -113,7 +113,7 @@ def test_what_real_brokers_wrote_is_usual(name: str) -> None:
         assert by_short_cut(value, heads) == parse_metadata_record(value)
 
 
-def test_an_update_changes_what_it_names() -> None:
+def test_an_update_changes_its_fields() -> None:
     change = (FINISHED.state, 5, 99, b"where")
     expected = replace(STARTED, state=FINISHED.state, broker_id=5, event_timestamp_ms=99, custom_metadata=b"where")
     assert build_usual_segment(VECTORS["seg_v0_started"], PARTITION, change) == expected
@@ -137,7 +137,7 @@ LONG = TopicIdPartition(PARTITION.topic_id, "t" * 127, 0)
         ),
     ],
 )
-def test_what_is_longer_or_newer_is_left_to_the_parser(record: MetadataRecord) -> None:
+def test_longer_or_newer_records_are_left_to_the_parser(record: MetadataRecord) -> None:
     value = encode_metadata_record(record)
     assert by_short_cut(value, heads_of(value)) is None
 

@@ -1,7 +1,8 @@
-"""Java's properties files: what `java.util.Properties` made of 409 odd ones, and the bounds.
+"""Java's properties files: 409 odd ones as `java.util.Properties` reads them, and the bounds.
 
-Rules of the file: `properties_vectors.json` has inputs (as ISO-8859-1) with what OpenJDK 17 read from them, null where
-it refused them.
+Rules of the file:
+
+- `properties_vectors.json` has inputs (as ISO-8859-1) with the values that OpenJDK 17 read, null if it refused them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from remote_fetch.formats.properties import parse_properties
 VECTORS = json.loads(Path(__file__).with_name("properties_vectors.json").read_text(encoding="utf-8"))
 
 
-def test_what_java_reads() -> None:
+def test_values_equal_those_of_java() -> None:
     read = refused = 0
     for text, expected in VECTORS:
         data = text.encode("iso-8859-1")

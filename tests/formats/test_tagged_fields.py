@@ -117,7 +117,7 @@ def test_corrupt_tagged_fields(section: str, message: str) -> None:
     text=st.text(max_size=50),
     fields=st.dictionaries(st.integers(0, 2**32 - 1), st.binary(max_size=200), max_size=5),
 )
-def test_what_is_encoded_is_read_again(
+def test_encoded_values_are_read_again(
     number: int, small: int, wide: int, raw: bytes | None, text: str, fields: dict[int, bytes]
 ) -> None:
     data = (

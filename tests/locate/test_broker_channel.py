@@ -1,6 +1,6 @@
 """The channel to the brokers, with a scripted client in kafka-python's place, and with its own against a silent broker.
 
-What real brokers answer is in tests/rig.
+The answers of real brokers are in tests/rig.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def partition(number: int, topic: str = "t") -> TopicIdPartition:
 
 
 class Brokers:
-    """What the scripted client answers: by timestamp and partition, or by what `hook` does before that."""
+    """The answers of the scripted client, by timestamp and partition. `hook` is called first and may raise."""
 
     def __init__(self) -> None:
         self.answers: dict[tuple[str, int], Answer] = {}
@@ -144,7 +144,7 @@ def bounds_of(channel: BrokerChannel, number: int = 0) -> LocalBounds:
         (0, 0, LocalBounds(0, 0)),
     ],
 )
-def test_what_two_answers_mean(
+def test_bounds_of_two_answers(
     brokers: Brokers, channel: BrokerChannel, earliest_local: int, latest_tiered: int, expected: LocalBounds
 ) -> None:
     brokers.give(earliest_local, latest_tiered)
@@ -259,7 +259,7 @@ def test_a_client_that_hangs_is_left_to_its_thread(brokers: Brokers, said: list[
     channel.close()
 
 
-def test_reasons_are_said_in_the_callers_thread(brokers: Brokers) -> None:
+def test_reasons_are_reported_in_the_callers_thread(brokers: Brokers) -> None:
     speakers: list[threading.Thread] = []
     channel = BrokerChannel(SERVERS, timeout_ms=LONG_MS, say=lambda reason: speakers.append(threading.current_thread()))
     brokers.give(kafka.errors.UnsupportedVersionError(), kafka.errors.TopicAuthorizationFailedError())
@@ -350,7 +350,7 @@ def test_without_servers() -> None:
         BrokerChannel({}, timeout_ms=1, say=pytest.fail)
 
 
-def test_settings_without_counterpart_are_named_and_nobody_is_asked(brokers: Brokers, said: list[str]) -> None:
+def test_settings_without_counterpart_are_named_and_no_broker_is_asked(brokers: Brokers, said: list[str]) -> None:
     properties = {**SERVERS, "security.protocol": "SSL", "ssl.keystore.location": "a", "ssl.keystore.password": "b"}
     channel = BrokerChannel(properties, timeout_ms=LONG_MS, say=said.append)
     assert said == [

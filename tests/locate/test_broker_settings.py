@@ -90,7 +90,7 @@ def test_an_unknown_protocol_is_named() -> None:
     assert mapped(security_protocol="quic").without_counterpart == ("security.protocol=QUIC",)
 
 
-def test_what_librdkafka_does_not_read_does_not_count() -> None:
+def test_settings_that_librdkafka_does_not_read_do_not_count() -> None:
     unread = {"ssl.keystore.location": "x", "sasl.kerberos.keytab": "x", "sasl.password": "x", "group.id": "g"}
     assert lost(unread) == ()
     assert lost({**unread, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}) == ()

@@ -1,4 +1,4 @@
-"""The clients that this package opens: their class, whatever `confluent_kafka.Consumer` is, and their configuration."""
+"""The clients that this package opens: of the C module's class even if the public one is replaced; configuration."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_consumer_neither_commits_nor_resets_nor_makes_topics_whatever_the_use
     assert consumer_properties({}, LEVEL)["group.id"] == "remote-fetch"
 
 
-def test_a_consumer_does_not_pause_for_a_second_unless_told_to() -> None:
+def test_the_queue_backoff_is_short_unless_configured() -> None:
     assert consumer_properties({}, LEVEL)["fetch.queue.backoff.ms"] == 10
     assert consumer_properties({"fetch.queue.backoff.ms": 700}, LEVEL)["fetch.queue.backoff.ms"] == 700
 

@@ -1,6 +1,9 @@
-"""What a Cluster does with answers that a broker cannot be made to give at will, and with its clients' settings.
+"""A Cluster with answers that no broker gives on request, and the settings of its clients.
 
-Rules of the file: a consumer of a test's own stands in the cluster's place for one; real answers are in tests/rig.
+Rules of the file:
+
+- A scripted consumer or AdminClient takes the place of the real client.
+- The answers of real brokers are in tests/rig.
 """
 
 from __future__ import annotations
@@ -130,14 +133,14 @@ def test_another_client_is_made_where_a_broker_does_not_answer(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError.UNKNOWN_TOPIC_OR_PART])
-def test_what_no_client_can_tell_is_raised(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+def test_describe_raises_the_error_of_every_client(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     monkeypatch.setattr("remote_fetch.locate.cluster.AdminClient", lambda _: Described(code))
     with pytest.raises(KafkaException):
         Cluster({}, timeout_ms=50).describe("t")
 
 
 class Log:
-    """A partition as all three clients see it: ends, leader epoch, and what comes of beginning at an offset."""
+    """A partition as all three clients see it: ends, leader epoch, and the result of a fetch from an offset."""
 
     def __init__(self, epoch: int | None, probe: int | None) -> None:
         self.epoch, self.probe = epoch, probe
@@ -178,9 +181,7 @@ class Log:
         (4, 10, None, False, True),  # before the log's start
     ],
 )
-def test_whether_a_log_still_is_what_it_was(
-    epoch: int | None, end_offset: int, probe: int | None, asked: bool, holds: bool
-) -> None:
+def test_still_holds(epoch: int | None, end_offset: int, probe: int | None, asked: bool, holds: bool) -> None:
     log: Any = Log(epoch, probe)
     cluster = cluster_with(log, timeout_ms=100)
     cluster._admin = cluster._consumers[LEVEL, "prober"] = log
@@ -241,7 +242,7 @@ class Client:
         pass
 
 
-def test_new_credentials_reach_every_client_those_to_come_too() -> None:
+def test_new_credentials_reach_existing_and_later_clients() -> None:
     consumer, admin = Client(), Client()
     cluster = cluster_with(consumer)
     cluster._admin = admin  # type: ignore[assignment]
@@ -268,7 +269,7 @@ def test_an_end_may_lie_before_the_start(end: int, bounds: LogBounds) -> None:
     assert len(answers.asked) == 1, "a high watermark never lies before the start"
 
 
-def test_nobody_makes_a_client_once_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_cluster_makes_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread whose read was given up may come to its question after that."""
     made: list[Answers] = []
 

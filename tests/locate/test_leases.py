@@ -1,4 +1,4 @@
-"""What readers of a process have together: one thing under one key, closed with its last user."""
+"""Leases: readers of a process share one object under a key, which is closed with its last user."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_one_thing_is_made_for_a_key_and_closed_with_its_last_user() -> None:
     assert leases.take("a", Thing) is not first
 
 
-def test_what_is_given_back_too_often_is_no_error() -> None:
+def test_to_give_back_too_often_is_not_an_error() -> None:
     leases: Leases[Thing] = Leases()
     leases.give_back("a")
     assert len(leases) == 0

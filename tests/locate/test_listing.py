@@ -1,4 +1,4 @@
-"""The listing locator: ends that are inferred, found out, and found out anew."""
+"""The listing locator: ends of segments that are inferred, measured, and measured again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.read.bucket import DENSE, Bucket, plain_log
 
 @dataclass
 class Reader:
-    """Reads a bucket, remembers what was asked for, and what was read without an index."""
+    """Reads a bucket. Remembers the requests, and the segments that were read without an index."""
 
     bucket: Bucket
     max_batch_bytes = 1 << 20
@@ -124,7 +124,7 @@ class TestNarrow:
             with pytest.raises(UnknownTopic, match="no segment of topic 'empty'"):
                 locator.partitions("empty", numbers)
 
-    def test_what_stands_there_where_nothing_is_found(self) -> None:
+    def test_the_survey_describes_a_storage_without_segments(self) -> None:
         listings = Listings(lambda topic: (), survey=lambda: Survey("/tier", "it is empty"))
         locator = ListingLocator(listings, Reader(Bucket()))
         for topic in ("t", None):
@@ -181,7 +181,7 @@ class TestEnds:
         locator.partitions("topic")
         assert spans(locator, bucket) == [(0, 19), (20, 39)]
 
-    def test_refresh_lists_anew(self) -> None:
+    def test_refresh_lists_again(self) -> None:
         bucket = Bucket(plain_log().segments())
         locator, _ = locator_of(bucket)
         (partition,) = locator.partitions("topic")
@@ -305,7 +305,7 @@ class TestLastOffset:
             last_offset_of(cut, Reader(bucket))
 
     @pytest.mark.parametrize("offset", [20, 34, 20 + 2**31, 0xFF << 32, -1])
-    def test_a_last_batch_whose_offset_cannot_be(self, offset: int) -> None:
+    def test_a_last_batch_with_an_impossible_offset(self, offset: int) -> None:
         """No checksum covers it: it has to rise, and not by more than an index can count."""
         bucket = Bucket(plain_log().segments())
         data = bucket.log(1)

@@ -194,7 +194,7 @@ def test_a_topics_partitions_are_read_at_once() -> None:
     assert topics.assigned == []
 
 
-def test_only_the_partition_that_matters_is_read_on_and_only_what_is_new() -> None:
+def test_refresh_reads_only_new_records_of_the_needed_partition() -> None:
     topics = Topics()
     partition = PARTITIONS[3]
     topics.write(partition, 0)
@@ -231,7 +231,7 @@ def test_the_end_is_reached_though_the_last_records_were_compacted_away() -> Non
     assert reader.locator.timeline(partition).next_metadata_offset == 9
 
 
-def test_a_metadata_topic_that_is_shorter_than_before_is_read_anew() -> None:
+def test_a_metadata_topic_that_became_shorter_is_read_again() -> None:
     """Made again, or cut off by an unclean election: nothing of what was read need be there."""
     topics = Topics()
     partition, other = (
@@ -254,7 +254,7 @@ def test_a_metadata_topic_that_is_shorter_than_before_is_read_anew() -> None:
     assert reader.starts(other) == [80]
 
 
-def test_a_tombstone_deletes_what_was_written_under_its_key() -> None:
+def test_a_tombstone_deletes_the_uploads_of_its_key() -> None:
     topics = Topics()
     topics.write(PARTITIONS[0], 0, 1)
     topics.logs[metadata_partition(DATA_ID, 0, COUNT)].append((b"key-0", None))
@@ -286,7 +286,7 @@ def test_news_of_connections_do_not_keep_a_reader_waiting_for_ever() -> None:
     ]
 
 
-def test_what_has_passed_is_forgotten_and_said_once() -> None:
+def test_a_failure_that_passed_is_reported_once() -> None:
     topics = Topics(is_mute=True)
     topics.write(PARTITIONS[0], 0)
     reader = Reader(topics, timeout_ms=20)
@@ -327,7 +327,7 @@ def test_a_right_that_was_taken_away_shows_when_nothing_comes() -> None:
         (KafkaError._TRANSPORT, f"{METADATA_TOPIC} cannot be read: "),
     ],
 )
-def test_what_keeps_it_from_reading_is_said_once(code: int, said: str) -> None:
+def test_the_reason_of_an_unreadable_topic_is_reported_once(code: int, said: str) -> None:
     topics = Topics(refusal=KafkaError(code))
     reader = Reader(topics, timeout_ms=20)
     assert reader.locator.partitions("data") == tuple(PARTITIONS)
@@ -355,7 +355,7 @@ def test_a_moment_without_a_leader_is_waited_for(code: int) -> None:
     assert reader.said == []
 
 
-def test_a_leader_that_does_not_come_is_not_waited_for_without_end() -> None:
+def test_the_wait_for_a_leader_has_a_deadline() -> None:
     topics = Topics(passing=[KafkaError.LEADER_NOT_AVAILABLE] * 10_000)
     reader = Reader(topics, timeout_ms=20)
     reader.locator.refresh(PARTITIONS[0])
@@ -393,7 +393,7 @@ def test_an_error_among_the_messages_ends_the_replay(failure: KafkaError, said: 
     assert topics.assigned == []
 
 
-def test_what_came_before_an_error_is_not_read_again() -> None:
+def test_records_before_an_error_are_not_read_again() -> None:
     asked: list[int] = []
 
     class Breaking(Topics):
@@ -436,7 +436,7 @@ def test_without_a_storage_nothing_is_asked() -> None:
         ("data:nonsense", "not a topic id"),
     ],
 )
-def test_a_topic_that_is_not_the_one(topic: str, message: str) -> None:
+def test_a_wrong_topic_id_is_an_error(topic: str, message: str) -> None:
     with pytest.raises(UnknownTopic, match=message):
         Reader(Topics()).locator.partitions(topic)
 

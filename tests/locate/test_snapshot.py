@@ -70,7 +70,7 @@ origins = st.builds(
 
 @settings(deadline=None, max_examples=100)
 @given(found=st.lists(timelines(), max_size=3), origin=origins)
-def test_what_is_dumped_is_loaded(found: list[Timeline], origin: SnapshotOrigin) -> None:
+def test_load_returns_the_dumped_timelines(found: list[Timeline], origin: SnapshotOrigin) -> None:
     data = dump_timelines(found, origin=origin)
     assert load_timelines(data) == (origin, tuple(found))
     assert load_timelines(memoryview(data)) == (origin, tuple(found))
@@ -127,7 +127,7 @@ def wrapped(
     return pack(">4sHI", b"RFTL", 1, zlib.crc32(covered)) + covered
 
 
-def test_wrapping_is_what_dumping_does() -> None:
+def test_the_test_wraps_a_body_as_dump_does() -> None:
     assert wrapped(BODY) == DATA
 
 

@@ -98,7 +98,7 @@ C = segment(3, 100, 199, (2, 100))
 
 
 @pytest.mark.parametrize("name", ["local-3.9", "local-4.1"])
-def test_goldens_end_with_what_is_in_the_store(name: str) -> None:
+def test_golden_timelines_end_with_the_segments_of_the_store(name: str) -> None:
     builder = TimelineBuilder()
     with gzip.open(GOLDENS / name / "metadata.jsonl.gz") as lines:
         for line in map(json.loads, lines):
@@ -353,7 +353,7 @@ def streams(draw: st.DrawFn) -> list[Event]:
 
 
 class Model:
-    """The rules said once more, slowly: every segment is judged anew from all that was ever said about it."""
+    """A slow model of the rules: the state of each segment is computed from all its records, each time."""
 
     def __init__(self, partition: TopicIdPartition) -> None:
         self.partition = partition
@@ -579,7 +579,7 @@ def listed(*segments: RemoteLogSegmentMetadata) -> Timeline:
     return Timeline.of_listing(ORDERS, segments)
 
 
-def test_of_listing_keeps_what_is_readable_and_of_the_partition() -> None:
+def test_of_listing_keeps_readable_segments_of_the_partition() -> None:
     strangers = [replace(B, state=STARTED), segment(8, 0, 9, partition=OTHER), segment(9, 0, 9, partition=ORDERS_1)]
     timeline = listed(C, *strangers, A)
     assert (timeline.segments, timeline.finish_order) == ((A, C), (1, 3))
@@ -687,7 +687,9 @@ def test_a_look_up_in_a_long_timeline_looks_at_few_segments() -> None:
 
 @settings(deadline=None, max_examples=200)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 15)), max_size=8), st.integers(0, 60), st.integers(0, 30))
-def test_a_part_holds_what_covers_its_offsets(spans: list[tuple[int, int]], first: int, length: int) -> None:
+def test_within_keeps_the_segments_that_cover_the_offsets(
+    spans: list[tuple[int, int]], first: int, length: int
+) -> None:
     found = [
         RemoteLogSegmentMetadata(RemoteLogSegmentId(ORDERS, uuid(at)), start, start + more, 10, event_timestamp_ms=at)
         for at, (start, more) in enumerate(spans)
@@ -711,7 +713,7 @@ def copied_and_deleted(first: int, count: int) -> Iterator[bytes]:
         yield from (base(one), update(one, FINISHED), update(one, DELETE_STARTED), update(one, DELETED))
 
 
-def test_what_is_kept_of_deleted_segments_is_bounded() -> None:
+def test_the_memory_of_deleted_segments_is_bounded() -> None:
     builder = TimelineBuilder()
     for offset, value in enumerate(copied_and_deleted(1, 40_000)):
         builder.apply(value, offset=offset)

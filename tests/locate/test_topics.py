@@ -18,7 +18,7 @@ def test_split() -> None:
 
 
 @pytest.mark.parametrize("text", ["t:", "t:short", f"t:{TWO}x", "t:" + "!" * 22])
-def test_what_is_no_id(text: str) -> None:
+def test_a_malformed_id_is_an_error(text: str) -> None:
     with pytest.raises(UnknownTopic, match="not a topic id"):
         split_topic(text)
 
@@ -47,7 +47,7 @@ def test_the_topics_that_there_are() -> None:
     assert "The nearest" not in str(unknown_topic(f"t:{ONE}", ["t"])), "it is the id that is wrong"
 
 
-def test_what_stands_at_a_place_without_topics() -> None:
+def test_the_error_describes_a_place_without_topics() -> None:
     empty = Survey("/tier", "it is empty")
     assert str(unknown_topic("x", [], empty)) == (
         "no segment of topic 'x' is in the remote storage /tier: it is empty. "

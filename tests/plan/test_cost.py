@@ -28,7 +28,7 @@ def test_gets_and_bytes() -> None:
     assert cost.mean_bytes_per_get == 1999 / 5
 
 
-def test_what_does_not_fit_into_one_range_ends_at_multiples() -> None:
+def test_several_gets_end_at_multiples_of_their_size() -> None:
     """A slice that begins in the middle of a range has a short one first."""
     one = segment(1, 0, 9, size_bytes=1000)
     bounds = ((0, 600), (299, 601), (299, 599), (7, 7), (1, 301), (1, 302))
@@ -37,7 +37,7 @@ def test_what_does_not_fit_into_one_range_ends_at_multiples() -> None:
 
 
 def test_the_first_ranges_are_small() -> None:
-    """In each read anew, and behind what a broker answers for."""
+    """The first GETs are small again in each read, and after a range of the broker."""
     one = segment(1, 0, 9, size_bytes=64 << 20)
     piece = SegmentSlice(one, 0, 9)
     assert estimate([[piece]], 8 << 20).gets == 4 + 7, "up to 1, 2, 4 and 8 MiB, and then 8 each"

@@ -99,7 +99,7 @@ class TestPlanOffsets:
             tiered = coverage.covering(step.first_offset) is not None
             assert step.reason is (Reason.UNSTABLE if tiered else kept)
 
-    def test_what_is_tiered_and_left_to_the_broker_is_told_from_what_is_not_tiered(self) -> None:
+    def test_local_and_not_tiered_are_different_reasons(self) -> None:
         coverage = Covered([segment(1, 0, 9), segment(2, 10, 19), segment(3, 20, 29)], 100, local_start=15)
         steps = plan_offsets(PARTITION, coverage, 5, 40)
         assert [str(step) for step in steps[-2:]] == [

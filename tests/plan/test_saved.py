@@ -62,7 +62,7 @@ def partition_of(step: PlanStep) -> TopicIdPartition:
 
 @examples(100)
 @given(st.lists(STEPS, max_size=4, unique_by=partition_of))
-def test_what_is_loaded_equals_what_was_dumped(steps: list[PlanStep]) -> None:
+def test_loaded_steps_equal_dumped_steps(steps: list[PlanStep]) -> None:
     text = dump_plan(steps)
     assert load_plan(text) == tuple(steps)
     assert text.count("\n") == (len(steps) + 2 if steps else 1)
@@ -144,7 +144,7 @@ def saved_with(**fields: object) -> str:
     ids=str,
 )
 def test_a_slice_that_planning_does_not_make(fields: dict[str, object]) -> None:
-    """What lies before a position that no index entry vouches for would be missing, and not missed."""
+    """Without the offset of an index entry, a wrong start position would lose records unnoticed."""
     with pytest.raises(CorruptSegment, match="not a saved plan"):
         load_plan(saved_with(**fields))
 

@@ -134,7 +134,9 @@ def test_no_share_has_more_offsets_than_allowed(sizes: list[list[int]], max_offs
 
 @examples(100)
 @given(st.integers(0, 10**6), st.integers(1, 10**5), st.integers(1, 10**7), st.none() | st.integers(1, 10**5))
-def test_what_is_the_brokers_is_apart(first: int, offsets: int, target_bytes: int, max_offsets: int | None) -> None:
+def test_broker_ranges_have_shares_of_their_own(
+    first: int, offsets: int, target_bytes: int, max_offsets: int | None
+) -> None:
     of_broker = BrokerRange(partition(0), first, first + offsets - 1, "not-tiered")
     shares = share_out([[whole(0, 0, 5000), of_broker]], target_bytes, max_offsets=max_offsets)
     ranges = [step for share in shares for _, step in share.steps if isinstance(step, BrokerRange)]

@@ -87,7 +87,7 @@ class TestIntervals:
         assert not intervals.ends_at(3, 9)
         assert pickle.loads(pickle.dumps(intervals)) == intervals
 
-    def test_clip_keeps_what_touches(self) -> None:
+    def test_clip_keeps_intervals_that_touch(self) -> None:
         entries = [AbortedTransaction(1, 0, 9, 10), AbortedTransaction(1, 10, 19, 20), AbortedTransaction(2, 5, 25, 26)]
         clipped = AbortedIntervals.of(entries).clip(10, 12)
         assert clipped == AbortedIntervals.of(entries[1:])
