@@ -24,7 +24,7 @@ PRODUCER = 7
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command left behind."""
+    """The exit code and the output of a command."""
 
     code: int
     stdout: bytes

@@ -1,4 +1,4 @@
-"""Exit codes, errors in one line, and what happens when nobody reads the output."""
+"""Exit codes, errors in one line, and a closed stdout or stderr."""
 
 from __future__ import annotations
 
@@ -138,7 +138,9 @@ def test_interrupted_is_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, "the broker says: Broker: Topic authorization failed\n"),
     ],
 )
-def test_who_has_said_what_went_wrong(run: Run, monkeypatch: pytest.MonkeyPatch, code: int, said: str) -> None:
+def test_broker_and_client_errors_name_their_source(
+    run: Run, monkeypatch: pytest.MonkeyPatch, code: int, said: str
+) -> None:
     monkeypatch.setattr(ls, "_run", raising(KafkaException(KafkaError(code))))
     outcome = run("ls")
     assert (outcome.code, outcome.stdout) == (1, b"")
@@ -200,7 +202,7 @@ def test_output_that_cannot_be_written(bucket: str, command: str, output: str, s
     assert "Traceback" not in failed.stderr
 
 
-def test_nobody_hears_of_errors(bucket: str) -> None:
+def test_errors_with_a_closed_stderr(bucket: str) -> None:
     line = f"{shlex.join([*COMMAND, 'cat', '--url', bucket, '-t', 'shop', '-c', '1', '-f', '%o'])} 2>&-"
     read = subprocess.run(line, shell=True, stdout=subprocess.PIPE, text=True, timeout=30, check=False)
     assert (read.returncode, read.stdout) == (0, "0")

@@ -37,7 +37,7 @@ def test_payloads_and_nothing_else(run: Run, bucket: str) -> None:
 
 
 def test_a_timestamp_is_printed_as_the_record_has_it(run: Run, tmp_path: Path) -> None:
-    """Nanoseconds too: what a column of microseconds could not hold is nothing to kcat."""
+    """Times beyond the microseconds of a column are printed too, as kcat prints milliseconds."""
     nanoseconds = FIRST_MS * 10**6
     log = LogBuilder("late")
     log.append_batch([Record(0, value=b"v")], base_timestamp_ms=nanoseconds)
@@ -183,7 +183,7 @@ def test_the_report_is_right(run: Run, bucket: str) -> None:
 
 
 @pytest.mark.parametrize(("count", "said"), [("2", 2), ("99", 6), ("0", 0)])
-def test_the_report_counts_what_was_printed(run: Run, bucket: str, count: str, said: int) -> None:
+def test_the_report_counts_printed_records(run: Run, bucket: str, count: str, said: int) -> None:
     outcome = run("cat", "--url", bucket, "-t", "shop", "-p", "0", "-f", "%o ", "-c", count)
     assert len(outcome.stdout.split()) == said
     assert outcome.stderr.startswith(f"% {said} records in ")
@@ -265,7 +265,7 @@ def test_a_second_topic_is_refused(run: Run, bucket: str, command: str) -> None:
     assert "-t: given twice, 'shop' and 'other'; give one" in outcome.stderr
 
 
-def test_a_start_after_the_last_record_is_said(run: Run, bucket: str) -> None:
+def test_a_start_after_the_last_record_is_reported(run: Run, bucket: str) -> None:
     late = "% note: start=2099-01-01 00:00:00+00:00 is later than every record of 'shop': the read begins at the end"
     for command in ("cat", "plan"):
         outcome = run(command, "--url", bucket, "-t", "shop", "-o", "s@4070908800000")

@@ -1,6 +1,9 @@
-"""`config check`: what it says of configurations that work, and of those that do not; its exit code; its secrets.
+"""`config check` of configurations that work and that do not: its lines, its exit code, its secrets.
 
-Rules of the file: tiers are the golden ones; stores that fail are fetchers of this file, named by their class.
+Rules of the file:
+
+- Tiers are the golden ones.
+- Stores that fail are fetchers of this file, named by their class.
 """
 
 from __future__ import annotations
@@ -76,7 +79,7 @@ class Reading(Refusing):
 
 
 def states(outcome: Outcome) -> dict[str, str]:
-    """What became of each check."""
+    """The state of each check."""
     lines = outcome.lines[outcome.lines.index("") + 1 :]
     found = [line.split(maxsplit=1) for line in lines if not line.startswith(" ")]
     return {rest.partition(":")[0]: state for state, rest in found}

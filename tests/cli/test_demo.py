@@ -44,7 +44,7 @@ def test_the_commands_it_names_work(run: Run) -> None:
 
 
 def test_its_bucket_is_a_part_of_the_recording() -> None:
-    """What the demo shows is what the broker wrote; nothing was touched up."""
+    """The demo shows exactly the records that the broker wrote."""
     bucket = Path(str(files("remote_fetch.cli") / "demo_bucket"))
     recording = Path(__file__).parents[1] / "golden" / "data" / "local-4.1" / "remote"
     shipped = [path for path in bucket.rglob("*") if path.is_file()]

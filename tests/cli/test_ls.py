@@ -89,7 +89,7 @@ def test_json(run: Run, bucket: str) -> None:
     }
 
 
-def test_what_metadata_knows(bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_sizes_and_known_times_are_shown(bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
     log = LogBuilder("shop", Uuid.parse(TOPIC_ID), 0)
     log.append_batch([Record(0, 0, b"k", b"v")])
     log.roll()

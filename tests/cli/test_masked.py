@@ -1,4 +1,4 @@
-"""What of a configuration is shown: what is not known to be harmless is not."""
+"""The shown values of a configuration: only values that are known to be harmless."""
 
 from __future__ import annotations
 

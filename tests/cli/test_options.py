@@ -39,7 +39,7 @@ def test_every_option_has_its_key() -> None:
     }
 
 
-def test_what_is_given_nearer_wins(tmp_path: Path) -> None:
+def test_options_win_over_x_and_x_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text(
         "\ufeff# a comment\n\nremote.storage.url=of-file\n  client.id = of-file \nclient.rack=of-file\n",

@@ -46,9 +46,7 @@ def test_the_word_after_an_option_is_its_value(words: tuple[str, ...], expected:
         (("-e", "-dash"), "unrecognized arguments: -dash"),
     ],
 )
-def test_what_is_forgotten_is_still_found(
-    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_forgotten_value_is_an_error(words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parser().parse_args(["cat", *words])
     assert said in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`plan`: what a read would fetch, with nothing read."""
+"""`plan`: the fetches of a read, without reading."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_json_is_a_saved_plan(run: Run, bucket: str) -> None:
 
 
 @pytest.mark.parametrize("more", [(), ("-J",)])
-def test_what_cat_will_refuse(run: Run, bucket: str, more: tuple[str, ...]) -> None:
+def test_the_plan_shows_that_cat_will_refuse(run: Run, bucket: str, more: tuple[str, ...]) -> None:
     wanted = ("--url", bucket, "-t", "shop", "-p", "0", "--end", "20")
     planned, read = run("plan", *wanted, *more), run("cat", *wanted, "-q")
     assert (planned.code, read.code) == (0, 1)
@@ -68,7 +68,7 @@ def test_what_cat_will_refuse(run: Run, bucket: str, more: tuple[str, ...]) -> N
     assert planned.stderr.splitlines() == [refusal.replace("remote-fetch:", "% to be refused:")]
 
 
-def test_what_the_bucket_does_not_have_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_names_offsets_that_the_bucket_lacks(capsys: pytest.CaptureFixture[str]) -> None:
     partition = TopicIdPartition(Uuid(bytes(16)), "shop", 0)
     segment = RemoteLogSegmentMetadata(RemoteLogSegmentId(partition, Uuid(bytes(16))), 0, 9, UNKNOWN_SIZE)
     steps = (SegmentSlice(segment, 0, 9), BrokerRange(partition, 10, 14, Reason.NOT_TIERED))

@@ -103,7 +103,7 @@ def test_the_bar_counts_remote_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("terminal", "enabled"), [(True, False), (False, True)])
-def test_no_bar_where_nobody_sees_it(monkeypatch: pytest.MonkeyPatch, terminal: bool, enabled: bool) -> None:
+def test_no_bar_without_a_terminal(monkeypatch: pytest.MonkeyPatch, terminal: bool, enabled: bool) -> None:
     monkeypatch.setattr(report, "_rich_bar", pytest.fail)
     monkeypatch.setattr(sys, "stderr", Terminal() if terminal else io.StringIO())
     with Progress(enabled=enabled) as progress:

@@ -55,7 +55,7 @@ def test_lz4_has_the_header_of_kafkas_writer() -> None:
     assert compress(LZ4, b"x" * 99)[:7] == bytes.fromhex("04224d18604082")
 
 
-def test_lz4_stores_what_does_not_shrink() -> None:
+def test_lz4_stores_incompressible_blocks() -> None:
     assert NOISE[: 64 << 10] in compress(LZ4, NOISE)
 
 

@@ -290,11 +290,11 @@ def test_a_broken_promise_is_noticed(kind: type[Plain], test: str) -> None:
     assert test in broken_by(kind)
 
 
-def test_what_breaks_none_passes() -> None:
+def test_a_fetcher_that_keeps_all_promises_passes() -> None:
     assert broken_by(Plain) == set()
 
 
-def test_the_segments_have_what_the_promises_are_about() -> None:
+def test_the_segments_cover_the_promises() -> None:
     segments = contract_segments()
     assert len(segments) == 3
     assert all(len(segment.log) > 2000 for segment in segments)

@@ -155,7 +155,7 @@ class TestSchedules:
         schedule = scripted([None, fault])
         assert [schedule(FetchCall(METADATA, number=number)) for number in range(4)] == [None, fault, None, None]
 
-    def test_a_seed_decides_by_what_is_asked_and_not_by_when(self) -> None:
+    def test_a_seed_decides_by_the_arguments_not_by_time(self) -> None:
         calls = [FetchCall(METADATA, None, start, -1, attempt=a) for start in range(50) for a in range(2)]
         decided = [seeded(1, 0.5)(call) for call in calls]
         schedule = seeded(1, 0.5)

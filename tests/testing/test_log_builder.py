@@ -1,4 +1,4 @@
-"""The log builder: what it writes, read by a foreign reader, is what its oracle says."""
+"""The log builder: a foreign reader reads its bytes, and gets the records of its oracle."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def delivered(records: Sequence[LogRecord]) -> list[tuple[Any, ...]]:
 
 @settings(deadline=None, max_examples=100)
 @given(logs(legacy=False))
-def test_a_slow_foreign_reader_delivers_what_the_oracle_says(log: LogBuilder) -> None:
+def test_a_slow_foreign_reader_delivers_the_records_of_the_oracle(log: LogBuilder) -> None:
     segments = log.segments()
     end = segments[-1].metadata.end_offset + 1 if segments else log.start_offset
     assert read(segments, UNCOMMITTED) == delivered(log.expected(UNCOMMITTED, 0, end))
@@ -181,7 +181,7 @@ class TestLegacy:
         log.append_legacy([Record(1), Record(4)], magic=1, codec=2)
         assert [(b.base_offset, b.last_offset) for b in log.batches] == [(1, 4)]
 
-    def test_an_empty_one_is_refused(self) -> None:
+    def test_an_empty_message_set_is_refused(self) -> None:
         with pytest.raises(ValueError, match="ascend"):
             LogBuilder().append_legacy([], magic=1)
 
@@ -293,7 +293,7 @@ class TestFork:
         log.commit(5)
         return log
 
-    def test_it_has_what_came_before(self, log: LogBuilder) -> None:
+    def test_a_fork_has_the_earlier_records(self, log: LogBuilder) -> None:
         other = log.fork(14)
         assert other.batches == log.batches[:2]
         assert (other.next_offset, other.cuts, other.lineage) == (14, log.cuts, log.lineage)

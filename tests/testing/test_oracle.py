@@ -81,7 +81,7 @@ class TestFork:
         assert (other.is_open(1), other.is_open(2)) == (True, True)
         assert offsets(other.expected(COMMITTED, 0, 99, end_offset=13)) == [10]
 
-    def test_what_was_decided_before_stays(self, oracle: Oracle) -> None:
+    def test_earlier_outcomes_stay(self, oracle: Oracle) -> None:
         other = oracle.fork(15)
         assert (other.is_open(1), other.is_open(2)) == (False, True)
         assert other.records()[1].outcome is TxnOutcome.ABORTED

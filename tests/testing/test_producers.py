@@ -69,7 +69,7 @@ class TestTransactionIndexEntry:
     def test_an_abort_of_nothing_has_none(self) -> None:
         assert ProducerStates().apply(ABORT) is None
 
-    def test_its_last_stable_offset_is_where_the_earliest_other_one_is_open(self) -> None:
+    def test_the_last_stable_offset_is_the_start_of_the_earliest_open_transaction(self) -> None:
         others = [replace(DATA, producer_id=6, base_offset=12), replace(DATA, producer_id=7, base_offset=11)]
         assert after(DATA, *others).apply(ABORT) == AbortedTransaction(5, 10, 14, 11)
 

@@ -247,7 +247,9 @@ class TestLegacy:
             (PLAIN, {"magic": 0, "log_append_time_ms": 1}, "timestamps"),
         ],
     )
-    def test_what_the_formats_cannot_hold(self, records: list[Record], options: dict[str, int], message: str) -> None:
+    def test_records_that_the_formats_cannot_hold(
+        self, records: list[Record], options: dict[str, int], message: str
+    ) -> None:
         with pytest.raises(ValueError, match=message):
             encode_legacy(0, records, **options)  # type: ignore[arg-type]
 

@@ -89,7 +89,7 @@ def lineage_of(batches: list[WrittenBatch], checkpoint: str) -> list[LeaderEpoch
 
 @cache
 def real_metadata(golden: Path) -> dict[str, RemoteLogSegmentMetadata]:
-    """What the brokers wrote to the metadata topic of one golden set, by segment id."""
+    """The metadata records of one golden set, by segment id."""
     found = {}
     with gzip.open(golden / "metadata.jsonl.gz", "rt") as lines:
         for line in lines:
@@ -100,7 +100,7 @@ def real_metadata(golden: Path) -> dict[str, RemoteLogSegmentMetadata]:
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: f"{folder.parts[-4]}-{folder.name[:-23]}")
-def test_files_and_metadata_of_real_brokers_come_out_the_same(folder: Path) -> None:
+def test_files_and_metadata_equal_those_of_real_brokers(folder: Path) -> None:
     logs = sorted(folder.glob("*.log"))
     batches: list[WrittenBatch] = []
     for log in logs:
@@ -175,7 +175,7 @@ class TestMetadata:
         ]
         assert ids[0] == ids[1] != ids[2]
 
-    def test_whether_there_is_no_transaction_index_is_said_from_4_0_on(self) -> None:
+    def test_metadata_marks_a_missing_transaction_index_from_4_0_on(self) -> None:
         (said,) = build_segments(PARTITION, LOG, [10, 30], LINEAGE)
         (silent,) = build_segments(PARTITION, LOG, [10, 30], LINEAGE, SegmentOptions(flags_empty_txn_index=False))
         assert (said.metadata.txn_index_empty, silent.metadata.txn_index_empty) == (True, False)

@@ -47,7 +47,7 @@ class TestKafkaLocal:
         ours = {file.suffix for file in write_kafka_local(tmp_path, segments).rglob("*.*") if file.is_file()}
         assert ours == {file.suffix for file in GOLDEN.rglob("0*-*.*")}
 
-    def test_the_files_hold_what_was_built(self, tmp_path: Path, segments: list[BuiltSegment]) -> None:
+    def test_the_files_hold_the_built_bytes(self, tmp_path: Path, segments: list[BuiltSegment]) -> None:
         root = write_kafka_local(tmp_path, segments)
         (log,) = root.rglob("*1-*.log")
         assert log.read_bytes() == segments[1].log
