@@ -1,7 +1,9 @@
 """Fixtures of the contract suite: every test runs for each of the three kinds of consumer.
 
-Rules of the file: what a test states is what the plain consumer does, so that it has to hold for `plain` as well. The
-brokers are the rig's; the topics are shared, because nobody writes to them.
+Rules of the file:
+
+- A test states the behaviour of the plain consumer, so it has to hold for `plain` too.
+- The brokers are those of the rig. The tests share the topics, because no test writes to them.
 """
 
 from __future__ import annotations

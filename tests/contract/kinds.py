@@ -45,12 +45,12 @@ KINDS = (
 
 
 def unique(name: str) -> str:
-    """A name that nobody else has: of a group, of a topic."""
+    """A unique name, for a group or a topic."""
     return f"{name}-{uuid.uuid4().hex[:12]}"
 
 
 class Consumers:
-    """Makes consumers of one kind. All of one test are in the same group, `group`, which is nobody else's."""
+    """Makes consumers of one kind. All consumers of a test are in the same group, `group`, which no other test uses."""
 
     def __init__(self, rig: Rig, kind: Kind) -> None:
         self.rig, self.kind = rig, kind

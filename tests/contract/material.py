@@ -1,7 +1,9 @@
-"""What the consumers read: topics that are partly in the tier alone and partly on the broker alone; and how they read.
+"""The topics that the consumers read, each partly only in the tier and partly only on the broker, and how to read them.
 
-Rules of the file: topics are made once for each broker and never written to by a test; waits end on a condition, or
-fail after a minute.
+Rules of the file:
+
+- A topic is made once for each broker. No test writes to it.
+- A wait ends on a condition, or fails after a minute.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ async def read_all(consumer: Any, count: int) -> list[Message]:
 
 
 def test_a_group_whose_callbacks_assign(consumers: Consumers, material: Material) -> None:
-    """What a callback calls runs in another thread than the call which it interrupts."""
+    """Calls of a callback run in another thread than the call that it interrupts."""
     plain = consumers.plain()
     plain.assign(material.both(0))
     expected = sorted(read(plain, 2 * material.end), key=lambda one: (one.partition(), one.offset()))

@@ -100,7 +100,7 @@ def test_another_assignment_replaces_the_first(consumers: Consumers, material: M
 def test_once_more_the_same_goes_on_where_it_is(
     consumers: Consumers, material: Material, start: int, offset: int
 ) -> None:
-    """For what was stored is committed before it is asked what was committed."""
+    """Stored offsets are committed before the committed offsets are read."""
     consumer = consumers(auto_offset_reset="latest", auto_commit_interval_ms=3_600_000)
     consumer.assign([material.at(start)])
     read(consumer, 5)
@@ -185,7 +185,7 @@ def test_twice_the_same(consumers: Consumers, material: Material) -> None:
 def test_a_partition_that_does_not_exist(
     consumers: Consumers, material: Material, topic: str | None, offset: int
 ) -> None:
-    """What else is assigned is read all the same."""
+    """The remaining assigned partitions are read."""
     consumer = consumers()
     consumer.assign([TopicPartition(topic or material.topic, 7, offset), material.at(90)])
     assert offsets_of(read(consumer, 30)) == [(0, offset) for offset in range(90, 120)]

@@ -163,7 +163,7 @@ def test_no_commits_of_its_own(consumers: Consumers, material: Material, start: 
 
 @pytest.mark.parametrize("start", STARTS)
 def test_closing_does_not_take_a_commit_back(consumers: Consumers, material: Material, start: int) -> None:
-    """What was committed beyond what was delivered is what the parent's own stored offset says in the end."""
+    """At the end the parent's stored offset replaces an offset committed beyond the delivered records."""
     consumer = consumers(auto_commit_interval_ms=3_600_000)
     consumer.assign([material.at(start)])
     read(consumer, 4)

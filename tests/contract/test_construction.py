@@ -16,7 +16,7 @@ _WRONG = {"session.timeout.ms": "soon"}
 
 
 def refused(consumers: Consumers, **more: Any) -> str:
-    """What librdkafka says of a configuration."""
+    """The error of librdkafka for a configuration."""
     with pytest.raises(KafkaException) as caught:
         consumers(**more)
     assert caught.value.args[0].code() == KafkaError._INVALID_ARG

@@ -13,7 +13,7 @@ from tests.contract.material import Material, call_until_it_raises, is_end, poll
 
 
 def size(value: bytes | None, _: Any) -> int | None:
-    """What the tests deserialize to."""
+    """The class to which the tests deserialize."""
     return None if value is None else len(value)
 
 

@@ -185,7 +185,7 @@ def test_committing_when_revoked(consumers: Consumers, material: Material, proto
 
 
 def test_a_second_member_comes_and_goes(consumers: Consumers, material: Material, protocol: dict[str, Any]) -> None:
-    """Nothing is read twice or left out: what was read is committed as partitions move."""
+    """No record is read twice or left out, because read offsets are committed when partitions move."""
     first, second = consumers(**protocol), consumers(**protocol)
     found: list[tuple[int, int]] = []
 

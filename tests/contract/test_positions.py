@@ -38,7 +38,7 @@ def test_the_position_is_the_next_records(consumers: Consumers, material: Materi
 
 
 def test_the_position_passes_markers(consumers: Consumers, material: Material) -> None:
-    """Where a partition ends with a marker the position is behind it, and so is what is committed."""
+    """If a partition ends with a marker, position and committed offset are past the marker."""
     wanted = TopicPartition(material.transactional, 0, 0)
     consumer = consumers(enable_partition_eof=True, isolation_level="read_committed")
     consumer.assign([wanted])

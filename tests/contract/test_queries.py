@@ -1,4 +1,4 @@
-"""What a consumer can be asked: ends of the log, offsets of times, the cluster, its own place in the group."""
+"""The queries of a consumer: ends of the log, offsets of times, the cluster, its own place in the group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads that share a consumer: who comes while another is inside waits, and nobody meets half a change."""
+"""Threads that share a consumer: a call waits for the call of another thread, and never sees half a change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What real brokers wrote and how they read it, for the tests of this folder.
+"""The files that real brokers wrote and their own reading of them, for the tests of this folder.
 
 Rules of the file: recordings are loaded here and compared in the tests; our rows are put into the recordings' form, so
 that comparing is plain equality of every field. A test that asks for `tier` runs once for each set, one that asks for
@@ -57,7 +57,7 @@ class Tier:
 
     @property
     def url(self) -> str:
-        """What `remote.storage.url` is set to."""
+        """The value of `remote.storage.url`."""
         return str(self.data / self.name / "remote")
 
     @property
@@ -91,7 +91,7 @@ class Tier:
 
     @cached_property
     def recorded(self) -> dict[tuple[str, str, int], list[Line]]:
-        """What the broker gave a consumer, by isolation level and partition; the part that is not tiered too."""
+        """The records that the broker gave a consumer, tiered or not, by isolation level and partition."""
         found = defaultdict(list)
         for isolation in ISOLATION_LEVELS:
             for line in self.lines(f"records.{isolation}"):
@@ -100,7 +100,7 @@ class Tier:
 
     @cached_property
     def timelines(self) -> dict[TopicIdPartition, Timeline]:
-        """What the broker's metadata records say, by partition; of deleted topics too."""
+        """The timelines of the broker's metadata records, by partition. Deleted topics are included."""
         builder = TimelineBuilder()
         for line in self.lines("metadata"):
             value, key = (None if line[name] is None else base64.b64decode(line[name]) for name in ("value", "key"))
@@ -174,7 +174,7 @@ class Place:
         return Path(self.tier.url) / "kafka-tiered-storage" / f"{self.topic}-{self.partition}-{topic_id}"
 
     def recorded(self, isolation: str) -> list[Line]:
-        """What the broker gave a consumer, as far as it lies in the tier."""
+        """The records that the broker gave a consumer, as far as they lie in the tier."""
         lines = self.tier.recorded[isolation, self.topic, self.partition]
         return [line for line in lines if self.log_start <= line["offset"] < self.stop]
 

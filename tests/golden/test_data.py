@@ -1,4 +1,4 @@
-"""The recordings themselves: whole, undamaged, and of what they are said to be."""
+"""The recordings are complete, undamaged, and of the versions that their names tell."""
 
 from __future__ import annotations
 

@@ -76,14 +76,14 @@ def test_metadata_records_are_read_as_kafka_reads_them(tier: Tier) -> None:
 
 
 def facts_of(segment: RemoteLogSegmentMetadata) -> tuple[Any, ...]:
-    """What a listing can know of a segment."""
+    """The fields of a segment that a listing can know."""
     return segment.segment_id, segment.start_offset, segment.end_offset, segment.segment_size_in_bytes
 
 
 def test_a_listing_finds_what_the_metadata_says(place: Place) -> None:
-    """Ids, offsets and sizes agree: the last segment's end, which no name tells, was read off its last batch.
+    """Ids, offsets and sizes agree. No name tells the last segment's end, which was read from its last batch.
 
-    What only metadata tells stays unknown: timestamps, brokers and leader epochs.
+    Timestamps, brokers and leader epochs stay unknown, because only metadata has them.
     """
     known = place.tier.timelines[place.topic_id_partition]
     with Session.open(place.config) as session:

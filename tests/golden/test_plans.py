@@ -56,7 +56,7 @@ def test_a_whole_read_takes_every_segment_to_its_end(place: Place, isolation: st
 
 
 def test_plans_are_those_that_were_written_down(tier: Tier, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whoever changes a plan on purpose writes it anew: plans/README.md has the command."""
+    """The plans are the recorded ones. plans/README.md has the command that records an intended change."""
     topics = sorted({place.topic for place in tier.places})
     for topic in topics:
         assert main(["plan", "--url", tier.url, "-t", topic]) == 0
@@ -79,7 +79,7 @@ def settled(session: Session, share: Share) -> list[SegmentSlice]:
 
 @pytest.mark.parametrize("target_bytes", [300, 2000])
 def test_parts_read_one_by_one_are_the_whole(place: Place, isolation: str, target_bytes: int) -> None:
-    """Each part is settled and read alone and last part first: what it shows depends on no other."""
+    """Each part is completed and read alone, the last part first. Its records depend on no other part."""
     columns = ("offset", "key", "value")
     read: list[list[dict[str, object]]] = []
     with Session.open(place.config) as session:
