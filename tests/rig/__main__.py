@@ -1,6 +1,8 @@
 """`make broker`: a real broker with tiered storage for a person, and a topic in it that goes on growing.
 
-Rules of the file: what is started here ends here, also with Ctrl-C; nothing is left behind.
+Rules of the file:
+
+- Every process that this module starts, it also ends, even after Ctrl-C. Nothing is left behind.
 """
 
 from __future__ import annotations

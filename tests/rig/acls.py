@@ -1,6 +1,9 @@
-"""Who may do what on a rig with access control.
+"""Grants and denials on a rig with access control.
 
-Rules of the file: what is not granted is denied; changes hold once the brokers have them, which is waited for.
+Rules of the file:
+
+- An operation without a grant is denied.
+- A change waits until the brokers have it.
 """
 
 from __future__ import annotations

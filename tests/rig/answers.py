@@ -1,7 +1,8 @@
-"""What a reader gave beside what the broker gave, and the one mistake of old brokers that is known.
+"""Compares the records of a reader with those of the broker, and knows one mistake of old brokers.
 
-Rules of the file: a difference is a failure, unless it is exactly that mistake; then the test is reported as an
-expected failure that names it.
+Rules of the file:
+
+- A difference is a failure, unless it is exactly that mistake. Then the test is an expected failure that names it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
 """The brokers that tests share: one of each version for the whole session, started by the first test that asks.
 
-Rules of the file: a test that changes how a broker works starts one of its own; on a shared one it makes topics under
-names that nobody else has. Where no broker can be started, its tests are skipped with the reason.
+Rules of the file:
+
+- A test that changes a broker's behaviour starts its own broker.
+- On a shared broker a test makes topics with unique names.
+- If no broker can be started, its tests are skipped with the reason.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
 """A RemoteConsumer whose store fails at one place, and what it delivers, record by record, with where it came from.
 
-Rules of the file: a fault strikes one batch of one segment, and only while it is switched on; the broker's own tier is
-never touched; the way through the broker is kept slow, a batch at a time, so that a consumer that has fallen back still
-has something to come back to the store for; every wait has an end.
+Rules of the file:
+
+- A fault hits one batch of one segment, and only while it is switched on. The broker's own tier is never touched.
+- Reads through the broker are slow, a batch at a time, so that a consumer that fell back still has records to read from
+  the store.
+- Every wait has a deadline.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ _DEADLINE_S = 180
 _POLL_S = 0.2
 
 Meddle = Callable[[FetchCall, Buffer | None], Buffer | None]
-"""What a store makes of an answer: it may raise."""
+"""Changes the answer of a store, or raises."""
 
 
 class Place(StrEnum):
@@ -122,7 +125,7 @@ def broken_store(meddle: Meddle) -> Iterator[tuple[dict[str, Any], Switch]]:
 
 @dataclass(slots=True)
 class Delivered:
-    """What a consumer of partition 0 has given so far: the records, and of each whether it came through the broker."""
+    """The records that a consumer of partition 0 has delivered, each with whether it came through the broker."""
 
     consumer: RemoteConsumer
     tolerated: frozenset[int]
@@ -183,7 +186,7 @@ class Delivered:
         self.until(is_done)
 
     def seek(self, topic: str, offset: int) -> None:
-        """Begin anew from an offset; what was delivered before is forgotten."""
+        """Begin again from an offset, and forget the delivered records."""
         self.records.clear()
         self.through_broker.clear()
         self.errors.clear()

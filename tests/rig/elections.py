@@ -1,7 +1,10 @@
-"""Who leads a partition of a cluster, and who follows: moved, asked for, and looked at on the brokers' own disks.
+"""Leaders and followers of a partition: moves them, asks for them, and looks at the brokers' disks.
 
-Rules of the file: a leader changes by a request to the controller or by the end of its process, never by chance; every
-wait has an end; what a test says was on a disk was found in the files there.
+Rules of the file:
+
+- A leader changes by a request to the controller or by the end of its process, never by chance.
+- Every wait has a deadline.
+- Statements about a disk come from the files on it.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ _ANSWER_S = 10
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """The brokers of one partition; `leader` is -1 where nobody leads, `assigned` begins with the preferred leader."""
+    """The brokers of one partition. `leader` is -1 without a leader. `assigned` begins with the preferred leader."""
 
     leader: int
     in_sync: frozenset[int]

@@ -1,7 +1,10 @@
-"""What goes wrong around a broker: uploads that fail and heal, and restarts that begin a new leader epoch.
+"""Faults around a broker: uploads that fail and recover, and restarts that begin a new leader epoch.
 
-Rules of the file: nothing relies on file permissions, for the tests may run as root; what a fault moves aside is put
-back; every wait has an end.
+Rules of the file:
+
+- No fault relies on file permissions, because the tests may run as root.
+- A fault puts files that it moved back in their place.
+- Every wait has a deadline.
 """
 
 from __future__ import annotations
@@ -36,9 +39,9 @@ def tier_folder(rig: Rig, topic: str, partition: int) -> Path:
 
 @contextmanager
 def failing_uploads(rig: Rig, topic: str, partition: int) -> Iterator[Callable[[], None]]:
-    """Let all uploads of a partition fail: a file lies where its directory should be. What was tiered is away as well.
+    """Let all uploads of a partition fail: a file takes the place of its directory. The tiered segments are gone too.
 
-    The block gets a function that waits until one more upload has failed; there must be something to upload.
+    The block gets a function that waits for one more failed upload. There must be a segment to upload.
     """
     folder = tier_folder(rig, topic, partition)
     aside = folder.with_name(f"{folder.name}.aside")
@@ -61,7 +64,7 @@ def failing_uploads(rig: Rig, topic: str, partition: int) -> Iterator[Callable[[
 
 
 def _is_blocked(folder: Path, aside: Path) -> bool:
-    """Move what is in the folder aside and put a file in its place; the broker may be writing meanwhile."""
+    """Move the folder's contents aside and put a file in its place. The broker may write at the same time."""
     with suppress(OSError):
         if folder.is_dir():
             for file in folder.iterdir():

@@ -2,8 +2,10 @@
 
     python -m tests.rig.group_apart BOOTSTRAP SETTING KINDS SEED SECONDS
 
-Rules of the file: librdkafka 2.16 may abort the process while a consumer of it is being closed in a rebalance, or not
-come back from that: either is told as something wrong, like what the checker finds, and takes no other test along.
+Rules of the file:
+
+- librdkafka 2.16 may abort the process, or hang, if a consumer is closed during a rebalance. Both are reported as
+  findings, like those of the checker, and do not end the tests of the parent process.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _ABORTED = re.compile(
 
 
 class Ran(NamedTuple):
-    """What was wrong in a run, how often what happened, and what happened."""
+    """The findings of a run, the number of events by kind, and the events."""
 
     wrong: list[str]
     counts: Counter[str]
@@ -72,7 +74,7 @@ def run_apart(rig: Rig, setting: Setting, kinds: Sequence[str], seed: int, secon
 
 
 class _BrokerOfAnother:
-    """What a run asks of a rig that another process has started."""
+    """The part of a rig that a run needs, for a rig of another process."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap

@@ -1,8 +1,10 @@
-"""What may be said of a consumer group afterwards: its members' events in, what they did wrong out.
+"""Checks a consumer group after its run: events of its members in, findings out.
 
-Rules of the file: pure; it knows no consumer, so that one of any kind is judged alike. Events of several threads and
-processes are put in order by when they happened, on a clock that all of them share. What was visible is not guessed
-from the events: somebody else has read the log.
+Rules of the file:
+
+- Pure. It knows no consumer, so every kind is judged by the same rules.
+- Events of several threads and processes are ordered by their time on a shared clock.
+- The visible offsets come from another reader of the log, not from the events.
 """
 
 from __future__ import annotations
@@ -92,15 +94,15 @@ Event: TypeAlias = Assigned | Revoked | Delivered | Sought | Paused | Resumed | 
 
 
 def breaches(events: Iterable[Event], visible: Mapping[Place, Sequence[int]]) -> list[str]:
-    """What is wrong, in words; nothing, if all is well. `visible` are each partition's offsets in ascending order.
+    """The findings as texts, empty if there are none. `visible` has each partition's offsets in ascending order.
 
-    * Every visible record is delivered, but those that a member has sought past.
-    * From where a partition was assigned or sought on, each record delivered is the next visible one: none is skipped,
-      and none repeats below the committed offset.
-    * A committed offset never decreases but after a seek, and then not below what was sought, and but by the commit of
-      a record after which nothing visible was committed; when a partition is assigned, what is committed has been
-      delivered.
-    * Nothing is delivered of a partition that the member does not have or has paused.
+    - Every visible record is delivered, except records that a member has sought past.
+    - After an assignment or a seek, each delivered record is the next visible one. No record is skipped, and none
+      repeats below the committed offset.
+    - A committed offset never decreases, with two exceptions: after a seek, and not below its target; and by a commit
+      of a record after which no visible record was committed.
+    - If a partition is assigned, all records below its committed offset have been delivered.
+    - No record is delivered of a partition that the member does not have or has paused.
     """
     check = _Check({place: _Log(offsets) for place, offsets in visible.items()})
     for event in sorted(events, key=lambda event: event.at_ns):
@@ -143,7 +145,7 @@ class _Log:
         return self.visible[bisect_left(self.visible, first) : end]
 
     def missing_before(self, stop: int | None) -> list[int]:
-        """The visible offsets below `stop` that nobody was given."""
+        """The visible offsets below `stop` that were not delivered."""
         while self.solid < len(self.visible) and self.visible[self.solid] in self.seen:
             self.solid += 1
         end = len(self.visible) if stop is None else bisect_left(self.visible, stop)

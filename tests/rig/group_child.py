@@ -2,9 +2,11 @@
 
     python -m tests.rig.group_child SETTING STYLE RECORDS
 
-Rules of the file: it dies by SIGKILL of its own hand, with its consumer's threads at work, after it has told of every
-record that it was given: so it is known for sure what it was given, however busy the machine is. Something was
-committed by then.
+Rules of the file:
+
+- The process kills itself by SIGKILL while its consumer's threads work, after it has printed every delivered record.
+  So the delivered records are known, on a busy machine too.
+- It has committed some records before that.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _TIMEOUT_S = 120
 
 
 def run_child(name: str, setting: Setting, style: Style, records: int) -> list[Event]:
-    """What a member did that died once it had been given so many records. Raises RuntimeError where it did not."""
+    """The events of a member that died after so many records. Raises RuntimeError if it did not die."""
     arguments = [name, json.dumps(asdict(setting)), json.dumps(asdict(style)), str(records)]
     done = subprocess.run(
         [sys.executable, "-m", "tests.rig.group_child", *arguments],

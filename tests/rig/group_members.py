@@ -1,7 +1,10 @@
 """A member of a consumer group in a thread of its own, of any kind, that writes down all that it is given and does.
 
-Rules of the file: only the member's thread touches its consumer, others send it orders; it knows no difference between
-the kinds but their constructor's; what it could not foresee ends it, and is raised to who waits for it.
+Rules of the file:
+
+- Only the member's thread calls its consumer. Other threads send it orders.
+- The kinds of consumers differ only in their constructor.
+- An unexpected error ends the member, and is raised in the thread that waits for it.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     },
     "consumer": {"group.protocol": "consumer"},
 }
-"""How a group may be kept together, as librdkafka is told; the last is KIP-848's."""
+"""librdkafka's settings of the group protocol. The last is that of KIP-848."""
 
 _TIMEOUT_S = 60
 _SHORT_S = 0.05
@@ -50,10 +53,10 @@ _REBALANCE = (
     KafkaError.STALE_MEMBER_EPOCH,
     KafkaError._WAIT_COORD,
 )
-"""What a commit may be answered while a group is being put together anew."""
+"""Errors that a commit may get during a rebalance."""
 _PASSING = (KafkaError._MAX_POLL_EXCEEDED, KafkaError.UNKNOWN)
-"""What a member may hear and read on: it was silent for too long; a broker that has just been started cannot read its
-tier yet, which it calls an unknown error."""
+"""Errors after which a member reads on: it was silent for too long, or a broker that has just started cannot read its
+tier yet, which it reports as an unknown error."""
 _NOBODY_THERE = (
     KafkaError._DESTROY,
     KafkaError._TIMED_OUT,
@@ -62,12 +65,12 @@ _NOBODY_THERE = (
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
 )
-"""What it may be answered while the broker is being restarted, or the consumer is closing."""
+"""Errors that a member may get while the broker is restarted, or while the consumer is closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What the members of a group have in common. `tier` is where the broker tiers to."""
+    """The settings that the members of a group share. `tier` is the directory of the broker's tier."""
 
     bootstrap: str
     tier: str
@@ -94,7 +97,7 @@ class Style:
         return cls(kind, commits_itself, consumes, assigns, dice.choice(("not-local", "always")))
 
     def consumer(self, setting: Setting, say: Callable[[str], None], **more: Any) -> Consumer:
-        """A consumer of this style. `say` is told what it notices."""
+        """A consumer of this style. Its messages go to `say`."""
 
         def observe(event: object) -> None:
             if isinstance(event, Notice):
@@ -123,7 +126,7 @@ class StaysInside(TimeoutError):
 
 
 class Member(threading.Thread):
-    """One member. What happens to it goes into `events`, what it notices to `say`."""
+    """One member. Its events go into `events`, and its messages to `say`."""
 
     def __init__(
         self, name: str, setting: Setting, style: Style, events: list[Event], say: Callable[[str], None], **more: Any

@@ -1,7 +1,10 @@
 """A consumer group of three over twelve tiered partitions, while producers write and the dice decide what befalls it.
 
-Rules of the file: what happens follows from a seed, when it happens does not; every wait has an end; nothing is judged
-here: the events go to the checker, and what was visible is read by somebody else afterwards.
+Rules of the file:
+
+- A seed decides which events happen, but not when.
+- Every wait has a deadline.
+- Nothing is judged here. The events go to the checker, and another reader reads the visible offsets afterwards.
 """
 
 from __future__ import annotations
@@ -123,7 +126,7 @@ def visible(rig: Rig, names: Sequence[str], isolation: str) -> dict[Place, list[
 
 @contextmanager
 def background(name: str, work: object, *arguments: object) -> Iterator[threading.Event]:
-    """A thread beside the block, which is told to end after it. Raises what it raised."""
+    """Run a thread during the block, and stop it afterwards. Raises the error of the thread."""
     ends, errors = threading.Event(), list[BaseException]()
 
     def run() -> None:

@@ -78,20 +78,20 @@ def kcat() -> str | None:
 
 
 def recorded(flags: tuple[str, ...]) -> bytes:
-    """What kcat printed when the recording was made. Raises KeyError."""
+    """The recorded output of kcat. Raises KeyError."""
     found: dict[str, str] = json.loads(_RECORDING.read_text(encoding="utf-8"))
     return base64.b64decode(found[" ".join(flags)])
 
 
 def as_documented(flags: tuple[str, ...], printed: bytes) -> bytes:
-    """What remote-fetch prints where kcat prints this: in JSON there is no broker, and text is UTF-8."""
+    """The output of remote-fetch for this output of kcat: its JSON has no broker, and its text is UTF-8."""
     if "-J" not in flags:
         return printed
     return printed.decode("utf-8", "replace").encode().replace(b'"broker":1,', b'"broker":-1,')
 
 
 def live(program: str, rig: Rig, flags: tuple[str, ...]) -> bytes:
-    """What kcat prints of the topic, from the broker."""
+    """The output of kcat for the topic, from the broker."""
     command = [program, "-C", "-b", rig.bootstrap, "-t", TOPIC, "-e", "-q", *flags]
     return subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=True).stdout
 

@@ -36,7 +36,7 @@ Happening = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a read gave, and the error that ended it."""
+    """The records of a read, and the error that ended it."""
 
     records: list[OracleRecord]
     report: Report

@@ -1,7 +1,9 @@
 """A broker's own counts of a topic, as its JMX beans have them.
 
-Rules of the file: what a client says of itself is no proof (a fetch whose answer it drops is not counted), so the
-broker is asked; a reading is one run of Kafka's JmxTool, about a second.
+Rules of the file:
+
+- The broker counts, because a client's counters are no proof: a client does not count a fetch whose answer it drops.
+- A reading is one run of Kafka's JmxTool, about a second.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ _HEAP_MB = 64
 
 @dataclass(frozen=True, slots=True)
 class TopicMetrics:
-    """What brokers have sent to consumers of a topic, and what they have read from the tier for it, since they started.
+    """The traffic of a topic since the brokers started.
 
-    `bytes_out` counts the record batches in answers to consumers, `remote_fetch_bytes` and `remote_fetch_requests` what
-    of it came from the tier.
+    `bytes_out` counts the record batches in answers to consumers. `remote_fetch_bytes` and `remote_fetch_requests`
+    count the part that the brokers read from the tier.
     """
 
     bytes_out: int = 0

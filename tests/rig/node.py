@@ -26,7 +26,7 @@ _STOP_TIMEOUT_S = 30
 _LOG_TAIL_CHARS = 4000
 _LOG_ERROR_LINES = 10
 _QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
-"""What runs for a moment only is not worth optimising: formatting takes half of the time."""
+"""JVM options for short commands, for which optimisation does not pay: formatting takes half of the time."""
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Node:
 
     @property
     def log_file(self) -> Path:
-        """What the process printed, of all its lives."""
+        """The output of the process, over all its restarts."""
         return self.folder / "broker.log"
 
     @property

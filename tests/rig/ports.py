@@ -26,7 +26,7 @@ _NUMBERS = range(20_000, 32_000)
 
 
 class Ports:
-    """The ports that this process has taken, out of `numbers`. What a forked child takes is its own."""
+    """The ports that this process has taken, out of `numbers`. A forked child has its own set."""
 
     def __init__(self, lock_file: Path, numbers: Sequence[int]) -> None:
         self._lock_file = lock_file

@@ -1,7 +1,9 @@
-"""What happens under a reader's feet: retention, a topic made anew, restarts, uploads that fail.
+"""Changes during a read: retention, a topic deleted and made again, restarts, uploads that fail.
 
-Rules of the file: no clock decides when something happens, but how far the read has come; what it gives is held against
-what the broker said before anything happened.
+Rules of the file:
+
+- The progress of the read decides when a change happens, not a clock.
+- The records are compared with those that the broker gave before the change.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ def retention(rig: Rig, topic: str) -> None:
 
 
 def test_retention_passes_a_reader(rig: Rig, new_topic: NewTopic, isolation: str) -> None:
-    """What the log start has passed is an error, and not left out silently."""
+    """Offsets that the log start has passed are an error. They are not left out silently."""
     topic = new_topic("retention")
     history(rig, topic)
     local_tail(rig, topic)
@@ -202,7 +204,7 @@ def test_uploads_that_fail_and_are_repeated(rig: Rig, new_topic: NewTopic, isola
 
 
 def test_cat_through_a_restart(rig_43: Rig, new_topic: NewTopic, isolation: str) -> None:
-    """The command line is held in the middle: nobody reads on what it prints, until the broker is back."""
+    """The command line stops in the middle, because its output is not read until the broker is back."""
     topic, count = new_topic("cat"), 3 * RECORDS
     history(rig_43, topic, count)
     local_tail(rig_43, topic)

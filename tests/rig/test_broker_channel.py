@@ -1,4 +1,4 @@
-"""What real brokers say about their own disks, in plain and with a password, and what they do not say."""
+"""The answers of real brokers about their own disks, in plain and with a password, and missing answers."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def channel_to(properties: dict[str, Any], said: list[str], timeout_ms: int = TI
 
 
 def tier_ends_at(rig: Rig, offset: int) -> int | None:
-    """What these brokers tell of the end of a tier that ends there: nothing before 3.9 (KIP-1005)."""
+    """The answer of these brokers for a tier with this end: none before 3.9 (KIP-1005)."""
     return offset if rig.is_at_least(3, 9) else None
 
 
 def without_age(rig: Rig, said: list[str]) -> list[str]:
-    """What was said, except that these brokers are too old, which only such brokers are."""
+    """The reported reasons, without the reason that the brokers are too old, if they are."""
     too_old = [text for text in said if "they are too old for LATEST_TIERED" in text]
     assert bool(too_old) != rig.is_at_least(3, 9)
     return [text for text in said if text not in too_old]

@@ -19,7 +19,7 @@ def cat(rig: Rig, topic: str, *argv: str) -> list[str]:
 
 
 def test_following(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
-    """The history from the tier, then what is written meanwhile, in one stream, until there is enough."""
+    """The history from the tier, then records that are written during the read, in one stream, up to a count."""
     topic = new_topic("follow")
     topics.create_topic(rig_43, topic)
     topics.produce(rig_43, topic, 40)

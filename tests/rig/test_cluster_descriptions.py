@@ -1,4 +1,4 @@
-"""What a real cluster says about topics, held against another client's answers and against what was done to them."""
+"""The answers of a real cluster about topics, compared with those of another client and with the changes made."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Why a RemoteConsumer cannot read the store, by real causes: what is configured, allowed, deleted, made anew, damaged.
+"""Real causes why a RemoteConsumer cannot read the store: configuration, permissions, deleted, recreated, damaged.
 
-Rules of the file: as in test_consumer_faults, but nothing is injected where the thing itself can be brought about; the
-damage is done to a copy of the tier, so that the broker stays able to answer.
+Rules of the file:
+
+- The rules of test_consumer_faults hold here too, but the causes are real if they can be, not injected.
+- A copy of the tier is damaged, so that the broker can still answer.
 """
 
 from __future__ import annotations
@@ -226,7 +228,7 @@ def test_a_topic_made_anew_in_the_middle(rig: Rig, new_topic: NewTopic, isolatio
 @pytest.mark.parametrize("when", ["before the hand-over", "while the broker serves"])
 @pytest.mark.parametrize("policy", ["earliest", "error"])
 def test_retention_during_a_fallback(rig: Rig, new_topic: NewTopic, policy: str, when: str) -> None:
-    """What the log start has passed is skipped, or is an error, as the application wants it; nothing else is."""
+    """Offsets that the log start has passed are skipped, or are an error, by the application's setting. No others."""
     topic = new_topic("retention")
     end = history(rig, topic)
     expected = topics.broker_records(rig, topic, 0, "read_committed")

@@ -1,8 +1,10 @@
-"""When the remote way fails under a RemoteConsumer: each cause, at the start, in a segment and where the tier ends.
+"""Failures of the store under a RemoteConsumer: each cause, at the start, in a segment and at the end of the tier.
 
-Rules of the file: whatever fails, the application gets what a consumer of the broker gets; the broker serves meanwhile,
-the reason is counted, and when the cause is gone the store is read again. Every reason that there is stands in a row or
-is named as none, with the place where it is proved.
+Rules of the file:
+
+- For every failure the application gets the records that a consumer of the broker gets.
+- The broker serves during the failure, and the reason is counted. After the failure the store is read again.
+- Every reason has a row, or is listed as impossible here with the place of its proof.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ IMPATIENT = {"fetch.remote.read.timeout.ms": TIMEOUT_MS}
 PATIENT = {"fetch.remote.read.timeout.ms": 60_000}
 """For errors that come at once: nothing is late, on however slow a machine."""
 PASSING = (ErrorKind.THROTTLED, ErrorKind.UNAVAILABLE)
-"""What is tried again until the deadline; a range that waits for a thread meanwhile is late itself."""
+"""Errors that are retried until the deadline. A range that waits for a thread in that time becomes late too."""
 EPOCH_BYTE, MAGIC_BYTE, RECORDS_BYTE = 12, 16, 70
 TAIL = 12
 

@@ -1,7 +1,10 @@
-"""What brokers send to a RemoteConsumer: nothing of what the store gives, by the broker's own counts.
+"""Brokers send a RemoteConsumer no record that the store gives, by the brokers' own counters.
 
-Rules of the file: a client's own counts are no proof (librdkafka does not count a reply that it drops), so the broker
-is asked before and after; everything is read to the end, by every way to be assigned.
+Rules of the file:
+
+- The broker's counters are read before and after. A client's counters are no proof, because librdkafka does not count a
+  reply that it drops.
+- Everything is read to the end, after every kind of assignment.
 """
 
 from __future__ import annotations

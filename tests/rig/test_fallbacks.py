@@ -46,14 +46,14 @@ from tests.rig.test_read import ISOLATIONS, as_oracle, config_of, from_store, mi
 from tests.rig.topics import OracleRecord
 
 Meddle = Callable[[FetchCall, Buffer | None], Buffer | None]
-"""What a store makes of an answer: it may raise."""
+"""Changes the answer of a store, or raises."""
 
 TIMEOUT_MS = 700
 IMPATIENT = {"fetch_remote_read_timeout_ms": TIMEOUT_MS, "fetch_remote_retry_backoff_ms": 20}
 PATIENT = {"fetch_remote_read_timeout_ms": 60_000}
 """For errors that come at once: nothing is late, on however slow a machine."""
 PASSING = (ErrorKind.THROTTLED, ErrorKind.UNAVAILABLE)
-"""What is tried again until the deadline; a range that waits for a thread meanwhile is late itself."""
+"""Errors that are retried until the deadline. A range that waits for a thread in that time becomes late too."""
 LATE = 60
 """The segments that begin here or later are those that cannot be read; what lies before them can."""
 EPOCH_POSITION, MAGIC_POSITION = 12, 16

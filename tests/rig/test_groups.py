@@ -1,4 +1,4 @@
-"""Consumer groups in which everything happens: nobody is given less or more than the members of a plain group are."""
+"""Consumer groups with every kind of event: the members get exactly the records that those of a plain group get."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ AFTER = (70, 250, 500)
 
 
 def read_on(setting: Setting, style: Style, name: str, is_done: Callable[[list[Event]], bool]) -> list[Event]:
-    """What a member did until it was done, and then ended."""
+    """The events of a member until its end."""
     events: list[Event] = []
     notices: list[str] = []
     member = Member(name, setting, style, events, notices.append)
@@ -122,7 +122,7 @@ def read_on(setting: Setting, style: Style, name: str, is_done: Callable[[list[E
 
 
 def delivered(events: list[Event]) -> list[tuple[Place, int]]:
-    """What was given, in order."""
+    """The delivered records, in order."""
     return [(event.place, event.offset) for event in events if isinstance(event, Delivered)]
 
 
@@ -137,7 +137,7 @@ def is_complete(seen: dict[Place, list[int]], *parts: list[Event]) -> bool:
 
 
 def is_enough_or_all(records: int, seen: dict[Place, list[int]], before: list[Event], events: list[Event]) -> bool:
-    """A member may have read on to the end before anybody looked."""
+    """A member may have read to the end before the test looks."""
     return is_enough(records, events) or is_complete(seen, before, events)
 
 
@@ -187,7 +187,7 @@ LONGEST_SILENCE_MS = 6500
 def run_two(
     setting: Setting, kind: str, seen: dict[Place, list[int]], befall: Callable[[Member], None], **more: object
 ) -> list[Event]:
-    """What two members did of which the first met with something when it had read a little; all is read at the end."""
+    """The events of two members. The first is disturbed after it has read a little. Everything is read at the end."""
     events, notices = list[Event](), list[str]()
     members = [
         Member(name, setting, Style(kind, commits, consumes=commits, assigns=False), events, notices.append, **more)

@@ -1,7 +1,11 @@
-"""What one node cannot show: segments of several leaders, some of them of a log that lost. The broker is the oracle.
+"""Reads that need several nodes: segments of several leaders, some of a log that lost. The broker is the oracle.
 
-Rules of the file: each test proves from the brokers' own files and metadata that what it is about has really happened
-before it compares streams; a test leaves all brokers running; the topics have nothing but their cluster in common.
+Rules of the file:
+
+- Each test first proves, from the brokers' files and metadata, that its situation has really happened. Then it compares
+  streams.
+- A test leaves all brokers running.
+- The topics share only their cluster.
 """
 
 from __future__ import annotations
@@ -52,7 +56,7 @@ def three(cluster_of_three: Rig) -> Rig:
 
 
 def timeline_of(rig: Rig, topic: str) -> Timeline:
-    """What the metadata topic says, once it has a leader: until then a reader goes on without it."""
+    """The timeline of the metadata topic, after it has a leader. Before that a reader goes on without it."""
     config = Config.parse(config_of(rig))
     found: list[Timeline] = []
 

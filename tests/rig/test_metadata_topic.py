@@ -161,7 +161,7 @@ def test_all_topics_at_once(rig: Rig, reader: Reader, new_topic: NewTopic) -> No
 
 @pytest.fixture(scope="module")
 def elsewhere(rig_43: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    """A cluster that keeps its segments' metadata on another one, and makes every topic that somebody asks for."""
+    """A cluster that keeps its segments' metadata on another one, and creates every topic that a client asks for."""
     properties = {
         "rlmm.config.remote.log.metadata.common.client.bootstrap.servers": rig_43.bootstrap,
         "auto.create.topics.enable": "true",
@@ -274,7 +274,7 @@ def test_a_denied_metadata_topic_is_said_once(guarded: Rig, user: dict[str, str]
 
 @pytest.mark.parametrize("operation", ["READ", "ALL"])
 def test_a_right_that_is_taken_away_is_said_too(guarded: Rig, user: dict[str, str], operation: str) -> None:
-    """What was located stays; new segments come through the broker."""
+    """Located segments stay. New segments come through the broker."""
     allow(guarded, "reader", "READ", "data")
     allow(guarded, "reader", "READ", METADATA_TOPIC)
     with Reader(user, timeout_ms=3_000) as reader:

@@ -1,8 +1,10 @@
 """README.md, run as it stands: its commands and its Python, in an empty folder, on a topic of a real broker.
 
-Rules of the file: every block is run, or is marked as output (`text`); any other is an error that names it. What is
-replaced is said here: the directory of the tier, the address of the broker, and the environment that `make` would
-install. What is added: the broker's own file where a command names it, and a session of Spark.
+Rules of the file:
+
+- Every block is run, or is marked as output (`text`). Another block is an error that names it.
+- The test replaces the directory of the tier, the address of the broker, and the environment that `make` installs.
+- The test adds the broker's own file if a command names it, and a session of Spark.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ def commands(first_word: str) -> list[str]:
 
 
 def not_run(page: str) -> list[str]:
-    """What no test here would run: blocks in another language, and commands of another program."""
+    """Blocks in another language, and commands of another program, which no test here would run."""
     found = []
     for block in blocks(page):
         lines = [line for line in block.text.splitlines() if line.strip() and not line.startswith("#")]
@@ -88,7 +90,7 @@ def tier(rig_39: Rig) -> Path:
 
 
 def run(command: list[str], folder: Path) -> str:
-    """What a command prints; it must end well and say nothing on stderr that looks like a failure."""
+    """The output of a command, which must end well and print no failure on stderr."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
         command,

@@ -1,7 +1,9 @@
 """The Spark source beside a real broker: its rows are those of a plain consumer, whatever options ask for them.
 
-Rules of the file: what Spark itself does with rows is seen in a few tests, with a real session; the others read the
-tasks one by one as workers would, each by itself and last one first.
+Rules of the file:
+
+- A few tests use a real session, to see how Spark handles the rows.
+- The rest read the tasks one by one, as workers would, in reverse order.
 """
 
 from __future__ import annotations

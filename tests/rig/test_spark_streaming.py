@@ -45,7 +45,7 @@ Record = tuple[int, int, bytes | None, bytes | None]
 
 
 def records(rig: Rig, topic: str, partitions: int, isolation: str = "read_committed") -> list[Record]:
-    """What a plain consumer gets, in order."""
+    """The records of a plain consumer, in order."""
     return [
         (one.partition, one.offset, one.key, one.value)
         for number in range(partitions)
@@ -98,7 +98,7 @@ class LiveQuery:
         return writer.start(str(self.files))
 
     def written(self) -> list[Record]:
-        """What the sink has counted, in order."""
+        """The counts of the sink, in order."""
         found = self._spark.read.parquet(str(self.files)).collect()
         rows = [(*row[:2], *(None if one is None else bytes(one) for one in row[2:])) for row in found]
         return sorted(((*row[:3], topics.shortened(row[3])) for row in rows), key=lambda row: row[:2])

@@ -1,7 +1,9 @@
-"""What tests do to a rig's topics: make them, fill them, wait until they are tiered, read them through the broker.
+"""Operations on a rig's topics: make them, fill them, wait until they are tiered, read them through the broker.
 
-Rules of the file: the broker's answer is the oracle, so it is read with nothing but `confluent_kafka` and turned into
-plain values; every wait has an end.
+Rules of the file:
+
+- The broker's answer is the oracle, so it is read only with `confluent_kafka` and turned into plain values.
+- Every wait has a deadline.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What a plain consumer says of a log: its ends, the offset of a time, and the records of a stretch.
+"""The answers of a plain consumer about a log: its ends, the offset of a time, and the records of a stretch.
 
-Rules of the file: nothing of ours is imported but the rig; a client is made for each question, so that no answer comes
-from what was true before.
+Rules of the file:
+
+- No module of the package is imported, only the rig.
+- Each question has its own client, so that no answer is out of date.
 """
 
 from __future__ import annotations
@@ -66,8 +68,8 @@ def _consumer(rig: Rig, isolation: str) -> Iterator[Consumer]:
 def log_ends(rig: Rig, places: Iterable[Place], isolation: str) -> dict[Place, LogEnds]:
     """Where each partition starts and ends for the isolation level. Raises KafkaException with the broker's error.
 
-    A consumer gives its two offsets by size, whichever is which. The start is known from the high watermark's; an end
-    before it, as DeleteRecords leaves it in an open transaction, is told as the start.
+    A consumer returns the smaller offset first. The start is known from the high watermark. An end before the start, as
+    DeleteRecords leaves it in an open transaction, is given as the start.
     """
     found = {}
     with _consumer(rig, "read_uncommitted") as plain, _consumer(rig, isolation) as asked:

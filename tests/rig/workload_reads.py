@@ -1,7 +1,10 @@
 """Random bounded reads, each compared field for field with what a plain consumer gets for the same bounds.
 
-Rules of the file: what is asked for follows from the dice; ends are frozen: a read whose log has other ends afterwards
-is made again; a difference says what was asked, where it begins, and what our side did meanwhile.
+Rules of the file:
+
+- The random generator decides the bounds.
+- If the ends of the log changed during a read, the read is made again.
+- A difference names the bounds, its first offset, and the events of the read.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ _SEGMENT_FAULTS = [*_ERRORS, *(FaultKind(kind) for kind in ("not-found", "trunca
 
 
 class Difference(AssertionError):
-    """What we read is not what the broker gave."""
+    """The records of a read differ from those of the broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a read was, in words, and what it cost. `injected` counts faults."""
+    """A description of a read, and its cost. `injected` counts faults."""
 
     asked: str
     records: int
@@ -125,7 +128,7 @@ def check_read(
     no_earlier: Mapping[Place, int] | None = None,
     meanwhile: Callable[[], None] | None = None,
 ) -> Outcome:
-    """Read as intended, and raise Difference unless it is what the broker gives.
+    """Read as intended, and raise Difference unless the broker gives the same records.
 
     `times` is where bounds in time come from. `no_earlier`: no offset before these is asked for. `meanwhile` is called
     between the first rows and the rest; it may write, and not delete.
@@ -152,7 +155,7 @@ def _shown(bounds: Mapping[int, Any]) -> str:
 
 
 def _nothing() -> None:
-    """What happens meanwhile, where nothing does."""
+    """The default for `meanwhile`: nothing happens."""
 
 
 def _resolve(rig: Rig, intent: Intent, ends: Mapping[Place, LogEnds], times: Times) -> _Asked:

@@ -1,7 +1,10 @@
-"""What a random workload writes: batches of records of every shape, and transactions that stay open for a while.
+"""The writes of a random workload: batches of records of every shape, and transactions that stay open for a while.
 
-Rules of the file: what is written follows from the dice it is given; every wait has an end; what a broker refuses for
-its size is counted and nothing else is.
+Rules of the file:
+
+- The random generator decides the writes.
+- Every wait has a deadline.
+- A batch that a broker refuses for its size is counted. Other refusals are errors.
 """
 
 from __future__ import annotations
