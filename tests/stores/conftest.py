@@ -43,7 +43,7 @@ def _started(server: AbstractContextManager[StoreServer], tree: Path) -> Iterato
 
 @pytest.fixture(scope="session")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the servers hold, as files."""
+    """The files that the servers hold."""
     return tree_of_one_topic(tmp_path_factory.mktemp("tree"))
 
 

@@ -1,7 +1,9 @@
-"""An S3 server where versitygw cannot be built: moto, which needs nothing but Python, and checks no signatures.
+"""An S3 server if versitygw cannot be built: moto, which needs only Python, and checks no signatures.
 
-Rules of the file: objects are written with boto3. It knows nobody and refuses nobody: what is about signatures, users
-and policies is versitygw's to show.
+Rules of the file:
+
+- Objects are written with boto3.
+- moto has no users and refuses no request. Tests of signatures, users and policies need versitygw.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ class MotoServer:
 
 
 def any_s3_server(folder: Path, directory: Path) -> AbstractContextManager[S3Server | MotoServer]:
-    """A server that has what is in `directory`, for whoever only reads: moto where versitygw cannot be built."""
+    """A server with the files of `directory`, for reads only: moto if versitygw cannot be built."""
     return s3_server(folder, directory) if missing_tool("go") is None else moto_server(folder, directory)
 
 

@@ -24,7 +24,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class Fault(NamedTuple):
-    """What happens on each connection after so many bytes of answers."""
+    """The fault of each connection after so many bytes of answers."""
 
     kind: Literal["stall", "cut"]
     after_bytes: int

@@ -28,7 +28,7 @@ _STALL_S = 60.0
 
 
 class FaultKind(StrEnum):
-    """What goes wrong with one request."""
+    """The fault of one request."""
 
     STATUS = "status"
     """An answer with `status` and no data."""
@@ -97,7 +97,7 @@ class RangeServer:
     wanted_headers: Mapping[str, str] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
     etags: dict[str, str] = field(default_factory=dict)
-    """What is said of the identity of files, by their names; of the others nothing."""
+    """The identity headers of files, by their names. Other files have none."""
     paths: list[str] = field(default_factory=list)
     """The paths of all requests, with their queries."""
     headers: list[Mapping[str, str]] = field(default_factory=list)
@@ -135,7 +135,7 @@ class RangeServer:
         return asked
 
     def refusal(self, path: str, headers: Mapping[str, str]) -> int | None:
-        """The status for somebody who may not read, None for one who may."""
+        """The status if the request may not read, None if it may."""
         if any(headers.get(name) != value for name, value in self.wanted_headers.items()):
             return 401
         signed = parse_qs(urlsplit(path).query).get("sig", [None])[0]

@@ -58,7 +58,7 @@ class S3Server:
             assert self._admin("update-user", *account), self.server.log_tail()
 
     def allow(self, user: str, *actions: str) -> None:
-        """Let a user do what the actions say, with the bucket and all objects in it, and nobody else anything."""
+        """Allow a user these actions on the bucket and its objects, and refuse all other users."""
         if not actions:
             self.client().delete_bucket_policy(Bucket=BUCKET)
             return

@@ -87,7 +87,7 @@ class Server:
 
 
 class StoreServer(Protocol):
-    """What every store's server offers to tests."""
+    """The methods that every store's server offers to tests."""
 
     @property
     def server(self) -> Server:

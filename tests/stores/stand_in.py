@@ -28,9 +28,9 @@ __all__ = ["Broker", "Stream", "read_with_broker"]
 
 
 class Broker:
-    """Stands for all that a session asks a cluster; keeps which stretches it read, by first and last offset.
+    """Takes the place of a cluster for a session. Keeps the stretches that it read, by first and last offset.
 
-    Nothing is deleted, elected or forbidden meanwhile.
+    Its log does not change during a read, and every read is permitted.
     """
 
     def __init__(self, log: LogBuilder) -> None:
@@ -38,7 +38,7 @@ class Broker:
         self.asked: list[tuple[int, int]] = []
 
     def consumer(self, isolation: IsolationLevel) -> None:
-        """As `Cluster.consumer`: nobody asks it for anything."""
+        """As `Cluster.consumer`. The consumer is never used."""
 
     def bounds(self, partition: TopicIdPartition, isolation: IsolationLevel) -> LogBounds:
         """As `LogGuard.bounds`."""
@@ -77,7 +77,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What a read delivered, what it counted, which stretches were the broker's, and how long it took."""
+    """The records of a read, its counts, the stretches of the broker, and its duration."""
 
     rows: list[Row]
     report: Report

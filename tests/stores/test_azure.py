@@ -1,7 +1,9 @@
-"""What only Azure does: SAS of every kind, connection strings, accounts in URLs.
+"""Features of Azure alone: SAS of every kind, connection strings, accounts in URLs.
 
-Rules of the file: SAS are made by Microsoft's own library; where only the client that is made matters, nothing is asked
-of a server.
+Rules of the file:
+
+- Microsoft's own library makes the SAS.
+- A test that is only about the client calls no server.
 """
 
 from __future__ import annotations

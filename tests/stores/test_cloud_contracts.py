@@ -1,8 +1,10 @@
 """The contract of a fetcher, kept by those of the clouds: on their real servers, and on one that fails on purpose.
 
-Rules of the file: a class for each store says how to write to it and how to reach a server at another endpoint; the
-promises are those of `remote_fetch.testing.contract`. fake-gcs-server refuses nobody, so that denials of GCS are those
-of the other server alone.
+Rules of the file:
+
+- A class for each store knows how to write to it, and how to reach a server at another endpoint.
+- The promises are those of `remote_fetch.testing.contract`.
+- fake-gcs-server never refuses a request, so denials of GCS come only from the failing server.
 """
 
 from __future__ import annotations

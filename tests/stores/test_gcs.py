@@ -1,7 +1,8 @@
-"""What only Google Cloud Storage does: tokens that are renewed, requester pays, a bucket that is not there.
+"""Features of Google Cloud Storage alone: tokens that are renewed, requester pays, a missing bucket.
 
-Rules of the file: what a real service would say and fake-gcs-server does not is said by the server of
-`tests/stores/range_server.py`.
+Rules of the file:
+
+- Answers of the real service that fake-gcs-server cannot give come from the server of `tests/stores/range_server.py`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from tests.stores.s3_server import S3Server, s3_server
 PARTITIONS = 200
 RECORDS = 40
 INDEXES = ("index", "leader_epoch_checkpoint", "snapshot")
-"""What a bounded read asks for, beside the log; there are no transaction indexes, as the listing tells."""
+"""The files that a bounded read asks for besides the log. The listing shows that there are no transaction indexes."""
 MAX_THREADS = 16
 """GETs under way at once, as `remote_fetch.fetch.readahead` has them by default."""
 

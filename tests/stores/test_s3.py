@@ -1,8 +1,11 @@
-"""What only S3 does: signatures and their age, users and bucket policies, profiles, and a secret that changes.
+"""Features of S3 alone: signatures and their age, users and bucket policies, profiles, and a secret that changes.
 
-Rules of the file: one server of its own, for users and policies are changed here. A wrong clock is one that botocore
-is told. versitygw answers 404 for a missing object also to those who may not list; Amazon answers 403, which is the
-same to us as any other refusal.
+Rules of the file:
+
+- The file has its own server, because its tests change users and policies.
+- A wrong clock is set in botocore.
+- versitygw answers 404 for a missing object, even to a user who may not list. Amazon answers 403, which the fetcher
+  treats as any other refusal.
 """
 
 from __future__ import annotations
