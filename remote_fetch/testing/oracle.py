@@ -60,7 +60,7 @@ class _Transaction:
 
 
 class Oracle:
-    """What was written to one log, up to its end offset."""
+    """The contents of one log, up to its end offset."""
 
     def __init__(self) -> None:
         self._records: list[LogRecord] = []
