@@ -1,4 +1,4 @@
-"""What every test session does here, whichever tests it runs.
+"""The behaviour of every test session, whichever tests it runs.
 
 Rules of the file: only the session's own behaviour, so that a test file can be read without this one; its fixtures are
 the shared brokers of tests/rig/brokers.py, the one Spark of tests/spark/session.py, the watch over threads, no others.
@@ -48,7 +48,7 @@ _SLOW_FOLDERS = ("rig", "contract", "stores", "spark", "golden", "read")
 
 @pytest.fixture(autouse=True)
 def threads_end() -> Iterator[None]:
-    """Whoever starts threads ends them: what a test opens it closes, and what is closed has none left."""
+    """A test leaves no thread behind. It closes the objects that it opens, and a closed object has no threads."""
     threads = watch_threads()
     yield
     deadline_s = time.monotonic() + _LAST_THREADS_S

@@ -32,7 +32,7 @@ from tests.read.bucket import COLUMNS, examples, expected_rows, plain_log, rows_
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
-    """Whatever a test does with its readers, their threads end."""
+    """The threads of a test's readers end after the test."""
     before = threading.active_count()
     yield
     gc.collect()

@@ -1,6 +1,9 @@
-"""What the pages say: commands run, options, keys and errors are the real ones, snippets are executed or compile.
+"""The pages agree with the code: commands run, options, keys and errors exist, snippets are executed or compile.
 
-Rules of the file: pages are read as text; `make docs` executes the snippets marked for it, and fails where one fails.
+Rules of the file:
+
+- Pages are read as text.
+- `make docs` executes the snippets that are marked for it, and fails if a snippet fails.
 """
 
 from __future__ import annotations
@@ -92,7 +95,7 @@ def texts_of_the_code() -> str:
 
 
 def quoted(path: Path) -> list[str]:
-    """What a page has in quotation marks, without code; `...` stands for what differs."""
+    """The quotations of a page, without code. `...` stands for a part that differs."""
     prose = re.sub(r"`[^`]*`", "", BLOCK.sub("", path.read_text(encoding="utf-8")))
     return re.findall(r'"([^"]+)"', " ".join(prose.split()))
 

@@ -45,7 +45,7 @@ def test_damaged_bytes_raise_our_errors_only(target: Target) -> None:
 
 @pytest.mark.parametrize("target", [target for target in TARGETS if target.inside], ids=lambda target: target.name)
 def test_damage_inside_gets_past_the_outer_checks(target: Target) -> None:
-    """What is opened up and damaged is put together so well that lengths and checksums hold, nearly always."""
+    """After damage inside, lengths and checksums are nearly always valid again."""
     assert target.inside is not None
     chance = random.Random(406)
     whole = [target.inside(seed, chance) for seed in target.seeds * (1 + 40 // len(target.seeds))]

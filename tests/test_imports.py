@@ -1,6 +1,8 @@
-"""What an import costs: `import remote_fetch` loads nothing that has not been asked for.
+"""The cost of an import: `import remote_fetch` loads only the names that are used.
 
-Rules of the file: every import happens in a fresh process, for this one has long loaded everything.
+Rules of the file:
+
+- Every import happens in a fresh process, because this process has loaded everything.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ MODULE = '"""A module.\n\nRules of the file: none.\n"""\n'
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A small project that keeps every rule."""
-    for directory in ("remote_fetch/plan", "fetchers", "tools", "tests", "docs"):
+    for directory in ("remote_fetch/plan", "fetchers", "tools", "tests", "docs", "examples"):
         (tmp_path / directory).mkdir(parents=True)
     write(tmp_path, "remote_fetch/plan/ranges.py", MODULE)
     write(tmp_path, "docs/map.md", "Ranges: `remote_fetch/plan/ranges.py`\n")
@@ -57,6 +57,13 @@ def test_this_project_keeps_the_house_rules() -> None:
         pytest.param("tests/test_a.py", "x = 1\n", "no docstring", id="no docstring in a test"),
         pytest.param("remote_fetch/plan/ranges.py", '"""A."""\n' + "#\n" * 60, "Rules of the file", id="no rules"),
         pytest.param("remote_fetch/plan/ranges.py", MODULE + "print(1)\n", "print() in a pure", id="impure"),
+        pytest.param("tools/a.py", MODULE + '"""What is read."""\n', "'What' in a docstring", id="free relative"),
+        pytest.param(
+            "tests/test_a.py", '"""A\nfile.\n\nIt is read\nanew."""\n', "'anew' in a docstring", id="old word"
+        ),
+        pytest.param(
+            "examples/a.py", '"""A last one, where there is one."""\n', "', where there is'", id="where for if"
+        ),
         pytest.param("tools/a.py", MODULE + "# " + "/wor" + "k/x\n", "outside the project", id="stray path"),
         pytest.param("Makefile", "check:\n\tcat .." + "/shared/x\n", "outside the project", id="stray relative path"),
         pytest.param("README.md", "Run `make bricks`.\n", "no such target", id="unknown target"),
@@ -80,6 +87,8 @@ def test_a_breach_is_found(root: Path, name: str, text: str, message: str) -> No
         pytest.param("tests/test_a.py", '"""A."""\n' + "#\n" * 99, id="a test needs no rules"),
         pytest.param("fetchers/__init__.py", "", id="an empty module"),
         pytest.param("tools/a.py", MODULE + "print(open)\n", id="tools may print"),
+        pytest.param("tools/a.py", MODULE + '"""What is read? All in `meanwhile`."""\n', id="a question and a name"),
+        pytest.param("tools/a.py", MODULE + "x = 'What is read'  # anew\n", id="words outside a docstring"),
         pytest.param("README.md", "https://example.org/" + "work/x, a/" + "work/b, share\n", id="ordinary paths"),
     ],
 )

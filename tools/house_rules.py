@@ -53,6 +53,33 @@ _STRAY = re.compile("|".join((r"(?<![\w.])/" + r"(?:work|farm|tmp/w|root|home/\w
 _MAKE = re.compile(r"(?:`|^\$ |^)make ([a-z]+)(?=`| |$)")
 _PLACE = re.compile(r"`((?:remote_fetch|fetchers|tools|tests|docs|examples)/[\w/.]*)`")
 _SUBJECT = re.compile(r"[a-z][\w./-]*(?:, [a-z][\w./-]*)*: \S")
+_CODE = re.compile(r"`[^`]*`")
+_TELLS = re.compile(
+    r"(?:^|[.:;] )(?:What|Whatever|Whoever)\b(?![^.]*\?)"
+    r"|\b(?i:whoever|somebody|nobody|someone|anybody|is told|is said|anew|meanwhile|by itself|(?:in|of) the stead)\b"
+    r"|, where there (?:is|are)\b"
+)
+"""Words of a dialect that has to be read twice. CONTRIBUTING.md shows what to write."""
+_TELLS_LEFT = (
+    "fetchers",
+    "remote_fetch/consumer",
+    "remote_fetch/fetch",
+    "remote_fetch/prepare",
+    "remote_fetch/read",
+    "remote_fetch/scan",
+    "remote_fetch/session",
+    "remote_fetch/spark",
+    "tests/benchmarks",
+    "tests/consumer",
+    "tests/fetch",
+    "tests/fetchers",
+    "tests/prepare",
+    "tests/read",
+    "tests/scan",
+    "tests/session",
+    "tests/spark",
+)
+"""Folders whose docstrings are not checked for tells yet."""
 
 
 class Breach(NamedTuple):
@@ -107,8 +134,24 @@ def docstrings(root: Path) -> Iterator[Breach]:
             yield Breach(name, 1, 'no "Rules of the file:" in the docstring')
 
 
+def words(root: Path) -> Iterator[Breach]:
+    """Docstrings are in plain words: a named actor as the subject, "if" for a condition, one idea a sentence."""
+    left = tuple(f"{folder}/" for folder in _TELLS_LEFT)
+    for path, source in _modules(root, *PRODUCT, "tests", "examples"):
+        name = _relative(root, path)
+        if name.startswith(left) or not _TELLS.search(" ".join(source.replace('"', ". ").split())):
+            continue  # most files: to parse them all would take longer
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                text = _CODE.sub("", " ".join(str(node.value.value).split()))
+                for tell in _TELLS.findall(text)[:1]:
+                    yield Breach(
+                        name, node.lineno, f"{tell.strip('.:; ')!r} in a docstring: write as in CONTRIBUTING.md"
+                    )
+
+
 def purity(root: Path) -> Iterator[Breach]:
-    """What the import contracts cannot see: builtins that reach the world."""
+    """Pure modules call no builtin that reaches the world, which the import contracts cannot see."""
     pure = [root / "remote_fetch" / name for name in PURE]
     for path, source in _modules(root, "remote_fetch"):
         if not any(path == place or place in path.parents for place in pure):
@@ -129,7 +172,7 @@ def _texts(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def paths(root: Path) -> Iterator[Breach]:
-    """The project stands alone: nothing names a place on the machine it was written on."""
+    """No text names a place on the machine on which it was written."""
     for name, text in _texts(root):
         for number, line in enumerate(text.splitlines(), 1):
             if found := _STRAY.search(line):
@@ -137,7 +180,7 @@ def paths(root: Path) -> Iterator[Breach]:
 
 
 def targets(root: Path) -> Iterator[Breach]:
-    """What the texts tell a reader to type exists."""
+    """The make targets that the texts name exist."""
     known = set(re.findall(r"^([a-z]+):", (root / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     for name, text in _texts(root):
         if not name.endswith(".md"):
@@ -177,7 +220,7 @@ def subjects(root: Path) -> Iterator[Breach]:
 
 
 def subject_breach(subject: str) -> str | None:
-    """What is wrong with a commit's subject, None if nothing is."""
+    """The fault of a commit's subject, None if it has none."""
     if len(subject) > MAX_SUBJECT:
         return f"the subject has {len(subject)} characters, more than {MAX_SUBJECT}: the story belongs in the body"
     if not _SUBJECT.match(subject):
@@ -188,6 +231,7 @@ def subject_breach(subject: str) -> str | None:
 RULES: tuple[Callable[[Path], Iterator[Breach]], ...] = (
     sizes,
     docstrings,
+    words,
     purity,
     paths,
     targets,
