@@ -1,7 +1,10 @@
-"""Asks the group what it has committed of newly assigned partitions, beside the application's thread.
+"""Asks the group for the committed offsets of newly assigned partitions, in a thread of its own.
 
-Rules of the file: the question does not go through the application's own consumer, which lets one caller in at a time
-and would have `poll` wait for the answer; an answer is taken by the application's thread alone.
+Rules of the file:
+
+- The request does not go through the application's consumer. It lets in one caller at a time, so that `poll` would wait
+  for the answer.
+- Only the application's thread takes answers.
 """
 
 from __future__ import annotations
@@ -15,39 +18,39 @@ from confluent_kafka import KafkaException, TopicPartition
 from remote_fetch.errors import Cancelled
 from remote_fetch.locate.broker_errors import is_passing
 
-__all__ = ["Committed"]
+__all__ = ["CommittedOffsets"]
 
-_PATIENCE_S = (1.0, 2.0, 2.0)
-"""How long each of the questions waits."""
+_TIMEOUTS_S = (1.0, 2.0, 2.0)
+"""How long each attempt waits."""
 
-Ask = Callable[[Sequence[TopicPartition], float], Sequence[TopicPartition]]
+Fetch = Callable[[Sequence[TopicPartition], float], Sequence[TopicPartition]]
 Answer = tuple[Sequence[TopicPartition], Sequence[TopicPartition]]
-"""What was asked, and what the group answered; nothing where it did not."""
+"""The partitions of a request, and the group's answer; the answer is empty if there was none."""
 
 
-class Committed:
-    """The questions of one consumer.
+class CommittedOffsets:
+    """The requests of one consumer.
 
-    `ask` gives the committed offsets of partitions within some seconds, or raises KafkaException. `ring` is called when
-    an answer can be taken. Both are called in another thread.
+    `fetch` gives the committed offsets of partitions within some seconds, or raises KafkaException. `notify` is called
+    when an answer can be taken. Both are called in another thread.
     """
 
-    def __init__(self, ask: Ask, ring: Callable[[], None]) -> None:
-        self._question = ask
-        self._ring = ring
+    def __init__(self, fetch: Fetch, notify: Callable[[], None]) -> None:
+        self._fetch = fetch
+        self._notify = notify
         self._lock = threading.Lock()
         self._answers: list[Answer] = []
         self._threads: list[threading.Thread] = []
         self._closing = threading.Event()
 
-    def ask(self, asked: Sequence[TopicPartition]) -> None:
+    def request(self, partitions: Sequence[TopicPartition]) -> None:
         """Begin to ask for the committed offsets of partitions. The answer names this very list."""
-        thread = threading.Thread(target=self._ask, args=(asked,), name="remote-fetch-committed", daemon=True)
-        self._threads = [one for one in self._threads if one.is_alive()] + [thread]
+        thread = threading.Thread(target=self._run, args=(partitions,), name="remote-fetch-committed", daemon=True)
+        self._threads = [running for running in self._threads if running.is_alive()] + [thread]
         thread.start()
 
-    def take(self) -> list[Answer]:
-        """The answers that have come since the last time."""
+    def take_answers(self) -> list[Answer]:
+        """The answers that have come since the last call."""
         if not self._answers:
             return []
         with self._lock:
@@ -55,22 +58,22 @@ class Committed:
         return answers
 
     def close(self) -> None:
-        """Ask no more. A question that is under way is not waited for."""
+        """Make no further attempt. This does not wait for an attempt that is under way."""
         self._closing.set()
 
     def wait(self) -> None:
-        """Wait until no question is under way: what is committed from now on is not the answer."""
-        deadline_s = time.monotonic() + sum(_PATIENCE_S)
+        """Wait until no request is under way, so that no answer has offsets that are committed after this call."""
+        deadline_s = time.monotonic() + sum(_TIMEOUTS_S)
         for thread in self._threads:
             thread.join(max(deadline_s - time.monotonic(), 0.0))
 
-    def _ask(self, asked: Sequence[TopicPartition]) -> None:
+    def _run(self, partitions: Sequence[TopicPartition]) -> None:
         found: Sequence[TopicPartition] = []
-        for patience_s in _PATIENCE_S:
+        for timeout_s in _TIMEOUTS_S:
             if self._closing.is_set():
                 return
             try:
-                found = self._question(asked, patience_s)
+                found = self._fetch(partitions, timeout_s)
             except KafkaException as error:
                 if is_passing(error):
                     continue
@@ -80,5 +83,5 @@ class Committed:
                 return
             break
         with self._lock:
-            self._answers.append((asked, found))
-        self._ring()
+            self._answers.append((partitions, found))
+        self._notify()

@@ -1,9 +1,12 @@
-"""RemoteConsumer: change one class name, and what lies in the tier is read from the store.
+"""RemoteConsumer: change one class name, and tiered records are read from the store.
 
-Rules of the file: a method does what the parent's does, in the parent's words, and no more is said here than how the
-remote half takes part in it; switched off, every method is the parent's. Group membership, rebalances, commits and live
-data stay librdkafka's. As with the parent, a thread that comes while another is inside waits for it, and one that comes
-again from a callback does not: what the remote half takes part in is behind its gate.
+Rules of the file:
+
+- Methods behave and raise like the parent's. Docstrings describe only the difference.
+- Switched off, every method is the parent's.
+- Group membership, rebalances, commits and live data stay librdkafka's.
+- One thread at a time is in the methods that the remote half takes part in. A callback may enter again, as with the
+  parent.
 """
 
 from __future__ import annotations
@@ -20,11 +23,11 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.cimpl import Consumer as _Consumer
 
 from remote_fetch.consumer.forks import Forks
-from remote_fetch.consumer.inner import Inner
-from remote_fetch.consumer.metrics import Metrics, into_statistics
+from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
+from remote_fetch.consumer.metrics import Metrics, add_to_statistics
+from remote_fetch.consumer.offsets import STORED
 from remote_fetch.consumer.remote import Remote
 from remote_fetch.consumer.settings import ENABLED, ConsumerSettings
-from remote_fetch.consumer.states import STORED
 from remote_fetch.observe import Observer, ignore
 
 __all__ = ["RemoteConsumer"]
@@ -40,36 +43,38 @@ F = TypeVar("F")
 
 
 def _typed_as(_: F) -> Callable[[Callable[..., Any]], F]:
-    """The method, with the type of the parent's for a type checker: what was written for the parent passes."""
+    """Give a method the type of the parent's, so that code which is typed for the parent passes."""
     return lambda method: cast("F", method)
 
 
-def _alone(method: Callable[Concatenate[RemoteConsumer, P], T]) -> Callable[Concatenate[RemoteConsumer, P], T]:
-    """Let one caller at a time into the method, where there is a remote half."""
+def _locked(method: Callable[Concatenate[RemoteConsumer, P], T]) -> Callable[Concatenate[RemoteConsumer, P], T]:
+    """Let one caller at a time into the method, if there is a remote half."""
 
     @wraps(method)
-    def alone(self: RemoteConsumer, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def locked(self: RemoteConsumer, /, *args: P.args, **kwargs: P.kwargs) -> T:
         remote = self._remote
         if remote is None:
             return method(self, *args, **kwargs)
         with remote.gate:
             return method(self, *args, **kwargs)
 
-    return alone
+    return locked
 
 
 class RemoteConsumer(_Consumer):
-    """`confluent_kafka.Consumer` with one more way to the records: out of the object store, past the broker (KIP-1254).
+    """`confluent_kafka.Consumer` that reads tiered records from the object store, not through the broker (KIP-1254).
 
     Takes the configuration of the parent and the keys of remote-fetch (docs/reference/configuration.md). With
-    `fetch.remote.enabled=false`, the default, it is the parent in every way. With `true`, partitions whose position
-    lies in the tier are read from the store and handed over to librdkafka exactly where the tier, or what is decided
-    there, ends; when the store fails, librdkafka reads on at once, and the store is tried again later.
+    `fetch.remote.enabled=false`, the default, it is the parent in every way. With `true`:
 
-    Messages are `confluent_kafka.Message`s, equal to the broker's field for field. `observer` hears of every GET, retry
-    and fallback, from several threads.
+    - A partition whose position lies in the tier is read from the store.
+    - It is handed over to librdkafka exactly where the tier ends, or where its transactions are not decided yet.
+    - If the store fails, librdkafka reads on at once, and the store is tried again later.
 
-    Raises ConfigError for a key of remote-fetch that is wrong, KafkaException and ValueError as the parent does.
+    Messages are `confluent_kafka.Message`s, equal to the broker's field for field. `observer` is called with every GET,
+    retry and fallback, from several threads.
+
+    Raises ConfigError for a wrong key of remote-fetch, KafkaException and ValueError as the parent does.
     """
 
     _remote: Remote | None = None
@@ -78,17 +83,20 @@ class RemoteConsumer(_Consumer):
     def __init__(self, *args: Any, observer: Observer = ignore, **kwargs: Any) -> None:
         given = args or ({},) if kwargs else args
         if len(given) != 1 or not isinstance(given[0], dict):
-            super().__init__(*args, **kwargs) if kwargs else super().__init__(*args)  # raises in its own words
+            super().__init__(*args, **kwargs) if kwargs else super().__init__(*args)  # raises as the parent does
             return
-        settings = ConsumerSettings.of({**given[0], **kwargs})
+        settings = ConsumerSettings.parse({**given[0], **kwargs})
         self._metrics = metrics = Metrics(*settings.names)
         if not settings.is_enabled:
-            _tell_of_ignored(settings)
-        super().__init__(_counted(settings.librdkafka, metrics) if settings.is_enabled else dict(settings.librdkafka))
-        if settings.is_enabled:
+            _log_ignored_keys(settings)
+            super().__init__(dict(settings.librdkafka))
+        else:
+            super().__init__(_with_statistics(settings.librdkafka, metrics))
             self._settings = settings
             try:
-                self._remote = Remote(cast("Inner", super()), settings, metrics, observer, type(self)._gate())
+                self._remote = Remote(
+                    cast("LibrdkafkaConsumer", super()), settings, metrics, observer, type(self)._gate()
+                )
             except BaseException:
                 super().close()
                 raise
@@ -101,22 +109,22 @@ class RemoteConsumer(_Consumer):
         remote = self._remote
         if remote is None:
             return _Consumer.poll(self, timeout)  # by name, for super() would be half of what this method costs
-        if (ready := remote.merge.next_in_block()) is not None:
-            return ready
+        if (prepared := remote.merge.next_in_block()) is not None:
+            return prepared
         with remote.gate:
             return remote.merge.poll(timeout)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """As the parent's: waits the whole timeout (seconds; -1: for ever) unless it gets as many as it may."""
+        """As the parent's: waits for `num_messages` messages, at most `timeout` (seconds; -1: for ever)."""
         remote = self._remote
-        if remote is None or not 0 < (count := _number(num_messages)) <= _MAX_CONSUME:
+        if remote is None or not 0 < (count := _integer(num_messages)) <= _MAX_CONSUME:
             return super().consume(num_messages, timeout)
         with remote.gate:
             return remote.merge.consume(count, timeout)
 
     # ------------------------------------------------------------------------------------------- what is assigned
 
-    @_alone
+    @_locked
     def subscribe(
         self,
         topics: list[str],
@@ -139,14 +147,14 @@ class RemoteConsumer(_Consumer):
             on_lost=partial(_call, remote.on_revoke, given.get("on_lost", revoked)),
         )
 
-    @_alone
+    @_locked
     def unsubscribe(self) -> None:
         """As the parent's."""
         if self._remote is not None:
-            self._remote.settle()
+            self._remote.flush_positions()
         super().unsubscribe()
 
-    @_alone
+    @_locked
     def assign(self, partitions: list[TopicPartition], /) -> None:
         """As the parent's."""
         if self._remote is None or not _are_partitions(partitions):
@@ -154,7 +162,7 @@ class RemoteConsumer(_Consumer):
         else:
             self._remote.assign(partitions, is_incremental=False)
 
-    @_alone
+    @_locked
     def incremental_assign(self, partitions: list[TopicPartition], /) -> None:
         """As the parent's."""
         if self._remote is None or not _are_partitions(partitions):
@@ -162,120 +170,114 @@ class RemoteConsumer(_Consumer):
         else:
             self._remote.assign(partitions, is_incremental=True)
 
-    @_alone
+    @_locked
     def unassign(self) -> None:
         """As the parent's."""
         if self._remote is None:
             super().unassign()
-            return
-        self._remote.settle()
-        self._remote.was_assigned = True
-        super().unassign()
-        self._remote.partitions.drop(None)
+        else:
+            self._remote.unassign()
 
-    @_alone
+    @_locked
     def incremental_unassign(self, partitions: list[TopicPartition], /) -> None:
         """As the parent's."""
         if self._remote is None:
             super().incremental_unassign(partitions)
-            return
-        self._remote.settle()
-        self._remote.was_assigned = True
-        super().incremental_unassign(partitions)
-        self._remote.partitions.drop(partitions)
+        else:
+            self._remote.incremental_unassign(partitions)
 
-    @_alone
+    @_locked
     def assignment(self) -> list[TopicPartition]:
         """As the parent's, with the offsets that were assigned."""
         found = super().assignment()
         if self._remote is not None:
-            for one, entry in zip(found, self._remote.partitions.like(found), strict=True):
-                one.offset = one.offset if entry is None else entry.assigned_offset
+            for answer, assigned in zip(found, self._remote.partitions.lookup(found), strict=True):
+                answer.offset = answer.offset if assigned is None else assigned.assigned_offset
         return found
 
-    @_alone
+    @_locked
     def pause(self, partitions: list[TopicPartition]) -> None:
         """As the parent's."""
         remote = self._remote
         if remote is None or not _are_partitions(partitions):
             super().pause(partitions)
             return
-        remote.merge.settle()
-        remote.partitions.pause(remote.partitions.of(partitions))
-        absent = remote.partitions.others(partitions)
-        super().pause(absent)
-        remote.partitions.pause_absent(absent)
+        remote.merge.flush_position()
+        remote.partitions.pause(remote.partitions.tracked(partitions))
+        untracked = remote.partitions.untracked(partitions)
+        super().pause(untracked)
+        remote.partitions.pause_untracked(untracked)
 
-    @_alone
+    @_locked
     def resume(self, partitions: list[TopicPartition]) -> None:
         """As the parent's."""
         remote = self._remote
         if remote is None or not _are_partitions(partitions):
             super().resume(partitions)
             return
-        remote.partitions.resume(remote.partitions.of(partitions))
-        absent = remote.partitions.others(partitions)
-        super().resume(absent)
-        remote.partitions.resume_absent(absent)
+        remote.partitions.resume(remote.partitions.tracked(partitions))
+        untracked = remote.partitions.untracked(partitions)
+        super().resume(untracked)
+        remote.partitions.resume_untracked(untracked)
 
     # ------------------------------------------------------------------------------------------------- positions
 
-    @_alone
+    @_locked
     def seek(self, partition: TopicPartition) -> None:
         """As the parent's."""
         remote = self._remote
         if remote is not None and type(partition) is TopicPartition and partition.offset != STORED:
-            for entry in remote.partitions.of([partition]):
-                remote.settle()
-                remote.partitions.seek(entry, partition.offset)
+            for assigned in remote.partitions.tracked([partition]):
+                remote.flush_positions()
+                remote.partitions.seek(assigned, partition.offset)
                 return
         super().seek(partition)
 
-    @_alone
+    @_locked
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """As the parent's."""
         found = super().position(partitions)
         remote = self._remote
         if remote is not None:
-            remote.merge.settle()
-            for one, entry in zip(found, remote.partitions.like(found), strict=True):
-                if entry is not None and (not entry.state.is_fetched or one.offset < 0):
-                    one.offset = entry.given_up_to
-                elif entry is not None and entry.held is not None:
-                    one.offset = min(one.offset, entry.held)
+            remote.merge.flush_position()
+            for answer, assigned in zip(found, remote.partitions.lookup(found), strict=True):
+                if assigned is not None and (not assigned.state.is_fetched or answer.offset < 0):
+                    answer.offset = assigned.position.delivered
+                elif assigned is not None:
+                    answer.offset = assigned.position.limited(answer.offset)
         return found
 
     @_typed_as(_Consumer.get_watermark_offsets)
-    @_alone
+    @_locked
     def get_watermark_offsets(self, partition: TopicPartition, timeout: float = -1, cached: bool = False) -> Any:
-        """As the parent's; `cached` knows of what is read from the store too."""
+        """As the parent's. With `cached` also for partitions that are read from the store."""
         found: tuple[int, int] | None = super().get_watermark_offsets(partition, timeout=timeout, cached=cached)
         if self._remote is not None and cached and (found is None or found[1] < 0):
-            for entry in self._remote.partitions.of([partition]):
-                return entry.log_start, entry.end_offset
+            for assigned in self._remote.partitions.tracked([partition]):
+                return assigned.log_start, assigned.log_end
         return found
 
-    @_alone
+    @_locked
     def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
         """As the parent's: an error unless `enable.auto.offset.store` is false."""
-        is_theirs = self._remote is not None and self._settings.stores_offsets
-        if is_theirs and (_is_record(message) if offsets is None else message is None and _are_partitions(offsets)):
-            # The parent would take it, for it was told that we store.
+        is_refused = self._remote is not None and self._settings.stores_offsets
+        if is_refused and (_is_record(message) if offsets is None else message is None and _are_partitions(offsets)):
+            # The parent would take them, for it is configured not to store offsets on its own.
             text = "StoreOffsets failed: Local: Invalid argument or configuration"
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG, text))
         super().store_offsets(message, offsets)
 
     @_typed_as(_Consumer.commit)
-    @_alone
+    @_locked
     def commit(self, *args: Any, **kwargs: Any) -> Any:
         """As the parent's."""
         if self._remote is not None:
-            self._remote.settle()
+            self._remote.flush_positions()
             if kwargs.get("asynchronous", True) is False:
-                self._remote.committed.wait()  # an assignment goes on from what was committed before
+                self._remote.committed.wait()  # an assignment goes on at the offsets that were committed before
         return super().commit(*args, **kwargs)
 
-    @_alone
+    @_locked
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """As the parent's, for all connections to brokers."""
         super().set_sasl_credentials(username, password)
@@ -283,42 +285,45 @@ class RemoteConsumer(_Consumer):
             self._remote.set_sasl_credentials(username, password)
 
     def remote_metrics(self) -> dict[str, Any]:
-        """KIP-1254's metrics: see `remote_fetch.consumer.metrics.Metrics.snapshot`. All 0 while switched off."""
+        """KIP-1254's metrics: see `remote_fetch.consumer.metrics.Metrics.snapshot`. All are 0 if switched off."""
         return self._metrics.snapshot()
 
     # ----------------------------------------------------------------------------------------------------- the end
 
-    @_alone
+    @_locked
     def close(self) -> None:
-        """As the parent's; the store's side ends within a second more."""
+        """As the parent's. The remote half ends within two seconds more."""
         remote = self._remote
         if remote is None:
             super().close()
             return
-        remote.settle()
-        remote.is_closing = True
-        remote.committed.close()
-        remote.partitions.is_held = True  # what it throws away moves its positions as if it had been given
+        remote.begin_close()
         try:
             super().close()  # calls back on_revoke, which still needs the remote half
         finally:
             self._remote = None
             remote.close()
 
+    def _detach_after_fork(self) -> object:
+        """Be the parent class alone, as a fork's child has none of the threads. Returns the remote half, to be kept."""
+        remote, self._remote = self._remote, None
+        self._metrics = self._metrics.without_counts()
+        return remote
+
     def __exit__(self, exc_type: Any, exc_value: Any, exc_traceback: Any) -> None:
         self.close()
 
 
-def _counted(properties: Mapping[str, Any], metrics: Metrics) -> dict[str, Any]:
-    """The properties with a `stats_cb` that tells of the remote half too."""
-    tell = properties.get("stats_cb")
-    if not callable(tell):
+def _with_statistics(properties: Mapping[str, Any], metrics: Metrics) -> dict[str, Any]:
+    """The properties with a `stats_cb` that is given the metrics of the remote half too."""
+    report = properties.get("stats_cb")
+    if not callable(report):
         return dict(properties)
-    return {**properties, "stats_cb": lambda statistics: tell(into_statistics(statistics, metrics.snapshot()))}
+    return {**properties, "stats_cb": lambda statistics: report(add_to_statistics(statistics, metrics.snapshot()))}
 
 
-def _tell_of_ignored(settings: ConsumerSettings) -> None:
-    """Say once that keys of ours do nothing, for the switch is off: at INFO if it was given, else it was forgotten."""
+def _log_ignored_keys(settings: ConsumerSettings) -> None:
+    """Log once that keys of remote-fetch do nothing while it is switched off: at WARNING if the switch is missing."""
     idle = sorted(settings.remote.ours().keys() - {ENABLED})
     if idle:
         level = logging.INFO if ENABLED in settings.remote.given else logging.WARNING
@@ -332,8 +337,8 @@ def _call(handler: Callable[..., None], callback: Any, consumer: Any, partitions
     handler(consumer, partitions, callback)
 
 
-def _number(given: object) -> int:
-    """The integer that the parent would take it for, 0 where it would refuse it."""
+def _integer(given: object) -> int:
+    """The integer that the parent would make of it, 0 if the parent would refuse it."""
     try:
         return operator.index(given)  # type: ignore[arg-type]
     except TypeError:
@@ -345,5 +350,5 @@ def _is_record(message: object) -> bool:
 
 
 def _are_partitions(partitions: object) -> bool:
-    """Whether the parent would take the argument; if not, it says so itself."""
-    return isinstance(partitions, list) and all(type(one) is TopicPartition for one in partitions)
+    """Whether the parent takes the argument. If not, it raises the error itself."""
+    return isinstance(partitions, list) and all(type(partition) is TopicPartition for partition in partitions)

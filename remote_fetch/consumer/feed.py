@@ -1,8 +1,10 @@
-"""One partition's way out of the store: a worker plans and decodes, the application's thread takes what is there.
+"""Reads one partition from the store: a worker plans and decodes, the application's thread takes the records.
 
-Rules of the file: a feed begins at one offset and goes on until it cannot, and then says where and why; everything
-decoded before stays to be taken. A worker is in a feed one at a time; only the fields named so are shared. No call here
-goes to the application's consumer.
+Rules of the file:
+
+- A feed begins at one offset. When it cannot go on, its ending says where and why; decoded records can still be taken.
+- One worker at a time works for a feed. Only the fields that are named as shared are used by two threads.
+- No call here goes to the application's consumer.
 """
 
 from __future__ import annotations
@@ -18,10 +20,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.consumer.states import BEGINNING, TAIL
+from remote_fetch.consumer.clock import Clock, to_milliseconds
+from remote_fetch.consumer.offsets import BEGINNING, TAIL
 from remote_fetch.decode.messages import MESSAGE_COLUMNS
 from remote_fetch.errors import Cancelled, ErrorKind, OffsetOutOfRange, RemoteFetchError, SegmentNotFound, UnknownTopic
-from remote_fetch.fetch.deadlines import now_ms
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Fallback, Notice
@@ -36,7 +38,7 @@ from remote_fetch.read.session import Session
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["NO_FAILURES", "Chunk", "Ending", "Feed", "Source"]
+__all__ = ["NO_FAILURES", "Chunk", "Ending", "Feed", "FeedContext"]
 
 _SLICES_AHEAD = 16
 """How many segments one plan covers: enough to read ahead over their borders, few enough to begin soon."""
@@ -49,9 +51,9 @@ _UNKNOWN_ID = Uuid(bytes(16))
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why a feed gives nothing from `offset` on. `reason` is a Reason, an ErrorKind or an own word of this class.
+    """Why a feed gives nothing from `offset` on. `reason` is a Reason, an ErrorKind or a constant of this class.
 
-    `offset` is logical where it could not even be found out. `log` are the ends of the log as last heard.
+    `offset` is logical if the brokers have not resolved it. `log` are the ends of the log as last heard.
     """
 
     offset: int
@@ -70,11 +72,11 @@ class Ending:
 
 
 NO_FAILURES = frozenset({Ending.UNANSWERED})
-"""Reasons of a fallback that say nothing against the store."""
+"""Reasons of a fallback that are not errors of the store."""
 
 
-class Source:
-    """What the feeds of one consumer share: the session, the topics found, the circuit, the budget. Thread-safe."""
+class FeedContext:
+    """The session, the known topics, the circuit, the budget and the clock of one consumer's feeds. Thread-safe."""
 
     def __init__(
         self,
@@ -83,8 +85,10 @@ class Source:
         max_bytes: int,
         queued_bytes: int,
         circuit: Circuit | None = None,
+        clock: Clock = time.monotonic,
     ) -> None:
         self.session = session
+        self.clock = clock
         self.isolation = isolation
         self._max_bytes, self._queued_bytes = max_bytes, queued_bytes
         self._readers = 1
@@ -95,17 +99,17 @@ class Source:
         self._asking = threading.Lock()
 
     def share_among(self, readers: int) -> None:
-        """Divide the budget among as many feeds; those that run take note between two chunks."""
+        """Divide the budget among so many feeds. Feeds that run notice it between two chunks."""
         self._readers = max(readers, 1)
 
     @property
     def share_bytes(self) -> int:
-        """How many bytes one feed may have under way."""
+        """How many bytes one feed may request ahead."""
         return max(self._max_bytes // self._readers, _SMALLEST_SHARE_BYTES)
 
     @property
     def queued_bytes(self) -> int:
-        """How many decoded bytes one feed may have waiting; one chunk always may."""
+        """How many decoded bytes may wait in one feed. One chunk may always wait."""
         return self._queued_bytes // self._readers
 
     def partition(self, topic: str, number: int) -> TopicIdPartition:
@@ -120,11 +124,11 @@ class Source:
         return known
 
     def known(self, topic: str, number: int) -> TopicIdPartition:
-        """The partition as far as it is known, without asking anybody."""
+        """The partition with its topic id if that is known, without a request."""
         return self._topics.get(topic, {}).get(number) or TopicIdPartition(_UNKNOWN_ID, topic, number)
 
     def forget(self, topic: str) -> None:
-        """Drop what is known of a topic: it is another one now."""
+        """Drop the partitions of a topic: the topic of this name is another one now."""
         self._topics.pop(topic, None)
 
     def local_start(self, partition: TopicIdPartition) -> int | None:
@@ -134,13 +138,13 @@ class Source:
         """
         with self._asking:
             known = self._local_starts.get(partition)
-            if known is None or time.monotonic() - known[0] > _LOCAL_START_S:
+            if known is None or self.clock() - known[0] > _LOCAL_START_S:
                 wanted = [
                     partition,
                     *(one for one in self._topics.get(partition.topic, {}).values() if one != partition),
                 ]
                 found = self.session.local_starts(wanted)
-                self._local_starts.update({one: (time.monotonic(), found.get(one)) for one in wanted})
+                self._local_starts.update({one: (self.clock(), found.get(one)) for one in wanted})
             return self._local_starts[partition][1]
 
     @property
@@ -154,24 +158,25 @@ class Source:
         return self.session.answered_s
 
     def open_circuit(self) -> Circuit | None:
-        """The circuit, if the storage is to be left alone now."""
+        """The circuit if it is open: the storage is not used now. Otherwise None."""
         circuit = self._circuit
-        return circuit if circuit.is_open(now_ms()) else None
+        return circuit if circuit.is_open(to_milliseconds(self.clock())) else None
 
     def failed(self, reason: str) -> None:
-        """Note a failure of the storage: it is to be left alone for a while."""
+        """Note a failure of the storage: it is not used for a while."""
+        now_ms = to_milliseconds(self.clock())
         with self._lock:
-            if not self._circuit.is_open(now_ms()):
-                self._circuit = self._circuit.failed(reason, now_ms())
+            if not self._circuit.is_open(now_ms):
+                self._circuit = self._circuit.failed(reason, now_ms)
 
     def worked(self) -> None:
-        """Note that the storage answers."""
+        """Note an answer of the storage."""
         with self._lock:
             self._circuit = self._circuit.worked()
 
 
 class Chunk(NamedTuple):
-    """Decoded records, and how many and how large they are: asking Arrow again and again takes its time."""
+    """Decoded records, their number and their size, which Arrow would compute with each question."""
 
     batch: pa.RecordBatch
     rows: int
@@ -190,14 +195,14 @@ class Feed:
     `is_cancelled`.
     """
 
-    def __init__(self, source: Source, topic: str, number: int, offset: int) -> None:
+    def __init__(self, source: FeedContext, topic: str, number: int, offset: int) -> None:
         self.topic, self.number = topic, number
         self.chunks: deque[Chunk] = deque()
         self.ending: Ending | None = None
         self.is_cancelled = False
         self.log = LogBounds(None)
         self._source = source
-        self._since_s = time.monotonic()
+        self._since_s = source.clock()
         self._asks_brokers = False
         self.first_offset = self._offset = offset
         self._rows: Iterator[pa.RecordBatch] | None = None
@@ -206,7 +211,7 @@ class Feed:
 
     @property
     def offset(self) -> int:
-        """The first offset it has not given yet; logical until it has found out."""
+        """The next offset to give, logical until the brokers have resolved it."""
         return self._offset
 
     @property
@@ -216,12 +221,12 @@ class Feed:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing comes before something is taken, or ever."""
+        """Whether no record comes before one is taken, or none comes at all."""
         waiting = sum(chunk.size_bytes for chunk in tuple(self.chunks))
         return self.ending is not None or waiting >= max(self._source.queued_bytes, 1)
 
     def work(self) -> bool:
-        """Plan, or decode one chunk; whether the application has something new to see. Never raises."""
+        """Plan, or decode one chunk. Returns whether there is news for the application. Raises nothing."""
         try:
             return self._go_on()
         except Cancelled:
@@ -246,8 +251,12 @@ class Feed:
             self._say(unexpected(error))
             return self._end(Ending(self._offset, Ending.UNEXPECTED, is_failure=True, log=self.log))
 
+    def cancel(self) -> None:
+        """Stop working. Records that the feed still brings are not taken."""
+        self.is_cancelled = True
+
     def close(self) -> None:
-        """Let go of what is under way. Called by the worker that holds the feed, or when none does."""
+        """End the scan. The worker that works for the feed calls this; if there is none, any thread may."""
         self._drop_scan()
         self._codecs = None
 

@@ -1,7 +1,9 @@
-"""What a fork leaves of a consumer: the threads stay behind, so the child has the parent class alone.
+"""Takes the remote half from the consumers of a forked child: its threads run in the parent process alone.
 
-Rules of the file: nothing of the remote half is touched in the child, for its locks may be held by threads that are not
-there. The child behaves as it does with `confluent_kafka.Consumer`: it is given nothing.
+Rules of the file:
+
+- The child calls nothing of the remote half, for a thread of the parent process may have held its locks.
+- The child's consumer behaves like a `confluent_kafka.Consumer` after a fork: it gives no records.
 """
 
 from __future__ import annotations
@@ -17,15 +19,15 @@ __all__ = ["Forks"]
 
 
 class Forks:
-    """The consumers of this process that a fork takes the remote half from."""
+    """The consumers of this process that lose their remote half in a forked child."""
 
     def __init__(self) -> None:
         self._consumers: weakref.WeakSet[RemoteConsumer] = weakref.WeakSet()
-        self._left: list[object] = []
+        self._kept: list[object] = []
         self._is_registered = False
 
     def follow(self, consumer: RemoteConsumer) -> None:
-        """Take care of one more consumer."""
+        """Add a consumer."""
         if not self._is_registered and hasattr(os, "register_at_fork"):
             self._is_registered = True
             os.register_at_fork(after_in_child=self._in_child)
@@ -33,6 +35,4 @@ class Forks:
 
     def _in_child(self) -> None:
         for consumer in self._consumers:
-            self._left.append(consumer._remote)  # what is let go of would be closed
-            consumer._remote = None
-            consumer._metrics = consumer._metrics.afresh()
+            self._kept.append(consumer._detach_after_fork())  # a remote half that is collected would be closed

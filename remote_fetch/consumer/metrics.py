@@ -1,7 +1,10 @@
-"""What a consumer's remote half counts, under KIP-1254's names, in the manner of Kafka's own client metrics.
+"""The metrics of a consumer's remote half, under KIP-1254's names, as Kafka's own clients count.
 
-Rules of the file: events in, numbers out; totals since the start, rates, averages and maxima over the last half minute.
-Counting never fails or blocks, and may be done from several threads.
+Rules of the file:
+
+- Events come in, numbers go out.
+- Totals count since the start. Rates, averages and maxima are over the last half minute.
+- Counting raises nothing, waits for nothing but a lock, and may be done from several threads.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from remote_fetch.consumer.feed import NO_FAILURES
 from remote_fetch.model import TopicIdPartition
 from remote_fetch.observe import Event, Fallback, MetadataUnusable, RangeFetched, RangeReread, RangeRetried
 
-__all__ = ["Metrics", "into_statistics"]
+__all__ = ["Metrics", "add_to_statistics"]
 
 _Counted: TypeAlias = RangeFetched | RangeRetried | RangeReread | Fallback
 _WINDOW_S = 30
@@ -48,8 +51,8 @@ class _Scope:
     orphans: int = 0
     malformed: int = 0
 
-    def places(self, now_s: float) -> tuple[_Second, _Second]:
-        """Where an event of this moment is to be added."""
+    def counters(self, now_s: float) -> tuple[_Second, _Second]:
+        """The counters that an event of this moment is added to."""
         second = int(now_s)
         if second not in self.seconds:
             self.forget(second)
@@ -58,7 +61,7 @@ class _Scope:
 
     def forget(self, second: int) -> None:
         """Drop what is older than the window."""
-        for old in [one for one in self.seconds if one <= second - _WINDOW_S]:
+        for old in [counted for counted in self.seconds if counted <= second - _WINDOW_S]:
             del self.seconds[old]
 
 
@@ -74,8 +77,8 @@ class Metrics:
         self._broker_records = 0
         self._broker_bytes = 0
 
-    def afresh(self) -> Metrics:
-        """Metrics of the same consumer that have counted nothing: after a fork the lock may be held for ever."""
+    def without_counts(self) -> Metrics:
+        """Metrics of the same consumer that have counted nothing. After a fork the lock may be held for ever."""
         return Metrics(self._names["client-id"], self._names["group"], clock=self._clock)
 
     def __call__(self, event: Event) -> None:
@@ -90,8 +93,8 @@ class Metrics:
             return
         with self._lock:
             for scope in self._scopes_of(event.partition):
-                for place in scope.places(self._clock()):
-                    _add(place, event)
+                for counter in scope.counters(self._clock()):
+                    _add(counter, event)
                 if isinstance(event, Fallback):
                     scope.fallbacks[event.reason] += 1
                 if _is_error(event):
@@ -101,8 +104,8 @@ class Metrics:
         name = f"{partition.topic}-{partition.partition}"
         return self._scopes[_ALL], self._scopes.setdefault(name, _Scope())
 
-    def broker_gave(self, records: int, size_bytes: int) -> None:
-        """Records came through librdkafka: `size_bytes` of their values."""
+    def count_broker_records(self, records: int, size_bytes: int) -> None:
+        """librdkafka has given records: their number, and the bytes of their values."""
         self._broker_records += records
         self._broker_bytes += size_bytes
 
@@ -112,8 +115,8 @@ class Metrics:
         Keys are KIP-1254's: `remote-fetch-{requests,bytes,errors,fallbacks}-{rate,total}` (per second, and since the
         start), `remote-fetch-latency-{avg,max}` (milliseconds a GET); errors and fallbacks also by their reason.
         `remote-metadata-{orphan-updates,malformed-records}-total` count metadata that locates nothing.
-        `broker-records-total` and `broker-bytes-total` (bytes of values) stand beside them, and as text `client-id`
-        and `group`.
+        `broker-records-total` and `broker-bytes-total` (bytes of values) count records through the broker. `client-id`
+        and `group` are text.
         """
         with self._lock:
             now_s = self._clock()
@@ -128,38 +131,38 @@ class Metrics:
         }
 
 
-def _add(place: _Second, event: _Counted) -> None:
+def _add(counter: _Second, event: _Counted) -> None:
     if isinstance(event, RangeFetched):
-        place.requests += 1
-        place.size_bytes += event.size_bytes
-        place.latency_s += event.duration_s
-        place.latency_max_s = max(place.latency_max_s, event.duration_s)
+        counter.requests += 1
+        counter.size_bytes += event.size_bytes
+        counter.latency_s += event.duration_s
+        counter.latency_max_s = max(counter.latency_max_s, event.duration_s)
         return
-    place.errors += _is_error(event)
-    place.fallbacks += isinstance(event, Fallback)
+    counter.errors += _is_error(event)
+    counter.fallbacks += isinstance(event, Fallback)
 
 
 def _is_error(event: _Counted) -> TypeGuard[RangeRetried | RangeReread | Fallback]:
-    """Whether the store has failed. It has not if the reader was kept waiting by brokers, or by its own work."""
+    """Whether the event is a failure of the store. Waiting for brokers, or for a free worker, is none."""
     return not isinstance(event, RangeFetched) and event.reason not in NO_FAILURES
 
 
-def _numbers(scope: _Scope, second: int, span_s: float) -> dict[str, Any]:
-    scope.forget(second)
+def _numbers(scope: _Scope, now: int, span_s: float) -> dict[str, Any]:
+    scope.forget(now)
     recent, totals = list(scope.seconds.values()), scope.totals
-    requests = sum(one.requests for one in recent)
+    requests = sum(second.requests for second in recent)
     numbers: dict[str, Any] = {}
     for name, total, lately in (
         ("requests", totals.requests, requests),
-        ("bytes", totals.size_bytes, sum(one.size_bytes for one in recent)),
-        ("errors", totals.errors, sum(one.errors for one in recent)),
-        ("fallbacks", totals.fallbacks, sum(one.fallbacks for one in recent)),
+        ("bytes", totals.size_bytes, sum(second.size_bytes for second in recent)),
+        ("errors", totals.errors, sum(second.errors for second in recent)),
+        ("fallbacks", totals.fallbacks, sum(second.fallbacks for second in recent)),
     ):
         numbers[f"remote-fetch-{name}-total"] = total
         numbers[f"remote-fetch-{name}-rate"] = lately / span_s
-    latency_s = sum(one.latency_s for one in recent)
+    latency_s = sum(second.latency_s for second in recent)
     numbers["remote-fetch-latency-avg"] = 1000 * latency_s / requests if requests else 0.0
-    numbers["remote-fetch-latency-max"] = 1000 * max((one.latency_max_s for one in recent), default=0.0)
+    numbers["remote-fetch-latency-max"] = 1000 * max((second.latency_max_s for second in recent), default=0.0)
     numbers["remote-fetch-errors-by-reason"] = dict(scope.errors)
     numbers["remote-fetch-fallbacks-by-reason"] = dict(scope.fallbacks)
     numbers["remote-metadata-orphan-updates-total"] = scope.orphans
@@ -167,6 +170,6 @@ def _numbers(scope: _Scope, second: int, span_s: float) -> dict[str, Any]:
     return numbers
 
 
-def into_statistics(statistics: str, remote: Mapping[str, Any]) -> str:
-    """librdkafka's statistics with ours under `remote`, as JSON."""
+def add_to_statistics(statistics: str, remote: Mapping[str, Any]) -> str:
+    """librdkafka's statistics with those of the remote half under `remote`, as JSON."""
     return json.dumps({**json.loads(statistics), "remote": remote})

@@ -1,7 +1,10 @@
-"""What stands behind a RemoteConsumer that is switched on: the session with the store, the feeds, the merge.
+"""The remote half of a RemoteConsumer that is switched on: the session with the store, the feeds, the merge.
 
-Rules of the file: opened after the parent's constructor has succeeded, closed after the parent's `close`, within a
-bounded time; holds the parent's methods, and so is collected together with the consumer.
+Rules of the file:
+
+- It is opened after the parent's constructor has succeeded, and closed after the parent's `close`.
+- It holds methods of the consumer, and is collected together with it.
+- Closing takes a bounded time.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -16,13 +20,15 @@ from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from remote_fetch.consumer.committed import Committed
-from remote_fetch.consumer.feed import Source
-from remote_fetch.consumer.inner import Inner
+from remote_fetch.consumer.clock import Clock
+from remote_fetch.consumer.committed import CommittedOffsets
+from remote_fetch.consumer.feed import FeedContext
+from remote_fetch.consumer.handover import pause_before_assign
+from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.merge import Merge
 from remote_fetch.consumer.metrics import Metrics
+from remote_fetch.consumer.offsets import COMMITTED
 from remote_fetch.consumer.partitions import Partitions
-from remote_fetch.consumer.places import COMMITTED, keep_from_fetching
 from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.consumer.workers import Workers
 from remote_fetch.observe import Event, Observer
@@ -40,18 +46,20 @@ Callback = Callable[[Any, list[TopicPartition]], Any]
 
 
 class Remote:
-    """The parts of one consumer, `inner` being its librdkafka half. Raises what `Session.open` raises.
+    """The parts of one consumer; `librdkafka` is the parent's half. Raises what `Session.open` raises.
 
-    `gate` is for the consumer: who is inside may come again, anybody else waits.
+    `gate` is for the consumer: it lets in one caller at a time, who may enter again from a callback. `clock` has to be
+    the monotonic clock outside of tests, as the session's is.
     """
 
     def __init__(
         self,
-        inner: Inner,
+        librdkafka: LibrdkafkaConsumer,
         settings: ConsumerSettings,
         metrics: Metrics,
         observer: Observer,
         gate: AbstractContextManager[Any],
+        clock: Clock = time.monotonic,
     ) -> None:
         def observe(event: Event) -> None:
             metrics(event)
@@ -60,90 +68,115 @@ class Remote:
             except Exception:  # it runs in threads that have records to bring
                 _LOG.exception("an observer failed")
 
-        self._inner = inner
+        self._librdkafka = librdkafka
         self._settings = settings
         self.gate = gate
         self.metrics = metrics
         self.session = Session.open(settings.remote, observe, shared=True)
         max_bytes = self.session.config.number("fetch.remote.max.bytes")
         circuit = Circuit(first_pause_ms=settings.retry_pause_ms)
-        source = Source(self.session, settings.isolation, max_bytes, settings.queued_bytes, circuit)
+        context = FeedContext(self.session, settings.isolation, max_bytes, settings.queued_bytes, circuit, clock)
         self._workers = Workers()
         self._end_threads = weakref.finalize(self, self._workers.close, 0.0)
-        self.committed = Committed(self._ask_group, self._workers.ring)
-        self.partitions = Partitions(inner, settings, source, self._workers, self.committed)
-        self.merge = Merge(inner, self.partitions, self._workers, settings.reset, metrics.broker_gave)
-        self.is_closing = False
-        self.was_assigned = False
-        """Whether the application has assigned, or unassigned, by itself since the callback of a rebalance began."""
+        self.committed = CommittedOffsets(self._fetch_committed, self._workers.notify)
+        self.partitions = Partitions(librdkafka, settings, context, self._workers, self.committed)
+        self.merge = Merge(
+            librdkafka, self.partitions, self._workers, settings.reset, metrics.count_broker_records, clock
+        )
+        self._is_closing = False
+        self._application_assigned = False
+        """Whether the application has assigned or unassigned since the callback of a rebalance began."""
 
-    def settle(self) -> None:
-        """Bring positions up to date, and what is stored of them for commits."""
-        self.merge.settle()
-        self.partitions.store()
+    def flush_positions(self) -> None:
+        """Bring positions up to date, and store them for commits."""
+        self.merge.flush_position()
+        self.partitions.store_positions()
+
+    # ------------------------------------------------------------------------------------------------- assignments
 
     def assign(self, partitions: list[TopicPartition], *, is_incremental: bool) -> None:
         """As `Consumer.assign` and `Consumer.incremental_assign`."""
-        self.was_assigned = True
-        assign = self._inner.incremental_assign if is_incremental else self._inner.assign
-        if self.is_closing:  # nothing will be read, and questions to the group may find no answer any more
+        self._application_assigned = True
+        assign = self._librdkafka.incremental_assign if is_incremental else self._librdkafka.assign
+        if self._is_closing:  # no record will be read, and the group may not answer any more
             assign(partitions)
             return
-        self.settle()
+        self.flush_positions()
         if not is_incremental:
-            self._let_go_of(partitions)
-        is_there = is_incremental and bool(self.partitions.of(partitions))  # which librdkafka refuses
-        assign(partitions if is_there else keep_from_fetching(self._inner, partitions))
+            self._finish_commits(partitions)
+        is_refused = is_incremental and bool(self.partitions.tracked(partitions))
+        assign(partitions if is_refused else pause_before_assign(self._librdkafka, partitions))
         self.partitions.begin(partitions, replaces=not is_incremental)
 
-    def unassigned(self, partitions: Sequence[TopicPartition] | None) -> None:
-        """Partitions are being taken away; None: all."""
-        self.settle()
+    def unassign(self) -> None:
+        """As `Consumer.unassign`."""
+        self.flush_positions()
+        self._application_assigned = True
+        self._librdkafka.unassign()
+        self.partitions.drop(None)
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """As `Consumer.incremental_unassign`."""
+        self.flush_positions()
+        self._application_assigned = True
+        self._librdkafka.incremental_unassign(partitions)
         self.partitions.drop(partitions)
 
-    def _let_go_of(self, partitions: Sequence[TopicPartition]) -> None:
-        """Have stored offsets committed before it is asked what was committed, as librdkafka does within one `assign`.
+    def _finish_commits(self, partitions: Sequence[TopicPartition]) -> None:
+        """Have stored offsets committed before the group is asked for them, as librdkafka does within one `assign`.
 
-        Where the same partition is assigned once more, to go on where it is.
+        This concerns partitions that are assigned already, and are to go on at their committed offset.
         """
-        again = self.partitions.of(one for one in partitions if one.offset in COMMITTED)
+        again = self.partitions.tracked(partition for partition in partitions if partition.offset in COMMITTED)
         if again:
-            with contextlib.suppress(KafkaException):  # `assign` will meet the same, and raise it
-                self._inner.unassign()
+            with contextlib.suppress(KafkaException):  # the assignment meets the same error, and raises it
+                self._librdkafka.unassign()
                 self.partitions.drop(None)
                 # The brokers answer one connection in order: after this answer the commits are made.
-                self._inner.committed([entry.at() for entry in again], timeout=_COMMITS_S)
+                self._librdkafka.committed([partition.topic_partition() for partition in again], timeout=_COMMITS_S)
 
-    def _ask_group(self, partitions: Sequence[TopicPartition], timeout_s: float) -> Sequence[TopicPartition]:
+    def _fetch_committed(self, partitions: Sequence[TopicPartition], timeout_s: float) -> Sequence[TopicPartition]:
         cluster, group = self.session.cluster, self._settings.librdkafka.get("group.id")
         if cluster is None or group is None:
             return []
         return cluster.committed(str(group), partitions, self._settings.isolation, timeout_s=timeout_s)
 
+    # -------------------------------------------------------------------------------------------------- rebalances
+
     def on_assign(self, consumer: Any, partitions: list[TopicPartition], callback: Callback | None) -> None:
         """A rebalance gives partitions."""
-        given = [TopicPartition(one.topic, one.partition, one.offset) for one in partitions]
-        self.was_assigned = False
+        given = [TopicPartition(partition.topic, partition.partition, partition.offset) for partition in partitions]
+        self._application_assigned = False
         try:
             if callback is not None:
                 callback(consumer, partitions)
-        finally:  # as in the parent, what the callback has not assigned is assigned also where it failed
-            if not self.was_assigned:
+        finally:  # as in the parent: also if the callback raises
+            if not self._application_assigned:
                 self.assign(given, is_incremental=self._settings.is_cooperative)
 
     def on_revoke(self, consumer: Any, partitions: list[TopicPartition], callback: Callback | None) -> None:
         """A rebalance takes partitions, or they are lost."""
-        gone = list(partitions)
-        self.settle()
+        revoked = list(partitions)
+        self.flush_positions()
         try:
             if callback is not None:
                 callback(consumer, partitions)
         finally:
-            self.unassigned(gone)
+            self.flush_positions()
+            self.partitions.drop(revoked)
+
+    # ----------------------------------------------------------------------------------------------------- the rest
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """As `Consumer.set_sasl_credentials`, for the store's own clients of brokers."""
-        _within(_CLOSE_S, lambda: self.session.set_sasl_credentials(username, password))
+        """As `Consumer.set_sasl_credentials`, for the clients of the session."""
+        _call_within(_CLOSE_S, lambda: self.session.set_sasl_credentials(username, password))
+
+    def begin_close(self) -> None:
+        """The parent's `close` comes next: it may call back, and moves its positions behind records that it drops."""
+        self.flush_positions()
+        self._is_closing = True
+        self.committed.close()
+        self.partitions.freeze_positions()
 
     def close(self) -> None:
         """End the feeds and the session."""
@@ -151,13 +184,13 @@ class Remote:
         self.session.reader.close()
         self._end_threads.detach()
         self._workers.close(_CLOSE_S)
-        _within(_CLOSE_S, self.session.close)
+        _call_within(_CLOSE_S, self.session.close)
 
 
-def _within(timeout_s: float, call: Callable[[], None]) -> None:
-    """Make a call that may have to wait until a broker, or nobody, has answered another thread; wait a bounded time.
+def _call_within(timeout_s: float, call: Callable[[], None]) -> None:
+    """Make a call in a thread, and wait for it at most this long.
 
-    What it does is then done later, within that question's own deadline.
+    It may have to wait until a broker has answered another thread. Then it ends later, within that request's deadline.
     """
     thread = threading.Thread(target=call, name="remote-fetch-session", daemon=True)
     thread.start()

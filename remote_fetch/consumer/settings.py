@@ -1,8 +1,11 @@
-"""A consumer's configuration, split: what is ours, what the application's own librdkafka gets, what a side client gets.
+"""Splits a consumer's configuration: for the remote half, for the application's librdkafka, for side clients.
 
-Rules of the file: no connection is made; switched off, not a key is changed; switched on, only what would go past us is
-taken from librdkafka and done by us in its stead (storing offsets, resetting them). A side client never gets the
-group's identity, which would fence the member.
+Rules of the file:
+
+- No connection is made.
+- Switched off, librdkafka gets every key of its own unchanged.
+- Switched on, storing and resetting offsets is switched off in librdkafka, for the remote half does both.
+- A side client never gets the group's identity: the broker would fence the member.
 """
 
 from __future__ import annotations
@@ -24,8 +27,8 @@ _SIDE_PREFIXES = (
     "reconnect.", "broker.", "api.version.", "connections.", "resolve.", "allow.auto.create.",
 )  # fmt: skip
 _SIDE_KEYS = ("oauth_cb", "https.ca.location")
-"""`oauth_cb` gives a client the token to connect with. The other callbacks, and `logger`, tell of a client; the
-application knows of one, so a side client has none of them."""
+"""`oauth_cb` gives a client the token to connect with. The other callbacks, and `logger`, report about one client. The
+application knows one client, so a side client has none of them."""
 _POLICIES = {
     "smallest": "earliest",
     "beginning": "earliest",
@@ -35,9 +38,11 @@ _POLICIES = {
     "latest": "latest",
     "error": "error",
 }
+_WATCHDOG_S = 1.0
+"""How long librdkafka may give nothing of a partition, beyond `fetch.wait.max.ms`."""
 _TRUE, _FALSE = ("true", "t", "1"), ("false", "f", "0")
-_PAUSE_IN_BACKOFFS = 10
-"""A storage that failed is left alone for ten times the pause after which a GET is tried again: a second by default."""
+_BACKOFFS_A_PAUSE = 10
+"""A storage that failed has a pause of ten backoffs of a GET: a second by default."""
 
 
 class ResetPolicy(StrEnum):
@@ -52,11 +57,12 @@ class ResetPolicy(StrEnum):
 class ConsumerSettings:
     """What `RemoteConsumer` makes of the configuration it was given.
 
-    `librdkafka` goes to the parent's constructor, `remote` to the reader of the store with its side clients. Where
-    `is_enabled` is false the other fields mean nothing. `watchdog_ms` is how long a partition that was handed to
-    librdkafka may stay silent before the hand-over is made again, `patience_ms` how long the store's side may take to
-    give its first record, `retry_pause_ms` how long a storage or a partition that failed is left to librdkafka at
-    first.
+    - `librdkafka` goes to the parent's constructor.
+    - `remote` goes to the session that reads the store, with its side clients.
+    - If `is_enabled` is false, the further fields mean nothing.
+    - `watchdog_s`: how long librdkafka may give nothing of a partition before the hand-over is repeated.
+    - `patience_s`: how long the store and the brokers may answer nothing before librdkafka reads on.
+    - `retry_pause_ms`: how long librdkafka reads at first after a storage or a partition has failed.
     """
 
     is_enabled: bool
@@ -66,19 +72,19 @@ class ConsumerSettings:
     reset: ResetPolicy = ResetPolicy.LATEST
     stores_offsets: bool = True
     is_cooperative: bool = False
-    watchdog_ms: int = 1_500
-    patience_ms: int = 6_000
+    watchdog_s: float = 1.5
+    patience_s: float = 6.0
     queued_bytes: int = 64 << 20
     retry_pause_ms: int = 1_000
 
     @property
     def names(self) -> tuple[str, str]:
-        """`client.id`, which is librdkafka's default if it is not set, and `group.id`."""
+        """`client.id`, by default librdkafka's own default, and `group.id`."""
         return str(self.librdkafka.get("client.id", "rdkafka")), str(self.librdkafka.get("group.id", ""))
 
     @classmethod
-    def of(cls, configuration: Mapping[str, Any]) -> ConsumerSettings:
-        """Split a configuration. Raises ConfigError for a key or value of ours that is wrong."""
+    def parse(cls, configuration: Mapping[str, Any]) -> ConsumerSettings:
+        """Split a configuration. Raises ConfigError for a wrong key or value of remote-fetch."""
         flat = {**configuration}
         topic_defaults = flat.get("default.topic.config")
         if isinstance(topic_defaults, dict):
@@ -89,7 +95,7 @@ class ConsumerSettings:
             ours = {*KEYS, *(name for name in flat if name not in parsed.librdkafka)}
             return cls(False, {name: value for name, value in configuration.items() if name not in ours}, parsed)
         theirs = dict(parsed.librdkafka)
-        # A wrong value stays, for librdkafka to refuse in its own words.
+        # A wrong value stays: librdkafka refuses it with its own message.
         inner = dict(theirs)
         if _word(theirs, "enable.auto.offset.store", "true") in (*_TRUE, *_FALSE):
             inner["enable.auto.offset.store"] = False
@@ -98,20 +104,20 @@ class ConsumerSettings:
         return cls(
             True,
             inner,
-            _for_the_side(parsed, flat),
+            _side_configuration(parsed, flat),
             _isolation(theirs),
             _reset(theirs),
             _word(theirs, "enable.auto.offset.store", "true") in _TRUE,
             _is_cooperative(theirs),
-            _number(theirs, "fetch.wait.max.ms", 500) + 1_000,
-            sum(parsed.number(f"fetch.remote.{wait}.timeout.ms") for wait in ("connect", "read")),
+            _number(theirs, "fetch.wait.max.ms", 500) / 1000 + _WATCHDOG_S,
+            sum(parsed.number(f"fetch.remote.{phase}.timeout.ms") for phase in ("connect", "read")) / 1000,
             _number(theirs, "queued.max.messages.kbytes", 65_536) << 10,
-            _PAUSE_IN_BACKOFFS * parsed.number("fetch.remote.retry.backoff.ms"),
+            _BACKOFFS_A_PAUSE * parsed.number("fetch.remote.retry.backoff.ms"),
         )
 
 
-def _for_the_side(parsed: Config, flat: Mapping[str, Any]) -> Config:
-    """Our keys, and of librdkafka's those that say how to reach the cluster."""
+def _side_configuration(parsed: Config, flat: Mapping[str, Any]) -> Config:
+    """The keys of remote-fetch, and librdkafka's connection keys for side clients."""
     theirs = {
         name: value
         for name, value in parsed.librdkafka.items()
@@ -125,7 +131,7 @@ def _isolation(properties: Mapping[str, Any]) -> IsolationLevel:
     try:
         return IsolationLevel(_word(properties, "isolation.level", IsolationLevel.READ_COMMITTED.value))
     except ValueError:
-        return IsolationLevel.READ_COMMITTED  # librdkafka refuses the value in its own words
+        return IsolationLevel.READ_COMMITTED  # librdkafka refuses the value with its own message
 
 
 def _reset(properties: Mapping[str, Any]) -> ResetPolicy:
@@ -139,7 +145,7 @@ def _is_cooperative(properties: Mapping[str, Any]) -> bool:
 
 
 def _word(properties: Mapping[str, Any], name: str, default: str) -> str:
-    """A value that is a word, of which librdkafka ignores the case."""
+    """A word in lower case: librdkafka ignores the case."""
     return str(properties.get(name, default)).strip().lower()
 
 
@@ -147,4 +153,4 @@ def _number(properties: Mapping[str, Any], name: str, default: int) -> int:
     try:
         return int(properties.get(name, default))
     except (TypeError, ValueError):
-        return default  # librdkafka refuses the value in its own words
+        return default  # librdkafka refuses the value with its own message

@@ -1,8 +1,10 @@
-"""Who reads an assigned partition, from where on, and what has to be done when that changes.
+"""Which side reads an assigned partition, from which offset on, and what has to be done when that changes.
 
-Rules of the file: pure; a state is a value, an event gives the next one and the actions that lead there, in order; time
-is passed in. Nothing here calls a consumer. What an abandoned reading of the store still brings is dropped by dropping
-its feed, so no generations are counted.
+Rules of the file:
+
+- Pure. Time is passed in, as seconds of the consumer's clock. Nothing here calls a consumer.
+- A state is a value. An event gives the next state, and the actions that lead there in their order.
+- A feed that is stopped is dropped together with what it still brings. So a state needs no generation number.
 """
 
 from __future__ import annotations
@@ -11,40 +13,34 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
+from remote_fetch.consumer.offsets import STORED, is_looked_up
+
 __all__ = [
-    "BEGINNING",
-    "END",
-    "STORED",
-    "TAIL",
     "Action",
     "HandOver",
     "Mode",
     "PartitionState",
-    "Quiet",
+    "Pause",
+    "Resume",
     "StartFeed",
+    "Step",
     "StopFeed",
-    "Wake",
 ]
 
-END = -1
-"""librdkafka's logical offset of the end."""
-BEGINNING = -2
-"""librdkafka's logical offset of the log start."""
-STORED = -1000
-"""librdkafka's logical offset of what was committed."""
-TAIL = -2000
-"""librdkafka's logical offsets from here down count back from the end."""
+_MAX_DOUBLINGS = 4
+_BUSY_FACTOR = 20
+"""How many times longer a hand-over may take while librdkafka gives records of other partitions."""
 
 
 class Mode(StrEnum):
-    """Who reads a partition."""
+    """Which side reads a partition."""
 
     LOCATING = "locating"
-    """Nobody yet: it is being found out whether its offset lies in the tier."""
+    """Neither side yet: a feed finds out whether the tier has its offset."""
     REMOTE = "remote"
-    """We do, from the store; librdkafka has it assigned and paused."""
+    """A feed reads it from the store. librdkafka has it assigned and paused."""
     BROKER = "broker"
-    """librdkafka does, as in any consumer."""
+    """librdkafka reads it, as in any consumer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +52,17 @@ class StartFeed:
 
 @dataclass(frozen=True, slots=True)
 class StopFeed:
-    """Drop what is read or being read from the store."""
+    """Stop reading the store, and drop the records that the feed has brought."""
 
 
 @dataclass(frozen=True, slots=True)
-class Quiet:
-    """Keep librdkafka from fetching the partition."""
+class Pause:
+    """Pause the partition in librdkafka."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wake:
-    """Let librdkafka go on fetching where it was."""
+class Resume:
+    """Resume the partition in librdkafka, at its own position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +72,22 @@ class HandOver:
     offset: int
 
 
-Action: TypeAlias = StartFeed | StopFeed | Quiet | Wake | HandOver
+Action: TypeAlias = StartFeed | StopFeed | Pause | Resume | HandOver
 Step: TypeAlias = tuple["PartitionState", tuple[Action, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """One assigned partition.
+    """The state of one assigned partition.
 
-    `offset` is where its present reader began. `is_paused`: by the application. `is_parked`: it is librdkafka's from
-    `offset` on, but paused by the application before it could be handed over. `is_probing`: librdkafka reads it, and
-    whether the store could is being tried. `retry_at_ms` is when a partition of librdkafka's is looked at again, None:
-    never. `reason` says why it is librdkafka's.
+    - `offset`: where the side that reads it has begun.
+    - `is_paused`: the application has paused it.
+    - `is_parked`: librdkafka is to read it from `offset` on, but the application paused it before the hand-over.
+    - `is_probing`: librdkafka reads it, and a feed tries whether the store could.
+    - `retry_at_s`: when the store is tried again while librdkafka reads; None: never.
+    - `reason`: why librdkafka reads it.
+    - `handed_over_at_s`: when the hand-over was made that still has to bring something; None: there is none.
+    - `handover_retries`: how often that hand-over was repeated.
     """
 
     mode: Mode
@@ -95,63 +95,132 @@ class PartitionState:
     is_paused: bool = False
     is_parked: bool = False
     is_probing: bool = False
-    retry_at_ms: int | None = None
+    retry_at_s: float | None = None
     reason: str = ""
+    handed_over_at_s: float | None = None
+    handover_retries: int = 0
 
     @property
     def is_fetched(self) -> bool:
-        """Whether librdkafka's position is the partition's: of a parked one it is that of an earlier time."""
+        """Whether librdkafka's position is the partition's. That of a parked partition is out of date."""
         return self.mode is Mode.BROKER and not self.is_parked
+
+    @property
+    def is_fetching(self) -> bool:
+        """Whether librdkafka fetches it now: librdkafka reads it, and has it not paused."""
+        return self.mode is Mode.BROKER and not self.is_paused
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the application may be given records that come from the store."""
+        return not self.is_paused and self.mode is not Mode.BROKER
+
+    @property
+    def awaits_librdkafka(self) -> bool:
+        """Whether a hand-over still has to bring something."""
+        return self.mode is Mode.BROKER and self.handed_over_at_s is not None
+
+    # ------------------------------------------------------------------------------------------- where it begins
+
+    @classmethod
+    def assigned(cls, offset: int, *, is_paused: bool, retry_at_s: float) -> PartitionState:
+        """A new assignment. librdkafka reads it at once if the store cannot have `offset`."""
+        if is_looked_up(offset):
+            return cls(Mode.LOCATING, offset, is_paused)
+        return cls(Mode.BROKER, offset, is_paused, retry_at_s=retry_at_s)
 
     @classmethod
     def start(cls, offset: int, *, is_paused: bool = False) -> Step:
-        """An assigned or sought partition of which the store may have `offset`; librdkafka has it paused."""
-        return cls(Mode.LOCATING, offset, is_paused), (Quiet(), StartFeed(offset))
+        """The store may have `offset` of an assigned partition, which librdkafka has paused."""
+        return cls(Mode.LOCATING, offset, is_paused), (Pause(), StartFeed(offset))
 
     def sought(self, offset: int) -> Step:
-        """The application, or a reset in its name, wants to go on elsewhere."""
+        """The application, or a reset of its offset, goes on at `offset`, which the store may have."""
         state, _ = self.start(offset, is_paused=self.is_paused)
-        return state, (Quiet(), StopFeed(), StartFeed(offset))
+        return state, (Pause(), StopFeed(), StartFeed(offset))
 
-    def at_broker(self, offset: int, reason: str, retry_at_ms: int | None) -> Step:
-        """librdkafka goes on from `offset`; what the store had given before it has been delivered."""
-        state = PartitionState(
-            Mode.BROKER, offset, self.is_paused, is_parked=self.is_paused, retry_at_ms=retry_at_ms, reason=reason
-        )
-        return state, (StopFeed(), Quiet()) if self.is_paused else (StopFeed(), HandOver(offset))
+    def unanswered(self, retry_at_s: float) -> Step:
+        """The group has not answered which offset it has committed: librdkafka asks when it is assigned again."""
+        state, _ = self.at_broker(STORED, "committed", retry_at_s)
+        return state, ()
 
-    def found(self) -> Step:
-        """The store has begun to give records."""
-        return replace(self, mode=Mode.REMOTE), ()
+    # ------------------------------------------------------------------------------------- the application's pauses
 
     def paused(self) -> Step:
         """The application pauses the partition."""
-        return replace(self, is_paused=True), (Quiet(),) if self.mode is Mode.BROKER else ()
+        return replace(self, is_paused=True), (Pause(),) if self.mode is Mode.BROKER else ()
 
     def resumed(self) -> Step:
         """The application resumes the partition."""
         state = replace(self, is_paused=False, is_parked=False)
         if self.mode is not Mode.BROKER:
             return state, ()
-        return state, (HandOver(self.offset),) if self.is_parked else (Wake(),)
+        return state, (HandOver(self.offset),) if self.is_parked else (Resume(),)
 
-    def is_due(self, now_ms: int) -> bool:
-        """Whether it is time to look whether the store could read on."""
-        waits = self.mode is Mode.BROKER and not self.is_probing and not self.is_paused
-        return waits and self.retry_at_ms is not None and now_ms >= self.retry_at_ms
+    # -------------------------------------------------------------------------------------------------- librdkafka
 
-    def later(self, retry_at_ms: int) -> Step:
-        """There is nothing to be gained now."""
-        return replace(self, retry_at_ms=retry_at_ms), ()
+    def at_broker(self, offset: int, reason: str, retry_at_s: float | None) -> Step:
+        """librdkafka goes on from `offset`. The records of the store before it have been delivered."""
+        state = PartitionState(
+            Mode.BROKER, offset, self.is_paused, is_parked=self.is_paused, retry_at_s=retry_at_s, reason=reason
+        )
+        return state, (StopFeed(), Pause()) if self.is_paused else (StopFeed(), HandOver(offset))
+
+    def handed_over(self, now_s: float) -> Step:
+        """librdkafka was told to fetch from `offset` on."""
+        return replace(self, handed_over_at_s=now_s), ()
+
+    def assigned_again(self, offset: int) -> Step:
+        """librdkafka was assigned the partition once more, at `offset`. It has forgotten its position."""
+        return (replace(self, offset=offset) if self.mode is Mode.BROKER else self), ()
+
+    def is_overdue(self, now_s: float, empty_poll_at_s: float, watchdog_s: float) -> bool:
+        """Whether a hand-over should have brought something by now. It has twice as long after each repetition.
+
+        A repetition throws away what librdkafka has fetched. So a hand-over is overdue only after librdkafka was polled
+        and had nothing, last at `empty_poll_at_s`. If other partitions keep librdkafka busy, it has much longer.
+        """
+        if self.mode is not Mode.BROKER or self.handed_over_at_s is None:
+            return False
+        longest_s = watchdog_s * (1 << min(self.handover_retries, _MAX_DOUBLINGS))
+        is_silent = empty_poll_at_s - self.handed_over_at_s > longest_s
+        return is_silent or now_s - self.handed_over_at_s > longest_s * _BUSY_FACTOR
+
+    def overdue(self, position: int, end_offset: int) -> Step:
+        """Repeat a hand-over that has brought nothing; `position` is librdkafka's.
+
+        If the log is known to end at `offset`, it is repeated once.
+        """
+        state = replace(self, handed_over_at_s=None)
+        has_brought_nothing = self.offset >= 0 and not self.is_paused and position < 0
+        is_at_end = 0 <= end_offset <= self.offset
+        if has_brought_nothing and not (is_at_end and self.handover_retries):
+            return replace(state, handover_retries=self.handover_retries + 1), (HandOver(self.offset),)
+        return state, ()
+
+    # --------------------------------------------------------------------------------------------------- the store
+
+    def found(self) -> Step:
+        """The store has begun to give records."""
+        return replace(self, mode=Mode.REMOTE), ()
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether it is time to try whether the store could read on."""
+        may_probe = self.is_fetching and not self.is_probing
+        return may_probe and self.retry_at_s is not None and now_s >= self.retry_at_s
+
+    def postponed(self, retry_at_s: float) -> Step:
+        """The store has nothing to give now: try it at `retry_at_s`."""
+        return replace(self, retry_at_s=retry_at_s), ()
 
     def probe(self, offset: int) -> Step:
         """Try the store from `offset` on, while librdkafka reads."""
-        return replace(self, is_probing=True, retry_at_ms=None), (StartFeed(offset),)
+        return replace(self, is_probing=True, retry_at_s=None), (StartFeed(offset),)
 
-    def probe_failed(self, reason: str, retry_at_ms: int | None) -> Step:
-        """The store could not; librdkafka reads on."""
-        return replace(self, is_probing=False, retry_at_ms=retry_at_ms, reason=reason), (StopFeed(),)
+    def probe_failed(self, reason: str, retry_at_s: float | None) -> Step:
+        """The store could not read on; librdkafka does."""
+        return replace(self, is_probing=False, retry_at_s=retry_at_s, reason=reason), (StopFeed(),)
 
     def taken_over(self, offset: int) -> Step:
-        """The store could: it reads on from `offset`, where librdkafka has stopped."""
+        """The store reads on from `offset`, where librdkafka has stopped."""
         return PartitionState(Mode.REMOTE, offset, self.is_paused), ()

@@ -1,8 +1,11 @@
-"""A few threads that work for many feeds in turn, and the bell that tells the application's thread of news.
+"""A few threads that work for many feeds in turn, and the event that wakes the application's thread for news.
 
-Rules of the file: at most one worker is in a feed; a feed whose queue is full costs nothing until it is taken from;
-the threads know no consumer, so that one that is forgotten can be collected, and are daemons: `close` waits a bounded
-time.
+Rules of the file:
+
+- At most one thread works for a feed at a time.
+- A feed whose queue is full costs nothing until records are taken from it.
+- The threads hold no reference to a consumer, so that a forgotten consumer is collected.
+- The threads are daemons: `close` waits a bounded time.
 """
 
 from __future__ import annotations
@@ -22,12 +25,12 @@ _FEEDS_FOR_ONE_MORE = 32
 
 
 def _threads_for(feeds: int) -> int:
-    """Few, for they decode; of many partitions most wait for the store, so that a few more begin sooner."""
+    """Few, for they decode. With many feeds most of them wait for the store, and a few more threads begin sooner."""
     return min(feeds, _FEWEST_THREADS + feeds // _FEEDS_FOR_ONE_MORE, _MOST_THREADS)
 
 
 class Workers:
-    """Runs feeds. `add`, `wake` and `drop` are the application's thread's; `wait` is where it waits."""
+    """Runs feeds. The application's thread calls `add`, `wake`, `drop` and `wait`."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Feed | None] = queue.SimpleQueue()
@@ -53,26 +56,26 @@ class Workers:
         self.wake(feed)
 
     def wake(self, feed: Feed) -> None:
-        """Something was taken from a feed: there may be room again."""
+        """Records were taken from a feed: it may have room again."""
         with self._lock:
             if self._states.get(feed) == _IDLE and feed.wants_work:
                 self._states[feed] = _QUEUED
                 self._queue.put(feed)
 
     def drop(self, feed: Feed) -> None:
-        """Work no more for a feed; what it brings from now on is not seen."""
-        feed.is_cancelled = True
+        """Stop working for a feed."""
+        feed.cancel()
         with self._lock:
             state = self._states.pop(feed, None)
         if state == _IDLE:
-            feed.close()  # else the worker that meets it does
+            feed.close()  # otherwise the thread that works for it closes it
 
-    def ring(self) -> None:
-        """There is news: who waits looks."""
+    def notify(self) -> None:
+        """There is news: end the current or the next `wait`."""
         self._news.set()
 
     def wait(self, timeout_s: float) -> None:
-        """Until there is news from a feed, at most this long."""
+        """Wait until there is news, at most this long."""
         self._news.wait(timeout_s)
         self._news.clear()
 
@@ -86,26 +89,26 @@ class Workers:
             with self._lock:
                 is_dropped = feed not in self._states
                 if not is_dropped:
-                    goes_on = feed.wants_work
-                    self._states[feed] = _QUEUED if goes_on else _IDLE
-                    if goes_on:
+                    wants_work = feed.wants_work
+                    self._states[feed] = _QUEUED if wants_work else _IDLE
+                    if wants_work:
                         self._queue.put(feed)
             if is_dropped:
                 feed.close()
             del feed
 
     def close(self, timeout_s: float) -> int:
-        """End the threads, waiting at most this long. Returns how many were left behind."""
+        """End the threads; wait for them at most this long. Returns how many still run."""
         if os.getpid() != self._pid:
-            return 0  # after a fork the threads are the other process's, and so may the lock be
+            return 0  # after a fork the parent process has the threads, and one of them may have held the lock
         with self._lock:
             self._closed = True
             feeds, self._states = list(self._states), {}
         for feed in feeds:
-            feed.is_cancelled = True
+            feed.cancel()
         for _ in self._threads:
             self._queue.put(None)
-        deadline = time.monotonic() + timeout_s
+        deadline_s = time.monotonic() + timeout_s
         for thread in self._threads:
-            thread.join(max(deadline - time.monotonic(), 0.0))
+            thread.join(max(deadline_s - time.monotonic(), 0.0))
         return sum(thread.is_alive() for thread in self._threads)

@@ -1,4 +1,7 @@
-"""A librdkafka that does what it is told and remembers it, and feeds that are filled by hand."""
+"""Fakes of librdkafka, of the group, of the workers and of the clock; tests fill the feeds.
+
+Rules of the file: nothing here waits. A wait moves the clock on.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from remote_fetch.config import Config
-from remote_fetch.consumer.feed import Chunk, Ending, Feed, Source
+from remote_fetch.consumer.assigned import AssignedPartition
+from remote_fetch.consumer.feed import Chunk, Ending, Feed, FeedContext
 from remote_fetch.consumer.merge import Merge
 from remote_fetch.consumer.partitions import Partitions
 from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
@@ -21,10 +25,28 @@ from remote_fetch.model import IsolationLevel, LogBounds
 from remote_fetch.observe import Event
 
 
-class FakeInner:
-    """The parent's half: `calls` is what it was told, `live` what it will give, `positions` where it stands."""
+class FakeClock:
+    """Monotonic seconds that a test moves on."""
 
     def __init__(self) -> None:
+        self.now_s = 10_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def advance(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+class FakeLibrdkafka:
+    """The parent's half of a consumer.
+
+    `calls` are the calls that it was given, `live` the messages that it will give, `positions` its positions. A seek in
+    a partition of `stopped` fails.
+    """
+
+    def __init__(self, clock: FakeClock | None = None) -> None:
+        self._clock = clock or FakeClock()
         self.calls: list[tuple[Any, ...]] = []
         self.live: deque[Message | Exception] = deque()
         self.positions: dict[int, int] = {}
@@ -36,6 +58,7 @@ class FakeInner:
     def poll(self, timeout: float = -1) -> Message | None:
         self.calls.append(("poll", timeout > 0))
         if not self.live:
+            self._clock.advance(timeout)
             return None
         given = self.live.popleft()
         if isinstance(given, Exception):
@@ -48,28 +71,30 @@ class FakeInner:
             message = self.poll(timeout)
             assert message is not None
             given.append(message)
+        if not given:
+            self._clock.advance(timeout)
         return given
 
     def assign(self, partitions: list[TopicPartition], /) -> None:
         self.stopped.clear()
         self.positions.clear()
-        self.calls.append(("assign", [(one.partition, one.offset) for one in partitions]))
+        self.calls.append(("assign", [(partition.partition, partition.offset) for partition in partitions]))
 
     def unassign(self) -> None:
         self.calls.append(("unassign",))
 
     def incremental_unassign(self, partitions: list[TopicPartition], /) -> None:
-        self.stopped -= {one.partition for one in partitions}
-        self.calls.append(("incremental_unassign", [one.partition for one in partitions]))
+        self.stopped -= {partition.partition for partition in partitions}
+        self.calls.append(("incremental_unassign", [partition.partition for partition in partitions]))
 
     def incremental_assign(self, partitions: list[TopicPartition], /) -> None:
-        self.calls.append(("incremental_assign", [(one.partition, one.offset) for one in partitions]))
+        self.calls.append(("incremental_assign", [(partition.partition, partition.offset) for partition in partitions]))
 
     def pause(self, partitions: list[TopicPartition]) -> None:
-        self.calls += [("pause", one.partition) for one in partitions]
+        self.calls += [("pause", partition.partition) for partition in partitions]
 
     def resume(self, partitions: list[TopicPartition]) -> None:
-        self.calls += [("resume", one.partition) for one in partitions]
+        self.calls += [("resume", partition.partition) for partition in partitions]
 
     def seek(self, partition: TopicPartition) -> None:
         assert partition.leader_epoch is None
@@ -79,7 +104,8 @@ class FakeInner:
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         return [
-            TopicPartition(one.topic, one.partition, self.positions.get(one.partition, -1001)) for one in partitions
+            TopicPartition(partition.topic, partition.partition, self.positions.get(partition.partition, -1001))
+            for partition in partitions
         ]
 
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
@@ -88,7 +114,7 @@ class FakeInner:
     def store_offsets(self, *, offsets: Sequence[TopicPartition]) -> None:
         if self.store_error is not None:
             raise self.store_error
-        self.stored.update({one.partition: one.offset for one in offsets})
+        self.stored.update({partition.partition: partition.offset for partition in offsets})
 
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float = -1, cached: bool = False
@@ -97,16 +123,17 @@ class FakeInner:
             self.calls.append(("watermarks", partition.partition))
         return None if self.high_watermark is None else (0, self.high_watermark)
 
-    def taken(self) -> list[tuple[Any, ...]]:
-        """What it was told since the last time this was asked, but for polls."""
+    def calls_since(self) -> list[tuple[Any, ...]]:
+        """The calls since this was last asked, without polls."""
         calls, self.calls = [call for call in self.calls if call[0] != "poll"], []
         return calls
 
 
 class FakeWorkers:
-    """Workers that do nothing: tests fill the feeds."""
+    """Workers that do nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
         self.feeds: list[Feed] = []
         self.dropped: list[Feed] = []
         self.woken = 0
@@ -122,31 +149,33 @@ class FakeWorkers:
 
     def wait(self, timeout_s: float) -> None:
         assert timeout_s <= 0.01
+        self._clock.advance(max(timeout_s, 0.0))
 
 
-class FakeCommitted:
-    """A group that is asked for what was committed, and answers when the test does."""
+class FakeGroup:
+    """A group that answers a request for committed offsets when the test says so."""
 
     def __init__(self) -> None:
-        self.asked: list[TopicPartition] = []
+        self.requested: list[TopicPartition] = []
         self._answers: list[tuple[list[TopicPartition], list[TopicPartition]]] = []
 
-    def ask(self, partitions: list[TopicPartition]) -> None:
-        self.asked = partitions
+    def request(self, partitions: list[TopicPartition]) -> None:
+        self.requested = partitions
 
     def answer(self, *offsets: int) -> None:
-        """What was asked has these offsets committed; none: there is no answer."""
-        asked = self.asked
-        pairs = zip(asked, offsets, strict=True) if offsets else ()
-        self._answers.append((asked, [TopicPartition(one.topic, one.partition, offset) for one, offset in pairs]))
+        """The requested partitions have these offsets committed. Without offsets the group has not answered."""
+        requested = self.requested
+        pairs = zip(requested, offsets, strict=True) if offsets else ()
+        found = [TopicPartition(partition.topic, partition.partition, offset) for partition, offset in pairs]
+        self._answers.append((requested, found))
 
-    def take(self) -> list[tuple[list[TopicPartition], list[TopicPartition]]]:
+    def take_answers(self) -> list[tuple[list[TopicPartition], list[TopicPartition]]]:
         answers, self._answers = self._answers, []
         return answers
 
 
 class Bench:
-    """Partitions and their merge over fakes, for partitions of topic `t`."""
+    """Partitions of topic `t` and their merge, over fakes."""
 
     def __init__(
         self,
@@ -154,14 +183,21 @@ class Bench:
         *,
         stores_offsets: bool = True,
         is_cooperative: bool = False,
-        patience_ms: int = 60_000,
+        patience_s: float = 60.0,
         queued_bytes: int = 64 << 20,
     ) -> None:
-        self.inner, self.workers = FakeInner(), FakeWorkers()
+        self.clock = FakeClock()
+        self.librdkafka, self.workers = FakeLibrdkafka(self.clock), FakeWorkers(self.clock)
         self.events: list[Event] = []
         self.reader = SimpleNamespace(is_asking=True)
         self.session = SimpleNamespace(observe=self.events.append, reader=self.reader, answered_s=0.0)
-        self.source = Source(self.session, IsolationLevel.READ_COMMITTED, 64 << 20, queued_bytes)  # type: ignore[arg-type]
+        self.context = FeedContext(
+            self.session,  # type: ignore[arg-type]
+            IsolationLevel.READ_COMMITTED,
+            64 << 20,
+            queued_bytes,
+            clock=self.clock,
+        )
         settings = ConsumerSettings(
             True,
             {},
@@ -169,41 +205,59 @@ class Bench:
             reset=reset,
             stores_offsets=stores_offsets,
             is_cooperative=is_cooperative,
-            patience_ms=patience_ms,
+            patience_s=patience_s,
         )
-        self.committed = FakeCommitted()
+        self.group = FakeGroup()
         self.partitions = Partitions(
-            self.inner,
+            self.librdkafka,
             settings,
-            self.source,
+            self.context,
             self.workers,  # type: ignore[arg-type]
-            self.committed,  # type: ignore[arg-type]
+            self.group,  # type: ignore[arg-type]
         )
         self.counted = [0, 0]
-        self.merge = Merge(self.inner, self.partitions, self.workers, reset, self._count)  # type: ignore[arg-type]
+        self.merge = Merge(
+            self.librdkafka,
+            self.partitions,
+            self.workers,  # type: ignore[arg-type]
+            reset,
+            self._count,
+            self.clock,
+        )
 
     def _count(self, records: int, size_bytes: int) -> None:
         self.counted[0] += records
         self.counted[1] += size_bytes
 
     def assign(self, starts: dict[int, int], *, replaces: bool = True) -> None:
+        """Assign partitions, each at its start."""
         partitions = [TopicPartition("t", number, start) for number, start in starts.items()]
         self.partitions.begin(partitions, replaces=replaces)
 
+    def run_due_work(self, *, after_s: float = 0.0) -> None:
+        """Do what is due after so many seconds."""
+        self.clock.advance(after_s)
+        self.partitions.run_due_work()
+
+    def partition(self, number: int) -> AssignedPartition:
+        return self.partitions.assigned["t", number]
+
     def feed(self, number: int) -> Feed:
-        feed = self.partitions.entries["t", number].feed
+        feed = self.partition(number).feed
         assert feed is not None
         return feed
 
     def give(self, number: int, offsets: Iterable[int]) -> None:
+        """The partition's feed brings records of these offsets."""
         self.feed(number).chunks.append(Chunk.of(chunk(offsets)))
 
     def end(self, number: int, offset: int, reason: str = "not-tiered", **more: Any) -> None:
+        """The partition's feed ends."""
         self.feed(number).log = LogBounds(0, 1_000)
         self.feed(number).ending = Ending(offset, reason, **more)
 
     def mode(self, number: int) -> str:
-        return self.partitions.entries["t", number].state.mode.value
+        return self.partition(number).state.mode.value
 
 
 def chunk(offsets: Iterable[int]) -> pa.RecordBatch:
@@ -228,6 +282,6 @@ def live(number: int, offset: int) -> Message:
     return Message("t", number, offset, None, b"live%d" % offset)
 
 
-def news(number: int, code: int) -> Message:
+def error_of(number: int, code: int) -> Message:
     """An error that librdkafka reports about a partition."""
     return Message("t", number, -1001, None, None, None, KafkaError(code))

@@ -1,4 +1,4 @@
-"""The group is asked beside the application's thread, a few times, and not while the consumer is being closed."""
+"""Requests for committed offsets: in a thread of their own, a few attempts, none after `close`."""
 
 from __future__ import annotations
 
@@ -7,88 +7,89 @@ from collections.abc import Sequence
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from remote_fetch.consumer.committed import Committed
+from remote_fetch.consumer.committed import CommittedOffsets
 
-ASKED = [TopicPartition("t", 0), TopicPartition("t", 1)]
+PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 _TIMEOUT_S = 10
 
 
 class Group:
-    """A librdkafka whose answers are given one after the other; an error is raised. `may_answer` holds them back."""
+    """Gives its answers in turn, and raises those that are errors. It answers once `may_answer` is set."""
 
     def __init__(self, *answers: list[int] | int) -> None:
         self._answers = list(answers)
         self.may_answer = threading.Event()
-        self.questions = 0
+        self.requests = 0
 
     def __call__(self, partitions: Sequence[TopicPartition], timeout_s: float) -> list[TopicPartition]:
-        self.questions += 1
+        self.requests += 1
         assert self.may_answer.wait(_TIMEOUT_S)
         answer = self._answers.pop(0)
         if isinstance(answer, int):
             raise KafkaException(KafkaError(answer))
         return [
-            TopicPartition(one.topic, one.partition, offset) for one, offset in zip(partitions, answer, strict=True)
+            TopicPartition(partition.topic, partition.partition, offset)
+            for partition, offset in zip(partitions, answer, strict=True)
         ]
 
 
-def ask(group: Group) -> tuple[Committed, threading.Event]:
-    rung = threading.Event()
-    committed = Committed(group, rung.set)
-    committed.ask(ASKED)
-    return committed, rung
+def request(group: Group) -> tuple[CommittedOffsets, threading.Event]:
+    notified = threading.Event()
+    committed = CommittedOffsets(group, notified.set)
+    committed.request(PARTITIONS)
+    return committed, notified
 
 
-def offsets(committed: Committed) -> list[list[int]]:
-    return [[one.offset for one in found] for _, found in committed.take()]
+def answers(committed: CommittedOffsets) -> list[list[int]]:
+    return [[partition.offset for partition in found] for _, found in committed.take_answers()]
 
 
-def test_the_application_goes_on_until_the_group_has_answered() -> None:
+def test_a_request_does_not_wait_for_the_answer() -> None:
     group = Group([7, 9])
-    committed, rung = ask(group)
-    assert committed.take() == []
+    committed, notified = request(group)
+    assert committed.take_answers() == []
     group.may_answer.set()
-    assert rung.wait(_TIMEOUT_S)
-    assert offsets(committed) == [[7, 9]]
-    assert committed.take() == []
+    assert notified.wait(_TIMEOUT_S)
+    assert answers(committed) == [[7, 9]]
+    assert committed.take_answers() == []
 
 
-def test_a_group_that_does_not_answer_is_asked_again_a_few_times() -> None:
+def test_there_are_three_attempts_if_the_group_does_not_answer() -> None:
     group = Group(KafkaError._TIMED_OUT, KafkaError._TRANSPORT, [7, 9])
     group.may_answer.set()
-    committed, rung = ask(group)
-    assert rung.wait(_TIMEOUT_S)
-    assert offsets(committed) == [[7, 9]]
+    committed, notified = request(group)
+    assert notified.wait(_TIMEOUT_S)
+    assert answers(committed) == [[7, 9]]
     silent = Group(*[KafkaError._TIMED_OUT] * 9)
     silent.may_answer.set()
-    committed, rung = ask(silent)
-    assert rung.wait(_TIMEOUT_S)
-    assert offsets(committed) == [[]]
-    assert silent.questions == 3
+    committed, notified = request(silent)
+    assert notified.wait(_TIMEOUT_S)
+    assert answers(committed) == [[]]
+    assert silent.requests == 3
 
 
-def test_a_refusal_is_no_answer() -> None:
+def test_after_a_refusal_there_is_no_further_attempt() -> None:
     group = Group(KafkaError.GROUP_AUTHORIZATION_FAILED)
     group.may_answer.set()
-    committed, rung = ask(group)
-    assert rung.wait(_TIMEOUT_S)
-    assert offsets(committed) == [[]]
-    assert group.questions == 1
+    committed, notified = request(group)
+    assert notified.wait(_TIMEOUT_S)
+    assert answers(committed) == [[]]
+    assert group.requests == 1
 
 
-def test_a_commit_that_waits_comes_after_the_answer() -> None:
+def test_wait_returns_after_the_answer() -> None:
     group = Group([7, 9])
-    committed, _ = ask(group)
+    committed, _ = request(group)
     threading.Timer(0.05, group.may_answer.set).start()
     committed.wait()
-    assert offsets(committed) == [[7, 9]]
+    assert answers(committed) == [[7, 9]]
 
 
-def test_after_close_the_group_is_not_asked_again() -> None:
+def test_after_close_there_is_no_further_attempt() -> None:
     group = Group(KafkaError._TIMED_OUT)
-    committed, _ = ask(group)
+    committed, _ = request(group)
     committed.close()
     group.may_answer.set()
     committed.wait()
-    assert group.questions == 1
-    assert committed.take() == []
+    assert group.requests == 1
+    assert committed.take_answers() == []

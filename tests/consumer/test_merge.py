@@ -1,4 +1,4 @@
-"""One stream out of two: order, turns, waiting, and what callbacks may do in between."""
+"""The merge of both sides: order, turns, waits, and what callbacks may do in between."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import KafkaError, Message
 
 from remote_fetch.consumer.feed import Feed
+from remote_fetch.consumer.offsets import BEGINNING, END
 from remote_fetch.consumer.settings import ResetPolicy
-from remote_fetch.consumer.states import BEGINNING, END
-from tests.consumer.fakes import Bench, live, news
+from tests.consumer.fakes import Bench, error_of, live
 
 
 def polled(bench: Bench, count: int) -> list[Message]:
@@ -22,7 +22,7 @@ def polled(bench: Bench, count: int) -> list[Message]:
     return [message for message in messages if message is not None]
 
 
-def test_poll_gives_the_stores_records_in_order() -> None:
+def test_poll_gives_records_of_the_store_in_order() -> None:
     bench = Bench()
     bench.assign({0: 0})
     bench.give(0, range(600))
@@ -31,18 +31,18 @@ def test_poll_gives_the_stores_records_in_order() -> None:
     assert [message.offset() for message in messages] == list(range(700))
     assert all(type(message) is Message for message in messages)
     assert bench.merge.poll(0) is None
-    bench.merge.settle()
-    assert bench.partitions.entries["t", 0].position == 700
+    bench.merge.flush_position()
+    assert bench.partition(0).position.next_offset == 700
     assert bench.workers.woken
 
 
-def test_a_position_counts_what_was_given_and_not_what_was_prepared() -> None:
+def test_a_position_is_behind_polled_records_and_not_behind_prepared_ones() -> None:
     bench = Bench()
     bench.assign({0: 0})
     bench.give(0, range(100))
     polled(bench, 3)
-    bench.merge.settle()
-    assert bench.partitions.entries["t", 0].position == 3
+    bench.merge.flush_position()
+    assert bench.partition(0).position.next_offset == 3
     assert [message.offset() for message in polled(bench, 97)] == list(range(3, 100))
 
 
@@ -59,11 +59,11 @@ def test_both_sides_take_turns_while_both_have_records() -> None:
     bench = Bench()
     bench.assign({0: 0, 1: END})
     bench.give(0, range(10))
-    bench.inner.live.extend(live(1, offset) for offset in range(10))
+    bench.librdkafka.live.extend(live(1, offset) for offset in range(10))
     sources = [message.partition() for message in polled(bench, 20)]
     assert sources == [1, 0] * 10
     bench.give(0, range(10, 20))
-    bench.inner.live.extend(live(1, offset) for offset in range(10, 20))
+    bench.librdkafka.live.extend(live(1, offset) for offset in range(10, 20))
     messages = bench.merge.consume(10, 0)
     assert sorted(message.partition() or 0 for message in messages) == [0] * 5 + [1] * 5
 
@@ -77,96 +77,96 @@ def test_partitions_of_the_store_take_turns() -> None:
     assert {first[0].partition(), second[0].partition()} == {0, 1}
 
 
-def test_librdkafka_is_asked_while_the_store_has_plenty(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_librdkafka_is_polled_while_the_store_has_many_records() -> None:
     bench = Bench()
     bench.assign({0: 0})
     bench.give(0, range(1_000))
     polled(bench, 600)
-    assert 2 <= sum(call[0] == "poll" for call in bench.inner.calls) <= 600
-    now_s = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now_s + 1)  # a slow application
-    before = len(bench.inner.calls)
+    assert 2 <= sum(call[0] == "poll" for call in bench.librdkafka.calls) <= 600
+    bench.clock.advance(1)  # a slow application
+    before = len(bench.librdkafka.calls)
     polled(bench, 1)
-    assert len(bench.inner.calls) > before
+    assert len(bench.librdkafka.calls) > before
 
 
 def test_consume_waits_for_the_store_within_the_timeout() -> None:
     bench = Bench()
     bench.assign({0: 0})
-    began_s = time.monotonic()
+    began_s = bench.clock()
     assert bench.merge.consume(5, 0.05) == []
-    assert time.monotonic() - began_s >= 0.05
+    assert round(bench.clock() - began_s, 6) == 0.05
     assert bench.merge.poll(0.02) is None
+    assert round(bench.clock() - began_s, 6) == 0.07
 
 
-def test_consume_takes_what_nothing_is_added_to_before_it_is_taken() -> None:
-    """Where no more may wait in memory, waiting for as many as are wanted would last for the whole timeout."""
+def test_consume_takes_the_records_of_a_feed_whose_queue_is_full() -> None:
+    """The feed brings no more before they are taken: to wait for more would take the whole timeout."""
     bench = Bench(queued_bytes=1)
     bench.assign({0: 0, 1: 0})
-    left = [range(start, start + 10) for start in range(10, 100, 10)]
+    chunks = [range(start, start + 10) for start in range(10, 100, 10)]
 
     def wake(feed: Feed) -> None:
-        if feed.number == 0 and left and not feed.chunks:
-            bench.give(0, left.pop(0))
+        if feed.number == 0 and chunks and not feed.chunks:
+            bench.give(0, chunks.pop(0))
 
     bench.workers.wake = wake  # type: ignore[method-assign]
     bench.give(0, range(10))
-    began_s = time.monotonic()
+    began_s = bench.clock()
     assert [message.offset() for message in bench.merge.consume(85, 60)] == list(range(85))
-    assert time.monotonic() - began_s < 30
+    assert bench.clock() - began_s < 1
     assert [message.offset() for message in bench.merge.consume(100, 0.05)] == list(range(85, 100))
-    assert bench.partitions.entries["t", 0].position == 100
+    assert bench.partition(0).position.next_offset == 100
 
 
-def test_polls_in_several_threads_give_each_record_once_whoever_takes_them_back() -> None:
+def test_polls_in_several_threads_give_each_record_once_while_prepared_records_are_taken_back() -> None:
     bench, count = Bench(), 20_000
     bench.assign({0: 0})
     bench.give(0, range(count))
-    gate, found, stops = threading.Lock(), list[list[int]](), threading.Event()
+    gate, found, stop = threading.Lock(), list[list[int]](), threading.Event()
 
     def poll() -> None:
-        mine: list[int] = []
-        found.append(mine)
-        while not stops.is_set():
+        polled_here: list[int] = []
+        found.append(polled_here)
+        while not stop.is_set():
             message = bench.merge.next_in_block()
             if message is None:
                 with gate:
                     message = bench.merge.poll(0)
             if message is not None:
-                mine.append(message.offset() or 0)
+                polled_here.append(message.offset() or 0)
 
     threads = [threading.Thread(target=poll) for _ in range(3)]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + 60
-    while sum(map(len, found)) < count and time.monotonic() < deadline:
+    deadline_s = time.monotonic() + 60
+    while sum(map(len, found)) < count and time.monotonic() < deadline_s:
         with gate:
-            bench.merge.settle()
-    stops.set()
+            bench.merge.flush_position()
+    stop.set()
     for thread in threads:
         thread.join(60)
-    assert sorted(offset for mine in found for offset in mine) == list(range(count))
-    assert all(mine == sorted(mine) for mine in found)
+    assert sorted(offset for offsets in found for offset in offsets) == list(range(count))
+    assert all(offsets == sorted(offsets) for offsets in found)
 
 
-def test_librdkafka_waits_itself_where_nothing_is_read_from_the_store() -> None:
+def test_a_poll_waits_in_librdkafka_if_no_feed_runs() -> None:
     bench = Bench()
     bench.assign({0: END})
     assert bench.merge.poll(0.01) is None
-    assert ("poll", True) in bench.inner.calls
+    assert ("poll", True) in bench.librdkafka.calls
 
 
-def test_a_paused_partition_gives_nothing_and_loses_nothing() -> None:
+def test_a_paused_partition_gives_no_record_and_loses_none() -> None:
     bench = Bench()
     bench.assign({0: 0})
     bench.give(0, range(10))
     polled(bench, 2)
-    bench.merge.settle()
-    entries = list(bench.partitions.entries.values())
-    bench.partitions.pause(entries)
+    bench.merge.flush_position()
+    partitions = list(bench.partitions.assigned.values())
+    bench.partitions.pause(partitions)
     assert bench.merge.poll(0) is None
     assert bench.merge.consume(5, 0) == []
-    bench.partitions.resume(entries)
+    bench.partitions.resume(partitions)
     assert [message.offset() for message in polled(bench, 8)] == list(range(2, 10))
 
 
@@ -174,10 +174,10 @@ def test_an_exception_of_a_callback_loses_no_record() -> None:
     bench = Bench()
     bench.assign({0: 0, 1: END})
     bench.give(0, range(4))
-    bench.inner.live.extend([ValueError("from a callback")])
+    bench.librdkafka.live.extend([ValueError("from a callback")])
     with pytest.raises(ValueError, match="from a callback"):
         bench.merge.consume(4, 0)
-    bench.inner.live.extend([live(1, 8), ValueError("again")])
+    bench.librdkafka.live.extend([live(1, 8), ValueError("again")])
     bench.merge.poll(0)
     bench.merge.poll(0)
     with pytest.raises(ValueError, match="again"):
@@ -185,127 +185,127 @@ def test_an_exception_of_a_callback_loses_no_record() -> None:
     assert [message.offset() for message in bench.merge.consume(4, 0)] == [1, 2, 3]
 
 
-def test_an_offset_out_of_range_is_reset_and_not_shown() -> None:
+def test_an_offset_out_of_range_is_reset_and_not_returned() -> None:
     bench = Bench(ResetPolicy.EARLIEST)
     bench.assign({0: END})
-    bench.inner.live.append(news(0, KafkaError._AUTO_OFFSET_RESET))
+    bench.librdkafka.live.append(error_of(0, KafkaError._AUTO_OFFSET_RESET))
     assert bench.merge.poll(0) is None
     assert bench.feed(0).offset == BEGINNING
-    bench.inner.live.append(news(0, KafkaError._AUTO_OFFSET_RESET))
+    bench.librdkafka.live.append(error_of(0, KafkaError._AUTO_OFFSET_RESET))
     assert bench.merge.consume(5, 0) == []
 
 
-def test_an_application_that_wants_the_error_gets_it() -> None:
+def test_with_the_reset_policy_error_the_application_gets_the_error() -> None:
     bench = Bench(ResetPolicy.ERROR)
     bench.assign({0: END})
-    bench.inner.live.append(news(0, KafkaError._AUTO_OFFSET_RESET))
+    bench.librdkafka.live.append(error_of(0, KafkaError._AUTO_OFFSET_RESET))
     (message,) = bench.merge.consume(5, 0)
     error = message.error()
     assert error is not None
     assert error.code() == KafkaError._AUTO_OFFSET_RESET
 
 
-def test_other_news_and_resets_of_strangers_pass() -> None:
+def test_other_errors_and_errors_of_unassigned_partitions_are_returned() -> None:
     bench = Bench()
     bench.assign({0: END})
-    bench.inner.live.extend([news(0, KafkaError._PARTITION_EOF), news(7, KafkaError._AUTO_OFFSET_RESET)])
+    bench.librdkafka.live.extend([error_of(0, KafkaError._PARTITION_EOF), error_of(7, KafkaError._AUTO_OFFSET_RESET)])
     assert len(bench.merge.consume(5, 0)) == 2
 
 
-def test_what_librdkafka_gives_is_counted() -> None:
+def test_records_of_librdkafka_are_counted() -> None:
     bench = Bench()
     bench.assign({0: 0, 1: END})
     bench.give(0, range(4))
-    bench.inner.live.extend([live(1, 5), live(1, 6)])
+    bench.librdkafka.live.extend([live(1, 5), live(1, 6)])
     bench.merge.consume(10, 0)
-    bench.inner.live.append(live(1, 77))
+    bench.librdkafka.live.append(live(1, 77))
     bench.merge.poll(0)
-    bench.inner.live.extend([news(1, KafkaError._PARTITION_EOF), live(1, 78), news(1, KafkaError._PARTITION_EOF)])
+    bench.librdkafka.live.extend(
+        [error_of(1, KafkaError._PARTITION_EOF), live(1, 78), error_of(1, KafkaError._PARTITION_EOF)]
+    )
     bench.merge.poll(0)
     bench.merge.consume(10, 0)
-    assert bench.counted == [4, 22], "news is no record"
+    assert bench.counted == [4, 22], "an error is not a record"
 
 
-def test_while_consume_goes_on_its_records_are_not_given_yet() -> None:
+def test_while_consume_runs_the_position_is_before_its_records() -> None:
     bench = Bench()
     bench.assign({0: END, 1: 0})
-    entry = bench.partitions.entries["t", 0]
-    bench.inner.positions[0] = 5
+    bench.librdkafka.positions[0] = 5
     stored: list[int] = []
 
     def callback() -> None:
-        bench.merge.settle()
-        bench.partitions.store()
-        stored.append(bench.inner.stored[0])
+        bench.merge.flush_position()
+        bench.partitions.store_positions()
+        stored.append(bench.librdkafka.stored[0])
 
     during_consume(bench, [live(0, 5), live(0, 6)], callback)
     assert [message.offset() for message in bench.merge.consume(5, 0.05)] == [5, 6]
     assert stored == [5]
-    assert entry.held is None
-    bench.partitions.store()
-    assert bench.inner.stored[0] == 7
+    assert not bench.partition(0).position.is_held
+    bench.partitions.store_positions()
+    assert bench.librdkafka.stored[0] == 7
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-@pytest.mark.parametrize("source", ["store", "librdkafka"])
-def test_before_consume_has_given_anything_nothing_is_stored(source: str, is_first: bool) -> None:
-    """As with the parent: a group's offsets are not committed before somebody was given a record."""
+@pytest.mark.parametrize("side", ["store", "librdkafka"])
+def test_records_of_a_running_consume_are_not_stored(side: str, is_first: bool) -> None:
+    """As with the parent: an offset is not committed before the application has the record."""
     bench = Bench(queued_bytes=1)
-    bench.assign({0: 0 if source == "store" else END, 1: 0})
-    theirs: list[list[Message]] = []
-    if source == "store":
+    bench.assign({0: 0 if side == "store" else END, 1: 0})
+    live_messages: list[list[Message]] = []
+    if side == "store":
         bench.give(0, range(3))
     else:
-        theirs = [[live(0, offset)] for offset in range(3)]
-    if not is_first and theirs:
-        bench.inner.live.extend(theirs.pop(0))
-        bench.inner.positions[0] = 1
+        live_messages = [[live(0, offset)] for offset in range(3)]
+    if not is_first and live_messages:
+        bench.librdkafka.live.extend(live_messages.pop(0))
+        bench.librdkafka.positions[0] = 1
     if not is_first:
         polled(bench, 1)
     stored = []
 
     def callback() -> None:
-        bench.merge.settle()
-        bench.partitions.store()
-        stored.append(bench.inner.stored.get(0))
+        bench.merge.flush_position()
+        bench.partitions.store_positions()
+        stored.append(bench.librdkafka.stored.get(0))
 
-    during_consume(bench, *(theirs or [[]]), callback)
+    during_consume(bench, *(live_messages or [[]]), callback)
     offsets = [message.offset() for message in bench.merge.consume(5, 0.05)]
     assert offsets == [0, 1, 2][not is_first :]
     assert stored == [None if is_first else 1]
-    bench.partitions.store()
-    assert bench.inner.stored[0] == 3
+    bench.partitions.store_positions()
+    assert bench.librdkafka.stored[0] == 3
 
 
-def test_what_librdkafka_has_given_already_does_not_count_as_ready() -> None:
-    """Else `consume` would take it for enough, and return with less before its time."""
+def test_records_that_librdkafka_has_given_do_not_count_as_ready() -> None:
+    """Otherwise `consume` would return early, with fewer records than it was asked for."""
     bench = Bench()
     bench.assign({0: END})
-    bench.inner.positions[0] = 105
-    bench.partitions.tidy(time.monotonic() + 100)
+    bench.librdkafka.positions[0] = 105
+    bench.run_due_work(after_s=100)
     bench.give(0, range(50))
     bench.give(0, range(50, 110))
     bench.give(0, range(110, 115))
     assert bench.mode(0) == "broker"
-    bench.partitions.tidy(time.monotonic())
-    entry = bench.partitions.entries["t", 0]
-    assert (bench.mode(0), entry.ready_records) == ("remote", 10)
+    bench.run_due_work()
+    assert (bench.mode(0), bench.partition(0).records.ready_count) == ("remote", 10)
     assert [message.offset() for message in bench.merge.consume(10, 60)] == list(range(105, 115))
 
 
-@pytest.mark.parametrize("how", ["revoked", "assigned anew", "sought"])
-def test_what_consume_held_of_a_partition_that_moves_is_dropped(how: str) -> None:
+@pytest.mark.parametrize("how", ["revoked", "assigned again", "sought"])
+def test_consume_drops_messages_of_a_partition_that_moves(how: str) -> None:
     bench = Bench()
     bench.assign({0: END, 1: END, 2: 0})
 
     def callback() -> None:
-        entry = bench.partitions.entries["t", 0]
+        partition = bench.partition(0)
         if how == "revoked":
-            bench.partitions.drop([entry.at()])
-        elif how == "assigned anew":
+            bench.partitions.drop([partition.topic_partition()])
+        elif how == "assigned again":
             bench.assign({0: END, 2: 0}, replaces=False)
         else:
-            bench.partitions.seek(entry, END)
+            bench.partitions.seek(partition, END)
 
     during_consume(bench, [live(0, 5), live(1, 8)], callback, [live(0, 5)])
     given = [(message.partition(), message.offset()) for message in bench.merge.consume(5, 0.05)]
@@ -313,25 +313,27 @@ def test_what_consume_held_of_a_partition_that_moves_is_dropped(how: str) -> Non
 
 
 def during_consume(bench: Bench, *steps: list[Message] | Callable[[], None]) -> None:
-    """Let librdkafka give records and call back in turn, one with each call."""
-    left = list(steps)
+    """With each `consume` librdkafka gives the next list of messages, or runs the next callback."""
+    remaining = list(steps)
 
     def consume(num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        step = left.pop(0) if left else []
+        step = remaining.pop(0) if remaining else []
         if isinstance(step, list):
-            bench.inner.positions.update({one.partition() or 0: (one.offset() or 0) + 1 for one in step})
+            bench.librdkafka.positions.update(
+                {message.partition() or 0: (message.offset() or 0) + 1 for message in step}
+            )
             return step
         step()
         return []
 
-    bench.inner.consume = consume  # type: ignore[method-assign]
+    bench.librdkafka.consume = consume  # type: ignore[method-assign]
 
 
-def test_an_error_of_before_the_store_took_over_resets_nothing() -> None:
+def test_an_error_from_before_the_take_over_resets_nothing() -> None:
     bench = Bench(ResetPolicy.EARLIEST)
     bench.assign({0: 5})
     bench.give(0, [5, 6])
-    bench.inner.live.append(news(0, KafkaError._AUTO_OFFSET_RESET))
+    bench.librdkafka.live.append(error_of(0, KafkaError._AUTO_OFFSET_RESET))
     assert [message.offset() for message in bench.merge.consume(5, 0)] == [5, 6]
     assert len(bench.workers.feeds) == 1
 

@@ -1,10 +1,10 @@
-"""KIP-1254's metrics out of events."""
+"""KIP-1254's metrics, made of events."""
 
 from __future__ import annotations
 
 import json
 
-from remote_fetch.consumer.metrics import Metrics, into_statistics
+from remote_fetch.consumer.metrics import Metrics, add_to_statistics
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.observe import Fallback, MetadataUnusable, Notice, RangeFetched, RangeRetried
 
@@ -27,7 +27,7 @@ def test_totals_rates_and_latencies() -> None:
     clock.now_s += 10
     metrics(RangeRetried(ORDERS, "throttled"))
     metrics(Fallback(ORDERS, 5, 9, "corrupt"))
-    metrics(Notice("nothing that is counted"))
+    metrics(Notice("not counted"))
     found = metrics.snapshot()
     assert found["remote-fetch-requests-total"] == 2
     assert found["remote-fetch-requests-rate"] == 2 / 10
@@ -43,7 +43,7 @@ def test_totals_rates_and_latencies() -> None:
     assert found["partitions"]["orders-1"]["remote-fetch-fallbacks-by-reason"] == {}
 
 
-def test_what_is_older_than_half_a_minute_counts_in_totals_only() -> None:
+def test_after_half_a_minute_an_event_counts_in_totals_only() -> None:
     clock = Clock()
     metrics = Metrics(clock=clock)
     metrics(RangeFetched(ORDERS, 3_000, 0.010))
@@ -55,21 +55,21 @@ def test_what_is_older_than_half_a_minute_counts_in_totals_only() -> None:
     assert metrics.snapshot()["remote-fetch-bytes-rate"] == 100
 
 
-def test_what_librdkafka_gave_stands_beside() -> None:
+def test_records_of_librdkafka_are_counted_apart() -> None:
     metrics = Metrics()
-    metrics.broker_gave(3, 300)
-    metrics.broker_gave(1, 10)
+    metrics.count_broker_records(3, 300)
+    metrics.count_broker_records(1, 10)
     found = metrics.snapshot()
     assert (found["broker-records-total"], found["broker-bytes-total"]) == (4, 310)
 
 
-def test_statistics_keep_what_they_had() -> None:
-    merged = json.loads(into_statistics('{"name": "rdkafka", "ts": 5}', Metrics().snapshot()))
+def test_statistics_keep_the_keys_of_librdkafka() -> None:
+    merged = json.loads(add_to_statistics('{"name": "rdkafka", "ts": 5}', Metrics().snapshot()))
     assert (merged["name"], merged["ts"]) == ("rdkafka", 5)
     assert merged["remote"]["remote-fetch-requests-total"] == 0
 
 
-def test_metadata_that_locates_nothing() -> None:
+def test_unusable_metadata_is_counted_and_is_not_an_error() -> None:
     metrics = Metrics()
     metrics(MetadataUnusable(ORDERS, 3, 1))
     metrics(MetadataUnusable(OTHER, 1, 0))

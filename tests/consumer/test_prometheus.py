@@ -1,4 +1,4 @@
-"""A consumer's metrics as prometheus-client reads them: names, labels, units, and the text it serves."""
+"""A consumer's metrics in prometheus-client: names, labels, units, and the text that it serves."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def metrics() -> Metrics:
     metrics(RangeFetched(SECOND, 500, 1.5))
     metrics(RangeRetried(SECOND, "throttled"))
     metrics(Fallback(SECOND, 5, 9, "auth"))
-    metrics.broker_gave(2, 70)
+    metrics.count_broker_records(2, 70)
     return metrics
 
 
@@ -63,7 +63,7 @@ def test_a_metric_of_a_partition(
     assert registry.get_sample_value(f"kafka_remote_fetch_{name}", labels) == value
 
 
-def test_what_came_through_the_broker(registry: CollectorRegistry) -> None:
+def test_records_through_the_broker(registry: CollectorRegistry) -> None:
     assert registry.get_sample_value("kafka_remote_fetch_broker_records_total", NAMES) == 2
     assert registry.get_sample_value("kafka_remote_fetch_broker_bytes_total", NAMES) == 70
 
@@ -73,14 +73,14 @@ def test_the_totals_of_the_consumer(registry: CollectorRegistry) -> None:
     assert registry.get_sample_value("kafka_remote_fetch_consumer_errors_total", {**NAMES, "reason": "auth"}) == 1
 
 
-def test_the_numbers_are_those_of_the_moment(registry: CollectorRegistry, metrics: Metrics) -> None:
+def test_each_collection_has_the_present_numbers(registry: CollectorRegistry, metrics: Metrics) -> None:
     labels = {**NAMES, "topic": "or-ders", "partition": "0"}
     metrics(RangeFetched(FIRST, 24, 0.25))
     assert registry.get_sample_value("kafka_remote_fetch_bytes_total", labels) == 1_024
 
 
-@pytest.mark.parametrize("snapshot", [{}, Metrics().snapshot()], ids=["an empty snapshot", "nothing read yet"])
-def test_a_consumer_that_has_read_nothing_has_counters_of_0(snapshot: dict[str, object]) -> None:
+@pytest.mark.parametrize("snapshot", [{}, Metrics().snapshot()], ids=["an empty snapshot", "no event yet"])
+def test_counters_of_a_new_consumer_are_0(snapshot: dict[str, object]) -> None:
     registry = CollectorRegistry()
     registry.register(PrometheusCollector(lambda: snapshot))
     served = [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
@@ -90,7 +90,7 @@ def test_a_consumer_that_has_read_nothing_has_counters_of_0(snapshot: dict[str, 
 
 
 def page(registry: CollectorRegistry) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    """What Prometheus reads: the values of all series, by a parser that refuses what the format does not allow."""
+    """The values of all series, read by a parser that checks the format strictly."""
     series: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
     text = generate_openmetrics(registry).decode()  # type: ignore[no-untyped-call]
     for family in strict_families(text):  # type: ignore[no-untyped-call]
@@ -120,14 +120,14 @@ def test_two_consumers_share_a_registry() -> None:
     assert values(registry, "kafka_remote_fetch_consumer_bytes_total") == {"billing-2": 5}
 
 
-def test_consumers_of_one_configuration_have_numbers() -> None:
+def test_consumers_of_one_configuration_are_numbered() -> None:
     collector = PrometheusCollector()
     registry = CollectorRegistry()
     registry.register(collector)
     assert page(registry) == {}
     consumers = [RemoteConsumer({"group.id": "billing"}) for _ in range(4)]
     for records, consumer in enumerate(consumers[:3]):
-        consumer._metrics.broker_gave(records, 0)
+        consumer._metrics.count_broker_records(records, 0)
         collector.add(consumer.remote_metrics)
         collector.add(consumer.remote_metrics)
     metric = "kafka_remote_fetch_broker_records_total"
@@ -141,14 +141,14 @@ def test_consumers_of_one_configuration_have_numbers() -> None:
 
 @pytest.mark.parametrize("describes", [True, False])
 def test_a_registry_refuses_a_second_collector(describes: bool) -> None:
-    """Each metric would be there twice, which Prometheus does not read."""
+    """Each metric would be served twice, which Prometheus refuses."""
     registry = CollectorRegistry(auto_describe=describes)
     registry.register(PrometheusCollector(Metrics("a").snapshot))
     with pytest.raises(ValueError, match="kafka_remote_fetch_requests"):
         registry.register(PrometheusCollector(Metrics("b").snapshot))
 
 
-def test_every_error_that_ends_or_repeats_a_read_is_a_reason_from_the_beginning() -> None:
+def test_each_error_that_ends_or_repeats_a_read_is_a_reason_at_0() -> None:
     registry = CollectorRegistry()
     registry.register(PrometheusCollector(Metrics().snapshot))
     kinds = {

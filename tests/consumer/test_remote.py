@@ -1,8 +1,9 @@
-"""What the remote half does as partitions are assigned."""
+"""The remote half of a consumer: assignments while it closes, its observer, and how it closes."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -13,52 +14,63 @@ from remote_fetch.config import Config
 from remote_fetch.consumer.metrics import Metrics
 from remote_fetch.consumer.remote import Remote
 from remote_fetch.consumer.settings import ConsumerSettings
-from remote_fetch.observe import Event, Notice, ignore
-from tests.consumer.fakes import FakeInner
+from remote_fetch.observe import Event, Notice
+from tests.consumer.fakes import FakeLibrdkafka
+
+
+def fails(event: Event) -> None:
+    raise ValueError("a dashboard is down")
+
+
+@pytest.fixture
+def librdkafka() -> FakeLibrdkafka:
+    return FakeLibrdkafka()
+
+
+@pytest.fixture
+def remote(librdkafka: FakeLibrdkafka, tmp_path: Path) -> Iterator[Remote]:
+    """A remote half whose observer fails."""
+    settings = ConsumerSettings(True, {}, Config.parse({"remote.storage.url": str(tmp_path)}))
+    remote = Remote(librdkafka, settings, Metrics(), fails, nullcontext())
+    yield remote
+    remote.close()
 
 
 @pytest.mark.parametrize("is_incremental", [False, True])
-def test_an_assignment_that_comes_while_closing_asks_nobody(is_incremental: bool) -> None:
-    remote, inner = Remote.__new__(Remote), FakeInner()
-    remote._inner, remote.is_closing = inner, True
+def test_an_assignment_while_closing_is_librdkafkas_alone(
+    remote: Remote, librdkafka: FakeLibrdkafka, is_incremental: bool
+) -> None:
+    """It pauses no partition, starts no feed and makes no request to the group."""
+    remote.begin_close()
     remote.assign([TopicPartition("t", 0), TopicPartition("t", 1, 7)], is_incremental=is_incremental)
-    how = "incremental_assign" if is_incremental else "assign"
-    assert inner.taken() == [(how, [(0, -1001), (1, 7)])]
+    method = "incremental_assign" if is_incremental else "assign"
+    assert librdkafka.calls_since() == [(method, [(0, -1001), (1, 7)])]
+    assert remote.partitions.assigned == {}
 
 
-def test_an_observer_that_fails_costs_nobody_a_record(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_an_observer_that_fails_is_logged(remote: Remote, caplog: pytest.LogCaptureFixture) -> None:
     """It is called in the threads that bring records."""
-
-    def fails(event: Event) -> None:
-        raise ValueError("a dashboard is down")
-
-    settings = ConsumerSettings(True, {}, Config.parse({"remote.storage.url": str(tmp_path)}))
-    remote = Remote(FakeInner(), settings, Metrics(), fails, nullcontext())
-    try:
-        remote.session.observe(Notice("something"))
-    finally:
-        remote.session.close()
+    remote.session.observe(Notice("something"))
     assert "an observer failed" in caplog.text
 
 
-def test_closing_does_not_wait_for_a_broker_that_answers_nobody(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_closing_does_not_wait_for_a_broker_that_does_not_answer(
+    remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker may be asking it: its client is closed when that question is over."""
+    """A worker may be waiting for an answer: its client is closed after that request."""
     monkeypatch.setattr("remote_fetch.consumer.remote._CLOSE_S", 0.05)
-    settings = ConsumerSettings(True, {}, Config.parse({"remote.storage.url": str(tmp_path)}))
-    remote = Remote(FakeInner(), settings, Metrics(), ignore, nullcontext())
-    is_over, told, close = threading.Event(), threading.Event(), remote.session.close
+    request_ended, credentials_set, close = threading.Event(), threading.Event(), remote.session.close
 
-    def closes() -> None:
-        assert is_over.wait(60)
+    def slow_close() -> None:
+        assert request_ended.wait(60)
         close()
-        told.set()
+        credentials_set.set()
 
-    monkeypatch.setattr(remote.session, "close", closes)
-    monkeypatch.setattr(remote.session, "set_sasl_credentials", lambda username, password: closes())
-    remote.set_sasl_credentials("me", "secret")
-    remote.close()
-    assert not told.is_set()
-    is_over.set()
-    assert told.wait(60)
+    with monkeypatch.context() as patch:
+        patch.setattr(remote.session, "close", slow_close)
+        patch.setattr(remote.session, "set_sasl_credentials", lambda username, password: slow_close())
+        remote.set_sasl_credentials("me", "secret")
+        remote.close()
+        assert not credentials_set.is_set()
+        request_ended.set()
+        assert credentials_set.wait(60)

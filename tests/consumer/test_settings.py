@@ -1,4 +1,4 @@
-"""What becomes of a consumer's configuration."""
+"""How a consumer's configuration is split."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ ON: dict[str, Any] = {**GIVEN, "fetch.remote.enabled": "true", "remote.storage.u
 
 
 @pytest.mark.parametrize("off", [{}, {"fetch.remote.enabled": "false"}, {"fetch.remote.enabled": False}])
-def test_switched_off_librdkafka_gets_everything_but_our_keys(off: dict[str, Any]) -> None:
+def test_switched_off_librdkafka_gets_all_keys_but_those_of_remote_fetch(off: dict[str, Any]) -> None:
     theirs = {**GIVEN, "auto.offset.reset": "none at all", "default.topic.config": {"auto.offset.reset": "earliest"}}
-    settings = ConsumerSettings.of({**theirs, "remote.storage.url": "/tier", "remote.storage.options.key": "k", **off})
+    settings = ConsumerSettings.parse(
+        {**theirs, "remote.storage.url": "/tier", "remote.storage.options.key": "k", **off}
+    )
     assert not settings.is_enabled
     assert settings.librdkafka == theirs
 
 
-def test_switched_on_storing_and_resetting_offsets_become_ours() -> None:
-    settings = ConsumerSettings.of({**ON, "auto.offset.reset": "smallest", "enable.auto.commit": False})
+def test_switched_on_librdkafka_neither_stores_nor_resets_offsets() -> None:
+    settings = ConsumerSettings.parse({**ON, "auto.offset.reset": "smallest", "enable.auto.commit": False})
     assert settings.librdkafka == {
         **GIVEN,
         "enable.auto.commit": False,
@@ -35,26 +37,26 @@ def test_switched_on_storing_and_resetting_offsets_become_ours() -> None:
     assert settings.stores_offsets
 
 
-def test_librdkafkas_defaults_hold() -> None:
-    settings = ConsumerSettings.of(ON)
+def test_the_defaults_are_librdkafkas() -> None:
+    settings = ConsumerSettings.parse(ON)
     assert settings.isolation is IsolationLevel.READ_COMMITTED
     assert settings.reset is ResetPolicy.LATEST
     assert not settings.is_cooperative
-    assert (settings.watchdog_ms, settings.patience_ms) == (1_500, 6_000)
+    assert (settings.watchdog_s, settings.patience_s) == (1.5, 6.0)
 
 
-def test_a_side_client_knows_the_cluster_and_not_the_group() -> None:
+def test_a_side_client_gets_connection_keys_and_no_group_keys() -> None:
     login = {"security.protocol": "SASL_SSL", "sasl.username": "u", "sasl.password": "p", "ssl.ca.location": "/ca"}
     group = {"group.instance.id": "i", "session.timeout.ms": 6000, "auto.commit.interval.ms": 1, "stats_cb": print}
-    settings = ConsumerSettings.of({**ON, **login, **group, "remote.locator.bootstrap.servers": "other:1"})
+    settings = ConsumerSettings.parse({**ON, **login, **group, "remote.locator.bootstrap.servers": "other:1"})
     assert settings.remote.librdkafka == {"bootstrap.servers": "b:9092", "client.id": "c", **login}
     assert settings.remote.locator == {"bootstrap.servers": "other:1"}
     assert settings.remote.text("remote.storage.url") == "/tier"
 
 
-def test_of_the_callbacks_a_side_client_gets_the_one_that_gives_tokens() -> None:
+def test_oauth_cb_is_the_only_callback_of_a_side_client() -> None:
     theirs = dict.fromkeys(("oauth_cb", "error_cb", "stats_cb", "throttle_cb", "on_commit"), print)
-    settings = ConsumerSettings.of({**ON, **theirs, "logger": logging.getLogger("of the application")})
+    settings = ConsumerSettings.parse({**ON, **theirs, "logger": logging.getLogger("of the application")})
     assert settings.remote.librdkafka == {"bootstrap.servers": "b:9092", "client.id": "c", "oauth_cb": print}
     assert theirs.items() <= settings.librdkafka.items()
 
@@ -68,20 +70,20 @@ def test_of_the_callbacks_a_side_client_gets_the_one_that_gives_tokens() -> None
         ({"group.protocol": "classic"}, False),
     ],
 )
-def test_how_rebalances_are_made(more: dict[str, Any], is_cooperative: bool) -> None:
-    assert ConsumerSettings.of({**ON, **more}).is_cooperative is is_cooperative
+def test_whether_rebalances_are_cooperative(more: dict[str, Any], is_cooperative: bool) -> None:
+    assert ConsumerSettings.parse({**ON, **more}).is_cooperative is is_cooperative
 
 
-def test_the_topic_configuration_of_old_is_flattened_and_wins() -> None:
-    settings = ConsumerSettings.of(
+def test_default_topic_config_is_flattened_and_wins() -> None:
+    settings = ConsumerSettings.parse(
         {**ON, "auto.offset.reset": "earliest", "default.topic.config": {"auto.offset.reset": "end"}}
     )
     assert settings.reset is ResetPolicy.LATEST
     assert "default.topic.config" not in settings.librdkafka
 
 
-def test_the_applications_choices_are_kept() -> None:
-    settings = ConsumerSettings.of(
+def test_values_of_the_application_replace_the_defaults() -> None:
+    settings = ConsumerSettings.parse(
         {
             **ON,
             "enable.auto.offset.store": "false",
@@ -93,27 +95,27 @@ def test_the_applications_choices_are_kept() -> None:
     )
     assert not settings.stores_offsets
     assert settings.isolation is IsolationLevel.READ_UNCOMMITTED
-    assert (settings.watchdog_ms, settings.queued_bytes, settings.patience_ms) == (1_100, 2_048, 1_300)
+    assert (settings.watchdog_s, settings.queued_bytes, settings.patience_s) == (1.1, 2_048, 1.3)
     assert settings.retry_pause_ms == 1_000
 
 
-def test_what_failed_is_left_alone_for_ten_times_the_backoff() -> None:
-    assert ConsumerSettings.of({**ON, "fetch.remote.retry.backoff.ms": 20}).retry_pause_ms == 200
+def test_the_first_pause_after_a_failure_is_ten_backoffs() -> None:
+    assert ConsumerSettings.parse({**ON, "fetch.remote.retry.backoff.ms": 20}).retry_pause_ms == 200
 
 
-def test_what_librdkafka_will_refuse_is_left_to_it() -> None:
-    settings = ConsumerSettings.of({**ON, "isolation.level": "none", "fetch.wait.max.ms": "soon"})
+def test_wrong_values_reach_librdkafka() -> None:
+    settings = ConsumerSettings.parse({**ON, "isolation.level": "none", "fetch.wait.max.ms": "soon"})
     assert settings.librdkafka["isolation.level"] == "none"
     assert settings.librdkafka["fetch.wait.max.ms"] == "soon"
 
 
 @pytest.mark.parametrize(("key", "value"), [("auto.offset.reset", "none"), ("enable.auto.offset.store", "perhaps")])
-def test_a_wrong_value_of_what_we_do_is_left_to_librdkafka_to_refuse(key: str, value: str) -> None:
-    assert ConsumerSettings.of({**ON, key: value}).librdkafka[key] == value
+def test_wrong_values_of_replaced_keys_reach_librdkafka(key: str, value: str) -> None:
+    assert ConsumerSettings.parse({**ON, key: value}).librdkafka[key] == value
 
 
-def test_the_case_of_a_word_does_not_matter() -> None:
-    settings = ConsumerSettings.of(
+def test_words_are_read_in_any_case() -> None:
+    settings = ConsumerSettings.parse(
         {**ON, "auto.offset.reset": "EARLIEST", "isolation.level": "READ_uncommitted", "enable.auto.offset.store": "F"}
     )
     assert settings.reset is ResetPolicy.EARLIEST
@@ -121,13 +123,13 @@ def test_the_case_of_a_word_does_not_matter() -> None:
     assert not settings.stores_offsets
 
 
-def test_no_secret_in_the_repr() -> None:
-    settings = ConsumerSettings.of({"sasl.password": "s3cret", "group.id": "g", "fetch.remote.enabled": True})
+def test_the_repr_has_no_secret() -> None:
+    settings = ConsumerSettings.parse({"sasl.password": "s3cret", "group.id": "g", "fetch.remote.enabled": True})
     assert "s3cret" not in repr(settings)
 
 
 @pytest.mark.parametrize(("given", "level"), [({}, "WARNING"), ({"fetch.remote.enabled": False}, "INFO")])
-def test_keys_that_do_nothing_are_named_once(
+def test_keys_without_effect_are_logged_once(
     given: dict[str, object], level: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "remote_fetch")
@@ -136,13 +138,13 @@ def test_keys_that_do_nothing_are_named_once(
     metrics = consumer.remote_metrics()
     consumer.close()
     names = ", ".join(sorted(keys))
-    said = f"{ENABLED} is not true: all records come from the brokers, and nothing is done with {names}"
-    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [(level, said)]
+    text = f"{ENABLED} is not true: all records come from the brokers, and nothing is done with {names}"
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [(level, text)]
     assert metrics["remote-fetch-requests-total"] == 0
     assert metrics["partitions"] == {}
 
 
-def test_a_plain_consumer_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_consumer_without_keys_of_remote_fetch_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", "remote_fetch")
     RemoteConsumer({"group.id": "g"}).close()
     assert caplog.records == []

@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 import remote_fetch.consumer.consumer
 from remote_fetch import RemoteConsumer
-from remote_fetch.consumer.inner import Inner
+from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.remote import Remote
 from remote_fetch.errors import SegmentNotFound
 from remote_fetch.model import Buffer
@@ -158,15 +158,15 @@ def test_only_the_applications_thread_touches_librdkafkas_consumer(
     end = history(rig, topic)
 
     class Watched:
-        def __init__(self, inner: Inner) -> None:
-            self._inner = inner
+        def __init__(self, librdkafka: LibrdkafkaConsumer) -> None:
+            self._librdkafka = librdkafka
 
         def __getattr__(self, name: str) -> Any:
             callers.add(threading.get_ident())
-            return getattr(self._inner, name)
+            return getattr(self._librdkafka, name)
 
     monkeypatch.setattr(
-        remote_fetch.consumer.consumer, "Remote", lambda inner, *others: Remote(Watched(inner), *others)
+        remote_fetch.consumer.consumer, "Remote", lambda librdkafka, *rest: Remote(Watched(librdkafka), *rest)
     )
     readers = set[int]()
 

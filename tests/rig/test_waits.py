@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import TopicPartition
 
 from remote_fetch import RemoteConsumer
-from remote_fetch.consumer.states import END
+from remote_fetch.consumer.offsets import END
 from tests.rig import topics
 from tests.rig.rig import Rig
 from tests.rig.test_read import config_of

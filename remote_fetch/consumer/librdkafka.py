@@ -1,7 +1,7 @@
-"""The parent's methods, bound to one consumer: what the engine may ask of librdkafka.
+"""The methods of `confluent_kafka.Consumer` that the remote half calls, bound to one consumer.
 
-Rules of the file: a port and nothing else. It is here because the methods of the same names are overridden, and
-because tests put something else in its place.
+Rules of the file: a protocol and nothing else. RemoteConsumer overrides the methods of these names, so that the remote
+half is given the parent's. Tests pass a fake.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 from confluent_kafka import Message, TopicPartition
 
-__all__ = ["Inner"]
+__all__ = ["LibrdkafkaConsumer"]
 
 
-class Inner(Protocol):
-    """`confluent_kafka.Consumer` as far as the engine needs it; only the application's thread calls it."""
+class LibrdkafkaConsumer(Protocol):
+    """`confluent_kafka.Consumer` as far as the remote half needs it. Only the application's thread calls it."""
 
     def poll(self, timeout: float = ...) -> Message | None: ...  # noqa: D102
     def consume(self, num_messages: int = ..., timeout: float = ...) -> list[Message]: ...  # noqa: D102

@@ -1,0 +1,123 @@
+"""One assigned partition as the application's thread sees it.
+
+Rules of the file:
+
+- Only the application's thread comes here.
+- The fields of a partition, of its position and of its records change through their methods alone.
+- Nothing here calls librdkafka. A change of the state gives actions, and `Transitions` carries them out.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from confluent_kafka import TopicPartition
+
+from remote_fetch.consumer.clock import to_milliseconds, to_seconds
+from remote_fetch.consumer.feed import Feed
+from remote_fetch.consumer.offsets import COMMITTED, INVALID
+from remote_fetch.consumer.position import Position
+from remote_fetch.consumer.states import Action, Mode, PartitionState, Step
+from remote_fetch.consumer.store_records import StoreRecords
+from remote_fetch.model import LogBounds
+from remote_fetch.read.fallback import Circuit
+
+__all__ = ["AssignedPartition", "Key"]
+
+Key: TypeAlias = tuple[str, int]
+"""Topic and number of a partition."""
+
+
+class AssignedPartition:
+    """One assigned partition: its state, the position of the application in it, and the records from the store.
+
+    `assigned_offset` is the offset that it was assigned with. `log` are the ends of its log, as last heard. `circuit`
+    says how long librdkafka reads the partition after its segments have failed.
+    """
+
+    def __init__(self, topic: str, number: int, assigned_offset: int, state: PartitionState, circuit: Circuit) -> None:
+        self.topic, self.number = topic, number
+        self.assigned_offset = assigned_offset
+        self.state = state
+        self.position = Position(topic, number)
+        self.records = StoreRecords(topic, number)
+        self.log = LogBounds(None)
+        self._circuit = circuit
+        self._question: object = None
+
+    @property
+    def key(self) -> Key:
+        """Topic and number."""
+        return self.topic, self.number
+
+    def topic_partition(self, offset: int = INVALID) -> TopicPartition:
+        """The partition as confluent_kafka names it."""
+        return TopicPartition(self.topic, self.number, offset)
+
+    @property
+    def feed(self) -> Feed | None:
+        """The feed that reads the partition from the store, or tries whether it could."""
+        return self.records.feed
+
+    @property
+    def log_start(self) -> int:
+        """The first offset of the log, INVALID if it is not known."""
+        return INVALID if self.log.log_start_offset is None else self.log.log_start_offset
+
+    @property
+    def log_end(self) -> int:
+        """The offset behind the last record of the log, INVALID if it is not known."""
+        return INVALID if self.log.end_offset is None else self.log.end_offset
+
+    # ---------------------------------------------------------------------------------------------------- its state
+
+    def enter(self, step: Step) -> tuple[Action, ...]:
+        """Take the state of a step. Returns the step's actions, which the caller carries out."""
+        self.state, actions = step
+        return actions
+
+    def ask(self, question: object) -> None:
+        """The group is asked for the committed offset; `question` names the request."""
+        self._question = question
+
+    def awaits(self, question: object) -> bool:
+        """Whether the partition still begins at the answer to this question.
+
+        It does not if the application has sought elsewhere, or assigned the partition once more.
+        """
+        is_open = self.state.mode is Mode.LOCATING and self.state.offset in COMMITTED
+        return is_open and self._question is question
+
+    def note_log(self, log: LogBounds) -> None:
+        """Take the ends of the log as they are known by now."""
+        self.log = log
+
+    def note_success(self) -> None:
+        """The store has given records of the partition."""
+        self._circuit = self._circuit.worked()
+
+    def note_failure(self, reason: str, now_s: float) -> float:
+        """The store has failed to give records. Returns when (seconds of the clock) it may be tried again."""
+        self._circuit = self._circuit.failed(reason, to_milliseconds(now_s))
+        return to_seconds(self._circuit.retry_at_ms)
+
+    # -------------------------------------------------------------------------------------------- records of the store
+
+    @property
+    def awaits_store(self) -> bool:
+        """Whether records of the store, or the news that it has none, may come at any time."""
+        return self.feed is not None or self.state.mode is Mode.LOCATING
+
+    @property
+    def is_found(self) -> bool:
+        """Whether the store has given a record of the partition, which may be taken and delivered already."""
+        return self.records.are_ready or self.position.next_offset >= 0
+
+    def take_over(self, librdkafka_position: int) -> Step:
+        """The store goes on where librdkafka is; without a position of librdkafka's, where librdkafka began."""
+        if librdkafka_position >= 0:
+            self.position.jump(librdkafka_position)
+        offset = librdkafka_position if librdkafka_position >= 0 else self.state.offset
+        self.records.skip(offset)
+        self.note_success()
+        return self.state.taken_over(offset)

@@ -1,0 +1,24 @@
+"""The clock of one consumer: `time.monotonic` unless a test passes another one.
+
+Rules of the file: the consumer counts in seconds. `Circuit` counts in milliseconds, and here is the only conversion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+__all__ = ["Clock", "to_milliseconds", "to_seconds"]
+
+Clock: TypeAlias = Callable[[], float]
+"""Monotonic seconds."""
+
+
+def to_milliseconds(time_s: float) -> int:
+    """The time of a `Clock` as `Circuit` takes it."""
+    return int(time_s * 1000)
+
+
+def to_seconds(time_ms: int) -> float:
+    """The time of a `Circuit` as a `Clock` gives it."""
+    return time_ms / 1000

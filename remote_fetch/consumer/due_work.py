@@ -1,0 +1,117 @@
+"""Work that is due for a partition: its feed has news, its hand-over is late, or the store is to be tried again.
+
+Rules of the file: only the application's thread comes here, and no call waits for a broker.
+"""
+
+from __future__ import annotations
+
+from remote_fetch.consumer.assigned import AssignedPartition
+from remote_fetch.consumer.clock import to_seconds
+from remote_fetch.consumer.feed import Ending, Feed, FeedContext
+from remote_fetch.consumer.handover import Handover
+from remote_fetch.consumer.states import Mode
+from remote_fetch.consumer.transitions import PROBE_AGAIN_S, Transitions
+from remote_fetch.consumer.workers import Workers
+from remote_fetch.errors import ErrorKind
+from remote_fetch.plan.ranges import Reason
+
+__all__ = ["DueWork"]
+
+_PROBE_AGAIN_S = {Reason.HOLE.value: 1.0, Reason.UNSTABLE.value: 5.0}
+"""Sooner than PROBE_AGAIN_S, for what passes soon."""
+
+
+class DueWork:
+    """Looks at one partition at a time, and moves it to the state that follows.
+
+    `patience_s` is how long the store and the brokers may answer nothing.
+    """
+
+    def __init__(
+        self,
+        handover: Handover,
+        transitions: Transitions,
+        context: FeedContext,
+        workers: Workers,
+        patience_s: float,
+    ) -> None:
+        self._handover = handover
+        self._transitions = transitions
+        self._context = context
+        self._workers = workers
+        self._patience_s = patience_s
+        self._clock = context.clock
+
+    def run(self, partition: AssignedPartition, now_s: float) -> None:
+        """Do the work that is due for the partition."""
+        if partition.feed is not None:
+            self._check_feed(partition, partition.feed, now_s)
+        elif partition.state.mode is Mode.BROKER:
+            self._check_librdkafka(partition, now_s)
+
+    # ---------------------------------------------------------------------------------------------------- its feed
+
+    def _check_feed(self, partition: AssignedPartition, feed: Feed, now_s: float) -> None:
+        partition.note_log(feed.log)
+        is_late = feed.is_late(now_s, self._patience_s)
+        is_locating = partition.state.mode is Mode.LOCATING
+        if feed.chunks and partition.state.is_probing:
+            self._take_over(partition)
+        elif is_locating and partition.is_found:
+            partition.note_success()
+            self._transitions.notice(partition, f"is read from the store from offset {feed.first_offset} on")
+            self._transitions.apply(partition, partition.state.found())
+        elif is_locating and is_late and feed.ending is None:
+            # From where it began, for no record was taken: what the feed brings in this moment is dropped with it.
+            ending = feed.late(partition.state.offset)
+            retry_at_s = self._retry_at_s(partition, ending)
+            self._transitions.apply(partition, partition.state.at_broker(ending.offset, ending.reason, retry_at_s))
+            return
+        if partition.records.skip_before and feed.chunks:
+            partition.records.drop_skipped()
+            self._workers.wake(feed)
+        if feed.ending is not None and not partition.records.are_ready:
+            self._end_feed(partition, feed.ending)
+
+    def _take_over(self, partition: AssignedPartition) -> None:
+        """The store can go on where librdkafka is now."""
+        position = self._handover.stop(partition)
+        self._transitions.apply(partition, partition.take_over(position))
+        self._transitions.notice(
+            partition, f"is read from the store again, from offset {partition.records.skip_before} on"
+        )
+
+    def _end_feed(self, partition: AssignedPartition, ending: Ending) -> None:
+        retry_at_s = self._retry_at_s(partition, ending)
+        if partition.state.is_probing:
+            self._transitions.apply(partition, partition.state.probe_failed(ending.reason, retry_at_s))
+        elif ending.reason == Ending.OUT_OF_RANGE:
+            self._transitions.reset(partition, ending.offset)
+        else:
+            offset = max(ending.offset, partition.records.skip_before) if ending.offset >= 0 else ending.offset
+            partition.position.skip_to(offset)
+            self._transitions.apply(partition, partition.state.at_broker(offset, ending.reason, retry_at_s))
+
+    def _retry_at_s(self, partition: AssignedPartition, ending: Ending) -> float | None:
+        """When the store is tried again after an ending; None: never."""
+        if ending.reason == ErrorKind.NOT_CONFIGURED:
+            return None
+        circuit = self._context.open_circuit()
+        if ending.is_storage and circuit is not None:
+            return to_seconds(circuit.retry_at_ms)
+        if ending.is_failure:
+            return partition.note_failure(ending.reason, self._clock())
+        return self._clock() + _PROBE_AGAIN_S.get(ending.reason, PROBE_AGAIN_S)
+
+    # -------------------------------------------------------------------------------------------------- librdkafka
+
+    def _check_librdkafka(self, partition: AssignedPartition, now_s: float) -> None:
+        if self._handover.is_overdue(partition, now_s):
+            position = self._handover.position(partition)
+            self._transitions.apply(partition, partition.state.overdue(position, partition.log_end))
+        if partition.state.is_due(now_s):
+            offset = self._handover.next_offset(partition)
+            if offset < 0 or self._handover.is_at_end(partition, offset):
+                self._transitions.apply(partition, partition.state.postponed(self._clock() + PROBE_AGAIN_S))
+            else:
+                self._transitions.apply(partition, partition.state.probe(offset))

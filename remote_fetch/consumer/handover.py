@@ -1,0 +1,153 @@
+"""Where librdkafka stands in the assigned partitions: held back while the store is read, then sent on.
+
+Rules of the file:
+
+- Only the application's thread comes here. No call waits for a broker.
+- librdkafka fetches as soon as a partition is assigned. So a partition is paused before, at a placeholder offset from
+  which it never fetches: it is sought elsewhere before it goes on.
+- A hand-over seeks without a leader epoch, for a seek with an epoch can hang.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from remote_fetch.consumer.assigned import AssignedPartition, Key
+from remote_fetch.consumer.clock import Clock
+from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
+from remote_fetch.consumer.offsets import INVALID, STORED, is_looked_up
+from remote_fetch.consumer.settings import ConsumerSettings
+from remote_fetch.consumer.states import Mode
+
+__all__ = ["Handover", "pause_before_assign"]
+
+_PLACEHOLDER = 0
+"""The offset at which librdkafka has a partition that it must not fetch."""
+
+
+def pause_before_assign(librdkafka: LibrdkafkaConsumer, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+    """Pause new partitions that the store may have. Returns what to assign in librdkafka for all of them.
+
+    librdkafka pauses only partitions that it knows. It knows a partition once it was asked for the cached watermarks.
+    """
+    paused = [
+        TopicPartition(partition.topic, partition.partition)
+        for partition in partitions
+        if is_looked_up(partition.offset)
+    ]
+    with contextlib.suppress(KafkaException):  # the assignment meets the same error, and raises it
+        for partition in paused:
+            librdkafka.get_watermark_offsets(partition, cached=True)
+        librdkafka.pause(paused)
+    return [
+        TopicPartition(
+            partition.topic,
+            partition.partition,
+            _PLACEHOLDER if is_looked_up(partition.offset) else partition.offset,
+        )
+        for partition in partitions
+    ]
+
+
+class Handover:
+    """Sends librdkafka on in partitions that it is to read, and repeats that if it brings nothing.
+
+    `assigned` are all partitions that are assigned now.
+    """
+
+    def __init__(
+        self,
+        librdkafka: LibrdkafkaConsumer,
+        assigned: Mapping[Key, AssignedPartition],
+        settings: ConsumerSettings,
+        clock: Clock,
+    ) -> None:
+        self._librdkafka = librdkafka
+        self._assigned = assigned
+        self._settings = settings
+        self._clock = clock
+        self._empty_poll_at_s = 0.0
+
+    def position(self, partition: AssignedPartition) -> int:
+        """librdkafka's position: behind its last record, INVALID if it has given none since it was sent on."""
+        (found,) = self._librdkafka.position([partition.topic_partition()])
+        return int(found.offset)
+
+    def next_offset(self, partition: AssignedPartition) -> int:
+        """The offset from which librdkafka would fetch the partition, if it was assigned there."""
+        if partition.state.mode is not Mode.BROKER:
+            return _PLACEHOLDER
+        position = self.position(partition) if partition.state.is_fetched else INVALID
+        return position if position >= 0 else partition.state.offset
+
+    def is_at_end(self, partition: AssignedPartition, offset: int) -> bool:
+        """Whether librdkafka knows of no record from `offset` on."""
+        watermarks = self._librdkafka.get_watermark_offsets(partition.topic_partition(), cached=True)
+        return watermarks is not None and offset >= watermarks[1] >= 0
+
+    def note_empty_poll(self, now_s: float) -> None:
+        """librdkafka was polled and had no record of any partition."""
+        self._empty_poll_at_s = now_s
+
+    def is_overdue(self, partition: AssignedPartition, now_s: float) -> bool:
+        """Whether librdkafka should have given something of the partition by now."""
+        return partition.state.is_overdue(now_s, self._empty_poll_at_s, self._settings.watchdog_s)
+
+    def start(self, partition: AssignedPartition, offset: int) -> None:
+        """Let librdkafka fetch the partition from `offset` on."""
+        try:
+            if offset == STORED:
+                self.assign_again([partition], offset)
+            else:
+                self._send_on(partition, offset)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._STATE:
+                raise
+            self.assign_again([partition], offset)
+        partition.enter(partition.state.handed_over(self._clock()))
+
+    def stop(self, partition: AssignedPartition) -> int:
+        """Let librdkafka fetch the partition no more. Returns its position."""
+        self._librdkafka.pause([partition.topic_partition()])
+        return self.position(partition)
+
+    def _send_on(self, partition: AssignedPartition, offset: int) -> None:
+        """Seek, and resume. Raises KafkaException (_STATE) if librdkafka has stopped the partition.
+
+        The first seek comes while the partition is paused, for librdkafka must not fetch from the placeholder. A second
+        one comes after the resumption: only a change of the partition's state wakes the thread of its broker, which
+        sleeps up to a second otherwise. A seek to 0 changes nothing; so 1 is sought before, if the log has it.
+        """
+        self._librdkafka.seek(partition.topic_partition(offset))
+        self._librdkafka.resume([partition.topic_partition()])
+        if offset == 0 < partition.log_end:
+            self._librdkafka.seek(partition.topic_partition(1))
+        if offset >= 0:
+            self._librdkafka.seek(partition.topic_partition(offset))
+
+    def assign_again(self, partitions: Sequence[AssignedPartition], offset: int) -> None:
+        """Let librdkafka begin at an offset that cannot be sought, or after it has stopped the partitions.
+
+        librdkafka stops a partition whose offset is out of range, and seeks it no more. Assigned once more it goes on.
+        If librdkafka does not assign single partitions, all are assigned again: the other ones go on at their offsets.
+        """
+        stopped = [partition.topic_partition() for partition in partitions]
+        if self._settings.is_cooperative:
+            again = list(partitions)
+            self._librdkafka.incremental_unassign(stopped)
+            self._librdkafka.resume(stopped)
+            self._librdkafka.incremental_assign([partition.topic_partition(offset) for partition in partitions])
+        else:
+            again, chosen = list(self._assigned.values()), set(partitions)
+            starts = [offset if partition in chosen else self.next_offset(partition) for partition in again]
+            self._librdkafka.resume(stopped)
+            self._librdkafka.assign(
+                [partition.topic_partition(start) for partition, start in zip(again, starts, strict=True)]
+            )
+            for partition, start in zip(again, starts, strict=True):
+                partition.enter(partition.state.assigned_again(start))
+        for partition in again:
+            partition.position.forget_stored()

@@ -1,0 +1,31 @@
+"""librdkafka's logical offsets, and which offsets the store may have.
+
+Rules of the file: pure. The values are librdkafka's own (`RD_KAFKA_OFFSET_*`).
+"""
+
+from __future__ import annotations
+
+__all__ = ["BEGINNING", "COMMITTED", "END", "INVALID", "STORED", "TAIL", "is_looked_up", "may_be_tiered"]
+
+END = -1
+"""The end of the log."""
+BEGINNING = -2
+"""The start of the log."""
+STORED = -1000
+"""The offset that the group has committed."""
+INVALID = -1001
+"""No offset. A partition that is assigned with it begins at the committed offset too."""
+TAIL = -2000
+"""This and all lower values count back from the end of the log."""
+COMMITTED = (INVALID, STORED)
+"""A partition that is assigned with one of these begins where the group has committed."""
+
+
+def may_be_tiered(offset: int) -> bool:
+    """Whether the store may have records from `offset` on, which may be logical. The end of the log is not tiered."""
+    return offset >= 0 or offset == BEGINNING or offset <= TAIL
+
+
+def is_looked_up(offset: int) -> bool:
+    """Whether librdkafka has to wait before it fetches from `offset`: the store may have it, or it is not known yet."""
+    return may_be_tiered(offset) or offset in COMMITTED

@@ -1,0 +1,60 @@
+"""The messages that a running `consume` holds until it returns.
+
+Rules of the file: only the application's thread comes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from confluent_kafka import Message
+
+from remote_fetch.consumer.assigned import AssignedPartition, Key
+
+__all__ = ["PendingMessages"]
+
+
+class PendingMessages:
+    """The messages of one `consume`, in `messages`.
+
+    Callbacks may run before the application gets the messages. For callbacks and commits the position is the one before
+    the messages. If a partition is taken away or sought elsewhere, its messages are dropped, as the parent does.
+    """
+
+    def __init__(self, assigned: Mapping[Key, AssignedPartition]) -> None:
+        self.messages: list[Message] = []
+        self._assigned = assigned
+        self._held: dict[tuple[str | None, int | None], AssignedPartition] = {}
+        self._held_count = 0
+
+    def add(self, messages: list[Message]) -> None:
+        """Take more messages."""
+        self.messages += messages
+
+    def hold(self) -> None:
+        """Keep the positions of new messages back, for callbacks may run now."""
+        for message in self.messages[self._held_count :]:
+            partition = self._assigned.get((message.topic() or "", message.partition() or 0))
+            if partition is not None and not partition.position.is_held and message.error() is None:
+                partition.position.hold(message)
+                self._held[partition.key] = partition
+        self._held_count = len(self.messages)
+
+    def drop_outdated(self) -> None:
+        """Callbacks may have run: drop messages of partitions that were taken away or sought elsewhere."""
+        outdated = {key for key, partition in self._held.items() if not partition.position.is_held}
+        if not outdated:
+            return
+        kept = [
+            message
+            for message in self.messages[: self._held_count]
+            if (message.topic(), message.partition()) not in outdated
+        ]
+        self.messages[: self._held_count], self._held_count = kept, len(kept)
+        for key in outdated:
+            del self._held[key]
+
+    def release(self) -> None:
+        """`consume` returns: the positions are behind the messages now."""
+        for partition in self._held.values():
+            partition.position.release()

@@ -1,0 +1,122 @@
+"""Carries out what the states of assigned partitions decide: in librdkafka, and with feeds.
+
+Rules of the file:
+
+- Only the application's thread comes here. No call waits for a broker.
+- Records of the store are delivered before a hand-over.
+- No offset outside the log is handed over, except if librdkafka is to raise its own error for it.
+"""
+
+from __future__ import annotations
+
+from remote_fetch.consumer.assigned import AssignedPartition
+from remote_fetch.consumer.clock import to_seconds
+from remote_fetch.consumer.feed import Ending, Feed, FeedContext
+from remote_fetch.consumer.handover import Handover
+from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
+from remote_fetch.consumer.offsets import BEGINNING, END, may_be_tiered
+from remote_fetch.consumer.settings import ResetPolicy
+from remote_fetch.consumer.states import (
+    Action,
+    HandOver,
+    Mode,
+    PartitionState,
+    Pause,
+    Resume,
+    StartFeed,
+    Step,
+    StopFeed,
+)
+from remote_fetch.consumer.workers import Workers
+from remote_fetch.observe import Notice
+
+__all__ = ["PROBE_AGAIN_S", "Transitions"]
+
+PROBE_AGAIN_S = 30.0
+"""How long librdkafka reads a partition before the store is tried: it may have fallen behind, into the tier."""
+
+
+class Transitions:
+    """Moves the partitions of one consumer from state to state."""
+
+    def __init__(
+        self,
+        librdkafka: LibrdkafkaConsumer,
+        handover: Handover,
+        context: FeedContext,
+        workers: Workers,
+        reset: ResetPolicy,
+    ) -> None:
+        self._librdkafka = librdkafka
+        self._handover = handover
+        self._context = context
+        self._workers = workers
+        self._reset = reset
+        self._clock = context.clock
+
+    def apply(self, partition: AssignedPartition, step: Step) -> None:
+        """Enter the state of a step, and carry out its actions."""
+        mode_before = partition.state.mode
+        for action in partition.enter(step):
+            self._carry_out(partition, action)
+        state = partition.state
+        if state.mode is Mode.BROKER and mode_before is not Mode.BROKER:
+            self.notice(partition, f"is read from the broker from offset {state.offset} on ({state.reason})")
+
+    def _carry_out(self, partition: AssignedPartition, action: Action) -> None:
+        match action:
+            case Pause():
+                self._librdkafka.pause([partition.topic_partition()])
+            case Resume():
+                self._librdkafka.resume([partition.topic_partition()])
+            case HandOver(offset):
+                self._handover.start(partition, offset)
+            case StopFeed():
+                self.stop_feed(partition)
+            case StartFeed(offset):
+                feed = Feed(self._context, partition.topic, partition.number, offset)
+                partition.records.start(feed)
+                self._workers.add(feed)
+
+    def stop_feed(self, partition: AssignedPartition) -> None:
+        """Drop the feed of the partition, and the records that it has brought."""
+        feed = partition.records.stop()
+        if feed is not None:
+            self._workers.drop(feed)
+
+    def begin_at(self, partition: AssignedPartition, offset: int) -> None:
+        """Read an assigned partition from `offset` on, from the store if it may be used."""
+        circuit = self._context.open_circuit()
+        if not may_be_tiered(offset):
+            self.apply(partition, partition.state.at_broker(offset, "assigned", self._clock() + PROBE_AGAIN_S))
+        elif circuit is None:
+            self.apply(partition, PartitionState.start(offset, is_paused=partition.state.is_paused))
+        else:
+            retry_at_s = to_seconds(circuit.retry_at_ms)
+            self.apply(partition, partition.state.at_broker(offset, circuit.reason, retry_at_s))
+
+    def seek(self, partition: AssignedPartition, offset: int) -> None:
+        """The application goes on at `offset`, which may be logical."""
+        partition.position.forget()
+        partition.position.release()
+        if may_be_tiered(offset):
+            self.apply(partition, partition.state.sought(offset))
+        else:
+            self.apply(partition, partition.state.at_broker(offset, "sought", self._clock() + PROBE_AGAIN_S))
+
+    def reset(self, partition: AssignedPartition, offset: int) -> None:
+        """Apply the application's `auto.offset.reset`: `offset` is not in the log."""
+        partition.position.forget()
+        if self._reset is ResetPolicy.ERROR:
+            # librdkafka, which is configured to reset nothing, raises its own error for the offset.
+            self.apply(partition, partition.state.at_broker(offset, Ending.OUT_OF_RANGE, None))
+            return
+        self.notice(partition, f"offset {offset} is out of range: reset to {self._reset}")
+        if self._reset is ResetPolicy.EARLIEST:
+            self.apply(partition, partition.state.sought(BEGINNING))
+        else:
+            self.apply(partition, partition.state.at_broker(END, Ending.OUT_OF_RANGE, None))
+
+    def notice(self, partition: AssignedPartition, text: str) -> None:
+        """Tell the observer something about the partition."""
+        self._context.session.observe(Notice(f"{partition.topic}-{partition.number} {text}"))

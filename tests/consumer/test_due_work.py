@@ -1,0 +1,193 @@
+"""Feeds that begin, end or are late, and partitions of librdkafka for which the store is tried again."""
+
+from __future__ import annotations
+
+import pytest
+
+from remote_fetch.consumer.feed import Ending
+from remote_fetch.consumer.metrics import Metrics
+from remote_fetch.consumer.offsets import BEGINNING, END, INVALID
+from remote_fetch.consumer.settings import ResetPolicy
+from remote_fetch.observe import Fallback, Notice
+from tests.consumer.fakes import Bench
+
+
+def test_each_change_of_the_reading_side_is_one_notice() -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    for offsets in ([5, 6], [7], [8]):
+        bench.give(0, offsets)
+        assert [message.offset() for message in bench.merge.consume(5, 0)] == offsets
+    bench.end(0, 9)
+    bench.run_due_work()
+    assert [(event.text, event.is_warning) for event in bench.events if isinstance(event, Notice)] == [
+        ("t-0 is read from the store from offset 5 on", False),
+        ("t-0 is read from the broker from offset 9 on (not-tiered)", False),
+    ]
+
+
+def test_a_late_feed_is_handed_over_at_its_start() -> None:
+    """The worker may have moved on without giving records yet: the broker gives them."""
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.feed(0)._offset = 15
+    bench.run_due_work(after_s=61)
+    assert ("seek", 0, 5) in bench.librdkafka.calls_since()
+
+
+def test_a_feed_is_not_late_if_its_records_were_taken_already() -> None:
+    """Records may come after the feeds were checked and before records are taken. Then the store was in time."""
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.run_due_work()
+    bench.give(0, range(5, 15))
+    partition = bench.partition(0)
+    partition.position.deliver(partition.records.take(10)[-1])
+    bench.librdkafka.calls_since()
+    bench.run_due_work(after_s=61)
+    assert (bench.mode(0), bench.librdkafka.calls_since()) == ("remote", [])
+
+
+def test_a_partition_with_a_late_store_goes_to_the_broker() -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.librdkafka.calls_since()
+    bench.run_due_work(after_s=61)
+    assert bench.librdkafka.calls_since() == [("seek", 0, 5), ("resume", 0), ("seek", 0, 5)]
+    assert bench.partition(0).state.reason == "read-timeout"
+
+
+def test_a_late_partition_without_a_get_is_unanswered() -> None:
+    """All workers wait for brokers that do not answer, and no GET is under way."""
+    bench = Bench()
+    bench.reader.is_asking = False
+    bench.assign({0: 5})
+    bench.run_due_work(after_s=61)
+    assert (bench.mode(0), bench.partition(0).state.reason) == ("broker", "unanswered")
+
+
+def test_a_partition_is_not_late_while_other_partitions_get_answers() -> None:
+    bench = Bench()
+    bench.assign({0: 5, 1: 5})
+    bench.session.answered_s = bench.clock() + 3600 - 30
+    bench.run_due_work(after_s=3600)
+    assert (bench.mode(0), bench.mode(1), bench.events) == ("locating", "locating", [])
+
+
+def test_silent_brokers_are_not_counted_as_an_error_of_the_store() -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.librdkafka.calls_since()
+    bench.feed(0)._asks_brokers = True
+    bench.run_due_work(after_s=61)
+    assert bench.librdkafka.calls_since() == [("seek", 0, 5), ("resume", 0), ("seek", 0, 5)]
+    assert bench.partition(0).state.reason == "unanswered"
+    metrics = Metrics()
+    for event in bench.events:
+        metrics(event)
+    counted = metrics.snapshot()
+    assert (counted["remote-fetch-fallbacks-total"], counted["remote-fetch-errors-total"]) == (1, 0)
+    assert counted["remote-fetch-fallbacks-by-reason"] == {"unanswered": 1}
+
+
+def test_a_late_store_is_counted_as_a_fallback() -> None:
+    bench = Bench(patience_s=0)
+    bench.assign({0: 5})
+    bench.run_due_work(after_s=1)
+    (fallback,) = [event for event in bench.events if isinstance(event, Fallback)]
+    assert (fallback.partition.topic, fallback.partition.partition, fallback.reason) == ("t", 0, "read-timeout")
+    assert bench.mode(0) == "broker"
+
+
+@pytest.mark.parametrize(
+    ("policy", "calls"),
+    [
+        (ResetPolicy.EARLIEST, [("pause", 0)]),
+        (ResetPolicy.LATEST, [("seek", 0, END), ("resume", 0)]),
+        (ResetPolicy.ERROR, [("seek", 0, 5), ("resume", 0), ("seek", 0, 5)]),
+    ],
+)
+def test_an_offset_out_of_range_is_reset_by_the_policy(policy: ResetPolicy, calls: list[tuple[object, ...]]) -> None:
+    bench = Bench(policy)
+    bench.assign({0: 5})
+    bench.librdkafka.calls_since()
+    bench.partition(0).position.follow(5, None)
+    bench.end(0, 5, Ending.OUT_OF_RANGE)
+    bench.run_due_work()
+    assert bench.librdkafka.calls_since() == calls
+    assert bench.partition(0).position.next_offset == INVALID
+    if policy is ResetPolicy.EARLIEST:
+        assert bench.feed(0).offset == BEGINNING
+
+
+def test_after_a_failure_the_store_takes_over_at_librdkafkas_position() -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.end(0, 5, "corrupt", is_failure=True)
+    bench.run_due_work()
+    bench.librdkafka.positions[0] = 20
+    bench.run_due_work()
+    assert len(bench.workers.feeds) == 1, "too soon"
+    bench.run_due_work(after_s=1.1)
+    assert bench.feed(0).offset == 20
+    bench.librdkafka.positions[0] = 23
+    bench.give(0, range(20, 30))
+    bench.librdkafka.calls_since()
+    assert [message.offset() for message in bench.merge.consume(100, 0)] == list(range(23, 30))
+    assert bench.librdkafka.calls_since() == [("pause", 0)]
+    bench.end(0, 25)
+    bench.run_due_work()
+    assert bench.librdkafka.calls_since()[-1] == ("seek", 0, 25)
+
+
+def test_after_a_take_over_no_record_of_librdkafka_is_handed_over_again() -> None:
+    """The feed began before librdkafka's position, and ends before it."""
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.end(0, 5, "corrupt", is_failure=True)
+    bench.run_due_work()
+    bench.librdkafka.positions[0] = 20
+    bench.run_due_work(after_s=1.1)
+    bench.librdkafka.positions[0] = 30
+    bench.give(0, range(20, 25))
+    bench.end(0, 25)
+    bench.run_due_work()
+    assert (bench.mode(0), bench.librdkafka.calls_since()[-1]) == ("broker", ("seek", 0, 30))
+
+
+def test_a_probe_that_fails_doubles_the_pause() -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.end(0, 5, "corrupt", is_failure=True)
+    bench.run_due_work()
+    bench.run_due_work(after_s=3)
+    bench.end(0, 5, "corrupt", is_failure=True)
+    bench.librdkafka.calls_since()
+    bench.run_due_work()
+    assert bench.librdkafka.calls_since() == []
+    bench.run_due_work(after_s=1.9)
+    assert len(bench.workers.feeds) == 2
+    bench.run_due_work(after_s=0.2)
+    assert len(bench.workers.feeds) == 3
+
+
+def test_the_store_is_not_tried_at_the_end_of_the_log() -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.end(0, 5)
+    bench.run_due_work()
+    bench.librdkafka.positions[0] = bench.librdkafka.high_watermark = 50
+    bench.run_due_work(after_s=31)
+    assert len(bench.workers.feeds) == 1
+    bench.librdkafka.high_watermark = 51
+    bench.run_due_work(after_s=31)
+    assert len(bench.workers.feeds) == 2
+
+
+def test_without_a_storage_the_store_is_never_tried_again() -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.end(0, 5, "not-configured", is_failure=True)
+    bench.run_due_work()
+    bench.run_due_work(after_s=1_000)
+    assert len(bench.workers.feeds) == 1

@@ -1,0 +1,177 @@
+"""Which calls librdkafka gets before an assignment, at a hand-over, and if a hand-over brings nothing."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from remote_fetch.consumer.feed import Ending
+from remote_fetch.consumer.handover import pause_before_assign
+from remote_fetch.consumer.offsets import BEGINNING, END, INVALID, STORED
+from remote_fetch.model import LogBounds
+from tests.consumer.fakes import Bench, FakeLibrdkafka, live
+
+SENT_TO_5 = [("seek", 0, 5), ("resume", 0), ("seek", 0, 5)]
+
+
+def test_partitions_that_the_store_may_have_are_paused_before_the_assignment() -> None:
+    librdkafka = FakeLibrdkafka()
+    starts = [7, BEGINNING, END, INVALID, -2005]
+    given = [TopicPartition("t", number, offset) for number, offset in enumerate(starts)]
+    assigned = pause_before_assign(librdkafka, given)
+    assert [partition.offset for partition in assigned] == [0, 0, END, 0, 0]
+    assert librdkafka.calls_since() == [("pause", number) for number in (0, 1, 3, 4)]
+
+
+def test_a_hand_over_comes_after_the_last_record_and_seeks_again_after_the_resumption() -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.give(0, [5, 6])
+    bench.end(0, 9)
+    bench.librdkafka.calls_since()
+    assert [message.offset() for message in bench.merge.consume(1, 0)] == [5]
+    assert bench.librdkafka.calls_since() == []
+    assert bench.mode(0) == "remote"
+    assert [message.offset() for message in bench.merge.consume(5, 0)] == [6]
+    bench.run_due_work()
+    assert bench.librdkafka.calls_since() == [("seek", 0, 9), ("resume", 0), ("seek", 0, 9)]
+    assert bench.partition(0).position.next_offset == 9, "behind the markers at the end of the tier"
+
+
+def test_a_hand_over_at_offset_0_seeks_1_before() -> None:
+    """librdkafka stands at 0 already: a seek to 0 alone does not wake its broker's thread."""
+    bench = Bench()
+    bench.assign({0: 0})
+    bench.end(0, 0)
+    bench.librdkafka.calls_since()
+    bench.run_due_work()
+    assert bench.librdkafka.calls_since() == [("seek", 0, 0), ("resume", 0), ("seek", 0, 1), ("seek", 0, 0)]
+
+
+def test_a_hand_over_of_an_empty_log_does_not_seek_1() -> None:
+    bench = Bench()
+    bench.assign({0: 0})
+    bench.feed(0).log = LogBounds(0, 0)
+    bench.feed(0).ending = Ending(0, "not-tiered")
+    bench.librdkafka.calls_since()
+    bench.run_due_work()
+    assert bench.librdkafka.calls_since() == [("seek", 0, 0), ("resume", 0), ("seek", 0, 0)]
+
+
+def test_a_poll_that_hands_over_64_partitions_waits_for_no_broker() -> None:
+    """Every request to a broker would take its whole timeout here."""
+    bench = Bench()
+    waited: list[float] = []
+    refused = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    def request(*_: object, timeout: float = -1, cached: bool = False) -> None:
+        if not cached:
+            waited.append(timeout)
+            raise refused
+
+    for method in ("get_watermark_offsets", "committed", "offsets_for_times"):
+        setattr(bench.librdkafka, method, request)
+    partitions = [TopicPartition("t", number, (0, 7, BEGINNING, STORED)[number % 4]) for number in range(64)]
+    assigned = pause_before_assign(bench.librdkafka, partitions)
+    bench.partitions.begin(partitions, replaces=True)
+    bench.group.answer()
+    bench.clock.advance(61)
+    assert {partition.offset for partition in assigned} == {0}
+    assert bench.merge.poll(0) is None
+    assert {bench.mode(number) for number in range(64)} == {"broker"}
+    bench.partitions.seek(bench.partition(0), END)
+    assert waited == []
+
+
+def test_a_hand_over_that_brings_nothing_is_repeated() -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.end(0, 5)
+    bench.run_due_work()
+    bench.librdkafka.calls_since()
+    bench.run_due_work(after_s=1.4)
+    assert bench.librdkafka.calls_since() == []
+    bench.clock.advance(0.2)
+    bench.partitions.note_empty_poll(bench.clock())
+    bench.run_due_work()
+    assert bench.librdkafka.calls_since() == SENT_TO_5
+    bench.librdkafka.positions[0] = 6
+    bench.clock.advance(3.4)
+    bench.partitions.note_empty_poll(bench.clock())
+    bench.run_due_work()
+    assert bench.librdkafka.calls_since() == []
+
+
+def test_a_hand_over_is_not_repeated_before_librdkafka_was_polled() -> None:
+    """It would throw away what librdkafka has fetched while the application was busy with something else."""
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.end(0, 5)
+    bench.run_due_work()
+    bench.librdkafka.calls_since()
+    bench.run_due_work(after_s=10)
+    assert bench.librdkafka.calls_since() == []
+    bench.librdkafka.live.append(live(0, 5))
+    assert [message.value() for message in bench.merge.consume(5, 0)] == [b"live5"]
+    assert bench.librdkafka.calls_since() == []
+
+
+def test_a_hand_over_is_repeated_after_long_even_if_no_poll_was_empty() -> None:
+    bench = Bench()
+    bench.assign({0: 5, 1: END})
+    bench.end(0, 5)
+    bench.run_due_work()
+    bench.librdkafka.calls_since()
+    bench.run_due_work(after_s=29)
+    assert bench.librdkafka.calls_since() == []
+    bench.run_due_work(after_s=2)
+    assert bench.librdkafka.calls_since() == SENT_TO_5
+
+
+def test_a_seek_to_the_end_is_not_repeated() -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.partitions.seek(bench.partition(0), END)
+    assert ("seek", 0, END) in bench.librdkafka.calls_since()
+    bench.run_due_work(after_s=5)
+    assert bench.librdkafka.calls_since() == []
+
+
+@pytest.mark.parametrize(
+    ("is_cooperative", "calls"),
+    [
+        (True, [("incremental_unassign", [0]), ("resume", 0), ("incremental_assign", [(0, 5)])]),
+        (False, [("resume", 0), ("assign", [(0, 5), (1, 33), (2, 0)])]),
+    ],
+)
+def test_a_partition_that_librdkafka_has_stopped_is_assigned_again(
+    is_cooperative: bool, calls: list[tuple[object, ...]]
+) -> None:
+    """The other partitions go on: those of librdkafka at its positions, those of the store at the placeholder."""
+    bench = Bench(is_cooperative=is_cooperative)
+    bench.assign({0: 5, 1: END, 2: 0})
+    bench.librdkafka.positions[1] = 33
+    bench.partitions.store_positions()
+    bench.librdkafka.stopped.add(0)
+    bench.librdkafka.calls_since()
+    bench.end(0, 5)
+    bench.run_due_work()
+    assert bench.librdkafka.calls_since() == calls
+    bench.librdkafka.stored.clear()
+    bench.partitions.store_positions()
+    assert bench.librdkafka.stored == ({} if is_cooperative else {1: 33}), "an assignment forgets what was stored"
+
+
+def test_after_an_assignment_of_all_the_store_is_tried_where_librdkafka_was() -> None:
+    """librdkafka forgets its positions with an assignment."""
+    bench = Bench()
+    bench.assign({0: 5, 1: 500})
+    bench.end(1, 500)
+    bench.run_due_work()
+    bench.librdkafka.positions[1] = 90_000
+    bench.librdkafka.stopped.add(0)
+    bench.end(0, 5)
+    bench.run_due_work()
+    assert bench.librdkafka.positions == {}
+    bench.run_due_work(after_s=100)
+    assert bench.feed(1).offset == 90_000

@@ -1,0 +1,24 @@
+"""Which offsets of an assignment the store may have."""
+
+from __future__ import annotations
+
+import pytest
+
+from remote_fetch.consumer.offsets import BEGINNING, END, INVALID, STORED, TAIL, is_looked_up, may_be_tiered
+
+
+@pytest.mark.parametrize(
+    ("offset", "is_tiered", "looks_up"),
+    [
+        (0, True, True),
+        (7, True, True),
+        (BEGINNING, True, True),
+        (TAIL, True, True),
+        (TAIL - 5, True, True),
+        (STORED, False, True),
+        (INVALID, False, True),
+        (END, False, False),
+    ],
+)
+def test_the_store_may_have_all_offsets_but_the_end(offset: int, is_tiered: bool, looks_up: bool) -> None:
+    assert (may_be_tiered(offset), is_looked_up(offset)) == (is_tiered, looks_up)

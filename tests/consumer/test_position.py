@@ -1,0 +1,71 @@
+"""The position of one partition: what was delivered, what a running `consume` holds, what is stored."""
+
+from __future__ import annotations
+
+import pytest
+
+from remote_fetch.consumer.offsets import INVALID
+from remote_fetch.consumer.position import Position
+from tests.consumer.fakes import live
+
+
+def at(offset: int) -> Position:
+    """A position that librdkafka has given."""
+    position = Position("t", 0)
+    position.follow(offset, 4)
+    return position
+
+
+def test_a_delivered_message_moves_the_position() -> None:
+    position = Position("t", 0)
+    assert (position.next_offset, position.delivered, position.is_stored) == (INVALID, INVALID, True)
+    position.deliver(live(0, 7))
+    assert (position.next_offset, position.delivered, position.is_stored) == (8, 8, False)
+    position.mark_stored()
+    assert position.is_stored
+    position.forget_stored()
+    assert not position.is_stored
+
+
+@pytest.mark.parametrize("is_taken", [True, False], ids=["from the store", "from librdkafka"])
+def test_a_position_is_held_before_the_messages_of_a_running_consume(is_taken: bool) -> None:
+    """A record of the store has moved the position when it is held, a record of librdkafka has not."""
+    position, first = at(5), live(0, 7)
+    if is_taken:
+        position.deliver(first)
+    position.hold(first)
+    if not is_taken:
+        position.follow(8, 4)
+    assert (position.next_offset, position.delivered, position.is_held) == (8, 5, True)
+    assert (position.limited(99), position.limited(3)) == (5, 3)
+    position.release()
+    assert (position.delivered, position.is_held) == (8, False)
+
+
+def test_the_end_of_what_the_store_has_moves_a_known_position_forward() -> None:
+    position = at(5)
+    position.skip_to(9)
+    assert position.next_offset == 9
+    position.skip_to(7)
+    assert position.next_offset == 9
+    unknown = Position("t", 0)
+    unknown.skip_to(9)
+    assert unknown.next_offset == INVALID
+
+
+def test_a_seek_forgets_the_position_and_what_was_stored() -> None:
+    position = at(5)
+    position.mark_stored()
+    position.forget()
+    assert position.next_offset == INVALID
+    position.follow(2, 4)
+    assert not position.is_stored
+
+
+@pytest.mark.parametrize(("leader_epoch", "stored"), [(4, 4), (-1, None), (None, None)])
+def test_a_position_is_stored_with_its_leader_epoch(leader_epoch: int | None, stored: int | None) -> None:
+    position = Position("t", 3)
+    position.follow(5, leader_epoch)
+    stored_position = position.to_store()
+    assert (stored_position.topic, stored_position.partition, stored_position.offset) == ("t", 3, 5)
+    assert stored_position.leader_epoch == stored

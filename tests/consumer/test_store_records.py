@@ -1,0 +1,64 @@
+"""Records of a feed as messages: taken, put back, skipped, dropped."""
+
+from __future__ import annotations
+
+from collections import deque
+from types import SimpleNamespace
+
+from confluent_kafka import Message
+
+from remote_fetch.consumer.feed import Chunk
+from remote_fetch.consumer.store_records import StoreRecords
+from tests.consumer.fakes import chunk
+
+
+def records_of(*offsets: range) -> StoreRecords:
+    """Records whose feed has brought one chunk for each range."""
+    records = StoreRecords("t", 0)
+    records.start(SimpleNamespace(chunks=deque(Chunk.of(chunk(part)) for part in offsets)))  # type: ignore[arg-type]
+    return records
+
+
+def offsets(messages: list[Message]) -> list[int | None]:
+    return [message.offset() for message in messages]
+
+
+def test_records_are_taken_over_chunks_in_their_order() -> None:
+    records = records_of(range(3), range(3, 5))
+    assert (records.are_ready, records.ready_count) == (True, 5)
+    assert offsets(records.take(2)) == [0, 1]
+    assert records.ready_count == 3
+    assert offsets(records.take(9)) == [2, 3, 4]
+    assert (records.are_ready, records.ready_count, records.take(1)) == (False, 0, [])
+
+
+def test_records_that_were_put_back_are_taken_first() -> None:
+    records = records_of(range(4))
+    taken = records.take(3)
+    records.put_back(taken[1:])
+    assert records.ready_count == 3
+    records.put_back(records.take(1))
+    assert offsets(records.take(9)) == [1, 2, 3]
+
+
+def test_records_before_the_take_over_are_skipped() -> None:
+    records = records_of(range(3), range(3, 6))
+    records.skip(4)
+    records.drop_skipped()
+    assert (records.ready_count, records.skip_before) == (2, 0)
+    assert offsets(records.take(9)) == [4, 5]
+
+
+def test_skipping_ends_with_the_first_record_behind_it() -> None:
+    records = records_of(range(3))
+    records.skip(4)
+    records.drop_skipped()
+    assert (records.are_ready, records.skip_before) == (False, 4)
+
+
+def test_stopping_drops_all_records() -> None:
+    records = records_of(range(3))
+    feed = records.feed
+    records.put_back(records.take(2))
+    assert records.stop() is feed
+    assert (records.are_ready, records.take(1), records.feed, records.stop()) == (False, [], None, None)
