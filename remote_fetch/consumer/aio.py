@@ -1,7 +1,7 @@
 """AIORemoteConsumer: confluent_kafka's AIOConsumer over a RemoteConsumer.
 
-Rules of the file: everything that is asynchronous is the parent's; it makes a consumer of its own class, which is
-replaced here before anybody has seen it.
+Rules of the file: all that is asynchronous is the parent's. Its constructor makes a consumer of its own class, which is
+replaced here before the application sees it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ __all__ = ["AIORemoteConsumer", "CallerGate"]
 
 
 _WRAPPED = ("error_cb", "throttle_cb", "stats_cb", "on_commit", "logger")
-"""What the parent makes callable from the threads of its executor."""
+"""The parent makes these callable from the threads of its executor."""
 
 
 class CallerGate:
-    """Lets one caller in at a time, who may come again; a caller is not a thread here.
+    """Lets one caller in at a time, who may enter again. A caller is not a thread here.
 
-    What a callback of the application's calls may run in another thread of the executor than the call that it came
-    from, which waits for it. The binding tells the two as one by a context variable, and so is it told here.
+    A callback runs within a call of the application, and may make a further call in another thread of the executor. The
+    binding recognises both as one caller by a context variable; so does this gate.
     """
 
     def __init__(self) -> None:
@@ -53,8 +53,8 @@ class CallerGate:
 
 
 def _caller() -> int:
-    named = cimpl._reentry_identity_var.get(None)
-    return threading.get_ident() if named is None else int(named)
+    identity = cimpl._reentry_identity_var.get(None)
+    return threading.get_ident() if identity is None else int(identity)
 
 
 class _Consumer(RemoteConsumer):
@@ -65,7 +65,7 @@ class AIORemoteConsumer(AIOConsumer):
     """`confluent_kafka.aio.AIOConsumer` that reads tiered data from the store; see `RemoteConsumer`.
 
     Takes the parent's arguments, `consumer_conf` with the keys of remote-fetch, and `observer`. Every method is the
-    parent's; `remote_metrics` is no coroutine, for it waits for nothing.
+    parent's. `remote_metrics` is not a coroutine, for it waits for nothing.
 
     Raises as `RemoteConsumer` does; RuntimeError without a running event loop, as the parent does.
     """
@@ -77,7 +77,7 @@ class AIORemoteConsumer(AIOConsumer):
         executor: Executor | None = None,
         observer: Observer = ignore,
     ) -> None:
-        # The parent wraps these in place, and makes a consumer of them that connects to nothing.
+        # The parent replaces these in the mapping that it gets, and makes a consumer of it that connects to nothing.
         wrapped = {name: consumer_conf[name] for name in _WRAPPED if name in consumer_conf}
         shell = {**wrapped, "group.id": "none"}
         super().__init__(shell, max_workers, executor)

@@ -31,21 +31,21 @@ _DESERIALIZERS = ("key.deserializer", "value.deserializer")
 
 
 class _Builder:
-    """A builder that is given the application's configuration, and keeps what it leaves of it for the consumer."""
+    """Calls a builder with the application's configuration, and keeps what the builder returns for the consumer."""
 
     def __init__(self, builder: Any, configuration: Mapping[str, Any]) -> None:
         self._builder = builder
         self._configuration = configuration
-        self.left: Mapping[str, Any] = configuration
+        self.remaining: Mapping[str, Any] = configuration
 
     async def build(self, shell: dict[str, Any], is_key: bool) -> Any:
-        """As the builder's, for the consumer that is replaced."""
+        """As the builder's. The consumer that is replaced gets `shell`."""
         built = self._builder.build(dict(self._configuration), is_key)
         if inspect.isawaitable(built):
             built = await built
         if not (isinstance(built, tuple) and len(built) == 2 and isinstance(built[1], dict)):
-            return built  # the parent refuses it in its own words
-        deserializer, self.left = built
+            return built  # the parent refuses it with its own message
+        deserializer, self.remaining = built
         return deserializer, shell
 
 
@@ -70,14 +70,14 @@ class AsyncRemoteDeserializingConsumer(AsyncDeserializingConsumer[K, V], AIORemo
         await AsyncDeserializingConsumer.__init__(self, {**deserializers, "group.id": "none"}, max_workers=1)
         self._consumer.close()
         self.executor.shutdown(wait=False)
-        for builder in builders:  # the consumer gets what all of them leave
-            configuration = {name: value for name, value in builder.left.items() if name in configuration}
+        for builder in builders:  # the consumer gets the keys that no builder has taken
+            configuration = {name: value for name, value in builder.remaining.items() if name in configuration}
         try:
             AIORemoteConsumer.__init__(self, configuration, **kwargs)
         except BaseException:
             self._closed = True
             with contextlib.suppress(Exception):
-                await self.close()  # of the deserializers that were built
+                await self.close()  # closes the deserializers that were built
             raise
 
-    __init__ = _begin  # a type checker wants no coroutine of that name, but the parent awaits it
+    __init__ = _begin  # the parent awaits it, but a type checker refuses a coroutine of that name

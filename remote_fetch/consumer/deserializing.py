@@ -22,13 +22,13 @@ else:
     K, V = TypeVar("K"), TypeVar("V")
 
     class _Parent(DeserializingConsumer, Generic[K, V]):
-        """The parent as it is found: ddtrace replaces it, by a class that is not generic."""
+        """The parent as it is now: ddtrace replaces it by a class that is not generic."""
 
 
 class RemoteDeserializingConsumer(_Parent[K, V], RemoteConsumer):  # type: ignore[misc]  # of __exit__
     """`confluent_kafka.DeserializingConsumer` that reads tiered data from the store; see `RemoteConsumer`.
 
-    Takes the configuration of both: `key.deserializer`, `value.deserializer` and their builders beside the keys of
+    Takes the configuration of both: `key.deserializer`, `value.deserializer`, their builders, and the keys of
     remote-fetch. Generic in the types of keys and values, as its parent is.
     """
 

@@ -3,9 +3,9 @@
 Rules of the file:
 
 - prometheus-client is an extra. It is imported when a collector is made, and nothing is registered here.
-- A registry has one collector, which consumers join: what it serves may have each metric once (design note 0016).
-- Every series names its consumer by the labels `client_id` and `group`, which no other consumer of the collector has.
-- A counter of a consumer is 0 before it counts: `increase()` does not see a series that begins with its first event.
+- A registry has one collector, to which consumers are added: each metric may be served once (design note 0016).
+- Every series names its consumer by the labels `client_id` and `group`. No two consumers have the same.
+- A counter of a consumer is 0 before the first event: `increase()` misses the first event of a new series.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _REASONS = (
     ErrorKind.UNLOCATABLE, ErrorKind.NOT_CONFIGURED, ErrorKind.RECREATED, Ending.UNANSWERED, Ending.UNAUTHORIZED,
     Ending.UNEXPECTED,
 )  # fmt: skip
-"""The reasons that a consumer's totals have from the beginning."""
+"""The reasons for which a consumer's totals are served from the beginning."""
 
 
 _Snapshot: TypeAlias = Callable[[], dict[str, Any]]
@@ -73,10 +73,10 @@ class PrometheusCollector:
         """Serve one more consumer's metrics; nothing if they are served already.
 
         The second consumer of the same `client.id` and `group.id` has the label `CLIENT_ID#2`, and so on: the lowest
-        number that no other has.
+        number that is free.
         """
-        known = snapshot()
-        client_id, group = known.get("client-id", ""), known.get("group", "")
+        labels = snapshot()
+        client_id, group = labels.get("client-id", ""), labels.get("group", "")
         with self._lock:
             taken = set(self._names.values())
             numbered = (client_id if number == 1 else f"{client_id}#{number}" for number in itertools.count(1))
@@ -88,7 +88,7 @@ class PrometheusCollector:
             self._names.pop(snapshot, None)
 
     def describe(self) -> list[Any]:
-        """The metrics without a consumer: by their names a registry refuses a second collector."""
+        """The metrics without samples. By their names a registry refuses a second collector."""
         return list(self._families([], []))
 
     def collect(self) -> Iterator[Any]:
@@ -97,15 +97,15 @@ class PrometheusCollector:
             names = dict(self._names)
         consumers: list[_Scope] = [(list(labels), snapshot()) for snapshot, labels in names.items()]
         partitions: list[_Scope] = [
-            ([*labels, *_named(name)], numbers)
+            ([*labels, *_topic_and_number(name)], numbers)
             for labels, snapshot in consumers
             for name, numbers in sorted(snapshot.get("partitions", {}).items())
         ]
         return self._families(consumers, partitions)
 
     def _families(self, consumers: list[_Scope], partitions: list[_Scope]) -> Iterator[Any]:
-        yield from self._counts("", _PARTITION, partitions, ())
-        yield from self._counts("consumer_", _CONSUMER, consumers, _REASONS)
+        yield from self._counters("", _PARTITION, partitions, ())
+        yield from self._counters("consumer_", _CONSUMER, consumers, _REASONS)
         for kind in ("avg", "max"):
             name = f"kafka_remote_fetch_latency_seconds_{kind}"
             gauge = self._core.GaugeMetricFamily(
@@ -127,14 +127,14 @@ class PrometheusCollector:
                 family.add_metric(labels, numbers.get(f"broker-{count}-total", 0))
             yield family
 
-    def _counts(
+    def _counters(
         self,
         prefix: str,
         names: tuple[str, ...],
         scopes: list[_Scope],
         reasons: tuple[str, ...],
     ) -> Iterator[Any]:
-        """The four counters of KIP-1254 for some scopes; `reasons` are there also where they have not counted."""
+        """The four counters of KIP-1254 for some scopes. Each of `reasons` is served even if it is 0."""
         for count in ("requests", "bytes", "errors", "fallbacks"):
             has_reason = count in ("errors", "fallbacks")
             family = self._core.CounterMetricFamily(
@@ -152,7 +152,7 @@ class PrometheusCollector:
             yield family
 
 
-def _named(partition: str) -> tuple[str, str]:
+def _topic_and_number(partition: str) -> tuple[str, str]:
     """Topic and number of `TOPIC-NUMBER`."""
     topic, _, number = partition.rpartition("-")
     return topic, number

@@ -1,4 +1,4 @@
-"""AsyncRemoteDeserializingConsumer as a class, without a broker: what its builders get, leave and own."""
+"""AsyncRemoteDeserializingConsumer without a broker: what its builders get, and which deserializers it closes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Deserializer:
 
 
 class Builder:
-    """Takes `registry.url` for itself, as those of Schema Registry do."""
+    """Takes `registry.url` out of the configuration, as the builders of Schema Registry do."""
 
     def __init__(self) -> None:
         self.given: dict[str, Any] = {}
@@ -43,8 +43,8 @@ class AsyncBuilder(Builder):
         return super().build(configuration, is_key)
 
 
-def made(configuration: dict[str, Any]) -> Any:
-    """What a consumer says of itself; it is closed."""
+def metrics_of(configuration: dict[str, Any]) -> Any:
+    """The metrics of a new consumer, which is closed."""
 
     async def run() -> Any:
         async with await AsyncRemoteDeserializingConsumer(configuration, max_workers=2) as consumer:
@@ -58,33 +58,33 @@ def made(configuration: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("kind", [Builder, AsyncBuilder])
-def test_a_builder_gets_the_configuration_and_the_consumer_what_it_leaves(kind: type[Builder]) -> None:
+def test_a_builder_gets_the_configuration_and_the_consumer_the_remaining_keys(kind: type[Builder]) -> None:
     key, value = kind(), kind()
     configuration = {**CONFIG, "key.deserializer.builder": key, "value.deserializer.builder": value}
-    assert made(configuration)["group"] == "g"
+    assert metrics_of(configuration)["group"] == "g"
     assert (key.given, value.given) == ({**CONFIG, "is_key": True}, {**CONFIG, "is_key": False})
     assert key.deserializer.is_closed
     assert value.deserializer.is_closed
 
 
-def test_a_deserializer_of_the_applications_is_left_open() -> None:
+def test_a_deserializer_of_the_application_is_not_closed() -> None:
     deserializer = Deserializer()
-    assert made({"group.id": "g", "value.deserializer": deserializer})["group"] == "g"
+    assert metrics_of({"group.id": "g", "value.deserializer": deserializer})["group"] == "g"
     assert not deserializer.is_closed
 
 
-def test_what_was_built_is_closed_if_the_configuration_is_wrong() -> None:
+def test_a_built_deserializer_is_closed_if_the_configuration_is_wrong() -> None:
     builder = Builder()
     with pytest.raises(ConfigError, match=r"fetch\.remote\.enabled"):
-        made({**CONFIG, "fetch.remote.enabled": "perhaps", "value.deserializer.builder": builder})
+        metrics_of({**CONFIG, "fetch.remote.enabled": "perhaps", "value.deserializer.builder": builder})
     assert builder.deserializer.is_closed
 
 
 @pytest.mark.parametrize("built", [None, ("a deserializer", "no configuration")])
-def test_what_a_builder_must_return_is_said_by_the_parent(built: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_parent_refuses_a_wrong_result_of_a_builder(built: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Builder, "build", lambda *_: built)
     with pytest.raises(ValueError, match=r"value\.deserializer\.builder"):
-        made({**CONFIG, "value.deserializer.builder": Builder()})
+        metrics_of({**CONFIG, "value.deserializer.builder": Builder()})
 
 
 def test_it_is_generic_in_keys_and_values_as_its_parent_is() -> None:

@@ -1,4 +1,4 @@
-"""RemoteDeserializingConsumer as a class, without a broker."""
+"""RemoteDeserializingConsumer without a broker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from remote_fetch import RemoteDeserializingConsumer
 
 
 def test_it_is_generic_in_keys_and_values_as_its_parent_is() -> None:
-    """Half of it is for mypy."""
+    """mypy checks the types, the test checks the rest."""
     consumer = RemoteDeserializingConsumer[str, int]({"group.id": "g"})
     assert type(consumer) is RemoteDeserializingConsumer
     message = consumer.poll(0)
@@ -18,7 +18,7 @@ def test_it_is_generic_in_keys_and_values_as_its_parent_is() -> None:
     consumer.close()
 
 
-# As ddtrace does it: a subclass that is not generic, with a wrapper around what it inherits.
+# As ddtrace does it: a subclass that is not generic, with a wrapper around an inherited method.
 REPLACED = """
 import confluent_kafka
 
@@ -45,7 +45,7 @@ print(Traced.polled)
 """
 
 
-def test_a_tracer_that_replaces_the_parent_is_around_the_store_too() -> None:
+def test_a_tracer_that_replaces_the_parent_wraps_polls_of_the_store() -> None:
     done = subprocess.run([sys.executable, "-c", REPLACED], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == ["RemoteConsumer polls", "[(0,)]"]

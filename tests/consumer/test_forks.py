@@ -1,7 +1,7 @@
-"""A consumer that was assigned before a fork: the child is given nothing, as with the parent class, and does not hang.
+"""A consumer that was assigned before a fork: in the child it gives no record, as the parent class, and does not hang.
 
-Rules of the file: the fork is in a process of its own, for it has no threads but the consumer's; there is no broker, so
-that partitions would be handed over in the child, which librdkafka cannot do there.
+Rules of the file: the fork is made in a process of its own, which has no threads but the consumer's. There is no
+broker, so that the child would hand partitions over, which librdkafka cannot do there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PROGRAM = """
     if not child:
         given = [consumer.poll(0.1) for _ in range(5)] + consumer.consume(5, 0.1)
         consumer.remote_metrics()
-        print([one for one in given if one is not None and one.error() is None], flush=True)
+        print([message for message in given if message is not None and message.error() is None], flush=True)
         os._exit(7)
     deadline_s = time.monotonic() + 20
     while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline_s:
@@ -45,8 +45,8 @@ PROGRAM = """
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
-def test_the_child_is_given_nothing_and_returns(tmp_path: Path) -> None:
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+def test_a_forked_child_gets_no_record_and_does_not_hang(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(PROGRAM), str(tmp_path)],
         cwd=Path(__file__).parents[2],
