@@ -18,12 +18,14 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 LOCKS = ("requirements/runtime.lock", "requirements/dev.lock")
 
 MODULE = '"""A module.\n\nRules of the file: none.\n"""\n'
+OWNER = MODULE + "class View:\n    def __init__(self):\n        self.kept = 0\n"
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A small project that keeps every rule."""
-    for directory in ("remote_fetch/plan", "fetchers", "tools", "tests", "docs", "examples"):
+    packages = ("remote_fetch/plan", "remote_fetch/consumer", "fetchers", "tools", "tests", "docs", "examples")
+    for directory in packages:
         (tmp_path / directory).mkdir(parents=True)
     write(tmp_path, "remote_fetch/plan/ranges.py", MODULE)
     write(tmp_path, "docs/map.md", "Ranges: `remote_fetch/plan/ranges.py`\n")
@@ -64,6 +66,7 @@ def test_this_project_keeps_the_house_rules() -> None:
         pytest.param(
             "examples/a.py", '"""A last one, where there is one."""\n', "', where there is'", id="where for if"
         ),
+        pytest.param("remote_fetch/consumer/a.py", OWNER + "view.kept = 1\n", "assigns view.kept", id="foreign field"),
         pytest.param("tools/a.py", MODULE + "# " + "/wor" + "k/x\n", "outside the project", id="stray path"),
         pytest.param("Makefile", "check:\n\tcat .." + "/shared/x\n", "outside the project", id="stray relative path"),
         pytest.param("README.md", "Run `make bricks`.\n", "no such target", id="unknown target"),
@@ -89,6 +92,8 @@ def test_a_breach_is_found(root: Path, name: str, text: str, message: str) -> No
         pytest.param("tools/a.py", MODULE + "print(open)\n", id="tools may print"),
         pytest.param("tools/a.py", MODULE + '"""What is read? All in `meanwhile`."""\n', id="a question and a name"),
         pytest.param("tools/a.py", MODULE + "x = 'What is read'  # anew\n", id="words outside a docstring"),
+        pytest.param("remote_fetch/consumer/a.py", OWNER + "answer.offset = 1\n", id="field of a foreign class"),
+        pytest.param("remote_fetch/plan/ranges.py", OWNER + "view.kept = 1\n", id="package without owned fields"),
         pytest.param("README.md", "https://example.org/" + "work/x, a/" + "work/b, share\n", id="ordinary paths"),
     ],
 )

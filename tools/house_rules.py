@@ -41,6 +41,8 @@ PURE = (
     "model.py",
     "plan",
 )
+OWNING = ("remote_fetch/consumer",)
+"""Packages in which a class alone assigns its fields."""
 IMPURE_CALLS = frozenset({"breakpoint", "input", "open", "print"})
 
 TEXT_SUFFIXES = frozenset(
@@ -161,6 +163,27 @@ def purity(root: Path) -> Iterator[Breach]:
                 yield Breach(_relative(root, path), node.lineno, f"{node.func.id}() in a pure module")
 
 
+def ownership(root: Path) -> Iterator[Breach]:
+    """In some packages only the methods of a class assign its fields, so that its rules stand in one place."""
+    for package in OWNING:
+        modules = [(_relative(root, path), ast.parse(source)) for path, source in _modules(root, package)]
+        assigned = [(name, target) for name, tree in modules for target in _assigned_attributes(tree)]
+        fields = {target.attr for _, target in assigned if _is_self(target)}
+        for name, target in assigned:
+            if target.attr in fields and not _is_self(target):
+                yield Breach(name, target.lineno, f"assigns {ast.unparse(target)}: give its class a method for that")
+
+
+def _assigned_attributes(tree: ast.Module) -> Iterator[ast.Attribute]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node
+
+
+def _is_self(target: ast.Attribute) -> bool:
+    return isinstance(target.value, ast.Name) and target.value.id == "self"
+
+
 def _texts(root: Path) -> Iterator[tuple[str, str]]:
     for folder, folders, files in os.walk(root):
         # Folders are left out before the walk enters them: an environment has a hundred times as many files.
@@ -233,6 +256,7 @@ RULES: tuple[Callable[[Path], Iterator[Breach]], ...] = (
     docstrings,
     words,
     purity,
+    ownership,
     paths,
     targets,
     module_page,
