@@ -1,6 +1,9 @@
 """The broker's jars, from Maven artifacts, in a folder of the checkout; and why there can be none.
 
-Rules of the file: only what `pom.xml` and `spark-pom.xml` name is downloaded; a folder that is there is complete.
+Rules of the file:
+
+- Only artifacts that `pom.xml` and `spark-pom.xml` name are downloaded.
+- A folder that exists is complete.
 """
 
 from __future__ import annotations

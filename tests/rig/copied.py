@@ -1,6 +1,8 @@
 """How far the tier reaches, from the broker's log and the files of the tier: brokers before 3.9 do not answer that.
 
-Rules of the file: a file in the tier counts once the broker has said that it is copied whole.
+Rules of the file:
+
+- A file in the tier counts only after the broker has logged that its copy is complete.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Ran(NamedTuple):
 
     @property
     def was_aborted(self) -> bool:
-        """Whether an assertion of librdkafka's own ended the process, or it did not come back from a `close`."""
+        """Whether an assertion of librdkafka ended the process, or a `close` did not return."""
         return any(_ABORTED.search(one) for one in self.wrong)
 
 

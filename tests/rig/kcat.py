@@ -2,7 +2,10 @@
 
     python -m tests.rig.kcat        writes the recording: starts a broker, and wants kcat (Debian: apt install kcat)
 
-Rules of the file: kcat and remote-fetch are given the same options; every record and option set is written out here.
+Rules of the file:
+
+- kcat and remote-fetch get the same options.
+- Every record and every set of options is written out here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
 """A read in whose middle something happens: when the store is asked for a segment, the world is changed first.
 
-Rules of the file: no clock decides when; the read waits for what happens, so it has a deadline long enough for it;
-little is under way ahead of the reader, so that what happens in the middle is met in the middle.
+Rules of the file:
+
+- The progress of the read decides the time of the change, not a clock.
+- The read waits for the change, so its deadline is long enough for it.
+- Little is fetched ahead of the reader, so that the change is met in the middle.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
 """One Kafka process: its properties, its folder, its life.
 
-Rules of the file: every port is on loopback and the node's own; the process is always stopped, by its own id; when it
-does not come up, its log is in the error.
+Rules of the file:
+
+- Every port is on loopback and belongs to the node.
+- The process is always stopped, by its id.
+- If it does not start, the error contains its log.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
 """Real Kafka with tiered storage on loopback: one node that does everything, or a controller and three brokers.
 
-Rules of the file: everything lives in one folder; whatever was started is stopped when the context ends, also after an
-error; the tier is a directory that Kafka's LocalTieredStorage writes, and the readers under test get nothing else.
+Rules of the file:
+
+- All files are in one folder.
+- The end of the context stops every process, even after an error.
+- The tier is a directory that Kafka's LocalTieredStorage writes. The readers under test get only that directory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """When the remote way fails: each way in which it can, with the reason that is counted, held against the broker.
 
-Rules of the file: a row is one cause; the stream has to be the broker's whatever the row; every reason that there is
-stands in a row or is named as none, with the place where it is proved.
+Rules of the file:
+
+- A row is one cause. For every row the stream has to equal that of the broker.
+- Every reason has a row, or is listed as impossible here with the place of its proof.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def test_uploads_of_several_leaders_overlap(three: Rig) -> None:
 
 
 def test_an_unclean_leader_writes_the_log_anew(three: Rig) -> None:
-    """The tier holds what the old leader had uploaded of a log that is no more, also past the new leader's end."""
+    """The tier holds uploads of the old leader, also past the new leader's end, of a log that was cut off."""
     rig, topic = three, "unclean"
     topics.create_topic(
         rig, topic, brokers=[1, 2], local_retention_ms=-2, segment_ms=EVER, unclean_leader_election_enable="true"

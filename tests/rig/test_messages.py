@@ -118,7 +118,7 @@ def test_messages_of_every_kind(rig_43: Rig, new_topic: Callable[[str], str], ti
 
 
 def test_headers_that_librdkafka_does_not_give(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
-    """One too many, and they are gone; a key that is no UTF-8 is an error there, and readable here."""
+    """A record with one header too many has none. A key that is not UTF-8 is an error there, and readable here."""
     topic = new_topic("messages")
     topics.create_topic(rig_43, topic, segment_bytes=1 << 21, max_message_bytes=4 << 20)
     headers = [("h", b"")] * MANY_HEADERS

@@ -1,7 +1,10 @@
 """Spark streams and backfills beside a real broker: each record once, whatever stops them and wherever it lies by then.
 
-Rules of the file: the oracle is a plain consumer, asked when the writers have stopped; a query writes by Spark's own
-file sink, which counts a batch only once; a stop at random is repeated with `--workload-seed`.
+Rules of the file:
+
+- The oracle is a plain consumer, which reads after the writers have stopped.
+- A query writes by Spark's own file sink, which counts a batch only once.
+- `--workload-seed` repeats a random stop.
 """
 
 from __future__ import annotations

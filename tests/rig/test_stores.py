@@ -1,7 +1,10 @@
 """One topic that a real broker tiered, read by way of every store: each gives the records that the broker gives.
 
-Rules of the file: S3 and HTTP serve the very directory the broker tiers to, GCS and Azure copies of it, uploaded with
-the stores' own libraries. Where a server cannot be built, its part is skipped with the reason.
+Rules of the file:
+
+- S3 and HTTP serve the directory to which the broker tiers. GCS and Azure serve copies, uploaded with the stores' own
+  libraries.
+- If a server cannot be built, its part is skipped with the reason.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """No call of the application waits for a broker that stands still.
 
-Rules of the file: the broker is stopped as a process, so that its connections stay open and nothing is answered; what
-is asserted is far from what a busy machine takes, and far below what a question to each partition would.
+Rules of the file:
+
+- The broker's process is suspended, so its connections stay open and it does not answer.
+- The asserted times are far above those of a busy machine, and far below those of a request for each partition.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """Transactions as several producers write them at once: begun, mixed, committed, aborted, or left open.
 
-Rules of the file: what is written follows from a seed; every producer that is made is also ended.
+Rules of the file:
+
+- A seed decides the writes.
+- Every producer is closed.
 """
 
 from __future__ import annotations

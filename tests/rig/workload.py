@@ -1,7 +1,11 @@
 """A random workload on a real broker: everything that a log goes through, and between it reads that must be right.
 
-Rules of the file: the steps follow from a seed alone, each from dice of its own, so that what time decides (how far
-tiering has come, how many steps fit) changes no other step; every step is written down; every wait has an end.
+Rules of the file:
+
+- A seed decides the steps. Each step has its own random generator, so that timing (how far tiering has come, how many
+  steps fit) changes no other step.
+- Every step is recorded.
+- Every wait has a deadline.
 """
 
 from __future__ import annotations
@@ -50,7 +54,7 @@ DECK = {
 
 
 class Workload:
-    """One run: topics of its own, and steps drawn from `seed`. `log` says what was done, `counts` how much of it."""
+    """One run: its own topics, and steps drawn from `seed`. `log` has the steps, and `counts` their numbers by kind."""
 
     def __init__(self, rig: Rig, name: str, seed: int) -> None:
         self.log: list[str] = []
