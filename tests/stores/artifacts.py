@@ -1,7 +1,10 @@
 """The store servers' programs, built once from pinned versions into a folder of the checkout; and why there are none.
 
-Rules of the file: a program that is there is complete; who builds holds a lock, so that test processes side by side
-build it once; a build that fails is a BuildError with its output, a tool that is not on this machine is MissingTool.
+Rules of the file:
+
+- A program that exists is complete.
+- A build holds a lock, so that parallel test processes build a program once.
+- A failed build is a BuildError with its output. A missing tool is MissingTool.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """Microsoft's emulator of Azure's blobs, Azurite, which checks shared keys and SAS and keeps its blobs in memory.
 
-Rules of the file: blobs are written with azure-storage-blob. Account and key are the emulator's well-known ones.
+Rules of the file:
+
+- Blobs are written with azure-storage-blob.
+- Account and key are the emulator's well-known ones.
 """
 
 from __future__ import annotations

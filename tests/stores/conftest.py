@@ -1,7 +1,9 @@
 """The stores' servers, one of each for the whole session, with the tree that a real broker tiered; what they said when
 a test fails.
 
-Rules of the file: a test that changes what a server holds or allows makes one of its own.
+Rules of the file:
+
+- A test that changes the objects or permissions of a server starts its own server.
 """
 
 from __future__ import annotations

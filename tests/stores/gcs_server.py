@@ -1,6 +1,9 @@
 """A server of Google Cloud Storage's JSON API: fake-gcs-server, which keeps its objects in a directory.
 
-Rules of the file: objects are written with google-cloud-storage. It checks no credentials.
+Rules of the file:
+
+- Objects are written with google-cloud-storage.
+- The server checks no credentials.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
 """Runs the snippets of a how-to page against a real server of its store, and compares what they print with the page.
 
-Rules of the file: a page's plain `python` blocks are run in order, in one namespace; a `text` block right after one is
-what it has to print. The server holds the bucket that ships with the package, and is found by the environment alone, as
-the store's own tools find theirs. Where it cannot be built, the page keeps what was recorded, and says so.
+Rules of the file:
+
+- The plain `python` blocks of a page are run in order, in one namespace. A `text` block right after a block is its
+  expected output.
+- The server holds the bucket that ships with the package. The snippets find it by environment variables, as the store's
+  own tools do.
+- If the server cannot be built, the page keeps its recorded output and says so.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
 """A TCP proxy on loopback that counts what a server is asked, and breaks what it answers: it stalls, or cuts the
 connection, after so many bytes.
 
-Rules of the file: bytes are passed on untouched, for requests may be signed; every thread ends when the proxy is
-closed; what is broken is only what comes after the fault has been set.
+Rules of the file:
+
+- Bytes are passed on unchanged, because requests may be signed.
+- Every thread ends when the proxy is closed.
+- A fault breaks only the bytes that come after it was set.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
 """An HTTP server for range requests on loopback, that fails on purpose: at the connection, in the answer, in the body.
 
-Rules of the file: standard library only, and no code of the package under test; what goes wrong with a request is
-decided by `plan` from the request alone; every stall ends when the server is closed, so that no thread outlives it.
-The ranges are those of RFC 9110, section 14.
+Rules of the file:
+
+- Standard library only, and no code of the package under test.
+- `plan` decides about the fault of a request from the request alone.
+- Every stall ends when the server is closed, so that no thread outlives it.
+- The ranges are those of RFC 9110, section 14.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
 """An S3 server over a directory: versitygw, which checks signatures, their age, identities and bucket policies.
 
-Rules of the file: the bucket *is* the directory, which may be the one that a broker tiers to; what the server keeps
-for itself lies elsewhere. Objects are written into the directory.
+Rules of the file:
+
+- The bucket *is* the directory, which may be the directory to which a broker tiers. The server keeps its own files
+  elsewhere.
+- Objects are written into the directory.
 """
 
 from __future__ import annotations

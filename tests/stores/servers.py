@@ -1,8 +1,10 @@
 """A store's server as a process on loopback, and what tests ask of it: put an object, configure a reader.
 
-Rules of the file: every port is the server's own; a process is always stopped, by its own id; when it does not come up,
-its log is in the error. Objects are written with the store's own SDK or into its directory, never the way a fetcher
-reads them.
+Rules of the file:
+
+- Every port belongs to one server.
+- A process is always stopped, by its id. If it does not start, the error contains its log.
+- Objects are written with the store's own SDK or into its directory, never through a fetcher.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""A broker stand-in for reads that fall back, and one way to read a log through a fetcher that has it behind itself.
+"""A stand-in of a broker for reads that fall back, and a function that reads a log by a fetcher with this broker.
 
-Rules of the file: the broker answers from the oracle, which has never seen a byte of a segment; the reader is the real
-one from the session on.
+Rules of the file:
+
+- The broker answers from the oracle, which has never seen a byte of a segment.
+- The session and all parts above it are real.
 """
 
 from __future__ import annotations

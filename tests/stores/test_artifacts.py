@@ -1,6 +1,8 @@
 """How the servers' programs are made: once, whole or not at all, and with a reason where they cannot be.
 
-Rules of the file: no program of a server is built here; what is started as `go` and `npm` are scripts of the test.
+Rules of the file:
+
+- No program of a server is built here. Scripts of the test take the places of `go` and `npm`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Backfills whose target is a bucket, on the stores' real servers: staged, committed file by file, done again.
 
-Rules of the file: a target is read back by pyarrow through the filesystem that its options make.
+Rules of the file:
+
+- pyarrow reads a target back, through the filesystem that its options make.
 """
 
 from __future__ import annotations

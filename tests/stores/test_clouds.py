@@ -1,7 +1,10 @@
 """The fetchers of the clouds on real servers: exact ranges by one GET each, listings, threads, and every way to fail.
 
-Rules of the file: each test runs on S3, GCS and Azure alike; what only one of them does is in a file of its own. The
-files on disk are the oracle. Nothing is asserted on the clock but that a call has come back at all.
+Rules of the file:
+
+- Each test runs on S3, GCS and Azure. Features of one store are tested in its own file.
+- The files on disk are the oracle.
+- No time is asserted, only that a call returns.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def read_over_http(
 
 
 def is_log(asked: Asked, number: int | None = None) -> bool:
-    """Whether the bytes of a segment are asked for, of that one or of any."""
+    """Whether a request is for the bytes of a segment: of this segment, or of any."""
     stems = [f"{segment.metadata.segment_id.id}.log" for segment in SEGMENTS]
     return asked.name.endswith(tuple(stems if number is None else stems[number : number + 1]))
 
@@ -173,7 +173,7 @@ def test_what_goes_wrong_once(server: RangeServer, tmp_path: Path, row: Row) -> 
 
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
 def test_what_goes_wrong_for_good(server: RangeServer, tmp_path: Path, row: Row) -> None:
-    """Every GET of one segment fails: the broker has what is left of it, and at most what comes after it."""
+    """Every GET of one segment fails: the broker gives the rest of it, and at most the segments after it."""
     server.plan = lambda asked: row.fault if is_log(asked, 1) else None
     waits = row.reason in (ErrorKind.READ_TIMEOUT, ErrorKind.THROTTLED, ErrorKind.UNAVAILABLE)
     timeout_ms = TIMEOUT_MS if waits else PATIENT_MS

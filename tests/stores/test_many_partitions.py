@@ -1,6 +1,9 @@
 """Two hundred partitions of one topic at once: requests, connections and threads stay bounded, nothing is lost.
 
-Rules of the file: the tier is generated; what was asked of the store is counted on its way there.
+Rules of the file:
+
+- The tier is generated.
+- Requests are counted on their way to the store.
 """
 
 from __future__ import annotations

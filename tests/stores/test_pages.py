@@ -1,6 +1,8 @@
-"""The how-to pages of the stores are run as they stand, and say so where they cannot be.
+"""Runs of how-to pages of the stores: pages that fail, and pages whose server cannot be built.
 
-Rules of the file: that the real pages run is a test of `tests/test_docs.py`; here are pages that do not.
+Rules of the file:
+
+- `tests/test_docs.py` runs the real pages. The pages here fail.
 """
 
 from __future__ import annotations

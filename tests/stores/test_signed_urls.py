@@ -1,6 +1,10 @@
 """Signed URLs in the segments' custom metadata, on a server that checks signatures and their age.
 
-Rules of the file: the layout `url` over the fetcher `http`; who signs is boto3; what is read has to be the object.
+Rules of the file:
+
+- The layout is `url`, over the fetcher `http`.
+- boto3 signs the URLs.
+- The read bytes have to be those of the object.
 """
 
 from __future__ import annotations
