@@ -271,7 +271,7 @@ def breaches(root: Path) -> list[Breach]:
 
 
 def main() -> int:
-    """Print the breaches; the exit code is 1 when there are any."""
+    """Print the breaches. The exit code is 1 if there are any."""
     found = breaches(Path(__file__).resolve().parents[1])
     for breach in found:
         print(breach)

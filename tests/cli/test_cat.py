@@ -239,7 +239,7 @@ def test_a_bar_is_shown_on_a_terminal_alone(bucket: str, monkeypatch: pytest.Mon
 
 
 def test_following_ends_by_an_interrupt_as_every_read(run: Run, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Code 130, and a report of what came until then."""
+    """Exit code 130, and a report of the records so far."""
 
     def interrupted(*arguments: object) -> Iterator[object]:
         raise KeyboardInterrupt

@@ -87,6 +87,6 @@ class Consumers:
         return consumer
 
     def close(self) -> None:
-        """Close what a test has not closed itself."""
+        """Close the consumers that a test has left open."""
         for consumer in self._made:
             consumer.close()

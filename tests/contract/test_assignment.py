@@ -1,4 +1,4 @@
-"""`assign` and its relatives: every kind of offset, into the tier and past it, and what is assigned then."""
+"""`assign` and its relatives: every kind of offset, in the tier and past it, and the assignment afterwards."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_a_logger(consumers: Consumers) -> None:
 @pytest.mark.parametrize("method", ["poll", "consume"])
 @pytest.mark.parametrize("start", [50, 110])
 def test_an_error_in_a_callback(consumers: Consumers, material: Material, method: str, start: int) -> None:
-    """It comes out of the call, and the consumer goes on."""
+    """The call raises the error of the callback, and the consumer goes on."""
     calls: list[str] = []
 
     def tell(statistics: str) -> None:

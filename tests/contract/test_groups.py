@@ -236,7 +236,7 @@ def test_partitions_are_lost(consumers: Consumers, material: Material) -> None:
 
 
 def test_a_commit_of_no_member(consumers: Consumers, material: Material) -> None:
-    """A group's members are the only ones to commit while it has some."""
+    """While a group has members, only they may commit."""
     member = consumers()
     member.subscribe([material.topic])
     read(member, 1)

@@ -1,4 +1,4 @@
-"""Control batches: the type of a marker, and an error for anything that is none."""
+"""Control batches: the type of a marker, and an error for other bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Message sets v0 and v1: after the rewriting they say the same, read here as a v2 record area by a foreign reader."""
+"""Message sets v0 and v1: a foreign reader reads the rewritten v2 record area, and gets the same records."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Tiers that Aiven's plug-in wrote: what a broker gave a consumer from them, a read of the bucket gives.
+"""Tiers of Aiven's plug-in: a read of the bucket gives the records that a broker gave a consumer.
 
-Rules of the file: the oracle is the broker's own recording, and for the bytes below the records the checksums of the
-broker's own files. One test reads every partition of a set: nothing here is about a single partition.
+Rules of the file:
+
+- The oracle is the broker's own recording. For the bytes below the records it is the checksums of the broker's files.
+- One test reads every partition of a set, because no test is about a single partition.
 """
 
 from __future__ import annotations

@@ -17,5 +17,5 @@ from remote_fetch.locate.broker_errors import is_refusal
         (KafkaError.UNKNOWN_TOPIC_OR_PART, False),
     ],
 )
-def test_a_refusal_is_told_from_other_errors(code: int, expected: bool) -> None:
+def test_is_refusal_recognizes_refusals(code: int, expected: bool) -> None:
     assert is_refusal(KafkaException(KafkaError(code))) is expected

@@ -484,10 +484,10 @@ def test_random_streams_end_as_the_rules_say(events: list[Event]) -> None:
     damages=st.lists(st.tuples(st.integers(0, 30), st.integers(30, 120), st.integers(0, 255)), max_size=6),
 )
 def test_damaged_streams_end_as_the_rules_say(events: list[Event], damages: list[tuple[int, int, int]]) -> None:
-    """Damaged records stand beside whole ones of the same partition: a short cut must not take one for the other.
+    """Damaged and whole records of the same partition: the fast path must not confuse them.
 
-    Frames and partitions stay whole: the model tells partitions apart by their names too, and segments of different
-    partitions whose ids are the same.
+    Frames and partitions are never damaged, because the model distinguishes partitions by their names too, and
+    segments with the same id in different partitions.
     """
     for number, at, byte in damages:
         event = events[number % len(events)] if events else Event(None)

@@ -79,7 +79,7 @@ def written_batches(data: bytes, number: int) -> list[WrittenBatch]:
 
 
 def lineage_of(batches: list[WrittenBatch], checkpoint: str) -> list[LeaderEpoch]:
-    """The epochs that the batches carry; the first began where the broker says, perhaps before the first segment."""
+    """The epochs of the batches. The broker gives the start of the first, which may lie before the first segment."""
     found = [LeaderEpoch(*(int(field) for field in checkpoint.splitlines()[2].split()))]
     for batch in batches:
         if batch.leader_epoch != found[-1].epoch:
