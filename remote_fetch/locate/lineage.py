@@ -99,9 +99,9 @@ class Lineage:
             return segment.end_offset
         low = max(segment.start_offset, epochs[0].start_offset, self.entries[0].start_offset)
         high = segment.end_offset + 1 if self.end_offset is None else min(segment.end_offset + 1, self.end_offset)
-        theirs = _epochs_by_start(epochs, low, high)
-        ours = _epochs_by_start(self.entries, low, high)
-        differing = [start for start, _ in theirs.items() ^ ours.items()]
+        of_segment = _epochs_by_start(epochs, low, high)
+        of_lineage = _epochs_by_start(self.entries, low, high)
+        differing = [start for start, _ in of_segment.items() ^ of_lineage.items()]
         if self.end_offset is not None and self.end_offset <= segment.end_offset:
             beyond = max(self.end_offset, segment.start_offset, epochs[0].start_offset)
             if (epoch_at(epochs, beyond) or 0) < self._last_epoch:

@@ -49,7 +49,7 @@ def test_a_replaced_class_makes_no_client_inside() -> None:
 
 
 def test_a_consumer_neither_commits_nor_resets_nor_makes_topics_whatever_the_user_set() -> None:
-    theirs = {
+    given = {
         "bootstrap.servers": "b:1",
         "group.id": "mine",
         "enable.auto.commit": True,
@@ -57,7 +57,7 @@ def test_a_consumer_neither_commits_nor_resets_nor_makes_topics_whatever_the_use
         "allow.auto.create.topics": True,
         "isolation.level": "read_committed",
     }
-    found = consumer_properties(theirs, LEVEL)
+    found = consumer_properties(given, LEVEL)
     assert found["group.id"] == "mine"
     assert found["isolation.level"] == "read_uncommitted"
     assert found["auto.offset.reset"] == "error"
@@ -74,6 +74,6 @@ def test_the_queue_backoff_is_short_unless_configured() -> None:
 
 
 def test_an_administrators_client_gets_nothing_that_only_a_consumer_knows() -> None:
-    theirs = {"bootstrap.servers": "b:1", "group.id": "mine", "fetch.min.bytes": 1, "sasl.username": "u"}
-    assert admin_properties(theirs) == {"log_level": 3, "bootstrap.servers": "b:1", "sasl.username": "u"}
+    given = {"bootstrap.servers": "b:1", "group.id": "mine", "fetch.min.bytes": 1, "sasl.username": "u"}
+    assert admin_properties(given) == {"log_level": 3, "bootstrap.servers": "b:1", "sasl.username": "u"}
     assert admin_properties({"log_level": 6}) == {"log_level": 6}

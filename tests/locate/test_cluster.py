@@ -57,7 +57,7 @@ def test_a_leader_that_is_not_ready_is_asked_again(not_ready: int) -> None:
     answers = Answers(not_ready, not_ready, TopicPartition("t", 0, 42))
     cluster = cluster_with(answers)
     assert cluster.offset_for_time(PARTITION, -5, LEVEL) == 42
-    assert [one.offset for one in answers.asked] == [0, 0, 0]
+    assert [asked.offset for asked in answers.asked] == [0, 0, 0]
     cluster.close()
     assert answers.is_closed
 
@@ -186,7 +186,7 @@ def test_still_holds(epoch: int | None, end_offset: int, probe: int | None, aske
     cluster = cluster_with(log, timeout_ms=100)
     cluster._admin = cluster._consumers[LEVEL, "prober"] = log
     assert cluster.still_holds(PARTITION, 3, end_offset) is holds
-    found = [(one.offset, one.leader_epoch) for one in log.assigned]
+    found = [(place.offset, place.leader_epoch) for place in log.assigned]
     assert found == ([(end_offset, 3)] if asked else [])
     cluster.close()
 
@@ -264,7 +264,7 @@ def test_an_end_may_lie_before_the_start(end: int, bounds: LogBounds) -> None:
     for level in IsolationLevel:
         cluster._consumers[level, "reader"] = cast(Consumer, answers)
     assert cluster.log_bounds(PARTITION, IsolationLevel.READ_COMMITTED) == bounds
-    assert [one.offset for one in answers.asked] == [OFFSET_END]
+    assert [asked.offset for asked in answers.asked] == [OFFSET_END]
     assert cluster.log_bounds(PARTITION, IsolationLevel.READ_UNCOMMITTED) == LogBounds(36, 38)
     assert len(answers.asked) == 1, "a high watermark never lies before the start"
 
@@ -282,7 +282,7 @@ def test_a_closed_cluster_makes_no_client(monkeypatch: pytest.MonkeyPatch) -> No
     cluster = Cluster({}, timeout_ms=1_000)
     cluster.consumer(LEVEL)
     cluster.close()
-    assert [one.is_closed for one in made] == [True]
+    assert [client.is_closed for client in made] == [True]
     for ask in (lambda: cluster.consumer(LEVEL), cluster.catcher, cluster.names):
         with pytest.raises(Cancelled):
             ask()

@@ -91,11 +91,11 @@ def test_an_answer_is_contact_also_a_refusal(monkeypatch: pytest.MonkeyPatch, an
 
 @pytest.mark.parametrize("code", [KafkaError._AUTHENTICATION, KafkaError._SSL])
 def test_refused_credentials_are_not_waited_for(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    theirs: list[KafkaError] = []
+    heard: list[KafkaError] = []
     ask = answering(monkeypatch, KafkaError._TIMED_OUT, (code, "b:1/bootstrap: refused (after 5ms in state AUTH_REQ)"))
     with pytest.raises(BrokerUnavailable, match=r"servers=b:1: b:1/bootstrap: refused\. Check the address"):
-        ask(**{"bootstrap.servers": "b:1", "error_cb": theirs.append})
-    assert [one.code() for one in theirs] == [code], "the user's own callback hears of it too"
+        ask(**{"bootstrap.servers": "b:1", "error_cb": heard.append})
+    assert [error.code() for error in heard] == [code], "the user's own callback hears of it too"
 
 
 def test_silence_has_no_cause(monkeypatch: pytest.MonkeyPatch) -> None:

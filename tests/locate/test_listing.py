@@ -279,16 +279,16 @@ class TestLastOffset:
     @pytest.mark.parametrize("size_bytes", [-1, 0, 1, 300, 824, 10**6])
     def test_a_size_that_was_listed_wrong(self, size_bytes: int) -> None:
         bucket = Bucket(plain_log().segments())
-        told = replace(bucket.at(2), segment_size_in_bytes=size_bytes)
+        listed = replace(bucket.at(2), segment_size_in_bytes=size_bytes)
         assert len(bucket.log(2)) == 824
         if size_bytes == 0:
             with pytest.raises(CorruptSegment, match="the object is empty"):
-                last_offset_of(told, Reader(bucket))
+                last_offset_of(listed, Reader(bucket))
         elif size_bytes > 824:
             with pytest.raises(CorruptSegment, match="ends at byte 824, but was listed with 1000000 bytes"):
-                last_offset_of(told, Reader(bucket))
+                last_offset_of(listed, Reader(bucket))
         else:
-            assert last_offset_of(told, Reader(bucket)) == 59
+            assert last_offset_of(listed, Reader(bucket)) == 59
 
     def test_a_segment_that_is_cut(self) -> None:
         bucket = Bucket(plain_log().segments())

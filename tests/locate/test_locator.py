@@ -21,8 +21,11 @@ OTHER = Uuid(b"another topic id")
 def known() -> tuple[KnownTimelines, Timeline]:
     log = plain_log()
     timeline = Timeline.of_listing(log.topic_id_partition, [s.metadata for s in log.segments()])
-    others = [Timeline(TopicIdPartition(OTHER, "topic", 0), (), ()), Timeline(TopicIdPartition(OTHER, "a", 1), (), ())]
-    return KnownTimelines([timeline, *others]), timeline
+    more_timelines = [
+        Timeline(TopicIdPartition(OTHER, "topic", 0), (), ()),
+        Timeline(TopicIdPartition(OTHER, "a", 1), (), ()),
+    ]
+    return KnownTimelines([timeline, *more_timelines]), timeline
 
 
 def test_partitions() -> None:

@@ -50,8 +50,8 @@ def segments(draw: st.DrawFn, partition: TopicIdPartition) -> RemoteLogSegmentMe
 def timelines(draw: st.DrawFn) -> Timeline:
     partition = draw(partitions())
     drawn = draw(st.lists(segments(partition), max_size=4))
-    found = [replace(one, state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED) for one in drawn]
-    found.sort(key=lambda one: (one.start_offset, one.end_offset))
+    found = [replace(segment, state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED) for segment in drawn]
+    found.sort(key=lambda segment: (segment.start_offset, segment.end_offset))
     return Timeline(
         partition, tuple(found), tuple(draw(int64s) for _ in found), draw(int64s), draw(int64s), draw(int64s),
         draw(st.booleans()), tuple(draw(st.lists(segments(partition), max_size=2))),
