@@ -271,7 +271,7 @@ class Config:
         if not isinstance(config, Mapping):
             raise ConfigError(f"a configuration is a dict of keys and values, not a {type(config).__name__}")
         values: dict[str, str | int | bool | None] = {name: key.default for name, key in KEYS.items()}
-        given, theirs = set(), {}
+        given, librdkafka = set(), {}
         families: dict[str, dict[str, str]] = {prefix: {} for prefix in PREFIX_KEYS}
         for name, value in config.items():
             if not isinstance(name, str):
@@ -287,15 +287,15 @@ class Config:
                     families[family][name.removeprefix(family)] = str(value)
             else:
                 _refuse_misspelling(name)
-                theirs[name] = value
-        if values["fetch.remote.bucket.only"] is True and "bootstrap.servers" in theirs:
+                librdkafka[name] = value
+        if values["fetch.remote.bucket.only"] is True and "bootstrap.servers" in librdkafka:
             raise ConfigError(
                 "fetch.remote.bucket.only=true and bootstrap.servers exclude each other",
                 key="fetch.remote.bucket.only",
-                hint="Leave out the first to have the broker answer for what is not in the bucket, else the second",
+                hint="Leave out the first to read the rest of the log through the broker, else the second",
             )
         options, layout, locator = (MappingProxyType(families[prefix]) for prefix in PREFIX_KEYS)
-        return cls(MappingProxyType(values), frozenset(given), options, layout, locator, MappingProxyType(theirs))
+        return cls(MappingProxyType(values), frozenset(given), options, layout, locator, MappingProxyType(librdkafka))
 
     def under(self, broker: Mapping[str, str]) -> Config:
         """This configuration, with keys from a broker's file that the user has not set. Raises ConfigError."""

@@ -230,7 +230,7 @@ class Report:
                 return dict(Counter(mine) + Counter(theirs))
             return tuple(dict.fromkeys((*mine, *theirs))) if isinstance(mine, tuple) else mine + theirs
 
-        return Report(**{one.name: sums(one.name) for one in fields(self)})
+        return Report(**{known.name: sums(known.name) for known in fields(self)})
 
 
 def unusable_text(orphan_updates: int, malformed_records: int) -> str:

@@ -234,8 +234,8 @@ def subjects(root: Path) -> Iterator[Breach]:
     """A commit's subject is `area: imperative` in at most 72 characters. Commits before the rule are left alone."""
     if not (root / ".git").exists():
         return
-    told = ["git", "-C", str(root), "log", "--no-merges", "--format=%h %s", f"{SUBJECTS_SINCE}..HEAD"]
-    found = subprocess.run(told, capture_output=True, text=True, check=False, timeout=60)
+    command = ["git", "-C", str(root), "log", "--no-merges", "--format=%h %s", f"{SUBJECTS_SINCE}..HEAD"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     for line in found.stdout.splitlines():  # none if the history is too short to hold the commit
         short, _, subject = line.partition(" ")
         if breach := subject_breach(subject):

@@ -154,7 +154,7 @@ def _said(error: RemoteFetchError) -> str:
 def _hint(config: Config, error: RemoteFetchError) -> str | None:
     scheme = (config.text("remote.storage.url") or "").partition("://")[0].lower()
     kind = "s3" if scheme.startswith("s3") else ""
-    return next((hint for cls, one, hint in _HINTS if isinstance(error, cls) and one in ("", kind)), None)
+    return next((hint for cls, of_kind, hint in _HINTS if isinstance(error, cls) and of_kind in ("", kind)), None)
 
 
 def _listed(

@@ -50,8 +50,8 @@ def _run(arguments: argparse.Namespace) -> int:
 def print_segments(session: Session, topic: str | None, partitions: list[int] | None, *, as_json: bool) -> None:
     """Print the readable segments, by partition and offset, with the totals below."""
     found = session.locator.partitions(topic, partitions)
-    chosen = [one for one in found if partitions is None or one.partition in partitions]
-    missing = sorted(set(partitions or ()) - {one.partition for one in chosen})
+    chosen = [partition for partition in found if partitions is None or partition.partition in partitions]
+    missing = sorted(set(partitions or ()) - {partition.partition for partition in chosen})
     if missing or not chosen:
         what = f"no partition {', '.join(map(str, missing))}" if missing else "no segments"
         raise UnknownTopic(f"{what} in the remote storage", hint="Check remote.storage.url and remote.storage.layout")

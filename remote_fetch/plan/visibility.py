@@ -103,8 +103,8 @@ def remote_stable_offset(tier_stop: int, producers: Iterable[ProducerState]) -> 
     `tier_stop` is one past the last segment's end offset. `producers` is the producer snapshot of that segment. If a
     transaction is open there, its marker may lie past the end of the tier.
     """
-    opened = (producer.current_txn_first_offset for producer in producers)
-    return min([tier_stop, *(offset for offset in opened if offset >= 0)])
+    first_offsets = (producer.current_txn_first_offset for producer in producers)
+    return min([tier_stop, *(offset for offset in first_offsets if offset >= 0)])
 
 
 def closes_before(stop_offset: int, producers: Iterable[ProducerState]) -> bool:

@@ -267,14 +267,14 @@ class ListingContract(_Base):
         with self.opened() as fetcher:
             assert isinstance(fetcher, SegmentLister)
             listed = list(fetcher.list_segments())
-            assert sorted(one.segment_id for one in listed) == sorted(known)
-            for one in listed:
-                segment = known[one.segment_id]
-                assert one.start_offset == segment.metadata.start_offset
-                assert one.end_offset in (-1, segment.metadata.end_offset)
-                assert not one.size_known or one.segment_size_in_bytes == len(segment.log)
-                assert not one.txn_index_empty or segment.transaction_index is None
-                assert bytes(fetcher.fetch_log_segment(one, 0, 100)) == segment.log[:100]
+            assert sorted(metadata.segment_id for metadata in listed) == sorted(known)
+            for metadata in listed:
+                segment = known[metadata.segment_id]
+                assert metadata.start_offset == segment.metadata.start_offset
+                assert metadata.end_offset in (-1, segment.metadata.end_offset)
+                assert not metadata.size_known or metadata.segment_size_in_bytes == len(segment.log)
+                assert not metadata.txn_index_empty or segment.transaction_index is None
+                assert bytes(fetcher.fetch_log_segment(metadata, 0, 100)) == segment.log[:100]
 
     def test_one_topic_alone(self, segments: list[BuiltSegment]) -> None:
         """A topic is selected by its whole name, not by a prefix."""

@@ -105,8 +105,8 @@ class ProducerStates:
         self._states[batch.producer_id] = self._after_marker(batch, batch.marker)
         if batch.marker.commit or first_offset < 0:
             return None
-        others = self._first_open_but(batch.producer_id)
-        last_stable_offset = batch.last_offset + 1 if others is None else others
+        first_open_offset = self._first_open_but(batch.producer_id)
+        last_stable_offset = batch.last_offset + 1 if first_open_offset is None else first_open_offset
         return AbortedTransaction(batch.producer_id, first_offset, batch.last_offset, last_stable_offset)
 
     def _after_data(self, batch: WrittenBatch) -> ProducerState:
