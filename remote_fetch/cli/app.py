@@ -29,7 +29,7 @@ _COMMANDS = {
     "config": "check a configuration",
     "demo": "a tour of a small bucket that ships with the package",
 }
-"""Each is a module of this package."""
+"""The commands. Each is a module of this package."""
 
 
 def run(argv: Sequence[str] | None = None) -> int:

@@ -109,7 +109,7 @@ def test_unknown_sizes_and_known_times_are_shown(bucket: str, capsys: pytest.Cap
 def test_metadata_that_locates_nothing_is_counted(
     bucket: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once in the log, however often a timeline is looked at; in the table only if there is any."""
+    """The log has one line, even if a timeline is read several times. The table has the column only if needed."""
     log = LogBuilder("orphans")
     log.append_batch([Record(0)])
     log.roll()

@@ -1,4 +1,4 @@
-"""Packed numbers: Python's own struct is what each token is compared with."""
+"""Packed numbers: each token is compared with Python's own struct."""
 
 from __future__ import annotations
 

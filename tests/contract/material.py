@@ -108,7 +108,7 @@ def read(consumer: Consumer, count: int) -> list[Message]:
 def poll_until(
     consumer: Consumer, what: str, condition: Callable[[], Any], into: list[Message] | None = None
 ) -> list[Message]:
-    """Poll until the condition holds; what came, errors too, which is also put `into` a list as it comes."""
+    """Poll until the condition holds. Returns the messages and errors, which are also added to `into` at once."""
     messages: list[Message] = [] if into is None else into
     deadline = time.monotonic() + TIMEOUT_S
     while not condition():
@@ -128,7 +128,7 @@ def call_until_it_raises(call: Callable[[], Any]) -> None:
 
 
 def poll_through(consumer: Consumer, is_last: Callable[[Message], bool]) -> list[Message]:
-    """Poll until a message is the last that is wanted; all that came, it included."""
+    """Poll until a message is the last wanted one. Returns all messages, including that one."""
     messages: list[Message] = []
     poll_until(consumer, "the last message", lambda: messages and is_last(messages[-1]), messages)
     return messages

@@ -49,7 +49,7 @@ def test_nothing_to_commit(consumers: Consumers, material: Material) -> None:
 
 @pytest.mark.parametrize("start", STARTS)
 def test_a_message(consumers: Consumers, material: Material, start: int) -> None:
-    """Also one that is not the last, and behind what was committed."""
+    """Also a message that is not the last, and whose offset is below the committed one."""
     consumer = consumers(enable_auto_commit=False)
     consumer.assign([material.at(start)])
     messages = read(consumer, 8)

@@ -158,7 +158,7 @@ def test_unassigning_in_a_callback(consumers: Consumers, material: Material) -> 
 
 @pytest.mark.parametrize("method", ["poll", "consume"])
 def test_an_error_in_on_assign(consumers: Consumers, material: Material, protocol: dict[str, Any], method: str) -> None:
-    """It comes out of the call, and the partitions are assigned all the same."""
+    """The call raises the error of the callback, and the partitions are assigned."""
 
     def on_assign(_: Consumer, __: list[TopicPartition]) -> None:
         raise ZeroDivisionError("in a callback")

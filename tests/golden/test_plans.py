@@ -99,7 +99,7 @@ def test_parts_read_one_by_one_are_the_whole(place: Place, isolation: str, targe
 
 
 def test_most_partitions_can_be_cut(tier: Tier) -> None:
-    """So that the test above does not prove the trivial."""
+    """The plans of the test above are not trivial."""
     parts = {}
     for place in tier.places:
         with Session.open(place.config) as session:

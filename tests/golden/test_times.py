@@ -57,7 +57,7 @@ def test_times_lead_to_the_brokers_offsets(place: Place, snapshots: dict[str, Pa
 
 
 def test_every_timestamp_leads_to_the_first_record_that_has_it(place: Place) -> None:
-    """Against the recording itself, timestamps out of order included; control records count, as on a broker."""
+    """Compared with the recording, which has timestamps out of order. Control records count, as on a broker."""
     recorded = [(line["offset"], line["timestamp"]) for line in place.recorded("read_uncommitted")]
     offsets = {offset for offset, _ in recorded}
     control = [offset for offset in range(place.log_start, place.stop) if offset not in offsets]

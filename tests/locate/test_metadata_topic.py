@@ -232,7 +232,7 @@ def test_the_end_is_reached_though_the_last_records_were_compacted_away() -> Non
 
 
 def test_a_metadata_topic_that_became_shorter_is_read_again() -> None:
-    """Made again, or cut off by an unclean election: nothing of what was read need be there."""
+    """The topic was made again, or an unclean election cut it off. The records read before may be gone."""
     topics = Topics()
     partition, other = (
         PARTITIONS[0],

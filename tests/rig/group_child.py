@@ -53,7 +53,7 @@ def _event(said: list[object]) -> Event:
 
 
 class _Told(list[Event]):
-    """Tells of each event at once, and ends the process once there were so many records and a commit."""
+    """Prints each event at once. Ends the process after so many records and a commit."""
 
     def __init__(self, records: int) -> None:
         super().__init__()

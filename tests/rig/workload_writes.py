@@ -161,7 +161,7 @@ class Transactions:
         self._open[number] = _Open(producer)
 
     def write(self, number: int, place: Place, dice: random.Random) -> int:
-        """Some small records, delivered when this returns; how many."""
+        """Write some small records and wait for their delivery. Returns how many."""
         transaction = self._open[number]
         count, written = dice.choice((1, 3, 10, 25)), Written()
         for _ in range(count):

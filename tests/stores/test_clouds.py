@@ -126,7 +126,7 @@ def test_a_listing_of_several_pages(store: StoreServer) -> None:
 
 
 def test_a_prefix_with_odd_letters(store: StoreServer, tree: Path) -> None:
-    """Neither cut nor decoded on the way."""
+    """The bytes arrive complete and undecoded."""
     prefix = "env=a b+c%20d/ü#1"
     for path in sorted(tree.rglob("*")):
         if path.is_file():
