@@ -64,7 +64,6 @@ _TELLS = re.compile(
 """Words of a dialect that has to be read twice. CONTRIBUTING.md shows what to write."""
 _TELLS_LEFT = (
     "fetchers",
-    "remote_fetch/consumer",
     "remote_fetch/fetch",
     "remote_fetch/prepare",
     "remote_fetch/read",
@@ -72,7 +71,6 @@ _TELLS_LEFT = (
     "remote_fetch/session",
     "remote_fetch/spark",
     "tests/benchmarks",
-    "tests/consumer",
     "tests/fetch",
     "tests/fetchers",
     "tests/prepare",

@@ -30,7 +30,7 @@ _ALL = ""
 
 @dataclass(slots=True)
 class _Second:
-    """What happened in one second."""
+    """The counts of one second."""
 
     requests: int = 0
     size_bytes: int = 0

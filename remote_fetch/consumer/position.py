@@ -94,7 +94,7 @@ class Position:
     # -------------------------------------------------------------------------------------------- stored for commits
 
     def to_store(self) -> TopicPartition:
-        """What was delivered, as `Consumer.store_offsets` takes it."""
+        """The delivered position, in the form of `Consumer.store_offsets`."""
         if self._leader_epoch is None or self._leader_epoch < 0:
             return TopicPartition(self._topic, self._number, self.delivered)
         return TopicPartition(self._topic, self._number, self.delivered, leader_epoch=self._leader_epoch)

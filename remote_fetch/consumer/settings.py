@@ -55,7 +55,7 @@ class ResetPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """What `RemoteConsumer` makes of the configuration it was given.
+    """The configuration of a `RemoteConsumer`, split by the parts that use it.
 
     - `librdkafka` goes to the parent's constructor.
     - `remote` goes to the session that reads the store, with its side clients.

@@ -70,7 +70,7 @@ class WaitLog:
 
 
 def _awaited(partition: AssignedPartition) -> str | None:
-    """What a partition waits for, None if it does not wait."""
+    """The reason why a partition waits, None if it does not wait."""
     state = partition.state
     if state.is_paused or partition.records.are_ready:
         return None

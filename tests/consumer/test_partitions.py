@@ -1,4 +1,4 @@
-"""What the application does with assigned partitions, and the positions that are stored for commits."""
+"""The calls of the application on assigned partitions, and the positions that are stored for commits."""
 
 from __future__ import annotations
 
