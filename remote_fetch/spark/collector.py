@@ -1,6 +1,6 @@
 """Python's garbage collector in the processes that Spark forks for its tasks and for planning.
 
-Rules of the file: nothing of Spark is imported; in any other process nothing is done.
+Rules of the file: Spark is not imported; any other process is left as it is.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ import gc
 import sys
 from functools import cache
 
-__all__ = ["spare_the_collector"]
+__all__ = ["freeze_gc"]
 
 _DAEMON = "pyspark.daemon"
 """The main module of the process that Spark forks workers from, and so of these."""
 
 
-def spare_the_collector() -> None:
-    """In a worker of Spark, once: let the collector pass over what is loaded by now; to be called when work is done.
+def freeze_gc() -> None:
+    """Freeze the objects that exist now, once and only in a worker of Spark; call it when a task or a plan is done.
 
-    A worker collects after every task and every plan, and walking through all modules takes longer than opening a
-    session does.
+    PySpark's worker collects after every task and every plan. Walking through all loaded modules takes longer than
+    opening a session does.
     """
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     if spec is not None and spec.name == _DAEMON:
@@ -28,5 +28,5 @@ def spare_the_collector() -> None:
 
 @cache
 def _freeze() -> None:
-    """Freeze, once. Cached, because asking the collector whether anything is frozen walks through all of it, too."""
+    """Freeze, once. Cached, because `gc.get_freeze_count` walks through all frozen objects, too."""
     gc.freeze()

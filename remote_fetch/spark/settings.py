@@ -1,13 +1,13 @@
-"""Settings of Spark that decide how fast rows get from Python to the JVM, and what to say about them."""
+"""Advice on the settings of Spark that decide how fast rows get from Python to the JVM."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-__all__ = ["hints"]
+__all__ = ["settings_advice"]
 
 
-def hints(setting: Callable[[str], str | None]) -> Iterator[str]:
+def settings_advice(setting: Callable[[str], str | None]) -> Iterator[str]:
     """A sentence for each setting that slows the source down. `setting` gives a setting's value, None if unset."""
     if setting("spark.python.unix.domain.socket.enabled") != "true":
         yield (
@@ -18,6 +18,6 @@ def hints(setting: Callable[[str], str | None]) -> Iterator[str]:
         yield "spark.python.worker.reuse is false: every task starts a Python process of its own; leave it true"
     if (setting("spark.sql.execution.arrow.maxBytesPerOutputBatch") or "-1") not in ("-1", "0"):
         yield (
-            "spark.sql.execution.arrow.maxBytesPerOutputBatch is set: the JVM cuts each batch anew, which takes "
+            "spark.sql.execution.arrow.maxBytesPerOutputBatch is set: the JVM cuts each batch again, which takes "
             "several times as long; leave it unset"
         )

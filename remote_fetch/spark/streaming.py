@@ -1,7 +1,7 @@
 """The class that PySpark asks for a stream: `readStream.format("kafka_remote")`, PySpark 4.2 and later.
 
-Rules of the file: beside `source` the only module that imports PySpark; no decision is made here. Spark asks one
-instance on the driver, and reads with others on executors: what they need travels in the partition.
+Rules of the file: no decision is made here. Spark plans with one instance on the driver and reads with other instances
+on executors; the partition carries all that they need.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from remote_fetch.spark.source import BatchReader, TaskPartition
+from remote_fetch.spark.batch import BatchReader, TaskPartition
 from remote_fetch.spark.stream_driver import StreamDriver
 from remote_fetch.spark.stream_limits import TriggerLimits, from_json, to_json
 
@@ -30,7 +30,7 @@ __all__ = ["StreamReader"]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans micro-batches on the driver; executors read tasks as those of a batch (`batch` knows how)."""
+    """Plans micro-batches on the driver; executors read tasks as those of a batch (`batch` reads them)."""
 
     def __init__(self, driver: StreamDriver, batch: BatchReader, limits: TriggerLimits) -> None:
         self._driver = driver
@@ -42,7 +42,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(self._driver.initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The limit that the options name. Spark knows one at a time; with several, all of them hold."""
+        """The limit that the options name. Spark shows only one; if the options name several, all of them hold."""
         if self._limits.max_offsets is not None:
             return ReadMaxRows(self._limits.max_offsets)
         if self._limits.max_bytes is not None:
@@ -55,7 +55,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(self._driver.next_stop(from_json(start), is_limited=is_limited))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take the ends of now for the end of the query."""
+        """End the query at the current ends of the partitions."""
         self._driver.fix_target()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from remote_fetch.decode.columns import schema_for
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Report
-from remote_fetch.spark.collector import spare_the_collector
+from remote_fetch.spark.collector import freeze_gc
 from remote_fetch.spark.parquet_files import ParquetFiles
 from remote_fetch.spark.reader import read_rows
 from remote_fetch.spark.target import Target, TaskRecord
@@ -109,7 +109,7 @@ class Wave:
         """Do one task, and give its record as text."""
         task: Task = pickle.loads(self.tasks[at])
         record = self.writer.run(self.numbers[at], task)
-        spare_the_collector()
+        freeze_gc()
         return record.dump()
 
 

@@ -21,8 +21,8 @@ def test_a_worker_freezes_what_it_has_loaded_once(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__spec__=SimpleNamespace(name=main)))
     monkeypatch.setattr(gc, "freeze", lambda: calls.append(None))
     monkeypatch.setattr(collector, "_freeze", cache(collector._freeze.__wrapped__))
-    collector.spare_the_collector()
-    collector.spare_the_collector()
+    collector.freeze_gc()
+    collector.freeze_gc()
     assert len(calls) == times
 
 
@@ -30,5 +30,5 @@ def test_a_script_has_no_spec(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[None] = []
     monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace())
     monkeypatch.setattr(gc, "freeze", lambda: calls.append(None))
-    collector.spare_the_collector()
+    collector.freeze_gc()
     assert not calls

@@ -13,9 +13,10 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.functions import udf
 
 from remote_fetch import read_arrow
-from remote_fetch.spark import register, source
+from remote_fetch.spark import register
+from remote_fetch.spark.batch import BatchReader
 from remote_fetch.spark.options import parse_options
-from remote_fetch.spark.settings import hints
+from remote_fetch.spark.settings import settings_advice
 from tests.golden.conftest import SETS, Tier
 from tests.read.bucket import UNCOMMITTED, plain_log
 from tests.spark.buckets import bucket_alone, expected, tier
@@ -99,7 +100,7 @@ def test_nothing_to_read(spark: SparkSession, tmp_path: Path) -> None:
 def test_what_spark_makes_of_a_plan_without_tasks(partition: Any) -> None:
     """None itself in PySpark 4.1, a partition of None in later ones."""
     options = parse_options({"subscribe": "topic", **bucket_alone("memory://nowhere")})
-    assert list(source.BatchReader(options, ("value",)).read(partition)) == []
+    assert list(BatchReader(options, ("value",)).read(partition)) == []
 
 
 def test_filters_that_are_taken_over(spark: SparkSession, tmp_path: Path) -> None:
@@ -190,9 +191,9 @@ def test_settings_that_slow_it_down() -> None:
         "spark.python.worker.reuse": "false",
         "spark.sql.execution.arrow.maxBytesPerOutputBatch": "65536",
     }
-    said = list(hints(settings.get))
+    said = list(settings_advice(settings.get))
     assert [text.split()[0] for text in said] == list(settings)
-    assert list(hints({"spark.python.unix.domain.socket.enabled": "true"}.get)) == []
+    assert list(settings_advice({"spark.python.unix.domain.socket.enabled": "true"}.get)) == []
 
 
 def test_spark_finds_the_format_by_itself(tmp_path: Path) -> None:

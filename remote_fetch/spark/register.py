@@ -1,0 +1,80 @@
+"""How a session learns of the format, and the accumulator in which its tasks add up their reports.
+
+Rules of the file: a session has a data source class and an accumulator of its own; nothing is kept for the process.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+from pyspark.accumulators import Accumulator, AccumulatorParam
+
+from remote_fetch.errors import ConfigError
+from remote_fetch.observe import Report
+from remote_fetch.spark.settings import settings_advice
+from remote_fetch.spark.source import KafkaRemoteDataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Registered", "register_source"]
+
+_OLDEST = (4, 1)
+
+
+class _Sum(AccumulatorParam[Report]):
+    """Adds up reports."""
+
+    def zero(self, value: Report) -> Report:
+        return Report()
+
+    def addInPlace(self, value1: Report, value2: Report) -> Report:
+        return value1 + value2
+
+
+class Registered:
+    """The result of `register`: `hints` on the session's settings, and the `report` of its reads so far."""
+
+    def __init__(self, totals: Accumulator[Report] | None, hints: tuple[str, ...]) -> None:
+        self._totals = totals
+        self.hints = hints
+
+    @property
+    def report(self) -> Report:
+        """The cost of all tasks that have ended; empty over Spark Connect."""
+        return Report() if self._totals is None else self._totals.value
+
+
+def register_source(spark: SparkSession) -> Registered:
+    """As `remote_fetch.spark.register`."""
+    version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+    if version < _OLDEST:
+        raise ConfigError(f"kafka_remote needs PySpark 4.1 or later, not {pyspark.__version__}", key="pyspark")
+
+    def setting(name: str) -> str | None:
+        value: Any = spark.conf.get(name, None)
+        return None if value is None else str(value)
+
+    advice = tuple(settings_advice(setting))
+    for text in advice:
+        warnings.warn(text, stacklevel=3)
+    accumulator = _accumulator(spark)
+
+    class RegisteredSource(KafkaRemoteDataSource):
+        """The source of one session. Spark pickles a class made in a function together with its attributes."""
+
+        totals = accumulator
+
+    spark.dataSource.register(RegisteredSource)
+    return Registered(accumulator, advice)
+
+
+def _accumulator(spark: SparkSession) -> Accumulator[Report] | None:
+    """The accumulator of the tasks' reports; None over Spark Connect, which has no accumulators."""
+    try:
+        context = spark.sparkContext
+    except Exception:  # PySpark's type for this differs between versions
+        return None
+    return context.accumulator(Report(), _Sum())
