@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 from remote_fetch.decode.columns import wanted_columns
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Report
+from remote_fetch.spark.job_records import Committed, TaskRecord
 from remote_fetch.spark.options import SourceOptions, parse_options
 from remote_fetch.spark.parquet_files import check_compression, check_partition_by
 from remote_fetch.spark.planning import plan_batch
 from remote_fetch.spark.saved_tasks import dump_tasks, load_tasks
-from remote_fetch.spark.target import Committed, Target, TaskRecord
+from remote_fetch.spark.target import Target
 from remote_fetch.spark.tasks import Task
 from remote_fetch.spark.write_task import TaskWriter, Transform, Wave, schema_of
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from remote_fetch.errors import ConfigError
-from remote_fetch.spark.target import StagedFile
+from remote_fetch.spark.job_records import StagedFile
 
 __all__ = ["COMPRESSIONS", "ParquetFiles", "check_compression", "check_partition_by"]
 

@@ -20,9 +20,10 @@ from remote_fetch.decode.columns import schema_for
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Report
 from remote_fetch.spark.collector import freeze_gc
+from remote_fetch.spark.job_records import TaskRecord
 from remote_fetch.spark.parquet_files import ParquetFiles
 from remote_fetch.spark.reader import read_rows
-from remote_fetch.spark.target import Target, TaskRecord
+from remote_fetch.spark.target import Target
 from remote_fetch.spark.tasks import Task
 
 __all__ = ["TaskWriter", "Transform", "Wave", "applied", "schema_of"]

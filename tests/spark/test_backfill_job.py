@@ -22,11 +22,13 @@ from remote_fetch import read_arrow
 from remote_fetch.errors import ConfigError
 from remote_fetch.spark import backfill, backfill_job
 from remote_fetch.spark.backfill_job import BackfillReport, _waves
+from remote_fetch.spark.commit import MANIFEST, LocalCommit
+from remote_fetch.spark.job_records import StagedFile, TaskRecord
 from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.parquet_files import COMPRESSIONS
 from remote_fetch.spark.planning import plan_batch
 from remote_fetch.spark.saved_tasks import dump_tasks, load_tasks
-from remote_fetch.spark.target import MANIFEST, StagedFile, Target, TaskRecord
+from remote_fetch.spark.target import Target
 from remote_fetch.spark.write_task import TaskWriter, schema_of
 from tests.golden.conftest import SETS, Tier
 from tests.read.bucket import plain_log
@@ -194,9 +196,9 @@ def test_a_driver_that_dies_before_the_commit(
     def dies(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    for method in ("commit", "_move"):  # before it is decided, and after
+    for owner, method in ((Target, "commit"), (LocalCommit, "_place")):  # before and after the decision
         with monkeypatch.context() as patched:
-            patched.setattr(Target, method, dies)
+            patched.setattr(owner, method, dies)
             with pytest.raises(KeyboardInterrupt):
                 backfill(spark, "codecs", to=str(to), options=options())
         assert not to.exists()

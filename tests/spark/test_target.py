@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Callable
 from itertools import count
@@ -12,8 +11,10 @@ from uuid import uuid4
 
 import pytest
 
-from remote_fetch.errors import ConfigError, CorruptSegment, MissingExtra, StorageTimeout, UnsupportedFormat
-from remote_fetch.spark.target import MANIFEST, Committed, StagedFile, Target, TaskRecord
+from remote_fetch.errors import ConfigError, MissingExtra, StorageTimeout
+from remote_fetch.spark.commit import MANIFEST, LocalCommit, MovingCommit, ObjectStoreCommit
+from remote_fetch.spark.job_records import Committed, StagedFile, TaskRecord
+from remote_fetch.spark.target import Target
 
 
 class Died(BaseException):
@@ -74,8 +75,9 @@ def dies_anywhere(new_target: Callable[[], Target], monkeypatch: pytest.MonkeyPa
         committed = staged(target)
         left = count(steps, -1)
         with monkeypatch.context() as patched:
-            for name in ("_put", "_move", "clean_up"):
-                patched.setattr(Target, name, dying(getattr(Target, name), left))
+            strategy = type(target._commit)
+            for owner, name in ((strategy, "put"), (strategy, "_place"), (Target, "clean_up")):
+                patched.setattr(owner, name, dying(getattr(owner, name), left))
             try:
                 target.commit(committed)
                 died = False
@@ -83,9 +85,9 @@ def dies_anywhere(new_target: Callable[[], Target], monkeypatch: pytest.MonkeyPa
                 died = True
         if not died:
             break
-        again = Target(*target._made_from)
+        again = Target(*target._arguments)
         if again.committed() is None:
-            if target._is_local:
+            if isinstance(target._commit, LocalCommit):
                 assert seen(again) == {}, "before the manifest nothing is seen"
             assert again.decided() in (None, committed)
             again.commit(again.decided() or committed)
@@ -107,6 +109,22 @@ def dying(method: Callable[..., Any], left: count[int]) -> Callable[..., Any]:
     return run
 
 
+def test_each_filesystem_has_its_strategy(tmp_path: Path) -> None:
+    kinds = {str(tmp_path / "out"): LocalCommit, "memory://lake/out": MovingCommit, "s3://lake/out": ObjectStoreCommit}
+    assert {url: type(Target(url, "job")._commit) for url in kinds} == kinds
+
+
+def test_a_driver_that_dies_anywhere_over_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The object store's strategy, without its server."""
+
+    def new_target() -> Target:
+        target = Target(f"memory://{uuid4().hex}/lake/orders", "job")
+        target._commit = ObjectStoreCommit(target._fs)
+        return target
+
+    dies_anywhere(new_target, monkeypatch)
+
+
 def test_an_attempt_that_ends_after_the_decision_changes_nothing(new_url: Callable[[], str]) -> None:
     target = Target(new_url(), "job")
     committed = staged(target)
@@ -124,8 +142,8 @@ def test_an_attempt_that_ends_after_the_decision_changes_nothing(new_url: Callab
 def flat(monkeypatch: pytest.MonkeyPatch) -> Target:
     """A target in a store that knows no directories and no renaming."""
     target = Target(f"memory://{uuid4().hex}/lake/orders", "job")
-    target._protocols = {"s3"}
-    monkeypatch.setattr("remote_fetch.spark.target._COPY_PAUSE_S", 0.0)
+    target._commit = ObjectStoreCommit(target._fs)
+    monkeypatch.setattr("remote_fetch.spark.commit._COPY_PAUSE_S", 0.0)
     return target
 
 
@@ -154,7 +172,7 @@ def test_copies_that_have_only_begun_are_waited_for(flat: Target, monkeypatch: p
 
 
 def test_a_copy_that_never_ends_removes_nothing(flat: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remote_fetch.spark.target._COPY_S", 0.0)
+    monkeypatch.setattr("remote_fetch.spark.commit._COPY_TIMEOUT_S", 0.0)
     committed = staged(flat)
     with monkeypatch.context() as patched:
         patched.setattr(flat._fs, "cp_file", lambda source, to: flat._fs.pipe_file(to, b""))
@@ -200,13 +218,3 @@ def test_a_store_without_its_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
         Target("s3://bucket/orders", "job")
     with pytest.raises(ConfigError, match="another library"):
         Target("sftp://host/orders", "job")
-
-
-def test_manifests_that_are_none() -> None:
-    with pytest.raises(UnsupportedFormat, match="version 9"):
-        Committed.load(json.dumps({"version": 9}))
-    for text in ("", "[]", "{}", '{"version": 1}', '{"version": 1, "job_id": "a", "topic": "b", "records": [1]}'):
-        with pytest.raises(CorruptSegment, match="not a record of a backfill"):
-            Committed.load(text)
-    with pytest.raises(CorruptSegment):
-        TaskRecord.load(b"\xff")

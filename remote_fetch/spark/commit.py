@@ -1,0 +1,173 @@
+"""How the staged files of a backfill get to its target: one strategy for each kind of filesystem.
+
+Rules of the file:
+
+- A strategy moves files and knows nothing of jobs, tasks or records.
+- A small file (`put`) is there as a whole or not at all.
+- `publish` may stop anywhere. Called again with the same arguments, it passes over what is in place and finishes.
+- The manifest comes last, so that a reader that waits for it sees all files.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from uuid import uuid4
+
+from remote_fetch.errors import StorageTimeout
+
+__all__ = [
+    "MANIFEST",
+    "CommitStrategy",
+    "LocalCommit",
+    "MovingCommit",
+    "ObjectStoreCommit",
+    "Placement",
+    "choose_commit",
+    "is_object_store",
+]
+
+MANIFEST = "_manifest.json"
+"""The name of the manifest in a target; readers of data files pass over names that begin with an underscore."""
+
+_COPY_TIMEOUT_S, _COPY_PAUSE_S = 600.0, 0.5
+"""How long a store may take to finish one copy, and the pause between two looks at it."""
+_OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
+"""The fsspec protocols of stores without directories."""
+_LOCAL = frozenset({"file", "local"})
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One staged file: its name in the filesystem, its path relative to the target, and its size."""
+
+    source: str
+    path: str
+    size_bytes: int
+
+
+class CommitStrategy(Protocol):
+    """How files are written and put in place on one kind of filesystem. Names are full paths in that filesystem."""
+
+    def prepare(self, name: str) -> None:
+        """Make the directory in which a file of this name is about to be written."""
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write a small file so that it is there as a whole or not at all."""
+
+    def publish(self, placements: Sequence[Placement], manifest: bytes, *, staging: str, target: str) -> None:
+        """Put the staged files in place under `target`, and after them the manifest.
+
+        `staging` is the directory of the job beside the target. Raises the filesystem's errors, and StorageTimeout if
+        a store does not finish a copy.
+        """
+
+
+class ObjectStoreCommit:
+    """For stores without directories and renaming: the store copies each file, and `clean_up` removes the sources."""
+
+    def __init__(self, filesystem: Any) -> None:
+        self._fs = filesystem
+
+    def prepare(self, name: str) -> None:
+        """As `CommitStrategy.prepare`."""
+
+    def put(self, name: str, content: bytes) -> None:
+        """As `CommitStrategy.put`. A store shows an object when all of it has arrived."""
+        self._fs.pipe_file(name, content)
+
+    def publish(self, placements: Sequence[Placement], manifest: bytes, *, staging: str, target: str) -> None:
+        """As `CommitStrategy.publish`. All copies are begun before the first one is waited for."""
+        for placement in placements:
+            self._place(placement, posixpath.join(target, placement.path))
+        for placement in placements:
+            self._wait_for(placement, posixpath.join(target, placement.path), staging)
+        self.put(posixpath.join(target, MANIFEST), manifest)
+
+    def _place(self, placement: Placement, name: str) -> None:
+        if _size_bytes(self._fs, name) != placement.size_bytes:
+            self._fs.cp_file(placement.source, name)
+
+    def _wait_for(self, placement: Placement, name: str, staging: str) -> None:
+        """Wait until a copy is complete. Azure may return early, and shows an empty object until it is."""
+        deadline_s = time.monotonic() + _COPY_TIMEOUT_S
+        while _size_bytes(self._fs, name) != placement.size_bytes:
+            if time.monotonic() > deadline_s:
+                raise StorageTimeout(
+                    f"{placement.path} was not copied to {name} within {_COPY_TIMEOUT_S:.0f} s",
+                    hint=f"The staged files are still in {staging}: run the same job again, and it finishes the commit",
+                )
+            time.sleep(_COPY_PAUSE_S)
+
+
+class MovingCommit:
+    """For filesystems with directories that are not a local disk: files are moved into the target one by one."""
+
+    def __init__(self, filesystem: Any) -> None:
+        self._fs = filesystem
+
+    def prepare(self, name: str) -> None:
+        """As `CommitStrategy.prepare`."""
+        self._fs.makedirs(posixpath.dirname(name), exist_ok=True)
+
+    def put(self, name: str, content: bytes) -> None:
+        """As `CommitStrategy.put`: a draft is written and renamed."""
+        self.prepare(name)
+        draft = f"{name}.{uuid4().hex}"
+        self._fs.pipe_file(draft, content)
+        self._replace(draft, name)
+
+    def publish(self, placements: Sequence[Placement], manifest: bytes, *, staging: str, target: str) -> None:
+        """As `CommitStrategy.publish`."""
+        for placement in placements:
+            self._place(placement, posixpath.join(target, placement.path))
+        self.put(posixpath.join(target, MANIFEST), manifest)
+
+    def _replace(self, draft: str, name: str) -> None:
+        self._fs.mv(draft, name)
+
+    def _place(self, placement: Placement, name: str) -> None:
+        if _size_bytes(self._fs, name) != placement.size_bytes:
+            self.prepare(name)
+            self._fs.mv(placement.source, name)
+
+
+class LocalCommit(MovingCommit):
+    """For a local or shared disk: files are moved into one directory, which one rename makes the target."""
+
+    def publish(self, placements: Sequence[Placement], manifest: bytes, *, staging: str, target: str) -> None:
+        """As `CommitStrategy.publish`. Readers see all of it at once."""
+        ready = posixpath.join(staging, "ready")
+        super().publish(placements, manifest, staging=staging, target=ready)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.rename(ready, target)  # an empty directory may be at the target; rename replaces it
+
+    def _replace(self, draft: str, name: str) -> None:
+        os.replace(draft, name)
+
+
+def choose_commit(filesystem: Any) -> CommitStrategy:
+    """The strategy for an fsspec filesystem, by its protocols."""
+    if is_object_store(filesystem):
+        return ObjectStoreCommit(filesystem)
+    return LocalCommit(filesystem) if _protocols(filesystem) & _LOCAL else MovingCommit(filesystem)
+
+
+def is_object_store(filesystem: Any) -> bool:
+    """Whether the filesystem is a store without directories, whose paths begin with a bucket or container."""
+    return bool(_protocols(filesystem) & _OBJECT_STORES)
+
+
+def _protocols(filesystem: Any) -> set[str]:
+    return {filesystem.protocol} if isinstance(filesystem.protocol, str) else set(filesystem.protocol)
+
+
+def _size_bytes(filesystem: Any, name: str) -> int | None:
+    try:
+        return int(filesystem.info(name)["size"])
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,84 @@
+"""What a backfill writes down about itself: the record of each finished task, and the manifest of the job.
+
+Rules of the file: pure; a saved text is checked when it is loaded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from remote_fetch.errors import CorruptSegment, UnsupportedFormat
+
+__all__ = ["Committed", "StagedFile", "TaskRecord"]
+
+T = TypeVar("T")
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A data file: its path relative to the target, its rows and its size."""
+
+    path: str
+    rows: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecord:
+    """The files that one attempt at a task has written. `cost` is the `Report` of its reading, as plain values."""
+
+    task: int
+    attempt: str
+    files: tuple[StagedFile, ...]
+    cost: Mapping[str, Any]
+
+    def dump(self) -> str:
+        """The record as JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def load(cls, text: str | bytes) -> TaskRecord:
+        """Parse the text of `dump`. Raises CorruptSegment for any other text."""
+        return _parsed(text, cls._of)
+
+    @classmethod
+    def _of(cls, saved: Any) -> TaskRecord:
+        files = tuple(StagedFile(**file) for file in saved["files"])
+        return cls(int(saved["task"]), str(saved["attempt"]), files, dict(saved["cost"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The manifest of a job: `records` has the record of each task, in order."""
+
+    job_id: str
+    topic: str
+    records: tuple[TaskRecord, ...]
+
+    def dump(self) -> str:
+        """The manifest as JSON."""
+        return json.dumps({"version": _VERSION, **asdict(self)}, indent=1)
+
+    @classmethod
+    def load(cls, text: str | bytes) -> Committed:
+        """Parse the text of `dump`. Raises UnsupportedFormat for another version, CorruptSegment for any other text."""
+        return _parsed(text, cls._of)
+
+    @classmethod
+    def _of(cls, saved: Any) -> Committed:
+        if saved["version"] != _VERSION:
+            raise UnsupportedFormat(f"a manifest of version {saved['version']!r}; version {_VERSION} is known")
+        records = tuple(TaskRecord._of(record) for record in saved["records"])
+        return cls(str(saved["job_id"]), str(saved["topic"]), records)
+
+
+def _parsed(text: str | bytes, parse: Callable[[Any], T]) -> T:
+    try:
+        return parse(json.loads(text))
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise CorruptSegment(f"not a record of a backfill: {type(error).__name__}: {error}") from None
