@@ -22,9 +22,9 @@ __all__ = ["backfill", "plan", "register"]
 def register(spark: SparkSession) -> Registered:
     """Make `format("kafka_remote")` known to a session, and warn of settings that make it slow.
 
-    Not needed where remote-fetch is installed on driver and executors: then Spark finds the format by itself. What
-    registering adds is the result: its `report` sums up what the session's reads have cost so far (classic sessions;
-    over Spark Connect it stays empty, and each task only logs). A task that runs twice is counted twice.
+    Not needed if remote-fetch is installed on driver and executors: then Spark finds the format. The `report` of the
+    result sums up the cost of the session's reads so far. Over Spark Connect it stays empty, and each task only logs.
+    A task that runs twice is counted twice.
 
     Raises MissingExtra without PySpark, ConfigError for a PySpark older than 4.1.
     """
@@ -56,39 +56,38 @@ def backfill(
 ) -> BackfillReport:
     """Write a topic's records to Parquet files: Spark's executors read the store and write, and no row sees the JVM.
 
-    The rows are those of `read_arrow`. Nothing is seen in the target before all of it is there. The same call again
-    goes on where one that failed has ended, by its plan, and does nothing where the job was done. Works over Connect.
+    The rows are those of `read_arrow`. Readers see nothing in the target before all of it is there. The same call again
+    resumes a job that failed, by its saved plan, and does nothing if the job is done. Works over Spark Connect.
 
     Args:
         spark: The session whose executors do the work.
-        topic: A topic's name; NAME:ID where one name stands for several topic ids.
-        to: The target, a directory or a URL that fsspec knows (`s3://bucket/orders`): one job's, and absent or empty
-            when it begins. Executors and driver all write there, and beside it while the job is under way.
-        options: Those of `format("kafka_remote")`, but for the topic: where to read and what. `kafka.isolation.level`
+        topic: A topic's name; NAME:ID if several topic ids share the name.
+        to: The target, a directory or a URL that fsspec knows (`s3://bucket/orders`). It belongs to one job, and is
+            absent or empty when the job begins. Executors and driver write there, and beside it while the job runs.
+        options: The options of `format("kafka_remote")` without the topic. `kafka.isolation.level`
             is read_uncommitted if it is not given, as in Spark's Kafka source.
         format: "parquet".
         columns: Which columns, in which order; None: all but leaderEpoch, as in `read_arrow`.
-        partition_by: A directory for each value of these: columns of what is written, or "day" and "hour" of
-            `timestamp`, in UTC.
+        partition_by: One directory for each value of these columns, or of "day" and "hour" of `timestamp` in UTC.
         compression: "zstd", "snappy", "gzip", "lz4_raw", "uncompressed" or "none"; None: the session's
             `spark.sql.parquet.compression.codec`, as for `DataFrameWriter.parquet`.
-        transform: What makes of an Arrow RecordBatch another one, or a Table; run on the executors, and once on the
-            driver with an empty batch, to learn the schema that all of them have to have.
-        to_options: What the target's filesystem is made with. They travel to the executors with the job.
-        job_id: The job's name; None: one that the arguments come to. One driver at a time may run a job.
-        row_group_bytes: How many bytes of Arrow data make a row group, and how many an executor's task holds back.
+        transform: A function from an Arrow RecordBatch to another one, or to a Table. It runs on the executors, and
+            once on the driver with an empty batch: all its results must have the schema of that one.
+        to_options: Arguments of the target's fsspec filesystem. They travel to the executors with the job.
+        job_id: The job's name; None: a hash of the arguments. One driver at a time may run a job.
+        row_group_bytes: The size of a row group as Arrow data, and the most that an executor's task buffers.
 
-    Prints the report, and returns it. Raises ConfigError for wrong arguments and for a target that is taken,
-    MissingExtra without the target's SDK, what planning raises, and PySpark's error for a task that failed for good.
+    Prints the report, and returns it. Raises ConfigError for wrong arguments and for a target of another job,
+    MissingExtra without the target's SDK, the errors of planning, and PySpark's error for a task that failed finally.
     """
     from remote_fetch.spark.backfill_job import run_backfill  # noqa: PLC0415 - nothing is loaded before it is used
+    from remote_fetch.spark.backfill_request import BackfillRequest  # noqa: PLC0415 - as above
 
-    done = run_backfill(
-        spark,
-        topic,
+    request = BackfillRequest(
+        topic=topic,
         to=to,
-        format=format,
         options=options,
+        format=format,
         columns=columns,
         partition_by=partition_by,
         compression=compression,
@@ -97,14 +96,15 @@ def backfill(
         job_id=job_id,
         row_group_bytes=row_group_bytes,
     )
-    print(done)  # noqa: T201 - a report is what whoever waited for the job wants to see
+    done = run_backfill(spark, request)
+    print(done)  # noqa: T201 - the caller has waited for this report
     return done
 
 
 def plan(options: Mapping[str, Any]) -> JobPlan:
-    """What a batch read with these options would do: its tasks, bytes, GETs, broker's part. Print it.
+    """Plan a batch read with these options: tasks, bytes, GETs, and the offsets left to the broker. Print it.
 
-    Reads metadata only, and needs no Spark. Raises what the read itself would raise before its first record.
+    Reads metadata only, and needs no Spark. Raises the errors that the read would raise before its first record.
     """
     from remote_fetch.spark.options import parse_options  # noqa: PLC0415 - nothing is loaded before it is used
     from remote_fetch.spark.planning import plan_batch  # noqa: PLC0415 - as above

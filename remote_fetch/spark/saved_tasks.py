@@ -1,8 +1,10 @@
-"""A job's tasks as text and back, so that whoever resumes it reads the very same shares.
+"""A job's tasks as text and back, so that a driver that resumes the job reads the same shares.
 
-Rules of the file: what is saved is which bytes and offsets each task reads; everything else a task needs is found out
-anew, as it may have changed: segments deleted, the log start moved. A share whose topic is not that topic any more is
-refused.
+Rules of the file:
+
+- Saved are the bytes and offsets that each task reads.
+- Everything else is looked up again, as it may have changed: segments are deleted, the log start moves.
+- A share of a topic that was deleted and created again is refused.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ _VERSION = 1
 
 
 def dump_tasks(tasks: Iterable[Task], fingerprint: str) -> str:
-    """Tasks as JSON. `fingerprint` stands for the arguments that they were made from."""
+    """Tasks as JSON. `fingerprint` identifies the arguments of the job (see `BackfillRequest`)."""
     saved = [{"size_bytes": task.size_bytes, "plan": dump_plan(task.steps)} for task in tasks]
     return json.dumps({"version": _VERSION, "fingerprint": fingerprint, "tasks": saved})
 
@@ -36,8 +38,8 @@ def dump_tasks(tasks: Iterable[Task], fingerprint: str) -> str:
 def load_tasks(text: str, options: SourceOptions) -> tuple[str, tuple[Task, ...]]:
     """The fingerprint and the tasks that `dump_tasks` was given.
 
-    Raises UnsupportedFormat for another version, CorruptSegment for anything that is none, TopicRecreated where a topic
-    is another one by now, and what finding a topic's segments raises.
+    Raises UnsupportedFormat for another version, CorruptSegment for any other text, TopicRecreated if a topic
+    was deleted and created again, and the errors of finding a topic's segments.
     """
     try:
         saved: Any = json.loads(text)
@@ -47,7 +49,7 @@ def load_tasks(text: str, options: SourceOptions) -> tuple[str, tuple[Task, ...]
         plans = [(load_plan(one["plan"]), int(one["size_bytes"])) for one in saved["tasks"]]
         fingerprint = str(saved["fingerprint"])
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise CorruptSegment(f"no saved tasks: {type(error).__name__}: {error}") from None
+        raise CorruptSegment(f"not a saved-tasks file: {type(error).__name__}: {error}") from None
     return fingerprint, tuple(_packed(plans, options)) if plans else ()
 
 
@@ -71,6 +73,6 @@ def _number(numbers: dict[TopicIdPartition, int], partition: TopicIdPartition) -
             f"the job was begun with partition {partition.partition} of {partition.topic}:{partition.topic_id}, "
             "which is not there any more",
             topic=partition.topic,
-            hint="Give another job_id to begin anew",
+            hint="Give another job_id to start a new job",
         )
     return numbers[partition]

@@ -259,7 +259,7 @@ def test_waves_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_target_that_is_taken(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="is not empty, and no backfill of ours"):
+    with pytest.raises(ConfigError, match="is not empty, and was not written by backfill"):
         backfill(NO_SPARK, "codecs", to=str(tmp_path), options=options())
     to = str(tmp_path / "out")
     backfill(spark, "lat", to=to, options=options(), job_id="mine")
@@ -268,7 +268,7 @@ def test_a_target_that_is_taken(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def run_here(spark: Any, writer: TaskWriter, tasks: Any, numbers: Any) -> Any:
-    """In the stead of Spark."""
+    """Run the tasks in this process, without Spark."""
     return [writer.run(number, tasks[number]) for number in numbers]
 
 
@@ -326,7 +326,7 @@ def test_a_job_of_other_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ({"partition_by": ["nothing"]}, "partition_by names 'nothing'"),
         ({"job_id": "a/b"}, "job_id='a/b'"),
         ({"transform": lambda batch: batch.to_pylist()}, "transform gave a list"),
-        ({"options": {"subscribe": "codecs"}}, "option 'subscribe': backfill is told its topic"),
+        ({"options": {"subscribe": "codecs"}}, "option 'subscribe': pass the topic as backfill's argument"),
     ],
     ids=lambda value: "".join(value) if isinstance(value, dict) else "",
 )

@@ -1,0 +1,103 @@
+"""The arguments of `backfill` as one value, the checks on them, and the name that they give to a job.
+
+Rules of the file:
+
+- No file is opened and no broker is asked; the user's transform is called once, with an empty batch.
+- The fingerprint is part of saved plans and of directory names: it must not change between releases.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from remote_fetch.decode.columns import wanted_columns
+from remote_fetch.errors import ConfigError
+from remote_fetch.spark.options import SourceOptions, parse_options
+from remote_fetch.spark.parquet_files import check_compression, check_partition_by
+from remote_fetch.spark.write_task import Transform, schema_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["BackfillRequest", "CheckedRequest"]
+
+_SUBSCRIBING = ("subscribe", "subscribepattern", "assign")
+_NAMING = (
+    *("starting", "ending", "kafka.isolation.level", "kafka.bootstrap.servers", "fetch.remote.bucket.only"),
+    *("remote.storage.url", "assign"),
+)
+"""Prefixes of the options that say what is read. All other options say how, and do not name a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillRequest:
+    """What a caller of `backfill` asks for; its docstring describes each field. Options may hold secrets."""
+
+    topic: str
+    to: str
+    options: Mapping[str, Any] = field(repr=False)
+    format: str = "parquet"
+    columns: Sequence[str] | None = None
+    partition_by: Sequence[str] = ()
+    compression: str | None = None
+    transform: Transform | None = None
+    to_options: Mapping[str, Any] | None = field(default=None, repr=False)
+    job_id: str | None = None
+    row_group_bytes: int = 32 << 20
+
+    def check(self) -> CheckedRequest:
+        """Check all arguments. Raises ConfigError for the first wrong one, and the errors of the transform."""
+        if self.format != "parquet":
+            raise ConfigError(f"format={self.format!r}: a backfill writes 'parquet'", key="format")
+        if self.row_group_bytes <= 0:
+            raise ConfigError(f"row_group_bytes={self.row_group_bytes}: it has to be positive", key="row_group_bytes")
+        compression = None if self.compression is None else check_compression(self.compression)
+        source = self._source_options()
+        columns = tuple(wanted_columns(self.columns))
+        schema = schema_of(columns, self.transform)
+        check_partition_by(schema, self.partition_by)
+        fingerprint = self._fingerprint(columns, schema)
+        url = self.to if "://" in self.to else os.path.abspath(self.to)
+        job_id = self._checked_id() or fingerprint
+        return CheckedRequest(self, source, columns, schema, compression, fingerprint, job_id, url)
+
+    def _source_options(self) -> SourceOptions:
+        for name in self.options:
+            if name.lower() in _SUBSCRIBING:
+                raise ConfigError(f"option '{name}': pass the topic as backfill's argument", key=name)
+        return parse_options({**self.options, "subscribe": self.topic})
+
+    def _fingerprint(self, columns: Sequence[str], schema: pa.Schema) -> str:
+        """Hash identifying a job's input and output. Secrets and tuning options are left out."""
+        naming = {name.lower(): str(value) for name, value in self.options.items() if name.lower().startswith(_NAMING)}
+        text = json.dumps([naming, [self.topic, columns, list(self.partition_by), str(schema)]], sort_keys=True)
+        return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
+
+    def _checked_id(self) -> str | None:
+        job_id = self.job_id
+        if job_id is not None and not (job_id and all(char.isalnum() or char in "-_." for char in job_id)):
+            raise ConfigError(f"job_id={job_id!r}: use letters, digits, '-', '_' and '.'", key="job_id")
+        return job_id
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRequest:
+    """A request whose arguments are right, and what follows from them.
+
+    `schema` is that of the files' rows. `compression` None: the session's setting decides. `fingerprint` identifies
+    the job's input and output, `job_id` is it or the caller's, `url` is the target's with an absolute path.
+    """
+
+    request: BackfillRequest
+    source: SourceOptions
+    columns: tuple[str, ...]
+    schema: pa.Schema
+    compression: str | None
+    fingerprint: str
+    job_id: str
+    url: str
