@@ -1,8 +1,11 @@
-"""Filters that Spark offers, as far as they narrow what is read.
+"""Filters that Spark offers, as far as they narrow the read.
 
-Rules of the file: pure; a filter is taken over only if no row that it would refuse is read, so that Spark need not look
-again; one that merely narrows is heeded and left to Spark as well. Timestamps do not ascend with offsets, so that only
-a lower bound narrows anything: it moves the start to the first record that is late enough.
+Rules of the file:
+
+- Pure.
+- A filter is taken from Spark only if every row that it refuses stays unread.
+- A filter that only narrows the read is applied here and left to Spark as well.
+- Timestamps do not ascend with offsets, so only a lower bound helps: it moves the start to the first late record.
 """
 
 from __future__ import annotations
@@ -27,30 +30,30 @@ _RANGES: dict[str, tuple[int | None, int | None]] = {
     "LessThan": (None, 0),
     "LessThanOrEqual": (None, 1),
 }
-"""What each comparison leaves: from where, and up to where (exclusive), measured from its value."""
+"""The range that each comparison leaves: its start and its end (exclusive), relative to the value."""
 
 
 def restrict(filters: Iterable[Any]) -> tuple[Restriction, list[Any]]:
-    """What the filters come to (all of them hold), and those that Spark still has to apply.
+    """The restriction that all filters together make, and the filters that Spark still has to apply.
 
-    A filter is one of `pyspark.sql.datasource`, told by the name of its class.
+    A filter is an instance of a class of `pyspark.sql.datasource`, recognised by the name of the class.
     """
     found, left = Restriction(), []
-    for one in filters:
-        kind = type(one).__name__
-        column: tuple[str, ...] = getattr(one, "attribute", ())  # Not has another filter, and no attribute
-        value = getattr(one, "value", None)
+    for offered in filters:
+        kind = type(offered).__name__
+        column: tuple[str, ...] = getattr(offered, "attribute", ())  # Not has another filter, and no attribute
+        value = getattr(offered, "value", None)
         if len(column) != 1 or column[0] not in _NEVER_NULL:
-            left.append(one)
+            left.append(offered)
         elif kind == "IsNotNull":
             continue
         elif column[0] == "timestamp":
             found = _since(found, kind, value)
-            left.append(one)
+            left.append(offered)
         else:
             narrowed = _whole_numbers(found, kind, column[0], value)
             if narrowed is None:
-                left.append(one)
+                left.append(offered)
             else:
                 found = narrowed
     return found, left
@@ -67,8 +70,8 @@ def _since(found: Restriction, kind: str, value: Any) -> Restriction:
 
 
 def _whole_numbers(found: Restriction, kind: str, column: str, value: Any) -> Restriction | None:
-    """The restriction with one more filter on `partition` or `offset`; None if that cannot be said in it."""
-    if kind == "In" and column == "partition" and all(isinstance(one, int) for one in value):
+    """The restriction with one more filter on `partition` or `offset`; None if it cannot express the filter."""
+    if kind == "In" and column == "partition" and all(isinstance(number, int) for number in value):
         only = frozenset(value)
         return replace(found, partitions=only if found.partitions is None else found.partitions & only)
     if kind not in _RANGES or not isinstance(value, int):

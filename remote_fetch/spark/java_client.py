@@ -1,7 +1,11 @@
 """The options of Spark's Kafka source that begin with `kafka.`: the Java client's names, as librdkafka spells them.
 
-Rules of the file: pure; a name that both clients have is handed on as it is; one that only the Java client has is an
-error that names it, never left out in silence; no value is ever part of a message, for many are secrets.
+Rules of the file:
+
+- Pure.
+- A name that both clients have is passed on unchanged.
+- A name that only the Java client has is an error that names it. It is never dropped silently.
+- No value is part of a message, because many are secrets.
 """
 
 from __future__ import annotations
@@ -73,13 +77,13 @@ _LOGIN_MODULES: Mapping[str, Mapping[str, str]] = {
         "scope": "sasl.oauthbearer.scope",
     },
 }
-"""Which options of which login module librdkafka has, under its names."""
+"""The options of each login module that librdkafka has, with librdkafka's names."""
 
 
 def librdkafka_properties(java: Mapping[str, str]) -> dict[str, str]:
     """The Java client's properties (names without `kafka.`) as librdkafka's.
 
-    Raises ConfigError for what has no counterpart: a name, a kind of key store, a login module.
+    Raises ConfigError for a name, a kind of key store or a login module that librdkafka does not have.
     """
     properties: dict[str, str] = {}
     for name, value in java.items():
@@ -104,7 +108,8 @@ def _login(jaas: str) -> dict[str, str]:
     parsed = _JAAS.fullmatch(jaas)
     if parsed is None:
         raise ConfigError(
-            "Kafka option 'sasl.jaas.config' is none: expected `<login module> required <name>=<value> ...;`", key=key
+            "Kafka option 'sasl.jaas.config' is wrong: expected `<login module> required <name>=<value> ...;`",
+            key=key,
         )
     module = parsed[1].rpartition(".")[2]
     known = _LOGIN_MODULES.get(module)

@@ -1,7 +1,9 @@
 """From limits to offsets: where in each partition a Spark read begins and ends, and what counts as lost data.
 
-Rules of the file: an offset that the log does not have is what `failOnDataLoss` is for: an error, or said and clipped,
-never clipped in silence; a timestamp means the first record that is not before it, as a broker answers.
+Rules of the file:
+
+- For an offset that the log does not have, `failOnDataLoss` decides: an error, or a notice and a clipped range.
+- A timestamp means the first record that is not before it, as the broker's ListOffsets answers.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ FAIL_ON_DATA_LOSS_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class LimitRules:
-    """What becomes of a limit that the log does not have: see `SourceOptions`."""
+    """How to treat a limit that the log does not have: see `SourceOptions`."""
 
     latest_if_unmatched: bool = False
     fail_on_data_loss: bool = True
@@ -36,8 +38,8 @@ class LimitRules:
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """What filters leave: partitions [first_partition, stop_partition), of these `partitions` alone (None: all);
-    offsets [first_offset, stop_offset), and those from the first record on that is not before `since_ms`.
+    """The part of a topic that filters leave: partitions [first_partition, stop_partition) that are in `partitions`
+    (None: all); offsets [first_offset, stop_offset), from the first record on that is not before `since_ms`.
     """
 
     partitions: frozenset[int] | None = None
@@ -48,7 +50,7 @@ class Restriction:
     since_ms: int | None = None
 
     def takes(self, partition: int) -> bool:
-        """Whether anything is wanted of a partition."""
+        """Whether the restriction leaves any records of a partition."""
         named = self.partitions is None or partition in self.partitions
         return named and self.first_partition <= partition < self.stop_partition
 
@@ -66,10 +68,10 @@ def check_covered(limit: Limit, partitions: set[tuple[str, int]], name: str) -> 
 
 
 def offsets_of(session: Session, opened: OpenPartition, start: Limit, end: Limit, rules: LimitRules) -> tuple[int, int]:
-    """The offsets [first, stop) that two limits come to in one partition; equal where there is nothing to read.
+    """Resolve two limits to the offsets [first, stop) of one partition; both are equal if there is nothing to read.
 
-    Raises OffsetOutOfRange for offsets that are not there, ConfigError for a starting timestamp that no record reaches,
-    and the errors of reading where a time has to be looked up.
+    Raises OffsetOutOfRange for offsets that the log does not have, ConfigError for a starting timestamp that no record
+    reaches, and the errors of reading if a time has to be looked up.
     """
     partition = opened.partition
     low, high = _at(start, partition), _at(end, partition)
@@ -119,7 +121,7 @@ def _stop(session: Session, opened: OpenPartition, limit: Bound, rules: LimitRul
 
 
 def _lose(session: Session, partition: TopicIdPartition, what: str, offset: int, rules: LimitRules) -> None:
-    """Say that data may have been missed, as an error or otherwise."""
+    """Report that data may have been missed, as an error or as a notice."""
     text = f"Partition {partition.topic}-{partition.partition}: {what}, some data may have been missed"
     if rules.fail_on_data_loss:
         raise OffsetOutOfRange(

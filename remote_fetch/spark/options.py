@@ -1,8 +1,11 @@
 """The options of `format("kafka_remote")`: those of Spark's Kafka source, under their names, with their meaning.
 
-Rules of the file: pure; names are taken in any case, as Spark does; what is wrong is refused in the words that Spark's
-source uses for it, so far as it has any; among options for one thing the order is Spark's: a timestamp for all, then
-timestamps by partition, then offsets. No value of a `kafka.` or storage option is ever part of a message or a repr.
+Rules of the file:
+
+- Pure. Names are taken in upper or lower case, as Spark does.
+- Errors have the words of Spark's source, if it reports the same mistake.
+- Among options for one bound Spark's order decides: a timestamp for all, timestamps by partition, offsets.
+- No value of a `kafka.` or storage option is part of a message or a repr.
 """
 
 from __future__ import annotations
@@ -42,9 +45,9 @@ _KNOWN = (
 _POLL_TIMEOUT_MS = 120_000
 """Spark's own default, by its `spark.network.timeout`."""
 _LEAST_POLL_TIMEOUT_MS = 10_000
-"""Ours covers connecting, and the questions before the first record."""
+"""Our timeout also covers connecting and the requests before the first record."""
 _MISSPELT = 0.9
-"""How alike a name must be to a known one to be taken for a misspelling of it (difflib's ratio)."""
+"""The least similarity (difflib's ratio) at which a name counts as a misspelling of a known one."""
 _AUTO_OFFSET_RESET = (
     "Kafka option 'auto.offset.reset' is not supported. Instead set the source option 'startingoffsets' to 'earliest' "
     "or 'latest' to specify where to start"
@@ -74,9 +77,9 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Checked options. `start` and `end` None: not given, which batch and stream take differently.
+    """Checked options. `start` and `end` None: not given; batches and streams have different defaults.
 
-    `config` is the configuration of whoever reads (docs/reference/configuration.md). `latest_if_unmatched`: where no
+    `config` is the configuration of the reading session (docs/reference/configuration.md). `latest_if_unmatched`: if no
     record is as late as a starting timestamp, nothing is read; otherwise it is an error.
     """
 
@@ -99,12 +102,12 @@ class SourceOptions:
 
     @property
     def pushes_filters(self) -> bool:
-        """Whether filters are taken over from Spark."""
+        """Whether the source applies Spark's filters."""
         return Config.parse(self.config).values["fetch.remote.pushdown"] is True
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
-    """The options as a batch or a stream has them in common. Raises ConfigError for the first that is wrong."""
+    """The options that batches and streams share. Raises ConfigError for the first wrong one."""
     given = {name.lower(): str(value) for name, value in options.items()}
     _refuse_misspelling(given)
     subscription = _subscription(given)
@@ -274,7 +277,7 @@ def _latest_if_unmatched(given: Mapping[str, str]) -> bool:
 
 
 def _from_json(text: str, example: str, key: str, parse: Callable[[Any], T]) -> dict[str, T]:
-    """A JSON object by topic, as `parse` takes what stands at each."""
+    """A JSON object by topic; `parse` is applied to each of its values."""
     try:
         found = json.loads(text)
         if isinstance(found, dict):
@@ -331,7 +334,7 @@ def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def _refuse_misspelling(given: Mapping[str, str]) -> None:
-    """Spark's source takes no notice of an option that it does not know; of one that is nearly right, this one does."""
+    """Spark's source ignores an unknown option. This source refuses one whose name is nearly a known one."""
     for name in given:
         if name in _KNOWN or name.startswith(("kafka.", *_OURS)):
             continue

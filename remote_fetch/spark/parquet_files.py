@@ -1,8 +1,10 @@
 """Arrow batches to Parquet files, a directory for each value of the columns they are partitioned by.
 
-Rules of the file: what is held back for the next row groups is bounded in bytes, over all files together, and so is the
-number of files open at once; a row group is written when it is large enough, or when the bound asks for it; directories
-are named as Hive and Spark name them, and their columns are left out of the files.
+Rules of the file:
+
+- Rows that wait for a row group are bounded in bytes, over all files together. So is the number of open files.
+- A row group is written when it is large enough, or when the bound is reached.
+- Directories are named as Hive and Spark name them, and their columns are left out of the files.
 """
 
 from __future__ import annotations
@@ -27,21 +29,21 @@ __all__ = ["COMPRESSIONS", "ParquetFiles", "check_compression", "check_partition
 COMPRESSIONS: Final[Mapping[str, str]] = MappingProxyType(
     {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4_raw": "lz4", "uncompressed": "none", "none": "none"}
 )
-"""How Spark calls the codecs of Parquet that it reads without more, and how Arrow does."""
+"""Spark's names of the Parquet codecs that it reads without further libraries, and Arrow's names of them."""
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _DERIVED = ("day", "hour")
 _PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000}
 _CALENDAR_S = (-62_135_596_800, 253_402_300_800)
-"""The years that have a name: from the first to the end of 9999, in seconds since 1970."""
+"""The years 1 to 9999 in seconds since 1970, the end exclusive."""
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
-"""What Spark escapes in the name of a directory."""
+"""The characters that Spark escapes in the name of a directory."""
 _Key: TypeAlias = tuple[str, ...]
 
 
 def check_compression(name: str, key: str = "compression") -> str:
-    """The name among COMPRESSIONS, upper or lower case, as Spark takes it. Raises ConfigError for another; `key` is
-    where it was said.
+    """The name in COMPRESSIONS; upper case is accepted, as in Spark. Raises ConfigError for another; `key` is the
+    argument or setting that it comes from.
     """
     if name.lower() not in COMPRESSIONS:
         raise ConfigError(f"{key}={name!r}: a backfill's Parquet is written with {', '.join(COMPRESSIONS)}", key=key)
@@ -49,10 +51,10 @@ def check_compression(name: str, key: str = "compression") -> str:
 
 
 def check_partition_by(schema: pa.Schema, partition_by: Sequence[str]) -> None:
-    """Raise ConfigError for what files of this schema cannot be partitioned by.
+    """Raise ConfigError for columns that files of this schema cannot be partitioned by.
 
-    Possible are columns of whole numbers, strings, booleans and dates; `day` and `hour` of `timestamp`, in UTC, where
-    there is no such column.
+    Possible are columns of whole numbers, strings, booleans and dates; and `day` and `hour` of `timestamp`, in UTC, if
+    the schema has no columns of these names.
     """
     if len(set(partition_by)) != len(partition_by):
         raise ConfigError(f"partition_by={list(partition_by)}: a column is named twice", key="partition_by")
@@ -91,11 +93,11 @@ class _OpenFile:
 
 
 class ParquetFiles:
-    """The files of one task. `create` opens a new one by its path in the target; `name` is what they are called, and
-    `compression` one of COMPRESSIONS.
+    """The files of one task. `create` opens a new file by its path in the target; file names begin with `name`;
+    `compression` is a name in COMPRESSIONS.
 
-    `row_group_bytes` are bytes in memory, of one row group and of everything that waits for one. A file is closed, and
-    a new one begun when more comes for it, where more than `max_open` would be open.
+    `row_group_bytes` bounds one row group, and all rows that wait for one, in bytes of memory. If more than `max_open`
+    files would be open, the least recently used one is closed; later rows for it begin a new file.
     """
 
     def __init__(
@@ -129,7 +131,7 @@ class ParquetFiles:
             return
         for key, part in self._parts(batch):
             file = self._open.pop(key, None) or self._begin(key)
-            self._open[key] = file  # the one used last stands last
+            self._open[key] = file  # the file used last is the last in the dict
             file.pending.append(part)
             file.pending_bytes += part.nbytes
             self._pending_bytes += part.nbytes
@@ -137,13 +139,13 @@ class ParquetFiles:
                 self._flush(max(self._open.values(), key=lambda one: one.pending_bytes))
 
     def close(self) -> tuple[StagedFile, ...]:
-        """Write what waits and close all files; returns what was written."""
+        """Write all waiting rows and close all files; returns the written files."""
         for key in list(self._open):
             self._end(key)
         return tuple(self._written)
 
     def abandon(self) -> None:
-        """Let go of the files that are open, whatever is in them."""
+        """Close the open files without finishing them."""
         for file in self._open.values():
             with suppress(Exception):  # the task has failed already, and what it wrote does not count
                 file.writer.close()
@@ -151,7 +153,7 @@ class ParquetFiles:
         self._open.clear()
 
     def _parts(self, batch: pa.RecordBatch) -> Iterator[tuple[_Key, pa.RecordBatch]]:
-        """The batch by directory, without the columns that the directory tells."""
+        """The rows of the batch by directory, without the columns that name the directory."""
         rows = batch.select(self._schema.names)
         if not self._partition_by:
             yield (), rows
@@ -199,7 +201,7 @@ class ParquetFiles:
 
 
 def _may_repeat(schema: pa.Schema) -> list[str]:
-    """The columns, by their paths in a file, of which a dictionary may be of use: no two records have one offset."""
+    """The columns, by their paths in a file, that a dictionary may help: all but `offset`, which never repeats."""
     empty = pa.BufferOutputStream()
     pq.write_table(schema.empty_table(), empty)
     columns = pq.ParquetFile(pa.BufferReader(empty.getvalue())).schema
@@ -216,7 +218,7 @@ def _values(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> Any:
 
 
 def _in_calendar(times: Any) -> Any:
-    """The times, null for those of no year from 1 to 9999: producers that mistake the unit write such."""
+    """The times, with null for those outside the years 1 to 9999: producers that mistake the unit write such."""
     per_second = _PER_SECOND.get(times.type.unit)
     if per_second is None:
         return times  # nanoseconds in 64 bits do not leave the calendar

@@ -1,7 +1,7 @@
 """The columns of Spark's Kafka source: their names and types as Spark writes them, and batches as Spark wants them.
 
-Rules of the file: pure; a schema that the user gives may leave columns out and put them in another order, and nothing
-else; what Spark would not take, or take for something else, is refused before a task begins.
+Rules of the file: pure; a schema of the user may leave out and reorder columns, and differ in nothing else; any other
+schema is refused before a task begins.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def source_schema(*, include_headers: bool) -> str:
 
 
 def columns_of(fields: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """The columns that a schema asks for: of each field its name and `simpleString()`.
+    """The columns of a schema, which is given as the name and the `simpleString()` of each field.
 
     Raises ConfigError for a name or a type that the source does not have.
     """
@@ -56,7 +56,7 @@ def columns_of(fields: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def as_spark(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch as Spark's own source gives it: a record without headers has none, not an empty list of them."""
+    """The batch as Spark's own source gives it: `headers` of a record without headers is null, not an empty list."""
     import pyarrow as pa  # noqa: PLC0415 - heavy, and needed only where batches are
     import pyarrow.compute as pc  # noqa: PLC0415 - as above
 

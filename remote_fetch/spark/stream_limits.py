@@ -1,7 +1,11 @@
 """How much one micro-batch takes: the trigger options of Spark's Kafka source, and offsets as it writes them.
 
-Rules of the file: pure; a limit is shared out among partitions by how much each has to give, as Spark's source does; a
-batch ends where a segment ends, where that leaves it at least half of its share; every batch gets on.
+Rules of the file:
+
+- Pure.
+- A limit is divided among partitions in proportion to their available records, as Spark's source does.
+- A batch ends at the end of a segment, if that leaves it at least half of its share.
+- Every batch makes progress.
 """
 
 from __future__ import annotations
@@ -32,15 +36,15 @@ Positions: TypeAlias = "dict[tuple[str, int], int]"
 _DELAY = re.compile(r"\s*(\d+)\s*(us|ms|s|m|min|h|d)?\s*", re.IGNORECASE)
 _MILLIS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _OFFSET_BYTES = 1024
-"""How many bytes an offset stands for in a partition of which nothing is in the tier."""
+"""The bytes that an offset counts for, if its partition has nothing in the tier."""
 
 
 @dataclass(frozen=True, slots=True)
 class TriggerLimits:
-    """What a micro-batch may have at most, and what it waits for; None: no such limit.
+    """The most that a micro-batch takes, and the least that it waits for; None: no such limit.
 
-    `max_bytes` are bytes of segments; what comes through the broker counts as much for each offset as what its
-    partition has in the tier. With fewer than `min_offsets` a batch waits, up to `max_delay_ms` after the last one.
+    `max_bytes` are bytes of segments. An offset read through the broker counts as the average offset of its partition
+    in the tier. With fewer than `min_offsets` a batch waits, until `max_delay_ms` after the batch before it.
     """
 
     max_offsets: int | None = None
@@ -92,7 +96,7 @@ def to_json(positions: Positions) -> dict[str, dict[str, int]]:
 
 
 def from_json(saved: Any) -> Positions:
-    """What `to_json` gave, or a checkpoint holds. Raises ConfigError for anything else."""
+    """Parse the result of `to_json`, or of a checkpoint. Raises ConfigError for anything else."""
     try:
         found = {(topic, int(at)): offset for topic, by in saved.items() for at, offset in by.items()}
         if all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in found.values()):
@@ -105,14 +109,14 @@ def from_json(saved: Any) -> Positions:
 
 
 def share_limit(wanted: Mapping[tuple[str, int], int], limit: int) -> dict[tuple[str, int], int]:
-    """`limit` shared out in proportion to what each is `wanted` for, and at least 1 to each; all, if that is no more.
+    """Divide `limit` in proportion to the `wanted` sizes, at least 1 to each; if they fit the limit, return them.
 
-    As Spark's Kafka source does it, so that a partition with little to give is not left behind.
+    Spark's Kafka source does the same, so that a partition with few records is not left behind.
     """
     total = sum(wanted.values())
     if total <= limit:
         return dict(wanted)
-    return {one: min(size, max(1, limit * size // total)) for one, size in wanted.items() if size > 0}
+    return {at: min(size, max(1, limit * size // total)) for at, size in wanted.items() if size > 0}
 
 
 def size_of(steps: Sequence[PlanStep]) -> int:

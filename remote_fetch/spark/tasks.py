@@ -1,7 +1,11 @@
-"""A task: what a worker is told to read, and all that it needs to know for it; pickled, and a few kilobytes.
+"""A task: the steps that a worker reads, and all metadata that it needs for them; a few kilobytes when pickled.
 
-Rules of the file: pure; a task holds metadata, never data, configuration or credentials; of a partition's segments it
-has those it reads, the other copies of their offsets, and the next few, in which the markers of transactions may lie.
+Rules of the file:
+
+- Pure.
+- A task holds metadata, never data, configuration or credentials.
+- Of a partition's segments it has those that it reads, the other copies of their offsets, and the next few, which may
+  hold the markers of transactions.
 """
 
 from __future__ import annotations
@@ -22,12 +26,12 @@ from remote_fetch.read.session import Planned
 __all__ = ["Task", "TaskPart", "pack"]
 
 _FOLLOWERS = 2
-"""How many segments after the last one a task knows; transactions that span more are rare, and then asked for."""
+"""The number of segments after the last one that a task has; longer transactions are rare and are looked up."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskPart:
-    """Steps of one partition. `opened` has as much of the partition as they need."""
+    """Steps of one partition. `opened` has the part of the partition's metadata that they need."""
 
     opened: OpenPartition
     steps: tuple[PlanStep, ...]
@@ -39,7 +43,7 @@ class TaskPart:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one worker reads, in order. `size_bytes` is what is expected to come from the store or a broker."""
+    """The steps of one worker, in order. `size_bytes` is the expected size, from the store and the broker."""
 
     parts: tuple[TaskPart, ...]
     inferred: frozenset[RemoteLogSegmentId]
@@ -47,7 +51,7 @@ class Task:
 
     @property
     def planned(self) -> Planned:
-        """What a session that reads the task need not find out."""
+        """The metadata that a session which reads the task need not look up."""
         opened = [part.opened for part in self.parts]
         starts = {one.partition: one.log.log_start_offset for one in opened}
         return Planned(

@@ -1,8 +1,11 @@
-"""What an executor does in a backfill: one task from its bytes to files, and the record that says so.
+"""An executor's part of a backfill: it reads one task, writes its files, and then the record of the task.
 
-Rules of the file: nothing of Spark is imported; an attempt writes under a name of its own, so that attempts at one task
-never meet; a task whose record is there is not done again; what a transform gives is held against the schema that the
-whole job has.
+Rules of the file:
+
+- Spark is not imported.
+- Each attempt writes under a name of its own, so that attempts at one task never meet.
+- A task that has a record is not run again.
+- The results of a transform must have the schema of the job.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ Transform: TypeAlias = "Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table]"
 
 
 def applied(transform: Transform | None, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """What a transform makes of a batch. Raises ConfigError if that is neither a RecordBatch nor a Table."""
+    """Apply a transform to a batch. Raises ConfigError if the result is neither a RecordBatch nor a Table."""
     made = batch if transform is None else _arrow(transform(batch))
     yield from [made] if isinstance(made, pa.RecordBatch) else made.to_batches()
 
@@ -47,7 +50,7 @@ def _arrow(made: object) -> pa.RecordBatch | pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class TaskWriter:
-    """Everything but the tasks that the executors of a job have to know. `schema` is that of the files' rows."""
+    """All that the executors of a job need besides the tasks. `schema` is the schema of the files' rows."""
 
     target: Target
     config: Mapping[str, str] = field(repr=False)
@@ -59,9 +62,9 @@ class TaskWriter:
     row_group_bytes: int
 
     def run(self, number: int, task: Task) -> TaskRecord:
-        """The record of a task, that is done now if it was not before.
+        """Run a task unless it has a record, and return the record.
 
-        Raises the errors of reading and of writing, ConfigError where the transform changes the schema.
+        Raises the errors of reading and of writing, ConfigError if the transform changes the schema.
         """
         done = self.target.record(number)
         if done is not None:
@@ -100,14 +103,14 @@ class TaskWriter:
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """The function that Spark runs, over places in `tasks`, which are pickled; `numbers` are theirs in the job."""
+    """The function that Spark runs for each index of the pickled `tasks`; `numbers` are their numbers in the job."""
 
     writer: TaskWriter
     numbers: Sequence[int]
     tasks: Sequence[bytes]
 
     def __call__(self, at: int) -> str:
-        """Do one task, and give its record as text."""
+        """Run one task, and return its record as text."""
         task: Task = pickle.loads(self.tasks[at])
         record = self.writer.run(self.numbers[at], task)
         freeze_gc()
@@ -115,13 +118,13 @@ class Wave:
 
 
 def _shown(schema: pa.Schema) -> str:
-    return json.dumps({one.name: str(one.type) for one in schema})
+    return json.dumps({column.name: str(column.type) for column in schema})
 
 
 def schema_of(columns: Sequence[str], transform: Transform | None) -> pa.Schema:
-    """The schema of a job's rows: what the transform makes of an empty batch.
+    """The schema of a job's rows: that of the transform's result for an empty batch.
 
-    Raises ConfigError for columns that are not there, and whatever the transform raises.
+    Raises ConfigError for unknown columns, and the errors of the transform.
     """
     schema = schema_for(columns)
     if transform is None:
