@@ -31,7 +31,7 @@ _DESERIALIZERS = ("key.deserializer", "value.deserializer")
 
 
 class _Builder:
-    """Calls a builder with the application's configuration, and keeps what the builder returns for the consumer."""
+    """Calls a builder with the application's configuration, and keeps the configuration that the builder returns."""
 
     def __init__(self, builder: Any, configuration: Mapping[str, Any]) -> None:
         self._builder = builder

@@ -114,7 +114,7 @@ class AssignedPartition:
         return self.records.are_ready or self.position.next_offset >= 0
 
     def take_over(self, librdkafka_position: int) -> Step:
-        """The store goes on where librdkafka is; without a position of librdkafka's, where librdkafka began."""
+        """The store goes on at librdkafka's position. If there is none, it goes on where librdkafka began."""
         if librdkafka_position >= 0:
             self.position.jump(librdkafka_position)
         offset = librdkafka_position if librdkafka_position >= 0 else self.state.offset

@@ -18,7 +18,7 @@ from remote_fetch.plan.ranges import Reason
 __all__ = ["DueWork"]
 
 _PROBE_AGAIN_S = {Reason.HOLE.value: 1.0, Reason.UNSTABLE.value: 5.0}
-"""Sooner than PROBE_AGAIN_S, for what passes soon."""
+"""Shorter pauses, after reasons that pass soon."""
 
 
 class DueWork:

@@ -116,7 +116,7 @@ class FeedContext:
         """The partition with its topic id. Raises UnknownTopic and KafkaException."""
         known = self._topics.get(topic, {}).get(number)
         if known is None:
-            found = {one.partition: one for one in self.session.locator.partitions(topic)}
+            found = {partition.partition: partition for partition in self.session.locator.partitions(topic)}
             self._topics[topic] = found
             known = found.get(number)
         if known is None:
@@ -139,12 +139,10 @@ class FeedContext:
         with self._asking:
             known = self._local_starts.get(partition)
             if known is None or self.clock() - known[0] > _LOCAL_START_S:
-                wanted = [
-                    partition,
-                    *(one for one in self._topics.get(partition.topic, {}).values() if one != partition),
-                ]
+                siblings = self._topics.get(partition.topic, {}).values()
+                wanted = [partition, *(sibling for sibling in siblings if sibling != partition)]
                 found = self.session.local_starts(wanted)
-                self._local_starts.update({one: (self.clock(), found.get(one)) for one in wanted})
+                self._local_starts.update({each: (self.clock(), found.get(each)) for each in wanted})
             return self._local_starts[partition][1]
 
     @property

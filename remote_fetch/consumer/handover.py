@@ -29,7 +29,7 @@ _PLACEHOLDER = 0
 
 
 def pause_before_assign(librdkafka: LibrdkafkaConsumer, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-    """Pause new partitions that the store may have. Returns what to assign in librdkafka for all of them.
+    """Pause new partitions that the store may have. Returns the offsets to assign in librdkafka, for all partitions.
 
     librdkafka pauses only partitions that it knows. It knows a partition once it was asked for the cached watermarks.
     """

@@ -60,7 +60,7 @@ class _Scope:
         return self.totals, self.seconds[second]
 
     def forget(self, second: int) -> None:
-        """Drop what is older than the window."""
+        """Drop the seconds before the window."""
         for old in [counted for counted in self.seconds if counted <= second - _WINDOW_S]:
             del self.seconds[old]
 

@@ -1,4 +1,4 @@
-"""The assigned partitions of one consumer: what the application does with them, and their positions for commits.
+"""The assigned partitions of one consumer: assignments, seeks and pauses of the application, positions for commits.
 
 Rules of the file:
 
@@ -91,7 +91,7 @@ class Partitions:
     # ------------------------------------------------------------------------------------- what the application does
 
     def begin(self, partitions: Sequence[TopicPartition], *, replaces: bool) -> None:
-        """librdkafka has the partitions assigned: look where each begins, and let librdkafka fetch or not.
+        """Begin with partitions that librdkafka has assigned: from the store if it may have them, or at the broker.
 
         `replaces`: no other partition is assigned any more.
         """
@@ -117,7 +117,7 @@ class Partitions:
                 self._transitions.begin_at(partition, partition.state.offset)
 
     def _begin_at_committed(self, waiting: Sequence[AssignedPartition], found: Iterable[TopicPartition]) -> None:
-        """Begin where the group has committed, otherwise where `auto.offset.reset` says.
+        """Begin at the committed offset, or at the one of `auto.offset.reset` if none is committed.
 
         librdkafka asks again for a partition that the group has not answered for.
         """
@@ -178,7 +178,7 @@ class Partitions:
     # --------------------------------------------------------------------------------------------------- positions
 
     def freeze_positions(self) -> None:
-        """Take no position of librdkafka's any more, for they run ahead of what the application is given."""
+        """Take no position of librdkafka's any more: they are ahead of the application's."""
         self._positions_frozen = True
 
     @contextlib.contextmanager

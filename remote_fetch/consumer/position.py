@@ -68,12 +68,12 @@ class Position:
         self.next_offset = offset
 
     def skip_to(self, offset: int) -> None:
-        """Go behind the markers and aborted records at the end of what the store has."""
+        """Go forward to `offset`, behind markers and aborted records. An unknown position stays unknown."""
         if offset > self.next_offset >= 0:
             self.next_offset = offset
 
     def forget(self) -> None:
-        """The application goes on elsewhere: neither a position nor what was stored holds any more."""
+        """The application goes on elsewhere: forget the position and the stored one."""
         self.next_offset = self._stored = INVALID
 
     # ----------------------------------------------------------------------------------------- a running `consume`
@@ -100,9 +100,9 @@ class Position:
         return TopicPartition(self._topic, self._number, self.delivered, leader_epoch=self._leader_epoch)
 
     def mark_stored(self) -> None:
-        """librdkafka has what `to_store` gave."""
+        """librdkafka has stored `to_store`."""
         self._stored = self.delivered
 
     def forget_stored(self) -> None:
-        """librdkafka has forgotten what was stored, as it does with an assignment."""
+        """librdkafka has forgotten the stored position, as it does with an assignment."""
         self._stored = INVALID

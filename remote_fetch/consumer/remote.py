@@ -46,7 +46,7 @@ Callback = Callable[[Any, list[TopicPartition]], Any]
 
 
 class Remote:
-    """The parts of one consumer; `librdkafka` is the parent's half. Raises what `Session.open` raises.
+    """The parts of one consumer; `librdkafka` is the parent's half. Raises as `Session.open` does.
 
     `gate` is for the consumer: it lets in one caller at a time, who may enter again from a callback. `clock` has to be
     the monotonic clock outside of tests, as the session's is.

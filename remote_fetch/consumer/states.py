@@ -1,10 +1,10 @@
-"""Which side reads an assigned partition, from which offset on, and what has to be done when that changes.
+"""The state of an assigned partition: which side reads it, from which offset on, and the actions of each change.
 
 Rules of the file:
 
 - Pure. Time is passed in, as seconds of the consumer's clock. Nothing here calls a consumer.
 - A state is a value. An event gives the next state, and the actions that lead there in their order.
-- A feed that is stopped is dropped together with what it still brings. So a state needs no generation number.
+- A feed that is stopped is dropped with the records that it still brings. So a state needs no generation number.
 """
 
 from __future__ import annotations

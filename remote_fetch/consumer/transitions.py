@@ -1,4 +1,4 @@
-"""Carries out what the states of assigned partitions decide: in librdkafka, and with feeds.
+"""Carries out the actions of a partition's state machine: in librdkafka, and with feeds.
 
 Rules of the file:
 

@@ -1,4 +1,4 @@
-"""Notices about partitions that give nothing: what they wait for, and since when.
+"""Notices about partitions that wait for records: the side that they wait for, and since when.
 
 Rules of the file:
 
