@@ -10,6 +10,7 @@ import pytest
 
 from remote_fetch.config import KEYS, PREFIX_KEYS, Config, Key
 from remote_fetch.errors import ConfigError
+from tests.cases import each_of
 
 STRINGS = [key for key in KEYS.values() if key.type.value == "string" and not key.choices]
 CHOICES = [key for key in KEYS.values() if key.choices]
@@ -99,8 +100,8 @@ def test_integers_and_their_bounds(key: Key) -> None:
         Config.parse({key.name: key.maximum + 1})
 
 
-@pytest.mark.parametrize("key", INTEGERS, ids=lambda key: key.name)
-@pytest.mark.parametrize("value", ["", "many", "1.5", 2048.0, "5s", True])
+@each_of("key", INTEGERS, ids=lambda key: key.name)
+@each_of("value", ["", "many", "1.5", 2048.0, "5s", True])
 def test_no_integers(key: Key, value: object) -> None:
     with pytest.raises(ConfigError, match="give a whole number"):
         Config.parse({key.name: value})
@@ -117,7 +118,7 @@ def test_an_integer_without_a_smallest_value() -> None:
     assert key.parse("-5") == -5
 
 
-@pytest.mark.parametrize("name", sorted(KEYS))
+@each_of("name", sorted(KEYS))
 def test_none_is_as_if_it_were_not_there(name: str) -> None:
     config = Config.parse({name: None})
     assert config.values[name] == KEYS[name].default
@@ -162,7 +163,7 @@ def test_everything_under_our_prefixes_is_ours(prefix: str) -> None:
         Config.parse({f"{prefix}zzzzzzzzzzzzzzzzzzzzzzzz": "x"})
 
 
-@pytest.mark.parametrize("name", LIBRDKAFKA)
+@each_of("name", LIBRDKAFKA)
 def test_keys_of_librdkafka_pass_untouched(name: str) -> None:
     value: Any = object()
     assert Config.parse({name: value}).librdkafka[name] is value

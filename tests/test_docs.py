@@ -21,6 +21,7 @@ from remote_fetch import errors
 from remote_fetch.cli import main
 from remote_fetch.decode.columns import COLUMNS
 from remote_fetch.observe import Report
+from tests.cases import each_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -56,13 +57,13 @@ def test_there_are_commands() -> None:
     assert len(commands()) >= 8
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+@each_of("path", PAGES, ids=lambda path: path.stem)
 def test_python_compiles(path: Path) -> None:
     for _, text in blocks(path, "python"):
         compile(text, str(path), "exec")
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+@each_of("path", PAGES, ids=lambda path: path.stem)
 def test_executed_python_runs(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """As markdown-exec runs it: blocks of one session share their names."""
     monkeypatch.setenv("COLUMNS", "80")  # a page may set it; afterwards it is as it was
@@ -138,7 +139,7 @@ def test_options_named_in_the_text_exist(command: str, capsys: pytest.CaptureFix
                     assert re.search(rf"(^|[ \[]){word}\b", text, re.MULTILINE), (line, word)
 
 
-@pytest.mark.parametrize("path", [*PAGES, ROOT / "README.md"], ids=lambda path: path.stem)
+@each_of("path", [*PAGES, ROOT / "README.md"], ids=lambda path: path.stem)
 def test_links_between_pages_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
         assert (path.parent / target).exists(), target

@@ -27,6 +27,7 @@ from remote_fetch.errors import (
     UnknownTopic,
     Unlocatable,
 )
+from tests.cases import each_of
 
 CLASSES = [
     value
@@ -62,7 +63,7 @@ def test_the_tree_is_the_one_that_the_module_draws() -> None:
     assert sorted(drawn) == sorted(cls.__name__ for cls in CLASSES)
 
 
-@pytest.mark.parametrize("cls", LEAVES)
+@each_of("cls", LEAVES)
 def test_every_error_is_of_one_branch_that_says_what_to_do(cls: type[RemoteFetchError]) -> None:
     (branch,) = [branch for branch in BRANCHES if issubclass(cls, branch)]
     assert cls.retriable is (branch is RetriableError)
@@ -99,8 +100,8 @@ def test_errors_of_the_caller_are_pythons_own_too(cls: type[RemoteFetchError], b
         raise cls("wrong")
 
 
-@pytest.mark.parametrize("cls", CLASSES)
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
+@each_of("cls", CLASSES)
+@each_of("duplicate", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
 def test_travels_with_its_data(cls: type[RemoteFetchError], duplicate: Any) -> None:
     error = cls("broken", topic="t", partition=3, offset=7, object_name="a/b", position=9, hint="Look there")
     for name, value in {"first": 1, "last": 2, "key": "k", "extra": "s3"}.items():

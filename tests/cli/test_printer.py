@@ -10,12 +10,13 @@ import pytest
 from remote_fetch.cli.printer import Row, delimiter_bytes, format_printer, iso_time, json_printer
 from remote_fetch.cli.unpack import unpackers
 from remote_fetch.errors import ConfigError
+from tests.cases import each_of
 
 ROW = Row("shop", 3, 41, 1_700_000_000_123, 0, (("h", b"1"), ("g", None)), b"key", b"\x80value")
 NULLS = Row("shop", 3, 42, -1, -1, (), None, None)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("template", "printed", "of_nulls"),
     [
         ("%s", b"\x80value", b""),

@@ -8,12 +8,13 @@ import pytest
 
 from remote_fetch.cli.unpack import unpackers
 from remote_fetch.errors import ConfigError
+from tests.cases import each_of
 
 DATA = bytes(range(0xF8, 0x100)) + b"\x01tail"
 
 
-@pytest.mark.parametrize("order", ["", ">", "<"])
-@pytest.mark.parametrize("token", "bBhHiIqQ")
+@each_of("order", ["", ">", "<"])
+@each_of("token", "bBhHiIqQ")
 def test_numbers(order: str, token: str) -> None:
     (number,) = struct.unpack_from((order or ">") + token, DATA)
     assert unpackers([f"value={order}{token}"])["value"](DATA) == b"%d" % number

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from tests.cases import each_of
 from tests.contract.kinds import Consumers
 from tests.contract.material import Material
 
@@ -27,34 +28,46 @@ NO_LISTS = [None, "text", 5, (PARTITION,), PARTITION]
 NO_PARTITIONS = [5, None, "text", OwnPartition("nowhere", 0, 5)]
 
 
-@pytest.mark.parametrize("method", [*LISTS, "offsets_for_times"])
-@pytest.mark.parametrize("argument", NO_LISTS, ids=lambda value: type(value).__name__)
-def test_no_list_of_partitions(consumers: Consumers, method: str, argument: Any) -> None:
+@pytest.fixture
+def consumer(consumers: Consumers) -> Consumer:
+    """A consumer for all cases of a test: each is refused, and leaves the consumer as it was."""
+    return consumers()
+
+
+@pytest.fixture(params=[True, False], ids=["stores", "does not store"])
+def either(request: pytest.FixtureRequest, consumers: Consumers) -> Consumer:
+    """A consumer that stores the offsets of what it delivers, and one that does not."""
+    return consumers(enable_auto_offset_store=request.param)
+
+
+@each_of("method", [*LISTS, "offsets_for_times"])
+@each_of("argument", NO_LISTS, ids=lambda value: type(value).__name__)
+def test_no_list_of_partitions(consumer: Consumer, method: str, argument: Any) -> None:
     with pytest.raises(TypeError, match="requires list of TopicPartition"):
-        getattr(consumers(), method)(argument)
+        getattr(consumer, method)(argument)
 
 
-@pytest.mark.parametrize("method", [*LISTS, "offsets_for_times"])
-@pytest.mark.parametrize("item", NO_PARTITIONS, ids=lambda value: type(value).__name__)
-def test_a_list_of_something_else(consumers: Consumers, method: str, item: Any) -> None:
+@each_of("method", [*LISTS, "offsets_for_times"])
+@each_of("item", NO_PARTITIONS, ids=lambda value: type(value).__name__)
+def test_a_list_of_something_else(consumer: Consumer, method: str, item: Any) -> None:
     with pytest.raises(TypeError, match=r"expected cimpl\.TopicPartition"):
-        getattr(consumers(), method)([item])
+        getattr(consumer, method)([item])
 
 
-@pytest.mark.parametrize("method", ["seek", "get_watermark_offsets"])
-@pytest.mark.parametrize("item", [*NO_PARTITIONS, [PARTITION]], ids=lambda value: type(value).__name__)
-def test_no_partition(consumers: Consumers, method: str, item: Any) -> None:
+@each_of("method", ["seek", "get_watermark_offsets"])
+@each_of("item", [*NO_PARTITIONS, [PARTITION]], ids=lambda value: type(value).__name__)
+def test_no_partition(consumer: Consumer, method: str, item: Any) -> None:
     with pytest.raises(TypeError, match=r"expected cimpl\.TopicPartition"):
-        getattr(consumers(), method)(item)
+        getattr(consumer, method)(item)
 
 
-@pytest.mark.parametrize("method", ["assign", "incremental_assign", "incremental_unassign"])
-def test_assigning_takes_no_keyword(consumers: Consumers, method: str) -> None:
+@each_of("method", ["assign", "incremental_assign", "incremental_unassign"])
+def test_assigning_takes_no_keyword(consumer: Consumer, method: str) -> None:
     with pytest.raises(TypeError):
-        getattr(consumers(), method)(partitions=[])
+        getattr(consumer, method)(partitions=[])
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("method", "arguments"),
     [
         ("assign", ()),
@@ -77,41 +90,40 @@ def test_assigning_takes_no_keyword(consumers: Consumers, method: str) -> None:
         ("__exit__", ()),
     ],
 )
-def test_too_few_and_too_many(consumers: Consumers, method: str, arguments: tuple[Any, ...]) -> None:
+def test_too_few_and_too_many(consumer: Consumer, method: str, arguments: tuple[Any, ...]) -> None:
     with pytest.raises(TypeError):
-        getattr(consumers(), method)(*arguments)
+        getattr(consumer, method)(*arguments)
 
 
-@pytest.mark.parametrize("method", ["commit", "consume", "poll", "store_offsets", "subscribe", "seek", "pause"])
-def test_an_unknown_keyword(consumers: Consumers, method: str) -> None:
+@each_of("method", ["commit", "consume", "poll", "store_offsets", "subscribe", "seek", "pause"])
+def test_an_unknown_keyword(consumer: Consumer, method: str) -> None:
     with pytest.raises(TypeError):
-        getattr(consumers(), method)(unknown=1)
+        getattr(consumer, method)(unknown=1)
 
 
-@pytest.mark.parametrize("topics", [None, "topic", 5, ("topic",)])
-def test_subscribing_to_no_list(consumers: Consumers, topics: Any) -> None:
+@each_of("topics", [None, "topic", 5, ("topic",)])
+def test_subscribing_to_no_list(consumer: Consumer, topics: Any) -> None:
     with pytest.raises(TypeError, match="expected list of topic unicode strings"):
-        consumers().subscribe(topics)
+        consumer.subscribe(topics)
 
 
-@pytest.mark.parametrize("topics", [[], [""], ["^("]])
-def test_subscribing_to_nothing(consumers: Consumers, topics: list[str]) -> None:
+@each_of("topics", [[], [""], ["^("]])
+def test_subscribing_to_nothing(consumer: Consumer, topics: list[str]) -> None:
     with pytest.raises(KafkaException, match="Failed to set subscription") as caught:
-        consumers().subscribe(topics)
+        consumer.subscribe(topics)
     assert caught.value.args[0].code() == KafkaError._INVALID_ARG
 
 
-@pytest.mark.parametrize("name", ["on_assign", "on_revoke", "on_lost"])
-@pytest.mark.parametrize("callback", [None, 5, "text"])
-def test_a_callback_that_cannot_be_called(consumers: Consumers, name: str, callback: Any) -> None:
+@each_of("name", ["on_assign", "on_revoke", "on_lost"])
+@each_of("callback", [None, 5, "text"])
+def test_a_callback_that_cannot_be_called(consumer: Consumer, name: str, callback: Any) -> None:
     keywords: Any = {name: callback}
     with pytest.raises(TypeError, match=f"{name} expects a callable"):
-        consumers().subscribe(["topic"], **keywords)
+        consumer.subscribe(["topic"], **keywords)
 
 
-@pytest.mark.parametrize("timeout", [None, "soon"])
-def test_a_timeout_that_is_no_number(consumers: Consumers, timeout: Any) -> None:
-    consumer = consumers()
+@each_of("timeout", [None, "soon"])
+def test_a_timeout_that_is_no_number(consumer: Consumer, timeout: Any) -> None:
     with pytest.raises(TypeError):
         consumer.poll(timeout)
     with pytest.raises(TypeError):
@@ -120,16 +132,16 @@ def test_a_timeout_that_is_no_number(consumers: Consumers, timeout: Any) -> None
         consumer.get_watermark_offsets(PARTITION, timeout)
 
 
-@pytest.mark.parametrize("count", [-1, 1_000_001])
-def test_consuming_too_many(consumers: Consumers, count: int) -> None:
+@each_of("count", [-1, 1_000_001])
+def test_consuming_too_many(consumer: Consumer, count: int) -> None:
     with pytest.raises(ValueError, match=r"num_messages must be between 0 and 1000000 \(1M\)"):
-        consumers().consume(count, 0)
+        consumer.consume(count, 0)
 
 
-@pytest.mark.parametrize("count", [None, "one", 1.5])
-def test_consuming_no_number(consumers: Consumers, count: Any) -> None:
+@each_of("count", [None, "one", 1.5])
+def test_consuming_no_number(consumer: Consumer, count: Any) -> None:
     with pytest.raises(TypeError, match=f"'{type(count).__name__}' object cannot be interpreted as an integer"):
-        consumers().consume(count, 0)
+        consumer.consume(count, 0)
 
 
 class Three:
@@ -149,8 +161,8 @@ def test_consuming_a_number_that_is_no_int(consumers: Consumers, material: Mater
     assert consumers.plain().committed([material.at()], 30)[0].offset == start + 3
 
 
-@pytest.mark.parametrize("method", ["commit", "store_offsets"])
-@pytest.mark.parametrize(
+@each_of("method", ["commit", "store_offsets"])
+@each_of(
     ("keywords", "error", "says"),
     [
         ({"message": 5}, TypeError, r"expected confluent_kafka\.cimpl\.Message"),
@@ -167,37 +179,34 @@ def test_consuming_a_number_that_is_no_int(consumers: Consumers, material: Mater
     ],
     ids=["message", "own message", "no list", "partition", "no partitions", "both", "failed message"],
 )
-@pytest.mark.parametrize("stores", [True, False])
 def test_neither_message_nor_offsets(
-    consumers: Consumers, method: str, keywords: dict[str, Any], error: type[Exception], says: str, stores: bool
+    either: Consumer, method: str, keywords: dict[str, Any], error: type[Exception], says: str
 ) -> None:
-    consumer = consumers(enable_auto_offset_store=stores)
     with pytest.raises(error, match=says):
-        getattr(consumer, method)(**keywords)
+        getattr(either, method)(**keywords)
 
 
-@pytest.mark.parametrize("keywords", [{}, {"message": None}, {"message": None, "offsets": None}])
-@pytest.mark.parametrize("stores", [True, False])
-def test_storing_nothing(consumers: Consumers, keywords: dict[str, Any], stores: bool) -> None:
+@each_of("keywords", [{}, {"message": None}, {"message": None, "offsets": None}])
+def test_storing_nothing(either: Consumer, keywords: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="expected either message or offsets"):
-        consumers(enable_auto_offset_store=stores).store_offsets(**keywords)
+        either.store_offsets(**keywords)
 
 
-@pytest.mark.parametrize("keywords", [{"message": Message("nowhere", 0, 5)}, {"offsets": [PARTITION]}, {"offsets": []}])
-def test_storing_where_the_consumer_does(consumers: Consumers, keywords: dict[str, Any]) -> None:
+@each_of("keywords", [{"message": Message("nowhere", 0, 5)}, {"offsets": [PARTITION]}, {"offsets": []}])
+def test_storing_where_the_consumer_does(consumer: Consumer, keywords: dict[str, Any]) -> None:
     with pytest.raises(KafkaException) as caught:
-        consumers().store_offsets(**keywords)
+        consumer.store_offsets(**keywords)
     assert caught.value.args[0].code() == KafkaError._INVALID_ARG
     assert caught.value.args[0].str() == "StoreOffsets failed: Local: Invalid argument or configuration"
 
 
-@pytest.mark.parametrize("arguments", [("user", None), (None, "password")])
-def test_credentials_that_are_no_text(consumers: Consumers, arguments: tuple[Any, Any]) -> None:
+@each_of("arguments", [("user", None), (None, "password")])
+def test_credentials_that_are_no_text(consumer: Consumer, arguments: tuple[Any, Any]) -> None:
     with pytest.raises(TypeError, match="must be str, not None"):
-        consumers().set_sasl_credentials(*arguments)
+        consumer.set_sasl_credentials(*arguments)
 
 
-def test_a_topic_that_is_no_text(consumers: Consumers) -> None:
+def test_a_topic_that_is_no_text(consumer: Consumer) -> None:
     topic: Any = 5
     with pytest.raises(TypeError, match="argument 1 must be str or None, not int"):
-        consumers().list_topics(topic)
+        consumer.list_topics(topic)

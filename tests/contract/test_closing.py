@@ -5,15 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
+from tests.cases import each_of
 from tests.contract.kinds import Consumers
 from tests.contract.material import Material, poll_until, read
 
 PARTITION = TopicPartition("nowhere", 0, 5)
 
 
-@pytest.mark.parametrize(
+@pytest.fixture
+def closed(consumers: Consumers) -> Consumer:
+    """A consumer that was closed, for all cases of a test."""
+    consumer = consumers()
+    consumer.close()
+    return consumer
+
+
+@each_of(
     ("method", "arguments"),
     [
         ("assign", ([],)),
@@ -41,21 +50,17 @@ PARTITION = TopicPartition("nowhere", 0, 5)
         ("unsubscribe", ()),
     ],
 )
-def test_a_closed_consumer(consumers: Consumers, method: str, arguments: tuple[Any, ...]) -> None:
-    consumer = consumers()
-    consumer.close()
+def test_a_closed_consumer(closed: Consumer, method: str, arguments: tuple[Any, ...]) -> None:
     with pytest.raises(RuntimeError, match=r"^Consumer closed$"):
-        getattr(consumer, method)(*arguments)
+        getattr(closed, method)(*arguments)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("method", "arguments"), [("list_topics", ()), ("cluster_id", ()), ("set_sasl_credentials", ("user", "password"))]
 )
-def test_a_closed_handle(consumers: Consumers, method: str, arguments: tuple[Any, ...]) -> None:
-    consumer = consumers()
-    consumer.close()
+def test_a_closed_handle(closed: Consumer, method: str, arguments: tuple[Any, ...]) -> None:
     with pytest.raises(RuntimeError, match=r"^Handle has been closed$"):
-        getattr(consumer, method)(*arguments)
+        getattr(closed, method)(*arguments)
 
 
 def test_closing_twice(consumers: Consumers, material: Material) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import pytest
 from confluent_kafka.cimpl import Consumer
 
 from remote_fetch import RemoteConsumer
+from tests.cases import each_of
 
 _SPECIAL = ("__enter__", "__exit__", "__init__")
 
@@ -26,7 +26,7 @@ def called(folder: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("name", [*_SPECIAL, *(name for name in dir(Consumer) if not name.startswith("_"))])
+@each_of("name", [*_SPECIAL, *(name for name in dir(Consumer) if not name.startswith("_"))])
 def test_every_method_is_under_contract(name: str) -> None:
     assert name in called(Path(__file__).parent)
 

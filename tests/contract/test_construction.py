@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.cimpl import Consumer as Parent
 
+from tests.cases import each_of
 from tests.contract.kinds import Consumers
 
 _WRONG = {"session.timeout.ms": "soon"}
@@ -56,7 +57,7 @@ def test_a_logger_as_keyword(consumers: Consumers) -> None:
     consumers.keep(make(consumers.config(), logger=logging.getLogger("contract")))
 
 
-@pytest.mark.parametrize("argument", [1, None, "text", [("group.id", "g")], MappingProxyType({"group.id": "g"})])
+@each_of("argument", [1, None, "text", [("group.id", "g")], MappingProxyType({"group.id": "g"})])
 def test_one_argument_that_is_no_dict(consumers: Consumers, argument: Any) -> None:
     with pytest.raises(TypeError, match="expected configuration dict"):
         consumers.kind.consumer(argument)
@@ -70,7 +71,7 @@ def test_no_argument_and_too_many(consumers: Consumers) -> None:
         make(consumers.config(), {})
 
 
-@pytest.mark.parametrize("config", [{}, {"bootstrap.servers": "127.0.0.1:1"}])
+@each_of("config", [{}, {"bootstrap.servers": "127.0.0.1:1"}])
 def test_no_group(consumers: Consumers, config: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"Failed to create consumer: group\.id must be set"):
         consumers.kind.consumer({**consumers.kind.keys(consumers.rig), **config})
@@ -80,7 +81,7 @@ def test_an_unknown_key(consumers: Consumers) -> None:
     assert refused(consumers, no_such_key=1) == 'No such configuration property: "no.such.key"'
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("key", "value", "says"),
     [
         ("session.timeout.ms", "soon", 'Invalid value for configuration property "session.timeout.ms"'),
@@ -109,7 +110,7 @@ def test_a_wrong_value(consumers: Consumers, key: str, value: Any, says: str) ->
     assert caught.value.args[0].str() == says
 
 
-@pytest.mark.parametrize(("key", "error"), [("error_cb", TypeError), ("stats_cb", TypeError)])
+@each_of(("key", "error"), [("error_cb", TypeError), ("stats_cb", TypeError)])
 def test_a_callback_that_cannot_be_called(consumers: Consumers, key: str, error: type[Exception]) -> None:
     with pytest.raises(error, match=f"expected {key} property as a callable function"):
         consumers.kind.consumer({**consumers.config(), key: 1})
@@ -120,7 +121,7 @@ def test_topic_defaults_that_are_no_dict(consumers: Consumers) -> None:
         consumers.kind.consumer({**consumers.config(), "default.topic.config": 1})
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("key", "value"),
     [
         ("auto.offset.reset", "EARLIEST"),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from types import ModuleType
 
 import pyarrow as pa
-import pytest
 
 from remote_fetch.decode._chunk import Chunk
 from remote_fetch.decode.batch_table import NEED_ROOM, row_of
 from remote_fetch.formats.batches import BatchHeader
 from remote_fetch.testing.records import Record, encode_records, encode_varint
+from tests.cases import each_of
 
 ALL = ("key", "value", "offset", "timestamp", "timestampType", "leaderEpoch", "headers")
 
@@ -125,7 +125,7 @@ JAVA_STRINGS = [
 ]
 
 
-@pytest.mark.parametrize(("raw", "text"), JAVA_STRINGS)
+@each_of(("raw", "text"), JAVA_STRINGS)
 def test_header_keys_are_repaired_as_java_does(kernel: ModuleType, raw: bytes, text: str) -> None:
     body = b"\0\0\0\x01\x01\x04" + encode_varint(len(raw)) + raw + b"\x02x" + b"\x06key\x01"
     chunk = Chunk(kernel, ("headers",), 10, 100)

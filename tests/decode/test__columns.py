@@ -22,6 +22,7 @@ from remote_fetch.decode.columns import COLUMNS, ColumnBuilder
 from remote_fetch.errors import CorruptSegment
 from remote_fetch.formats.batches import BatchHeader
 from remote_fetch.testing.records import Record, encode_records, encode_varint
+from tests.cases import each_of
 
 Row = tuple[Any, ...]
 EVERYTHING = 2**63 - 1
@@ -315,9 +316,9 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize("name", MALFORMED)
-@pytest.mark.parametrize("columns", [COLUMNS, ("offset",)], ids=["all columns", "one column"])
-@pytest.mark.parametrize("start", [0, 500], ids=["wanted", "not wanted"])
+@each_of("name", MALFORMED)
+@each_of("columns", [COLUMNS, ("offset",)], ids=["all columns", "one column"])
+@each_of("start", [0, 500], ids=["wanted", "not wanted"])
 def test_a_malformed_batch_delivers_nothing(
     kernel: ModuleType, name: str, columns: tuple[str, ...], start: int
 ) -> None:
@@ -368,7 +369,7 @@ def test_an_empty_batch_is_legal(kernel: ModuleType) -> None:
 FIRST_MS, LAST_MS = -9223372036854775, 9223372036854775
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("base_ms", "delta", "microseconds"),
     [
         (0, LAST_MS, LAST_MS * 1000),

@@ -24,6 +24,7 @@ from remote_fetch.decode.columns import (
 from remote_fetch.errors import ConfigError, CorruptSegment, DecompressionLimit
 from remote_fetch.formats.batches import HEADER_BYTES, BatchHeader, read_header
 from remote_fetch.testing.records import Record, encode_batch
+from tests.cases import each_of
 
 EVERYTHING = 2**63 - 1
 LAST_MS = 9223372036854775
@@ -152,7 +153,7 @@ def test_microseconds_are_saturated_and_counted(timestamp_ms: int, saturated: in
     assert saturated_timestamps(batch.rename_columns(["other"])) == 0
 
 
-@pytest.mark.parametrize("column", COLUMNS)
+@each_of("column", COLUMNS)
 def test_a_column_alone_equals_the_same_column_among_all(kernel: ModuleType, column: str) -> None:
     head, records = batch_of(7, 20)
     alone, among = ColumnBuilder("t", 1, [column], kernel=kernel), ColumnBuilder("t", 1, COLUMNS, kernel=kernel)

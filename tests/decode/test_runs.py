@@ -18,6 +18,7 @@ import remote_fetch.decode
 from remote_fetch.decode import _shadow
 from remote_fetch.decode.batch_table import FIELDS, Field, new_table
 from remote_fetch.testing.records import Record, encode_batch, encode_legacy, encode_marker, rewrite_crc
+from tests.cases import each_of
 
 EVERYTHING = 2**63 - 1
 
@@ -114,7 +115,7 @@ MISPLACED: Special = {
 }
 
 
-@pytest.mark.parametrize("name", UNUSUAL)
+@each_of("name", UNUSUAL)
 def test_a_run_ends_before(run_kernel: ModuleType, name: str) -> None:
     special, options = UNUSUAL[name]
     walk = Walk(run_kernel, [batch(0, 1), batch(1, 1), special, LAST], **options)
@@ -122,7 +123,7 @@ def test_a_run_ends_before(run_kernel: ModuleType, name: str) -> None:
     assert walk.position == 2 * len(batch(0, 1))
 
 
-@pytest.mark.parametrize("name", MISPLACED)
+@each_of("name", MISPLACED)
 def test_where_the_place_of_a_batch_is_in_doubt_so_is_the_one_before_it(run_kernel: ModuleType, name: str) -> None:
     special, options = MISPLACED[name]
     walk = Walk(run_kernel, [batch(0, 1), batch(1, 1), special, LAST], **options)

@@ -38,6 +38,7 @@ from remote_fetch.model import (
     TopicIdPartition,
     Uuid,
 )
+from tests.cases import each_of
 
 URL = "remote.storage.url"
 PARTITION = TopicIdPartition(Uuid(bytes(16)), "t", 0)
@@ -143,8 +144,8 @@ def layouts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_composed, "entry_points", entry_points)
 
 
-@pytest.mark.parametrize(("theirs", "ours"), ERRORS, ids=repr)
-@pytest.mark.parametrize("start", [0, 5])
+@each_of(("theirs", "ours"), ERRORS, ids=repr)
+@each_of("start", [0, 5])
 def test_errors_of_a_read(theirs: Exception, ours: type[RemoteFetchError], start: int) -> None:
     with pytest.raises(RemoteFetchError) as caught:
         FsspecStore(Filesystem(error=theirs), "tier").get("a/b.log", start)

@@ -38,6 +38,7 @@ from remote_fetch.errors import (
     StorageTimeout,
     StorageUnavailable,
 )
+from tests.cases import each_of
 
 SECRET = "s3cret"
 
@@ -171,9 +172,7 @@ ERRORS: list[tuple[Exception, type[RemoteFetchError]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours"), ERRORS, ids=[f"{at:02d}-{type(error).__name__}" for at, (error, _) in enumerate(ERRORS)]
-)
+@each_of(("theirs", "ours"), ERRORS, ids=[f"{at:02d}-{type(error).__name__}" for at, (error, _) in enumerate(ERRORS)])
 def test_the_table(theirs: Exception, ours: type[RemoteFetchError]) -> None:
     failure = failure_of(theirs, "a/b.log")
     assert type(failure) is ours

@@ -8,9 +8,10 @@ import pytest
 
 from fetchers._options import OPTIONS, Timeouts, options_of, timeouts_of, with_defaults
 from remote_fetch.errors import ConfigError
+from tests.cases import each_of
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("name", "text", "value"),
     [
         ("anon", "true", True),

@@ -14,12 +14,13 @@ from remote_fetch.errors import CorruptSegment, UnsupportedFormat
 from remote_fetch.formats.batches import BatchFramer
 from remote_fetch.formats.checkpoints import ProducerState, parse_leader_epoch_checkpoint, parse_producer_snapshot
 from remote_fetch.model import LeaderEpoch
+from tests.cases import each_of
 
 GOLDENS = Path(__file__).parents[1] / "golden" / "data"
 LOGS = sorted(GOLDENS.glob("*/remote/**/*.log"))
 
 
-@pytest.mark.parametrize("log", LOGS, ids=lambda log: f"{log.parts[-4]}/{log.parent.name}/{log.name[:20]}")
+@each_of("log", LOGS, ids=lambda log: f"{log.parts[-4]}/{log.parent.name}/{log.name[:20]}")
 def test_golden_state_files_agree_with_their_segment(log: Path) -> None:
     epochs = parse_leader_epoch_checkpoint(log.with_suffix(".leader_epoch_checkpoint").read_bytes())
     producers = {

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from remote_fetch.errors import CorruptSegment, DecompressionLimit, FallsBackError, UnsupportedFormat
 from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer
 from remote_fetch.formats.codecs import CODEC_NAMES, Codecs
+from tests.cases import each_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
@@ -144,8 +145,8 @@ def test_codecs_that_do_not_exist(codec: int) -> None:
         unpack(codec, b"abc")
 
 
-@writers
-@pytest.mark.parametrize("size_bytes", [0, 1, 13, 5_000, 64 * KIB, 64 * KIB + 1, 300_000])
+@each_of("writer", WRITERS)
+@each_of("size_bytes", [0, 1, 13, 5_000, 64 * KIB, 64 * KIB + 1, 300_000])
 def test_every_writer_is_read(writer: str, size_bytes: int) -> None:
     codec, compress = WRITERS[writer]
     data = words(size_bytes)
@@ -408,8 +409,8 @@ def reads(codec: int, data: bytes) -> bool:
     return True
 
 
-@writers
-@pytest.mark.parametrize("tail", [b"\x00", b"garbage", bytes(40)])
+@each_of("writer", WRITERS)
+@each_of("tail", [b"\x00", b"garbage", bytes(40)])
 def test_bytes_behind_the_end_are_an_error(writer: str, tail: bytes) -> None:
     codec, compress = WRITERS[writer]
     with pytest.raises(CorruptSegment):
@@ -541,8 +542,8 @@ def test_lz4_block_sizes(descriptor: int) -> None:
         unpack(LZ4, head + pack("<I", most_bytes + 1 | 1 << 31) + bytes(most_bytes + 5), lz4_v0=True)
 
 
-@pytest.mark.parametrize("first", [b"", b"abc", b"abcdefghijklmnopq", words(300), words(70 * KIB)])
-@pytest.mark.parametrize("size_bytes", [1, 3, 11, 12, 13, 14, 15, 269, 270, 271, 600])
+@each_of("first", [b"", b"abc", b"abcdefghijklmnopq", words(300), words(70 * KIB)])
+@each_of("size_bytes", [1, 3, 11, 12, 13, 14, 15, 269, 270, 271, 600])
 def test_linked_lz4_blocks_copy_from_earlier_output(first: bytes, size_bytes: int) -> None:
     """The second block: literals, then a copy of the ten bytes that stand in front of them, then five literals."""
     first = first[-(64 * KIB) :]

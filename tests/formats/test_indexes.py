@@ -24,6 +24,7 @@ from remote_fetch.formats.indexes import (
     parse_transaction_index,
 )
 from remote_fetch.model import AbortedTransaction
+from tests.cases import each_of
 
 GOLDENS = Path(__file__).parents[1] / "golden" / "data"
 LOGS = sorted(GOLDENS.glob("*/remote/**/*.log"))
@@ -64,7 +65,7 @@ def test_goldens_are_there() -> None:
     assert len(LOGS) > 50
 
 
-@pytest.mark.parametrize("log", LOGS, ids=lambda log: f"{log.parts[-4]}/{log.parent.name}/{log.name[:20]}")
+@each_of("log", LOGS, ids=lambda log: f"{log.parts[-4]}/{log.parent.name}/{log.name[:20]}")
 def test_golden_offset_index_points_at_batches(log: Path) -> None:
     batches = dict(batches_of(log))
     index = golden_offset_index(log)
@@ -78,7 +79,7 @@ def test_golden_offset_index_points_at_batches(log: Path) -> None:
         assert offset >= batches[position].last_offset
 
 
-@pytest.mark.parametrize("log", LOGS[::5], ids=lambda log: log.name[:20])
+@each_of("log", LOGS[::5], ids=lambda log: log.name[:20])
 def test_golden_byte_ranges_hold_the_batches(log: Path) -> None:
     batches = list(batches_of(log))
     index = golden_offset_index(log)
@@ -89,7 +90,7 @@ def test_golden_byte_ranges_hold_the_batches(log: Path) -> None:
             assert end is None or end >= batches[last][0] + last_header.size_bytes
 
 
-@pytest.mark.parametrize("log", LOGS, ids=lambda log: f"{log.parts[-4]}/{log.parent.name}/{log.name[:20]}")
+@each_of("log", LOGS, ids=lambda log: f"{log.parts[-4]}/{log.parent.name}/{log.name[:20]}")
 def test_golden_time_index_bounds_earlier_records(log: Path) -> None:
     headers = [header for _, header in batches_of(log)]
     index = TimeIndex.parse(log.with_suffix(".timeindex").read_bytes(), base_offset_of(log))

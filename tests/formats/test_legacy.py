@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import zlib
 from contextlib import suppress
-from itertools import count
 from struct import pack
 from typing import NamedTuple
 
@@ -23,6 +22,7 @@ from remote_fetch.formats.batches import BatchFramer, BatchHeader, FramedBatch, 
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.formats.legacy import to_v2
 from remote_fetch.model import TimestampType
+from tests.cases import each_of
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 LOG_APPEND_TIME = 0x08
@@ -278,7 +278,7 @@ def refused(data: bytes, says: str, *, codecs: Codecs | None = None) -> FallsBac
     return raised.value
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("data", "says"),
     [
         (entry(7, pack(">bbq", 1, 0, 5)), "at byte 14 does not fit"),
@@ -308,7 +308,6 @@ def refused(data: bytes, says: str, *, codecs: Codecs | None = None) -> FallsBac
         (wrapper(1, pack(">qi", 0, -1) + bytes(50), offset=7), "is cut, or breaks its sizes, at byte 0"),
         (wrapper(1, pack(">qiIbb", 0, 6, 0, 1, 0), offset=7), "too short for magic 1"),
     ],
-    ids=count(),  # gzip writes the time, and processes side by side must know a test by one name
 )
 def test_a_malformed_entry_is_an_error(data: bytes, says: str) -> None:
     assert isinstance(refused(data, says), CorruptSegment)

@@ -2,8 +2,8 @@
 
 Rules of the file: recordings are loaded here and compared in the tests; our rows are put into the recordings' form, so
 that comparing is plain equality of every field. A test that asks for `tier` runs once for each set, one that asks for
-`place` once for each partition with tiered segments in each set, one that asks for `aiven_tier` once for each set of
-Aiven's plug-in. data/README.md says what the files are.
+`aiven_tier` once for each set of Aiven's plug-in. Partitions and isolation levels of a set are cases of one test:
+`each_place` of places.py. data/README.md says what the files are.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ import pytest
 from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines
 from remote_fetch.locate.timeline import Timeline, TimelineBuilder
 from remote_fetch.model import TopicIdPartition, Uuid
+from tests.golden.places import ISOLATION_LEVELS
 
 DATA = Path(__file__).with_name("data")
 SETS = ("local-4.1", "local-3.9")
 AIVEN_SETS = ("aiven-plain", "aiven-zstd", "aiven-zstd-aes")
-ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 INLINE_VALUE_BYTES = 64
 
 Line: TypeAlias = dict[str, Any]
@@ -184,13 +184,11 @@ _AIVEN_TIERS = tuple(AivenTier(name) for name in AIVEN_SETS)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test for each set, each partition, each isolation level."""
+    """One test for each set, and each isolation level."""
     if "tier" in metafunc.fixturenames:
         metafunc.parametrize("tier", _TIERS, ids=lambda tier: tier.name)
     if "aiven_tier" in metafunc.fixturenames:
         metafunc.parametrize("aiven_tier", _AIVEN_TIERS, ids=lambda tier: tier.name)
-    if "place" in metafunc.fixturenames:
-        metafunc.parametrize("place", [place for tier in _TIERS for place in tier.places], ids=str)
     if "isolation" in metafunc.fixturenames:
         metafunc.parametrize("isolation", ISOLATION_LEVELS)
 

@@ -12,6 +12,7 @@ from remote_fetch.formats.indexes import parse_transaction_index
 from remote_fetch.formats.metadata_records import SegmentMetadataRecord, SegmentUpdateRecord, parse_metadata_record
 from remote_fetch.model import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from remote_fetch.read.session import Session
+from tests.golden.places import each_place
 
 if TYPE_CHECKING:
     from tests.golden.conftest import Place, Tier
@@ -80,6 +81,7 @@ def facts_of(segment: RemoteLogSegmentMetadata) -> tuple[Any, ...]:
     return segment.segment_id, segment.start_offset, segment.end_offset, segment.segment_size_in_bytes
 
 
+@each_place
 def test_a_listing_finds_what_the_metadata_says(place: Place) -> None:
     """Ids, offsets and sizes agree. No name tells the last segment's end, which was read from its last batch.
 

@@ -18,6 +18,7 @@ from remote_fetch.read.cuts import settle_cut
 from remote_fetch.read.job import plan_job
 from remote_fetch.read.scan import PartitionPlan, Scan
 from remote_fetch.read.session import Session
+from tests.golden.places import each_place
 
 if TYPE_CHECKING:
     from tests.golden.conftest import Place, Tier
@@ -38,6 +39,7 @@ def plan(session: Session, place: Place, isolation: str, *, log_start: int | Non
     return found
 
 
+@each_place
 def test_planning_twice_gives_the_same(place: Place, isolation: str) -> None:
     found = []
     for _ in range(2):
@@ -47,6 +49,7 @@ def test_planning_twice_gives_the_same(place: Place, isolation: str) -> None:
     assert load_plan(dump_plan(found[0].steps)) == found[0].steps
 
 
+@each_place
 def test_a_whole_read_takes_every_segment_to_its_end(place: Place, isolation: str) -> None:
     sizes = [path.stat().st_size for path in place.folder.glob("*.log")]
     with Session.open(place.config) as session:
@@ -78,6 +81,7 @@ def settled(session: Session, share: Share) -> list[SegmentSlice]:
 
 
 @pytest.mark.parametrize("target_bytes", [300, 2000])
+@each_place
 def test_parts_read_one_by_one_are_the_whole(place: Place, isolation: str, target_bytes: int) -> None:
     """Each part is completed and read alone, the last part first. Its records depend on no other part."""
     columns = ("offset", "key", "value")

@@ -17,6 +17,7 @@ import pytest
 
 from remote_fetch import Counters, UnknownTopic, read_arrow
 from remote_fetch.decode.columns import ColumnBuilder
+from tests.golden.places import each_place
 
 if TYPE_CHECKING:
     from tests.golden.conftest import Line, Place, Tier
@@ -29,6 +30,7 @@ def read(place: Place, isolation: str, **more: Any) -> pa.RecordBatchReader:
     return read_arrow(place.topic, partitions=[place.partition], isolation=isolation, **arguments)
 
 
+@each_place
 def test_the_bucket_alone(
     place: Place, isolation: str, lines_of: LinesOf, kernel: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,6 +44,7 @@ def test_the_bucket_alone(
     assert [report.fallbacks, report.rereads, report.retries, report.scans] == [{}, {}, {}, {}]
 
 
+@each_place
 def test_by_way_of_the_metadata_records(
     place: Place, isolation: str, lines_of: LinesOf, snapshots: dict[str, Path]
 ) -> None:
@@ -56,11 +59,13 @@ def test_by_way_of_the_metadata_records(
     assert [report.fallbacks, report.rereads, report.retries, report.scans] == [{}, {}, {}, {}]
 
 
+@each_place
 def test_in_small_ranges(place: Place, isolation: str, lines_of: LinesOf) -> None:
     config = {**place.config, "fetch.remote.range.bytes": 1024, "fetch.remote.max.bytes": 4096}
     assert lines_of(read(place, isolation, config=config)) == place.recorded(isolation)
 
 
+@each_place
 def test_between_offsets(place: Place, isolation: str) -> None:
     """Bounds in the middle of batches and segments, on control records and on records that are not shown."""
     offsets = [line["offset"] for line in place.recorded(isolation)]
@@ -104,6 +109,7 @@ def test_a_deleted_topic_is_gone(tier: Tier) -> None:
         read_arrow("gone", config={"remote.storage.url": tier.url})
 
 
+@each_place
 def test_leader_epochs_are_those_of_the_metadata(place: Place) -> None:
     table = read(place, "read_uncommitted", columns=["offset", "leaderEpoch"]).read_all()
     segments = place.tier.timelines[place.topic_id_partition].segments

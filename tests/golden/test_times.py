@@ -11,6 +11,7 @@ import pytest
 from remote_fetch.model import IsolationLevel
 from remote_fetch.read.job import plan_job
 from remote_fetch.read.session import Session
+from tests.golden.places import each_place
 
 if TYPE_CHECKING:
     from tests.golden.conftest import Place
@@ -33,6 +34,7 @@ def start_of(session: Session, place: Place, moment: datetime | str) -> int | No
 
 
 @pytest.mark.parametrize("locator", ["listing", "snapshot"])
+@each_place
 def test_times_lead_to_the_brokers_offsets(place: Place, snapshots: dict[str, Path], locator: str) -> None:
     """The broker's -1 (no record is as late) is an empty read, and so is what it found past the end of the tier.
 
@@ -56,6 +58,7 @@ def test_times_lead_to_the_brokers_offsets(place: Place, snapshots: dict[str, Pa
         assert session.counters.report().scans == {}
 
 
+@each_place
 def test_every_timestamp_leads_to_the_first_record_that_has_it(place: Place) -> None:
     """Compared with the recording, which has timestamps out of order. Control records count, as on a broker."""
     recorded = [(line["offset"], line["timestamp"]) for line in place.recorded("read_uncommitted")]

@@ -15,6 +15,7 @@ from remote_fetch.model import (
     TopicIdPartition,
     Uuid,
 )
+from tests.cases import each_of
 
 PARTITION = TopicIdPartition(Uuid(bytes(range(16))), "orders", 0)
 
@@ -70,7 +71,7 @@ def test_a_segment_without_epochs_is_accepted() -> None:
     assert LINEAGE.accepts(segment(20, 30))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("lineage", "found", "readable_end"),
     [
         # A later leader uploaded an overlapping segment; both are of the log.

@@ -12,6 +12,7 @@ from remote_fetch.model import UNKNOWN_SIZE, IndexType, RemoteLogSegmentMetadata
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import SegmentOptions, encode_offset_index
+from tests.cases import each_of
 from tests.read.bucket import DENSE, Bucket, plain_log
 
 
@@ -233,9 +234,9 @@ class TestRecheck:
 
 
 class TestLastOffset:
-    @pytest.mark.parametrize("range_bytes", [1, 10, 103, 206, 824, 10**6])
-    @pytest.mark.parametrize("options", [SegmentOptions(), DENSE])
-    @pytest.mark.parametrize("known", [True, False])
+    @each_of("range_bytes", [1, 10, 103, 206, 824, 10**6])
+    @each_of("options", [SegmentOptions(), DENSE])
+    @each_of("known", [True, False])
     def test_whatever_the_ranges(self, range_bytes: int, options: SegmentOptions, known: bool) -> None:
         bucket = Bucket(plain_log().segments(options))
         segment = bucket.at(1) if known else replace(bucket.at(1), segment_size_in_bytes=UNKNOWN_SIZE)

@@ -21,6 +21,7 @@ from remote_fetch.testing.log_builder import FIRST_TIMESTAMP_MS, LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import SegmentOptions, encode_offset_index, encode_time_index
 from remote_fetch.testing.strategies import segment_options
+from tests.cases import each_of
 from tests.read.bucket import (
     COMMITTED,
     DENSE,
@@ -36,7 +37,7 @@ from tests.read.bucket import (
 
 
 class TestParse:
-    @pytest.mark.parametrize(
+    @each_of(
         ("value", "bound"),
         [
             ("earliest", Edge.EARLIEST),

@@ -23,6 +23,7 @@ from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import encode_checkpoint, encode_offset_index
 from remote_fetch.testing.strategies import logs, segment_options
+from tests.cases import each_of
 from tests.read.bucket import (
     COMMITTED,
     DENSE,
@@ -286,8 +287,8 @@ def plain_tier() -> Tier:
 
 class TestSizes:
     @EXACT
-    @pytest.mark.parametrize("at", [0, 1, 2])
-    @pytest.mark.parametrize("size_bytes", [*SIZES, 100, 206, 618, 823, 825])
+    @each_of("at", [0, 1, 2])
+    @each_of("size_bytes", [*SIZES, 100, 206, 618, 823, 825])
     def test_a_sound_segment_under_any_size(self, size_bytes: int, at: int, isolation: IsolationLevel) -> None:
         tier = plain_tier()
         Told("segment_size_in_bytes", size_bytes)(tier, at)

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from tests.cases import each_of
 from tests.rig.group_checker import (
     Assigned,
     Committed,
@@ -78,7 +79,7 @@ def test_what_a_group_may_do(happenings: list[Happening]) -> None:
     assert check(*happenings) == []
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("happenings", "said"),
     [
         (ALL[:-1], "1 records were never delivered: [6]"),

@@ -10,6 +10,7 @@ from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel
 from remote_fetch.read.bounds import Edge, Timestamp
 from remote_fetch.spark.options import Subscription, check_batch, parse_options
+from tests.cases import each_of
 
 BASE = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t"}
 
@@ -100,7 +101,7 @@ def test_what_becomes_of_a_time_that_no_record_reaches() -> None:
     assert parse_options({**BASE, "startingOffsetsByTimestampStrategy": "Latest"}).latest_if_unmatched
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("options", "message"),
     [
         ({"subscribe": None}, "One of the following options must be specified for Kafka source: subscribe, subscribep"),

@@ -30,6 +30,7 @@ from remote_fetch.testing.segments import (
     encode_time_index,
     encode_transaction_index,
 )
+from tests.cases import each_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
 PARTITION = TopicIdPartition(Uuid(bytes(16)), "t", 0)
@@ -99,7 +100,7 @@ def real_metadata(golden: Path) -> dict[str, RemoteLogSegmentMetadata]:
     return found
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: f"{folder.parts[-4]}-{folder.name[:-23]}")
+@each_of("folder", FOLDERS, ids=lambda folder: f"{folder.parts[-4]}-{folder.name[:-23]}")
 def test_files_and_metadata_equal_those_of_real_brokers(folder: Path) -> None:
     logs = sorted(folder.glob("*.log"))
     batches: list[WrittenBatch] = []

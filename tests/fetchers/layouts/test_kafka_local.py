@@ -24,6 +24,7 @@ from remote_fetch.model import (
     Uuid,
     is_topic_name,
 )
+from tests.cases import each_of
 
 ID = Uuid(b"\x01" * 16)
 PARTITION = TopicIdPartition(ID, "orders", 0)
@@ -113,7 +114,7 @@ def test_ids_of_dashes_and_underscores(text: str) -> None:
     assert str(segment.segment_id.id) == text
 
 
-@pytest.mark.parametrize(
+@each_of(
     "name",
     [
         f"{STEM}.log",  # in no folder
