@@ -14,18 +14,21 @@ UV     ?= uv
 N    ?= 20000
 ARGS ?=
 
-# What decodes records: these run a second time with the decoder interpreted. tests/decode compares both by itself.
-DECODING := $(wildcard tests/read tests/cli tests/golden tests/test_examples.py tests/test_arrow*.py tests/test_fuzz.py)
+# A second run has the decoder interpreted. tests/decode compares both variants in the first run already, and so do the
+# golden sets: with a change the second run takes the files that put most through the decoder, at night all that decode.
+DECODING := $(wildcard $(addprefix tests/,golden/test_records.py golden/test_aiven.py */test_bad_input.py */test_runs.py \
+  */test_scan.py test_arrow.py test_fuzz.py))
+ALL_DECODING := $(wildcard tests/read tests/cli tests/golden tests/test_examples.py tests/test_arrow*.py tests/test_fuzz.py)
 
 # Whole test files side by side, more than processors, for those with brokers mostly wait. Each of the processes has
 # brokers of its own, a GB of memory for both versions.
 # In the order that tests/conftest.py gives: xdist's own begins with the files of most tests, which are not the slow ones.
-JOBS ?= 3
+JOBS ?= 4
 SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo broker test test-broker test-spark check check-style check-types check-arrows check-rules bench fuzz sanitize docs cover lock modules clean
+.PHONY: help venv demo broker test test-fast test-all soak mutations test-broker test-spark check check-style check-types check-arrows check-rules bench fuzz sanitize docs cover lock modules clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,9 +76,36 @@ broker: $(VENV)/dev.stamp  ## a real broker with tiered storage to try things on
 
 # -------------------------------------------------------------------------------------------------------- prove it
 
-test: check  ## everything: check, then all tests, with the decoder compiled and interpreted
+# Three sizes. What the markers mean is in pyproject.toml.
+# - FAST=1: no broker, no Spark, no server of a store, nothing slow; two processes for two processors.
+# - a change: all but what is marked `scheduled`; random searches are short.
+# - the schedule (.github/workflows/ci.yml): all, and the random searches at length.
+ifdef FAST
+test: test-fast  ## with FAST=1 the tests that need no Java and take a minute; else check, then what proves a change
+else
+test: check
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not scheduled"
+	$(if $(DECODING),$(BIN)/python -m pytest $(SIDE_BY_SIDE) -p tools.interpreted_decoder -m "not scheduled" $(DECODING))
+endif
+
+test-fast: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not scheduled and not java and not servers and not slow"
+
+test-all: check  ## check, then all tests, with the decoder compiled and interpreted
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
-	$(if $(DECODING),$(BIN)/python -m pytest $(SIDE_BY_SIDE) -p tools.interpreted_decoder $(DECODING))
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -p tools.interpreted_decoder $(ALL_DECODING)
+
+# SECONDS_EACH: of the random workload on each version of Kafka; a group has a 32nd of it.
+SECONDS_EACH ?= 120
+RESTARTS     ?= 20
+SCHEDULES    ?= 100
+
+soak: $(VENV)/dev.stamp  ## the random searches at length (SECONDS_EACH=120 RESTARTS=20 SCHEDULES=100)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m soak \
+	  --workload-seconds $(SECONDS_EACH) --stream-restarts $(RESTARTS) --fault-schedules $(SCHEDULES)
+
+mutations: $(VENV)/dev.stamp  ## change the product in many small ways, one by one: the tests have to notice each
+	$(BIN)/python -m tools.mutations $(ARGS)
 
 # What reads the tier, in test files that every Kafka version since 3.6 can be asked.
 BROKER_TESTS := $(patsubst %,tests/rig/test_%.py,\

@@ -5,8 +5,10 @@ the shared brokers of tests/rig/brokers.py, the one Spark of tests/spark/session
 
 * A skipped test is listed with its reason. Where `REMOTE_FETCH_STRICT=1` says that every tool is meant to be at hand,
   as in CI, it fails the session.
-* `--workload-seconds` and `--workload-seed` are options of the random workload, `--stream-restarts` of Spark's streams.
-* `--fault-schedules` says how many random schedules of faults `tests/stores/test_faults.py` runs.
+* `--workload-seconds` and `--workload-seed` are options of the random workload, `--stream-restarts` of Spark's streams,
+  `--fault-schedules` of the random faults of a store. Their defaults are short; `make soak` gives long ones.
+* A test that starts a broker or Spark is marked `java`. `make test FAST=1` leaves it out.
+* On the oldest broker a test marked `one_version` is also marked `scheduled`: `make test` leaves it to `make test-all`.
 * A failed test shows what its broker said.
 * A test that leaves threads of ours behind fails.
 * The head of the session names the variant of the decoder that the tests use.
@@ -43,6 +45,8 @@ _LONG_FILES = (
     "test_readme.py",
 )
 """By what they took when all were measured in one run."""
+_JAVA = frozenset(("needs_broker", "rig", "rig_39", "rig_43", "spark"))
+"""Fixtures that start a broker or Spark, now or when they are asked to."""
 _SLOW_FOLDERS = ("rig", "contract", "stores", "spark", "golden", "read")
 
 
@@ -102,7 +106,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """How long the random workload of the broker tests runs, and which one it is."""
     workload = parser.getgroup("workload", "the random workloads on a real broker (tests/rig)")
     workload.addoption(
-        "--workload-seconds", type=float, default=120, metavar="S", help="how long it runs on each version (120)"
+        "--workload-seconds", type=float, default=10, metavar="S", help="how long it runs on each version (10)"
     )
     workload.addoption(
         "--workload-seed",
@@ -114,12 +118,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     workload.addoption(
         "--stream-restarts",
         type=int,
-        default=20,
+        default=4,
         metavar="N",
-        help="how often the test of Spark streams stops one and starts it again (20)",
+        help="how often the test of Spark streams stops one and starts it again (4)",
     )
     parser.getgroup("faults", "random faults of a store (tests/stores/test_faults.py)").addoption(
-        "--fault-schedules", type=int, default=100, metavar="N", help="how many schedules are run (100)"
+        "--fault-schedules", type=int, default=24, metavar="N", help="how many schedules are run (24)"
     )
 
 
@@ -127,6 +131,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """Start watching for skipped tests."""
     strict = os.environ.get("REMOTE_FETCH_STRICT", "") not in ("", "0")
     config.pluginmanager.register(SkippedTests(strict=strict), "skipped-tests")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what needs Java, and what is left to the schedule."""
+    if isinstance(item, pytest.Function) and not _JAVA.isdisjoint(item.fixturenames):
+        item.add_marker("java")
+    callspec = getattr(item, "callspec", None)
+    if callspec is not None and callspec.params.get("rig") == "rig_39" and item.get_closest_marker("one_version"):
+        item.add_marker("scheduled")
 
 
 @pytest.hookimpl(trylast=True)

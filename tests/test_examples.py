@@ -43,6 +43,7 @@ def test_every_example_is_known_here() -> None:
     assert [int(name[:2]) for name in EXAMPLES] == list(range(1, len(EXAMPLES) + 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in ON_A_BROKER])
 def test_example(name: str, tmp_path: Path) -> None:
     needed = NEEDS.get(name)

@@ -45,6 +45,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
 def test_a_forked_child_gets_no_record_and_does_not_hang(tmp_path: Path) -> None:
     done = subprocess.run(

@@ -4,6 +4,11 @@ Rules of the file:
 
 - A test states the behaviour of the plain consumer, so it has to hold for `plain` too.
 - The brokers are those of the rig. The tests share the topics, because no test writes to them.
+- `on` runs with every change.
+- `off` runs with every change if the test is marked `switched_off`. tests/consumer/test_switched_off.py shows without
+  a broker that every method is the parent's.
+- `plain` proves the suite against confluent_kafka, which a change of this project does not touch.
+- Every other test is marked `scheduled`: `make test` leaves it to `make test-all`.
 """
 
 from __future__ import annotations
@@ -52,3 +57,13 @@ def consumers(rig: Rig, kind: Kind) -> Iterator[Consumers]:
         yield made
     finally:
         made.close()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Leave to the schedule what a change of ours can hardly break."""
+    callspec = getattr(item, "callspec", None)
+    kind = None if callspec is None else callspec.params.get("kind")
+    if not isinstance(kind, Kind) or kind.enabled:
+        return
+    if kind.enabled is None or item.get_closest_marker("switched_off") is None:
+        item.add_marker("scheduled")

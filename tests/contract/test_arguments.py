@@ -11,6 +11,8 @@ from tests.cases import each_of
 from tests.contract.kinds import Consumers
 from tests.contract.material import Material
 
+pytestmark = pytest.mark.switched_off
+
 
 class OwnPartition(TopicPartition):
     """A partition, yet not of the very class."""

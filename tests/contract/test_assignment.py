@@ -27,6 +27,7 @@ def first_offset(consumers: Consumers, partition: TopicPartition, **more: object
     return message.offset()
 
 
+@pytest.mark.switched_off
 @pytest.mark.parametrize("offset", [0, 1, 57, 99, 100, 110])
 def test_an_offset(consumers: Consumers, material: Material, offset: int) -> None:
     assert first_offset(consumers, material.at(offset)) == offset

@@ -21,6 +21,7 @@ def committed(consumers: Consumers, partition: TopicPartition) -> int:
     return int(found.offset)
 
 
+@pytest.mark.switched_off
 @pytest.mark.parametrize("start", STARTS)
 def test_what_was_delivered(consumers: Consumers, material: Material, start: int) -> None:
     consumer = consumers(enable_auto_commit=False)
@@ -47,6 +48,7 @@ def test_nothing_to_commit(consumers: Consumers, material: Material) -> None:
         assert consumer.commit() is None
 
 
+@pytest.mark.switched_off
 @pytest.mark.parametrize("start", STARTS)
 def test_a_message(consumers: Consumers, material: Material, start: int) -> None:
     """Also a message that is not the last, and whose offset is below the committed one."""
@@ -101,6 +103,7 @@ def test_the_commit_callback_hears_of_failures(consumers: Consumers, material: M
     assert KafkaError.UNKNOWN_TOPIC_OR_PART in (error and error.code(), found.error and found.error.code())
 
 
+@pytest.mark.switched_off
 @pytest.mark.parametrize("start", STARTS)
 def test_stored_offsets(consumers: Consumers, material: Material, start: int) -> None:
     consumer = consumers(enable_auto_commit=False, enable_auto_offset_store=False)
@@ -151,6 +154,7 @@ def test_commits_of_its_own(consumers: Consumers, material: Material, start: int
     assert committed(consumers, material.at()) == start + 8
 
 
+@pytest.mark.switched_off
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("more", [{"enable_auto_commit": False}, {"enable_auto_offset_store": False}])
 def test_no_commits_of_its_own(consumers: Consumers, material: Material, start: int, more: dict[str, Any]) -> None:

@@ -13,6 +13,8 @@ from confluent_kafka.cimpl import Consumer as Parent
 from tests.cases import each_of
 from tests.contract.kinds import Consumers
 
+pytestmark = pytest.mark.switched_off
+
 _WRONG = {"session.timeout.ms": "soon"}
 
 

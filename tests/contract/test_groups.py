@@ -57,6 +57,7 @@ def test_a_regular_expression(consumers: Consumers, material: Material, protocol
     assert_all_read(consumer, material)
 
 
+@pytest.mark.switched_off
 def test_another_subscription_replaces_the_first(consumers: Consumers, material: Material) -> None:
     consumer = consumers()
     consumer.subscribe([material.topic])
@@ -71,6 +72,7 @@ def test_another_subscription_replaces_the_first(consumers: Consumers, material:
     poll_until(consumer, "the first topic", lambda: sorted(consumer.assignment()) == material.both())
 
 
+@pytest.mark.switched_off
 def test_callbacks_get_the_consumer_and_partitions(
     consumers: Consumers, material: Material, protocol: dict[str, Any]
 ) -> None:

@@ -19,6 +19,7 @@ from tests.contract.material import Material, is_end, offsets_of, poll_through, 
 _SEEKS = [(0, 0), (57, 57), (99, 99), (100, 100), (115, 115), (OFFSET_BEGINNING, 0), (-2030, 90), (-2005, 115)]
 
 
+@pytest.mark.switched_off
 @pytest.mark.parametrize("start", [0, 95, 100, 108])
 def test_the_position_is_the_next_records(consumers: Consumers, material: Material, start: int) -> None:
     consumer = consumers()
@@ -76,6 +77,7 @@ def test_seeking(consumers: Consumers, material: Material, start: int, offset: i
     assert found == [(0, number) for number in range(expected, material.end)]
 
 
+@pytest.mark.switched_off
 @pytest.mark.parametrize("start", [30, 110])
 def test_seeking_to_the_end(consumers: Consumers, material: Material, start: int) -> None:
     consumer = consumers(enable_partition_eof=True)

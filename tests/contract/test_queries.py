@@ -10,6 +10,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from tests.contract.kinds import Consumers
 from tests.contract.material import TIMEOUT_S, Material, poll_until, read
 
+pytestmark = pytest.mark.switched_off
+
 
 def test_the_ends_of_the_log(consumers: Consumers, material: Material) -> None:
     consumer = consumers()

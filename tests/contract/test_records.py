@@ -39,6 +39,7 @@ def through_the_broker(consumers: Consumers, partition: TopicPartition, **more: 
     return poll_through(consumer, is_end)[:-1]
 
 
+@pytest.mark.switched_off
 def test_polled_messages_are_the_brokers(consumers: Consumers, material: Material) -> None:
     consumer = consumers()
     consumer.assign([material.at(0)])
@@ -102,6 +103,7 @@ def test_messages_can_be_pickled(consumers: Consumers, material: Material) -> No
         hash(messages[0])
 
 
+@pytest.mark.switched_off
 def test_the_end_of_a_partition(consumers: Consumers, material: Material) -> None:
     consumer = consumers(enable_partition_eof=True)
     consumer.assign([material.at(material.tier_end - 5, 0), material.at(material.end, 1)])

@@ -87,6 +87,7 @@ def test_by_way_of_the_metadata_records(
     assert counters.report().fallbacks == {}
 
 
+@pytest.mark.slow
 def test_in_ranges_smaller_than_a_chunk(aiven_tier: AivenTier, isolation: str, lines_of: LinesOf) -> None:
     config = {**aiven_tier.config, "fetch.remote.range.bytes": 1024, "fetch.remote.max.bytes": 4096}
     compare(aiven_tier, isolation, lines_of, config=config)

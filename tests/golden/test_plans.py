@@ -80,6 +80,7 @@ def settled(session: Session, share: Share) -> list[SegmentSlice]:
     return [step for step in found if step is not None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target_bytes", [300, 2000])
 @each_place
 def test_parts_read_one_by_one_are_the_whole(place: Place, isolation: str, target_bytes: int) -> None:
@@ -102,6 +103,7 @@ def test_parts_read_one_by_one_are_the_whole(place: Place, isolation: str, targe
     assert [row for rows in reversed(read) for row in rows] == table.to_pylist()
 
 
+@pytest.mark.slow
 def test_most_partitions_can_be_cut(tier: Tier) -> None:
     """The plans of the test above are not trivial."""
     parts = {}

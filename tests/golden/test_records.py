@@ -65,6 +65,7 @@ def test_in_small_ranges(place: Place, isolation: str, lines_of: LinesOf) -> Non
     assert lines_of(read(place, isolation, config=config)) == place.recorded(isolation)
 
 
+@pytest.mark.slow
 @each_place
 def test_between_offsets(place: Place, isolation: str) -> None:
     """Bounds in the middle of batches and segments, on control records and on records that are not shown."""

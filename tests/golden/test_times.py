@@ -33,6 +33,7 @@ def start_of(session: Session, place: Place, moment: datetime | str) -> int | No
     return plan.steps[0].first_offset if plan.steps else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("locator", ["listing", "snapshot"])
 @each_place
 def test_times_lead_to_the_brokers_offsets(place: Place, snapshots: dict[str, Path], locator: str) -> None:
@@ -58,6 +59,7 @@ def test_times_lead_to_the_brokers_offsets(place: Place, snapshots: dict[str, Pa
         assert session.counters.report().scans == {}
 
 
+@pytest.mark.slow
 @each_place
 def test_every_timestamp_leads_to_the_first_record_that_has_it(place: Place) -> None:
     """Compared with the recording, which has timestamps out of order. Control records count, as on a broker."""

@@ -33,7 +33,10 @@ AHEAD_THREADS = min(PROCESSORS, 4) if PROCESSORS > 1 else 0
 PLAN_THREADS = 8
 """Those that make partitions ready."""
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="measures by Linux's /proc")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="measures by Linux's /proc"),
+]
 
 
 def run(name: str) -> Used:

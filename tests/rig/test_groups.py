@@ -82,6 +82,7 @@ def shows_something(ran: Ran, kinds: tuple[str, ...]) -> bool:
     return "on" not in kinds or from_store > 0 or (kinds != ("on",) and from_broker > 0)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 @pytest.mark.parametrize(("fixture", "protocol"), WAYS)
@@ -91,6 +92,7 @@ def test_a_group(
     run_group(settings(fixture, protocol, isolation), ("on",), request.config, request.node.name)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize("kinds", [("plain",), KINDS], ids=["plain", "mixed"])
 @pytest.mark.parametrize(

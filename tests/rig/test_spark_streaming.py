@@ -138,6 +138,7 @@ def until_batches(query: Any, count: int) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_stopped_and_started_again_at_random(
     rig_43: Rig, new_topic: Callable[[str], str], spark: SparkSession, tmp_path: Path, pytestconfig: pytest.Config

@@ -35,6 +35,7 @@ EACH_AT_LEAST_ONCE = (
 _SHOWN_STEPS = 120
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_random_workload(rig: Rig, new_topic: Callable[[str], str], pytestconfig: pytest.Config) -> None:
     """Runs of some ninety steps each, one after another until the time is over; the first is always done in full."""

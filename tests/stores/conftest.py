@@ -23,6 +23,7 @@ from tests.stores.servers import StoreServer, put_tree
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "local-4.1" / "remote"
 TOPIC = "tx-roll"
+_SERVERS = frozenset(("azure", "gcs", "s3", "store"))
 
 
 def tree_of_one_topic(directory: Path) -> Path:
@@ -84,3 +85,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
             if isinstance(found, S3Server | MotoServer | GcsServer | AzureServer):
                 report.sections.append((f"end of {found.server.log_file}", found.server.log_tail()))
     return report
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what starts a server of a store."""
+    if isinstance(item, pytest.Function) and not _SERVERS.isdisjoint(item.fixturenames):
+        item.add_marker("servers")

@@ -239,6 +239,7 @@ def schedule_of(seed: int, rate: float) -> WatchedBucket:
     return WatchedBucket(bucket, schedule)
 
 
+@pytest.mark.soak
 def test_random_faults(pytestconfig: pytest.Config, tmp_path: Path) -> None:
     """Every schedule of faults delivers what the log holds. `--fault-schedules N` runs more of them."""
     reasons: set[str] = set()

@@ -54,6 +54,7 @@ REACHED: dict[str, Callable[[LogBuilder], bool]] = {
 }
 
 
+@pytest.mark.slow
 def test_logs_reach_everything() -> None:
     reached: set[str] = set()
 
