@@ -489,6 +489,15 @@ def test_a_snappy_block_cannot_declare_more_than_its_elements_can_make() -> None
         unpack(SNAPPY, b"\x80\x80\x40\x00")
 
 
+def test_the_most_that_a_snappy_block_may_declare() -> None:
+    """22 times its own size; whether it holds so much is then for the decompressor to say."""
+    for declared, says in ((b"\xdc\x01", "declares 220 bytes"), (b"\xdd\x01", "declares 221 bytes, more than 10")):
+        block = declared + bytes(8)
+        with pytest.raises(CorruptSegment) as caught:
+            unpack(SNAPPY, block)
+        assert (says in str(caught.value)) == (declared == b"\xdd\x01"), caught.value
+
+
 # lz4
 
 

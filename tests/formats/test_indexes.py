@@ -323,6 +323,13 @@ def test_corrupt_time_index(data: bytes, message: str) -> None:
         TimeIndex.parse(data, BASE)
 
 
+def test_no_time_lies_past_the_end_of_the_segment() -> None:
+    data = struct.pack(">qiqi", 100, 4, 200, 9)
+    assert len(TimeIndex.parse(data, BASE, end_offset=BASE + 9)) == 2
+    with pytest.raises(CorruptSegment, match=f"offset {BASE + 9} lies past the last, {BASE + 8}"):
+        TimeIndex.parse(data, BASE, end_offset=BASE + 8)
+
+
 def test_transaction_index() -> None:
     raw = struct.pack(">hqqqq", 0, 7, 10, 20, 15) + struct.pack(">hqqqq", 0, 8, 15, 21, 22)
     assert parse_transaction_index(memoryview(raw)) == (
