@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from remote_fetch.consumer.feed import NO_FAILURES
 from remote_fetch.consumer.metrics import Metrics, add_to_statistics
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.observe import Fallback, MetadataUnusable, Notice, RangeFetched, RangeRetried
@@ -41,6 +42,16 @@ def test_totals_rates_and_latencies() -> None:
     assert found["remote-fetch-fallbacks-by-reason"] == {"corrupt": 1}
     assert found["partitions"]["orders-1"]["remote-fetch-bytes-total"] == 500
     assert found["partitions"]["orders-1"]["remote-fetch-fallbacks-by-reason"] == {}
+
+
+def test_a_broker_without_an_answer_is_a_fallback_and_no_error() -> None:
+    """It says nothing against the store."""
+    metrics = Metrics()
+    (reason,) = NO_FAILURES
+    metrics(Fallback(ORDERS, 5, 9, reason))
+    found = metrics.snapshot()
+    assert found["remote-fetch-fallbacks-by-reason"] == {reason: 1}
+    assert (found["remote-fetch-errors-total"], found["remote-fetch-errors-by-reason"]) == (0, {})
 
 
 def test_after_half_a_minute_an_event_counts_in_totals_only() -> None:

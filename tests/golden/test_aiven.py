@@ -64,6 +64,7 @@ def compare(tier: AivenTier, isolation: str, lines_of: LinesOf, **more: Any) -> 
     assert compared == tier.facts["counts"][isolation] - 10  # the last ten records of topic tail are not in the tier
 
 
+@pytest.mark.slow
 def test_the_bucket_alone(
     aiven_tier: AivenTier, isolation: str, lines_of: LinesOf, kernel: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +75,7 @@ def test_the_bucket_alone(
     assert [report.fallbacks, report.rereads, report.retries, report.scans] == [{}, {}, {}, {}]
 
 
+@pytest.mark.slow
 def test_by_way_of_the_metadata_records(
     aiven_tier: AivenTier, isolation: str, lines_of: LinesOf, tmp_path: Path
 ) -> None:

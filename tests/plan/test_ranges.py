@@ -16,7 +16,7 @@ from remote_fetch.model import (
     TopicIdPartition,
     Uuid,
 )
-from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice, narrow, plan_offsets
+from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice, narrow, plan_offsets, settle_holes
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.segments import SegmentOptions
 from remote_fetch.testing.strategies import logs, segment_options
@@ -64,6 +64,21 @@ def coverages(draw: st.DrawFn) -> Covered:
     spans = draw(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 15)), max_size=7))
     segments = [segment(number, start, start + length) for number, (start, length) in enumerate(spans)]
     return Covered(segments, draw(st.sampled_from((30, 100))), draw(st.sampled_from((25, 1000))))
+
+
+def test_what_is_open_before_a_hole_is_the_brokers() -> None:
+    """From the first open offset on, the last offset before the hole included; nothing, if nothing is open."""
+    before, after = SegmentSlice(segment(1, 0, 9), 0, 9), SegmentSlice(segment(2, 20, 29), 20, 29)
+    hole = BrokerRange(PARTITION, 10, 19, Reason.HOLE)
+
+    def settled(first_open: int) -> list[tuple[int, int, object]]:
+        steps = settle_holes((before, hole, after), lambda _: first_open)
+        return [(step.first_offset, step.last_offset, getattr(step, "reason", None)) for step in steps]
+
+    rest = [(10, 19, Reason.HOLE), (20, 29, None)]
+    assert settled(10) == [(0, 9, None), *rest]
+    assert settled(9) == [(0, 8, None), (9, 9, Reason.UNSTABLE), *rest]
+    assert settled(4) == [(0, 3, None), (4, 9, Reason.UNSTABLE), *rest]
 
 
 class TestPlanOffsets:

@@ -93,6 +93,10 @@ class TestIntervals:
         assert clipped == AbortedIntervals.of(entries[1:])
         assert AbortedIntervals.of(entries).clip(9, 9) == AbortedIntervals.of([entries[0], entries[2]])
         assert AbortedIntervals.of(entries).clip(26, 99) == AbortedIntervals.of([])
+        for entry in entries:  # also what touches with one offset only, at either end
+            for offset in (entry.first_offset, entry.last_offset):
+                kept = AbortedIntervals.of(entries).clip(offset, offset)
+                assert entry in kept.by_producer[entry.producer_id]
 
 
 class TestStableOffset:

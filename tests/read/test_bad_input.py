@@ -160,6 +160,7 @@ class TestFlips:
         check_error(outcome, UnsupportedFormat, before=25, position=starts[1])
         assert f"codec {codec}" in str(outcome.error)
 
+    @pytest.mark.slow
     @LOCATORS
     @pytest.mark.parametrize(("start", "end"), [(0, 60), (25, 35), (27, 33), (30, 31), (34, 35), (20, 30)])
     @pytest.mark.parametrize("options", [SegmentOptions(), DENSE, SegmentOptions(0, index_per_append=True)])

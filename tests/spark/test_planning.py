@@ -43,6 +43,16 @@ def test_what_a_plan_looks_like(where: dict[str, str]) -> None:
     assert str(plan({**where, "startingOffsets": at(60)})).startswith("no tasks")
 
 
+def test_a_batch_that_begins_at_the_first_offset_has_lost_nothing(tmp_path: Path) -> None:
+    log = LogBuilder(start_offset=7)
+    log.append_batch([Record(0, 0, b"k", b"v")])
+    log.roll()
+    options = tier(tmp_path, log.segments())
+    assert offsets_of(plan_batch(parse_options({**options, "startingOffsets": at(7)}))) == [(7, 7)]
+    with pytest.raises(RemoteFetchError, match="offsets 6 to 6 are gone"):
+        plan_batch(parse_options({**options, "startingOffsets": at(6)}))
+
+
 @pytest.mark.parametrize(
     ("wanted", "offsets"),
     [

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MIB = 1 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="measures by Linux's /proc")
 def test_memory_is_bounded(tmp_path: Path) -> None:
     """What is read ahead, what waits for row groups, the row group in the writer's hands, and 24 MiB."""

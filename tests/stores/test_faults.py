@@ -171,6 +171,7 @@ def test_what_goes_wrong_once(server: RangeServer, tmp_path: Path, row: Row) -> 
         assert set(stream.report.fallbacks) == {row.reason}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
 def test_what_goes_wrong_for_good(server: RangeServer, tmp_path: Path, row: Row) -> None:
     """Every GET of one segment fails: the broker gives the rest of it, and at most the segments after it."""
@@ -185,6 +186,7 @@ def test_what_goes_wrong_for_good(server: RangeServer, tmp_path: Path, row: Row)
     assert waits or stream.from_broker[0][0] >= failed.start_offset
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
 def test_what_goes_wrong_with_the_small_files(server: RangeServer, tmp_path: Path, row: Row) -> None:
     """No index can be had: nothing is taken for "nothing was aborted"."""

@@ -46,6 +46,7 @@ def server(tmp_path: Path) -> Iterator[S3Server]:
         pytest.skip(str(error))
 
 
+@pytest.mark.slow
 def test_two_hundred_partitions(server: S3Server) -> None:
     with proxy_of(server.server.port) as proxy:
         config = server.configs(endpoint_url=proxy.endpoint)

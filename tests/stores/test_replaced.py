@@ -49,6 +49,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreServ
         pytest.skip(str(error))
 
 
+@pytest.mark.slow
 def test_an_object_that_is_replaced(server: StoreServer) -> None:
     put(server, SEGMENT.log)
     fetcher = load_fetcher(Config.parse(server.configs()))
