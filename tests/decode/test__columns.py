@@ -282,6 +282,7 @@ NULL = b"\x01"
 
 MALFORMED = {
     "more records than bytes": (GOOD, 2, "too short for its record count"),
+    "a hostile record count": (GOOD, 2**31 - 1, "too short for its record count"),
     "a negative record count": (GOOD, -1, "too short for its record count"),
     "a record missing": (record(rest=b"\x01\x10" + b"v" * 8 + b"\0"), 2, "too short for its record count"),
     "bytes left over": (GOOD + b"\0", 1, "left after the last record"),

@@ -210,6 +210,16 @@ def test_a_transaction_index_may_be_there() -> None:
     assert listed(dict(reversed(with_index.items())))[0].txn_index_empty is False
 
 
+def test_among_finished_uploads_one_without_its_state_is_not_finished() -> None:
+    """A copy tool may have begun with the log and its index. If no upload has its state, the tree is a bare copy."""
+    begun = {LOG: b"log", f"{FOLDER}/{STEM}.index": b"index"}
+    finished = f"{FOLDER}/{20:020d}-{Uuid(bytes([3]) * 16)}"
+    for state in (".snapshot", ".leader_epoch_checkpoint"):
+        found = listed({**begun, f"{finished}.log": b"log", f"{finished}{state}": b""})
+        assert [segment.start_offset for segment in found] == [20]
+    assert len(listed({**begun, f"{finished}.log": b"log"})) == 2
+
+
 def test_two_uploads_of_one_segment_are_two_segments() -> None:
     again = Uuid(b"\x03" * 16)
     found = listed(
