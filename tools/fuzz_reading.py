@@ -24,11 +24,14 @@ from remote_fetch.errors import RemoteFetchError
 from remote_fetch.formats.batches import BatchFramer, BatchHeader, check_crc
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.formats.control import control_type
+from remote_fetch.formats.legacy import as_v2
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.plan.visibility import AbortedIntervals
-from remote_fetch.read.slices import MisleadingIndex, PartitionRows, SliceReader, decompressed
+from remote_fetch.read.order import MisleadingIndex
+from remote_fetch.read.rows import PartitionRows
+from remote_fetch.read.slices import SliceReader
 from tools.interpreted_decoder import INNER_LOOPS
 
 __all__ = ["MAX_INFLATED_BYTES", "check_checksums", "interpreted_kernel", "read_batches", "read_slice"]
@@ -141,7 +144,7 @@ def read_batches(data: bytes) -> list[pa.RecordBatch]:
         if batch.header.is_control:
             control_type(batch, codecs)
         else:
-            rows += builder.append(*decompressed(batch, codecs), 0, batch.header.next_offset)
+            rows += builder.append(*as_v2(batch, codecs), 0, batch.header.next_offset)
     framer.finish()
     last = builder.flush()
     return rows if last is None else [*rows, last]

@@ -17,10 +17,10 @@ from struct import Struct
 from typing import NamedTuple
 
 from remote_fetch.errors import CorruptSegment, FallsBackError
-from remote_fetch.formats.batches import LOG_OVERHEAD_BYTES, BatchHeader, FramedBatch
+from remote_fetch.formats.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, FramedBatch
 from remote_fetch.formats.codecs import Codecs
 
-__all__ = ["to_v2"]
+__all__ = ["as_v2", "to_v2"]
 
 _ENTRY = Struct(">qi")
 _MESSAGE = Struct(">Ibb")
@@ -46,6 +46,13 @@ class _Message(NamedTuple):
     timestamp_ms: int
     key: memoryview | None
     value: memoryview | None
+
+
+def as_v2(batch: FramedBatch, codecs: Codecs) -> tuple[BatchHeader, memoryview]:
+    """The header and the uncompressed v2 record area of a batch of any magic. Raises as `to_v2`, and as `codecs`."""
+    if batch.header.magic < 2:
+        return to_v2(batch, codecs)
+    return batch.header, codecs.decompress(batch.header.codec, batch.data[HEADER_BYTES:])
 
 
 def to_v2(batch: FramedBatch, codecs: Codecs) -> tuple[BatchHeader, memoryview]:

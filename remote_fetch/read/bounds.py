@@ -27,13 +27,14 @@ from remote_fetch.errors import (
 from remote_fetch.formats.batches import FramedBatch
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.formats.indexes import TimeIndex
+from remote_fetch.formats.legacy import as_v2
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import Fallback, RangeReread, SegmentScanned
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice, plan_offsets
+from remote_fetch.read.order import MisleadingIndex, check_order
 from remote_fetch.read.partition import OpenPartition, narrow_slice
 from remote_fetch.read.refusals import GAP_HINT, refuse_broker_ranges
 from remote_fetch.read.session import Session
-from remote_fetch.read.slices import MisleadingIndex, decompressed
 from remote_fetch.read.state_files import object_of
 from remote_fetch.read.walk import batches_of
 
@@ -239,14 +240,7 @@ def _search(session: Session, piece: SegmentSlice, timestamp_ms: int, likely_end
     last_offset = -1
     for batch in batches_of(session, piece, likely_end):
         header = batch.header
-        if last_offset < piece.start_entry_offset < header.last_offset:
-            raise MisleadingIndex
-        if header.base_offset <= last_offset:
-            raise CorruptSegment(
-                f"batch at base offset {header.base_offset} follows one that ends with offset {last_offset}",
-                position=batch.position,
-                offset=header.base_offset,
-            )
+        check_order(batch, last_offset, (piece.start_entry_offset,))
         last_offset = header.last_offset
         found = _first_in_batch(session, batch, piece, timestamp_ms)
         if found is not None:
@@ -282,7 +276,7 @@ def _first_in_batch(session: Session, batch: FramedBatch, piece: SegmentSlice, t
         return None
     # Several partitions are asked at once, and the session's own is for one thread.
     codecs = Codecs(max_bytes=session.config.number("fetch.remote.max.decompressed.bytes"))
-    header, records = decompressed(batch, codecs)
+    header, records = as_v2(batch, codecs)
     partition = piece.segment.topic_id_partition
     builder = ColumnBuilder(partition.topic, partition.partition, ("offset", "timestampMs"))
     decoded = builder.append(header, records, piece.first_offset, piece.last_offset + 1)

@@ -16,9 +16,9 @@ from remote_fetch.model import IndexType
 from remote_fetch.observe import SegmentScanned
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.read.at_once import all_at_once
+from remote_fetch.read.order import MisleadingIndex, check_order
 from remote_fetch.read.partition import narrow_by, read_offset_index
 from remote_fetch.read.session import Session
-from remote_fetch.read.slices import MisleadingIndex
 from remote_fetch.read.state_files import object_of
 from remote_fetch.read.walk import batches_of
 
@@ -84,14 +84,7 @@ def _walk(session: Session, near: SegmentSlice, cut: int, likely_end: int) -> in
     last_offset = near.segment.start_offset - 1
     for batch in batches_of(session, near, likely_end):
         header = batch.header
-        if last_offset < near.start_entry_offset < header.last_offset:
-            raise MisleadingIndex
-        if header.last_offset <= last_offset:
-            raise CorruptSegment(
-                f"batch with last offset {header.last_offset} follows one that ends with offset {last_offset}",
-                position=batch.position,
-                offset=header.base_offset,
-            )
+        check_order(batch, last_offset, (near.start_entry_offset,))
         last_offset = header.last_offset
         if batch.position + header.size_bytes >= cut:
             break

@@ -19,11 +19,10 @@ from remote_fetch.formats.codecs import Codecs
 from remote_fetch.locate.lineage import epoch_at
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.plan.visibility import AbortedIntervals
+from remote_fetch.read.rows import PartitionRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from remote_fetch.read.slices import PartitionRows
 
 __all__ = ["Runs", "Taken"]
 

@@ -42,10 +42,12 @@ from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice, plan_o
 from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.read.ends import EndsTooSoon, Gap, SizeTooSmall, check_end, offset_at_start
 from remote_fetch.read.fallback import Circuit, is_storage_failure
+from remote_fetch.read.order import MisleadingIndex
 from remote_fetch.read.partition import OpenPartition, narrow_edges
 from remote_fetch.read.refusals import not_to_be_had, refuse_broker_ranges
+from remote_fetch.read.rows import PartitionRows
 from remote_fetch.read.session import Session
-from remote_fetch.read.slices import MisleadingIndex, PartitionRows, SliceReader
+from remote_fetch.read.slices import SliceReader
 from remote_fetch.read.state_files import object_of
 from remote_fetch.read.transactions import load_aborted
 from remote_fetch.read.work import BrokerWork, SharedPartition, Work, requests, work_for

@@ -10,51 +10,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from remote_fetch.decode.columns import ColumnBuilder, allocate
+from remote_fetch.decode.columns import allocate
 from remote_fetch.errors import CorruptSegment, EpochMismatch, RemoteFetchError
-from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, BatchHeader, FramedBatch, check_crc
+from remote_fetch.formats.batches import BatchFramer, BatchHeader, FramedBatch, check_crc
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.formats.control import ControlType, control_type
-from remote_fetch.formats.legacy import to_v2
-from remote_fetch.locate.lineage import Lineage, epoch_at
+from remote_fetch.formats.legacy import as_v2
+from remote_fetch.locate.lineage import epoch_at
 from remote_fetch.plan.ranges import SegmentSlice
-from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.read.ahead import Ahead, Prepared, Wanted
+from remote_fetch.read.order import MisleadingIndex, check_order
+from remote_fetch.read.rows import PartitionRows
 from remote_fetch.read.runs import Runs
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MisleadingIndex", "PartitionRows", "SliceReader", "decompressed"]
-
-
-def decompressed(batch: FramedBatch, codecs: Codecs) -> tuple[BatchHeader, memoryview]:
-    """The batch as the decoder takes it: its header and its records, out of their compression, in the form of v2."""
-    if batch.header.magic < 2:
-        return to_v2(batch, codecs)
-    return batch.header, codecs.decompress(batch.header.codec, batch.data[HEADER_BYTES:])
-
-
-class MisleadingIndex(Exception):
-    """The bytes do not fit the offset index that chose them: the segment has to be scanned instead."""
-
-
-@dataclass(slots=True)
-class PartitionRows:
-    """What the slices of one partition share while they are read in order.
-
-    `next_offset` is the first offset not yet dealt with. `aborted` None: read_uncommitted. `shown` remembers for each
-    producer the first transactional record shown since its last marker.
-    """
-
-    builder: ColumnBuilder
-    lineage: Lineage
-    aborted: AbortedIntervals | None
-    next_offset: int
-    shown: dict[int, int] = field(default_factory=dict)
+__all__ = ["SliceReader"]
 
 
 class _Coming(NamedTuple):
@@ -274,14 +248,7 @@ class SliceReader:
     def _check_place(self, batch: FramedBatch, previous: int) -> None:
         """Raise unless the batch may stand behind one that ends with offset `previous`."""
         header, segment = batch.header, self.piece.segment
-        if any(previous < at < header.last_offset for at in self._entry_offsets):
-            raise MisleadingIndex  # an index entry has the last offset of a batch
-        if header.base_offset <= previous:
-            raise CorruptSegment(
-                f"batch at base offset {header.base_offset} follows one that ends with offset {previous}",
-                position=batch.position,
-                offset=header.base_offset,
-            )
+        check_order(batch, previous, self._entry_offsets)
         goes_on = self._end_is_inferred and header.base_offset > segment.end_offset
         if header.last_offset > segment.end_offset and not goes_on:
             raise self._outside(header).at(position=batch.position)
@@ -339,7 +306,7 @@ class SliceReader:
             return  # or empty: a cleaner keeps the header of an emptied batch, and nothing that could be decompressed
         self._remember(header)
         try:
-            header, records = decompressed(batch, self._codecs)
+            header, records = as_v2(batch, self._codecs)
             self._check_first(header)  # which only now shows of a compressed legacy message
             rows = self._rows.builder.append(header, records, self._start_offset, self.piece.last_offset + 1)
         except RemoteFetchError as error:

@@ -13,7 +13,7 @@ from remote_fetch.model import UNKNOWN_SIZE, RemoteLogSegmentId, RemoteLogSegmen
 from remote_fetch.plan.gets import Ramp
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
 from remote_fetch.read.partition import OpenPartition
-from remote_fetch.read.slices import PartitionRows
+from remote_fetch.read.rows import PartitionRows
 
 __all__ = ["BrokerWork", "SharedPartition", "Work", "requests", "work_for"]
 
