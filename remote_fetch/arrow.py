@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from remote_fetch.decode.columns import schema_for, wanted_columns
 from remote_fetch.observe import Observer, ignore
-from remote_fetch.read.job import parse_isolation, plan_job
+from remote_fetch.read.arguments import parse_isolation
+from remote_fetch.read.job import plan_job
 from remote_fetch.read.scan import Scan
 from remote_fetch.read.session import Session
 

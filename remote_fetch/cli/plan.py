@@ -23,8 +23,8 @@ from remote_fetch.plan.cost import PlanCost, estimate
 from remote_fetch.plan.ranges import BrokerRange, PlanStep
 from remote_fetch.plan.saved import dump_plan
 from remote_fetch.read.refusals import refuse_broker_ranges
-from remote_fetch.read.scan import PartitionPlan
 from remote_fetch.read.session import Session
+from remote_fetch.read.view import PartitionPlan
 
 __all__ = ["add_parser", "print_plan"]
 

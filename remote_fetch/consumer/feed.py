@@ -15,7 +15,6 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
@@ -27,10 +26,10 @@ from remote_fetch.errors import Cancelled, ErrorKind, OffsetOutOfRange, RemoteFe
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Fallback, Notice
-from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, plan_offsets
-from remote_fetch.read.fallback import Circuit, is_storage_failure
-from remote_fetch.read.job import plan_stretch
-from remote_fetch.read.partition import OpenPartition, open_partition
+from remote_fetch.plan.ranges import Reason
+from remote_fetch.read.circuit import Circuit, is_storage_failure
+from remote_fetch.read.opening import open_partition
+from remote_fetch.read.planner import Planner
 from remote_fetch.read.refusals import unexpected
 from remote_fetch.read.scan import Scan
 from remote_fetch.read.session import Session
@@ -264,8 +263,10 @@ class Feed:
             return self._end(Ending(self._offset, circuit.reason, True, True, self.log))
         if self._rows is not None and self._share_bytes > 2 * self._source.share_bytes:
             self._drop_scan()  # more partitions have come: less may be under way for this one
-        if self._rows is None and not self._plan():
-            return True
+        if self._rows is None:
+            ending = self._plan()
+            if ending is not None:
+                return self._end(ending)
         assert self._rows is not None
         batch = next(self._rows, None)
         self._source.worked()
@@ -278,8 +279,8 @@ class Feed:
         self._offset = next_offset
         return True
 
-    def _plan(self) -> bool:
-        """Open the partition from here on; False if the store has nothing of it, which then is the ending."""
+    def _plan(self) -> Ending | None:
+        """Plan from the current offset. Gives the ending if the tier has nothing to read there."""
         source, session = self._source, self._source.session
         with self._asking_brokers():
             partition = source.partition(self.topic, self.number)
@@ -289,32 +290,28 @@ class Feed:
         self.first_offset = first if self.first_offset < 0 else self.first_offset
         session.note_unusable(timeline)
         if first > max((segment.end_offset for segment in timeline.segments), default=-1):
-            return not self._end(self._nothing_tiered(first))
+            return self._nothing_tiered(first)
         opened = open_partition(session, partition, source.isolation, self.log)
         with self._asking_brokers():
             opened = replace(opened, local_start=source.local_start(partition))
-        stop = min(opened.stop_offset, opened.stop_offset if self.log.end_offset is None else self.log.end_offset)
-        slices = _leading_slices(plan_offsets(partition, opened, first, stop))
-        if slices:
-            plan = plan_stretch(session, opened, first, slices[-1].last_offset + 1)
-            slices = _leading_slices(plan.steps)
-        if not slices:
-            return not self._end(Ending(first, self._why_not(opened, first, stop), log=self.log))
-        self._stop = slices[-1].last_offset + 1
+        plan = Planner(session, source.isolation).leading(opened, first, _SLICES_AHEAD)
+        if isinstance(plan, str):
+            return Ending(first, plan, log=self.log)
+        self._stop = plan.steps[-1].last_offset + 1
         self._codecs = self._codecs or Codecs(max_bytes=session.config.number("fetch.remote.max.decompressed.bytes"))
         self._share_bytes = source.share_bytes
         scan = Scan(
             session,
-            [replace(plan, steps=slices)],
+            [plan],
             MESSAGE_COLUMNS,
             codecs=self._codecs,
             max_bytes=max(self._share_bytes // 2, _SMALLEST_SHARE_BYTES // 2),
         )
         self._rows = scan.batches()
-        return True
+        return None
 
     def _hear_of(self, partition: TopicIdPartition) -> None:
-        """Permission, topic id and the ends of the log, and with them the offset itself where it was logical."""
+        """Check the permission to read, ask for the ends of the log, and resolve a logical offset."""
         session = self._source.session
         if session.guard is None or session.cluster is None:
             return
@@ -329,15 +326,11 @@ class Feed:
             raise OffsetOutOfRange(f"the log starts at {low}", topic=self.topic, partition=self.number)
 
     def _nothing_tiered(self, first: int) -> Ending:
-        """Nothing was found in the tier from `first` on: because nothing is there, as far as one may look."""
+        """The ending if no segment was found from `first` on: nothing is tiered, or nothing can be located."""
         unlocated = self._source.session.unlocated
         if unlocated is None:
             return Ending(first, Reason.NOT_TIERED, log=self.log)
         return Ending(first, unlocated, is_failure=True, log=self.log)
-
-    def _why_not(self, opened: OpenPartition, first: int, stop: int) -> str:
-        steps = plan_offsets(opened.partition, opened, first, max(stop, first + 1), stable_stop=opened.stable_stop)
-        return next((str(step.reason) for step in steps if isinstance(step, BrokerRange)), Reason.UNSTABLE.value)
 
     def _end(self, ending: Ending) -> bool:
         self._drop_scan()
@@ -389,8 +382,3 @@ class Feed:
     def _say(self, what: object) -> None:
         text = f"{self.topic}-{self.number}: {what}; reading on through the broker"
         self._source.session.observe(Notice(text, is_warning=True))
-
-
-def _leading_slices(steps: tuple[PlanStep, ...]) -> tuple[SegmentSlice, ...]:
-    pieces = takewhile(lambda step: isinstance(step, SegmentSlice), steps)
-    return tuple(piece for piece in islice(pieces, _SLICES_AHEAD) if isinstance(piece, SegmentSlice))

@@ -32,7 +32,7 @@ from remote_fetch.consumer.partitions import Partitions
 from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.consumer.workers import Workers
 from remote_fetch.observe import Event, Observer
-from remote_fetch.read.fallback import Circuit
+from remote_fetch.read.circuit import Circuit
 from remote_fetch.read.session import Session
 
 __all__ = ["Remote"]

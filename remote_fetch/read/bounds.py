@@ -29,13 +29,14 @@ from remote_fetch.formats.codecs import Codecs
 from remote_fetch.formats.indexes import TimeIndex
 from remote_fetch.formats.legacy import as_v2
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
-from remote_fetch.observe import Fallback, RangeReread, SegmentScanned
+from remote_fetch.observe import RangeReread, SegmentScanned
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice, plan_offsets
 from remote_fetch.read.order import MisleadingIndex, check_order
-from remote_fetch.read.partition import OpenPartition, narrow_slice
+from remote_fetch.read.positions import narrow_slice
 from remote_fetch.read.refusals import GAP_HINT, refuse_broker_ranges
 from remote_fetch.read.session import Session
 from remote_fetch.read.state_files import object_of
+from remote_fetch.read.view import OpenPartition
 from remote_fetch.read.walk import batches_of
 
 __all__ = ["Bound", "Edge", "Timestamp", "UserBound", "first_offset_at", "parse_bound", "resolve"]
@@ -140,21 +141,19 @@ def first_offset_at(session: Session, opened: OpenPartition, timestamp_ms: int) 
     The broker is asked for what the tier does not hold, or the store does not give. Raises the errors of reading.
     """
     steps = plan_offsets(opened.partition, opened, opened.first_offset, opened.last_start)
-    if session.cluster is None:
+    cluster = session.cluster
+    if cluster is None:
         refuse_broker_ranges(opened.timeline, steps)
     pieces = [step for step in takewhile(_is_slice, steps) if isinstance(step, SegmentSlice)]
     try:
         found = _first_in_tier(session, pieces, timestamp_ms)
-        if found is not None or len(pieces) == len(steps) or session.cluster is None:
+        if found is not None or len(pieces) == len(steps) or cluster is None:
             return found
     except RemoteFetchError as error:
-        if session.cluster is None or not error.falls_back:
-            raise
-        session.observe(
-            Fallback(opened.partition, pieces[0].first_offset, pieces[-1].last_offset, error.kind, str(error))
-        )
+        session.fallback.after(error, opened.partition, pieces[0].first_offset, pieces[-1].last_offset)
+    assert cluster is not None, "only a session with a broker falls back"
     # The broker knows the whole log; what it names lies here or later, as nothing before is late enough.
-    return session.cluster.offset_for_time(opened.partition, timestamp_ms, opened.isolation)
+    return cluster.offset_for_time(opened.partition, timestamp_ms, opened.isolation)
 
 
 def _is_slice(step: PlanStep) -> bool:

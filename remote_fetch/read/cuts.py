@@ -17,7 +17,7 @@ from remote_fetch.observe import SegmentScanned
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.read.at_once import all_at_once
 from remote_fetch.read.order import MisleadingIndex, check_order
-from remote_fetch.read.partition import narrow_by, read_offset_index
+from remote_fetch.read.positions import narrow_by, read_offset_index
 from remote_fetch.read.session import Session
 from remote_fetch.read.state_files import object_of
 from remote_fetch.read.walk import batches_of

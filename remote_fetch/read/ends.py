@@ -13,7 +13,7 @@ from remote_fetch.errors import CorruptSegment, SegmentNotFound
 from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.model import RemoteLogSegmentMetadata
 from remote_fetch.plan.ranges import SegmentSlice
-from remote_fetch.read.partition import read_offset_index
+from remote_fetch.read.positions import read_offset_index
 from remote_fetch.read.session import Session
 
 __all__ = ["EndsTooSoon", "Gap", "SizeTooSmall", "check_end", "offset_at_start"]

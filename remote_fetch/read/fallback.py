@@ -1,53 +1,47 @@
-"""When a storage is given up for a while: the circuit that keeps a storm of failures from becoming a storm of waits.
+"""What goes on through the broker when the store does not give it: the one rule, and the report of it.
 
-Rules of the file: pure; time is passed in; a state is a value, and the same for every face.
+Rules of the file:
+
+- An error may fall back if its class says so (`RemoteFetchError.falls_back`), and if there is a broker to go to.
+- Every stretch that the broker gets is an event, with the reason. Nothing falls back in silence.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 
-from remote_fetch.errors import ErrorKind
+from remote_fetch.errors import RemoteFetchError
+from remote_fetch.model import TopicIdPartition
+from remote_fetch.observe import Fallback, Observer
+from remote_fetch.plan.ranges import BrokerRange
 
-__all__ = ["Circuit", "is_storage_failure"]
-
-_FIRST_PAUSE_MS = 1_000
-_LONGEST_PAUSE_MS = 60_000
-
-_STORAGE_FAILURES = frozenset(
-    {
-        ErrorKind.AUTH,
-        ErrorKind.CONNECT_TIMEOUT,
-        ErrorKind.READ_TIMEOUT,
-        ErrorKind.THROTTLED,
-        ErrorKind.UNAVAILABLE,
-    }
-)
+__all__ = ["FallbackRule"]
 
 
-def is_storage_failure(kind: ErrorKind) -> bool:
-    """Whether an error is about the storage as a whole, and not about one object in it."""
-    return kind in _STORAGE_FAILURES
+class FallbackRule:
+    """Decides for one session. `has_broker`: it reads broker ranges. `explain` may look for the cause of a reason."""
 
+    def __init__(self, observe: Observer, explain: Callable[[str], None], *, has_broker: bool) -> None:
+        self.has_broker = has_broker
+        self._observe = observe
+        self._explain = explain
 
-@dataclass(frozen=True, slots=True)
-class Circuit:
-    """Whether a storage is worth asking. Open means no, until `retry_at_ms`; pauses double while failures go on."""
+    def allows(self, error: RemoteFetchError) -> bool:
+        """Whether the broker may read the offsets that failed with `error`. If not, the error is raised."""
+        return self.has_broker and error.falls_back
 
-    failures: int = 0
-    retry_at_ms: int = 0
-    reason: str = ""
-    first_pause_ms: int = _FIRST_PAUSE_MS
+    def to_broker(
+        self, partition: TopicIdPartition, first_offset: int, last_offset: int, reason: str, detail: str = ""
+    ) -> BrokerRange:
+        """Report that the broker reads offsets [first_offset, last_offset], and give them as a step."""
+        self._observe(Fallback(partition, first_offset, last_offset, reason, detail))
+        self._explain(reason)
+        return BrokerRange(partition, first_offset, last_offset, reason)
 
-    def is_open(self, now_ms: int) -> bool:
-        """Whether the storage should be left alone at this moment."""
-        return self.failures > 0 and now_ms < self.retry_at_ms
-
-    def failed(self, reason: str, now_ms: int) -> Circuit:
-        """The circuit after one more failure."""
-        pause_ms = min(self.first_pause_ms << min(self.failures, 16), _LONGEST_PAUSE_MS)
-        return replace(self, failures=self.failures + 1, retry_at_ms=now_ms + pause_ms, reason=reason)
-
-    def worked(self) -> Circuit:
-        """The circuit after a success."""
-        return self if self.failures == 0 else replace(self, failures=0, retry_at_ms=0, reason="")
+    def after(
+        self, error: RemoteFetchError, partition: TopicIdPartition, first_offset: int, last_offset: int
+    ) -> BrokerRange:
+        """As `to_broker`, for offsets that failed with `error`. Raises `error` if they may not fall back."""
+        if not self.allows(error):
+            raise error
+        return self.to_broker(partition, first_offset, last_offset, error.kind, str(error))

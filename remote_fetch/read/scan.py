@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -38,33 +38,25 @@ from remote_fetch.observe import (
     SegmentScanned,
     TimestampsSaturated,
 )
-from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice, plan_offsets
-from remote_fetch.plan.visibility import AbortedIntervals
+from remote_fetch.plan.ranges import PlanStep, SegmentSlice, plan_offsets
+from remote_fetch.read.circuit import Circuit, is_storage_failure
 from remote_fetch.read.ends import EndsTooSoon, Gap, SizeTooSmall, check_end, offset_at_start
-from remote_fetch.read.fallback import Circuit, is_storage_failure
 from remote_fetch.read.order import MisleadingIndex
-from remote_fetch.read.partition import OpenPartition, narrow_edges
+from remote_fetch.read.positions import narrow_edges
 from remote_fetch.read.refusals import not_to_be_had, refuse_broker_ranges
+from remote_fetch.read.relocation import relocated
 from remote_fetch.read.rows import PartitionRows
 from remote_fetch.read.session import Session
 from remote_fetch.read.slices import SliceReader
 from remote_fetch.read.state_files import object_of
 from remote_fetch.read.transactions import load_aborted
+from remote_fetch.read.view import PartitionPlan
 from remote_fetch.read.work import BrokerWork, SharedPartition, Work, requests, work_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PartitionPlan", "Scan"]
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionPlan:
-    """What to read of one partition. `aborted` None: read_uncommitted."""
-
-    opened: OpenPartition
-    steps: tuple[PlanStep, ...]
-    aborted: AbortedIntervals | None
+__all__ = ["Scan"]
 
 
 class Scan:
@@ -91,7 +83,7 @@ class Scan:
         self._circuit = Circuit()
         self._todo: deque[Work | BrokerWork] = deque()
         for plan in plans:
-            if session.broker is None:
+            if not session.fallback.has_broker:
                 refuse_broker_ranges(plan.opened.timeline, plan.steps)
             if plan.steps:
                 partition = plan.opened.partition
@@ -104,7 +96,7 @@ class Scan:
         """All rows, in order of partition and offset. Raises the errors of reading, after what was read before."""
         while self._todo:
             head = self._todo[0]
-            if isinstance(head, Work) and self._session.broker is not None and self._circuit.is_open(now_ms()):
+            if isinstance(head, Work) and self._session.fallback.has_broker and self._circuit.is_open(now_ms()):
                 head = self._give_to_broker(head, self._circuit.reason)
             try:
                 if isinstance(head, BrokerWork):
@@ -128,8 +120,7 @@ class Scan:
             self._recover(work, trouble)
         except RemoteFetchError as error:
             yield from self._flush(work.partition)
-            can_fall_back = self._session.broker is not None and error.falls_back
-            if isinstance(work, BrokerWork) or not can_fall_back:
+            if isinstance(work, BrokerWork) or not self._session.fallback.allows(error):
                 raise
             if is_storage_failure(error.kind):
                 self._circuit = self._circuit.failed(error.kind, now_ms())
@@ -141,10 +132,8 @@ class Scan:
     def _give_to_broker(self, work: Work, reason: str, detail: str = "") -> BrokerWork:
         """Replace what is left of the slice at the head by a broker's range."""
         partition = work.partition.opened.partition
-        first = work.first_offset
-        self._session.observe(Fallback(partition, first, work.piece.last_offset, reason, detail))
-        self._session.surveyor.explain(reason)
-        given = BrokerWork(BrokerRange(partition, first, work.piece.last_offset, reason), work.partition)
+        step = self._session.fallback.to_broker(partition, work.first_offset, work.piece.last_offset, reason, detail)
+        given = BrokerWork(step, work.partition)
         self._todo[0] = given
         return given
 
@@ -332,22 +321,20 @@ class Scan:
             raise error
 
     def _relocate(self, work: Work) -> bool:
-        """Ask where the segment is now, if metadata has a place for that: a signed URL expires (KIP-917, KIP-1254).
+        """Ask where the segment is now, for every slice of the partition that waits: their URLs are as old.
 
-        Once at each position, so that a slow read outlives any number of them and a refusal ends it.
-        What is heard goes for every slice of the partition that waits: their URLs are as old.
+        Once at each position, so that a slow read outlives any number of expired URLs, and a refusal ends it.
         """
         if work.relocated_at == work.position or work.piece.segment.custom_metadata is None:
             return False
-        timeline = self._session.locator.refresh(work.partition.opened.partition)
-        newest = {segment.segment_id: segment for segment in timeline.segments}
-        before = work.piece.segment.custom_metadata
-        for waiting in self._todo:
-            if isinstance(waiting, Work) and waiting.partition is work.partition:
-                segment = newest.get(waiting.piece.segment.segment_id, waiting.piece.segment)
-                waiting.piece = replace(waiting.piece, segment=segment)
+        waiting = [each for each in self._todo if isinstance(each, Work) and each.partition is work.partition]
+        segments = [each.piece.segment for each in waiting]
+        moved = relocated(self._session.locator, work.partition.opened.partition, segments)
+        for each in waiting:
+            segment = moved.get(each.piece.segment.segment_id, each.piece.segment)
+            each.piece = replace(each.piece, segment=segment)
         work.relocated_at = work.position
-        return work.piece.segment.custom_metadata != before
+        return work.piece.segment.segment_id in moved
 
     def _scan_instead(self, work: Work) -> None:
         """Read the segment from its first byte, without its offset index."""

@@ -37,6 +37,7 @@ from remote_fetch.observe import (
     ignore,
 )
 from remote_fetch.read.ahead import Ahead
+from remote_fetch.read.fallback import FallbackRule
 from remote_fetch.read.librdkafka import check_properties
 from remote_fetch.read.surveyor import Surveyor, listings_of
 
@@ -116,6 +117,7 @@ class Session:
         self.surveyor = Surveyor(fetcher, self.observe, config.number("fetch.remote.read.timeout.ms"))
         if "bootstrap.servers" in config.librdkafka:
             self._open_cluster(config, shared=shared, planned=planned)
+        self.fallback = FallbackRule(self.observe, self.surveyor.explain, has_broker=self.broker is not None)
         self.reader = RangeReader(
             fetcher,
             RetryPolicy(config.number("fetch.remote.read.timeout.ms"), config.number("fetch.remote.retry.backoff.ms")),

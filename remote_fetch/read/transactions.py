@@ -14,9 +14,9 @@ from remote_fetch.formats.indexes import parse_transaction_index
 from remote_fetch.model import AbortedTransaction, IndexType, RemoteLogSegmentMetadata
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, replace_tail, settle_holes
 from remote_fetch.plan.visibility import AbortedIntervals
-from remote_fetch.read.partition import OpenPartition
 from remote_fetch.read.session import Session
 from remote_fetch.read.state_files import ProducerSnapshots, object_of, parsed
+from remote_fetch.read.view import OpenPartition
 
 __all__ = ["Replan", "is_decided", "load_aborted", "settle", "settle_steps"]
 

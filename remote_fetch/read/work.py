@@ -12,8 +12,8 @@ from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.model import UNKNOWN_SIZE, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from remote_fetch.plan.gets import Ramp
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
-from remote_fetch.read.partition import OpenPartition
 from remote_fetch.read.rows import PartitionRows
+from remote_fetch.read.view import OpenPartition
 
 __all__ = ["BrokerWork", "SharedPartition", "Work", "requests", "work_for"]
 

@@ -16,17 +16,16 @@ from confluent_kafka import KafkaError, KafkaException
 from remote_fetch.errors import ConfigError, UnknownTopic
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.topics import split_topic
-from remote_fetch.model import IsolationLevel, TopicIdPartition
-from remote_fetch.observe import Notice, Observer, ignore
+from remote_fetch.model import TopicIdPartition
+from remote_fetch.observe import Observer, ignore
 from remote_fetch.plan.cost import PlanCost, estimate
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.plan.shares import share_out
 from remote_fetch.read.bounds import first_offset_at
-from remote_fetch.read.job import outline_stretch, say_end, with_open, with_reason
-from remote_fetch.read.partition import OpenPartition
+from remote_fetch.read.planner import Planner
 from remote_fetch.read.refusals import refuse_broker_ranges
-from remote_fetch.read.scan import PartitionPlan
 from remote_fetch.read.session import Session
+from remote_fetch.read.view import OpenPartition, PartitionPlan
 from remote_fetch.spark.limits import LimitRules, Restriction, check_covered, offsets_of
 from remote_fetch.spark.options import Limit, SourceOptions, Subscription, check_batch
 from remote_fetch.spark.tasks import Task, pack
@@ -100,31 +99,25 @@ def _plans(
     check_covered(start, names, "startingOffsets")
     check_covered(end, names, "endingOffsets")
     chosen = [one for one in partitions if wanted.takes(one.partition)]
-    for opened in open_subscribed(session, chosen, options.isolation):
+    planner = Planner(session, options.isolation)
+    for opened in open_subscribed(planner, chosen):
         first, stop = offsets_of(session, opened, start, end, rules)
         if wanted.since_ms is not None and first < stop:
             found = first_offset_at(session, opened, wanted.since_ms)
             first = stop if found is None else max(first, found)
         first, stop = max(first, wanted.first_offset), min(stop, wanted.stop_offset)
-        if opened.log.end_offset is not None:
-            stop = min(stop, opened.log.end_offset)
-        say_end(session, opened, stop)
-        plan = with_reason(session, outline_stretch(session, opened, first, max(first, stop)))
-        if session.broker is None:
+        planner.say_end(opened, stop)
+        plan = planner.outline(opened, first, stop)
+        if not session.fallback.has_broker:
             refuse_broker_ranges(opened.timeline, plan.steps)
         yield plan
 
 
-def open_subscribed(
-    session: Session, partitions: Iterable[TopicIdPartition], isolation: IsolationLevel
-) -> Iterator[OpenPartition]:
-    """The partitions made ready, topic by topic; they come from `subscribed`, of the same session."""
-    if session.cluster is None:
-        session.observe(
-            Notice("log start unknown: the bucket alone does not tell which records were deleted before its segments")
-        )
-    for _, group in groupby(partitions, key=lambda one: one.topic_id):
-        yield from with_open(session, list(group), isolation, lambda opened: opened)
+def open_subscribed(planner: Planner, partitions: Iterable[TopicIdPartition]) -> Iterator[OpenPartition]:
+    """The partitions made ready, topic by topic; they come from `subscribed`, of the planner's session."""
+    planner.say_log_start_unknown()
+    for _, group in groupby(partitions, key=lambda partition: partition.topic_id):
+        yield from planner.open(list(group), lambda opened: opened)
 
 
 def subscribed(session: Session, subscription: Subscription) -> tuple[TopicIdPartition, ...]:

@@ -19,6 +19,7 @@ from remote_fetch.model import TopicIdPartition
 from remote_fetch.plan.ranges import BrokerRange, PlanStep
 from remote_fetch.plan.saved import dump_plan, load_plan
 from remote_fetch.plan.shares import Share
+from remote_fetch.read.planner import Planner
 from remote_fetch.read.session import Session
 from remote_fetch.spark.options import SourceOptions
 from remote_fetch.spark.planning import open_subscribed, subscribed
@@ -55,7 +56,8 @@ def load_tasks(text: str, options: SourceOptions) -> tuple[str, tuple[Task, ...]
 
 def _packed(plans: Iterable[tuple[tuple[PlanStep, ...], int]], options: SourceOptions) -> Iterable[Task]:
     with Session.open(options.config) as session:
-        found = open_subscribed(session, subscribed(session, options.subscription), options.isolation)
+        planner = Planner(session, options.isolation)
+        found = open_subscribed(planner, subscribed(session, options.subscription))
         opened = [replace(one, known_txn_index_from=one.tells_txn_index_from) for one in found]
         numbers = {one.partition: number for number, one in enumerate(opened)}
         for steps, size_bytes in plans:

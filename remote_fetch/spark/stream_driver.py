@@ -17,9 +17,9 @@ from remote_fetch.model import LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Notice
 from remote_fetch.plan.ranges import PlanStep, plan_offsets
 from remote_fetch.read.bounds import Edge
-from remote_fetch.read.job import outline_stretch, say_end, with_reason
-from remote_fetch.read.partition import OpenPartition, untiered
+from remote_fetch.read.planner import Planner
 from remote_fetch.read.session import Session
+from remote_fetch.read.view import OpenPartition, untiered
 from remote_fetch.spark.limits import FAIL_ON_DATA_LOSS_HINT, LimitRules, check_covered, offsets_of
 from remote_fetch.spark.options import SourceOptions
 from remote_fetch.spark.planning import open_subscribed, subscribed, tasks_of
@@ -68,7 +68,7 @@ class StreamDriver:
         session, partitions = self._survey()
         check_covered(start, {(one.topic, one.partition) for one in partitions}, "startingOffsets")
         found: Positions = {}
-        for opened in open_subscribed(session, partitions, self._options.isolation):
+        for opened in open_subscribed(Planner(session, self._options.isolation), partitions):
             first, _ = offsets_of(session, opened, start, Edge.LATEST, rules)
             found[_place(opened.partition)] = first
         is_latest = start is Edge.LATEST or (isinstance(start, Mapping) and Edge.LATEST in start.values())
@@ -125,11 +125,12 @@ class StreamDriver:
         for topic, number in sorted(at for at, stop in end.items() if at not in known and stop > start.get(at, 0)):
             self._lose(topic, number, "the partition is gone", end[topic, number])
         chosen = [one for one in partitions if start.get(_place(one)) != end.get(_place(one), start.get(_place(one)))]
+        planner = Planner(session, self._options.isolation)
         plans = []
-        for opened in open_subscribed(session, chosen, self._options.isolation):
+        for opened in open_subscribed(planner, chosen):
             first, stop = self._clipped(opened, start, end)
-            say_end(session, opened, stop)
-            plans.append(with_reason(session, outline_stretch(session, opened, first, max(first, stop))))
+            planner.say_end(opened, stop)
+            plans.append(planner.outline(opened, first, stop))
         return tasks_of(session, plans, self._options)
 
     def _begin(self) -> Positions | None:
@@ -179,7 +180,7 @@ class StreamDriver:
         """Of each partition the first offset that can be read now, and the end (exclusive)."""
         session, partitions = self._survey()
         if session.guard is None:
-            opened = open_subscribed(session, partitions, self._options.isolation)
+            opened = open_subscribed(Planner(session, self._options.isolation), partitions)
             found = {_place(one.partition): (one.first_offset, one.end_offset) for one in opened}
         else:
             found = {}

@@ -24,8 +24,9 @@ from remote_fetch.model import IndexType, IsolationLevel, RemoteLogSegmentMetada
 from remote_fetch.observe import Report
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice
 from remote_fetch.read.job import plan_job
-from remote_fetch.read.scan import PartitionPlan, Scan
+from remote_fetch.read.scan import Scan
 from remote_fetch.read.session import Session
+from remote_fetch.read.view import PartitionPlan
 from remote_fetch.testing.faults import FaultyFetcher, Schedule
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.oracle import LogRecord

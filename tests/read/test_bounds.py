@@ -14,7 +14,7 @@ from remote_fetch.errors import ConfigError, CorruptSegment, OffsetOutOfRange, U
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.model import IndexType, IsolationLevel, LogBounds, TopicIdPartition
 from remote_fetch.read.bounds import Bound, Edge, Timestamp, parse_bound, resolve
-from remote_fetch.read.partition import open_partition
+from remote_fetch.read.opening import open_partition
 from remote_fetch.read.session import Session
 from remote_fetch.testing.faults import Fault, FaultKind, FetchCall, Schedule
 from remote_fetch.testing.log_builder import FIRST_TIMESTAMP_MS, LogBuilder
@@ -371,7 +371,7 @@ def first_with(broker: OfTheBroker, log: LogBuilder, schedule: Schedule, timesta
     with Session(config, WatchedBucket(Bucket(segments), schedule)) as session:
         (partition,) = session.locator.partitions("topic")
         opened = open_partition(session, partition, UNCOMMITTED, LogBounds(0, log.next_offset))
-        session.cluster = cast(Cluster, broker)
+        session.cluster, session.fallback.has_broker = cast(Cluster, broker), True
         found = resolve(session, opened, Timestamp(timestamp_ms), Edge.LATEST)
         assert sum(session.counters.report().fallbacks.values()) == len(broker.asked)
         return found

@@ -10,9 +10,10 @@ from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, UnknownTopic
 from remote_fetch.model import IsolationLevel
 from remote_fetch.plan.saved import dump_plan, load_plan
-from remote_fetch.read.job import parse_isolation, plan_job
-from remote_fetch.read.scan import PartitionPlan
+from remote_fetch.read.arguments import parse_isolation
+from remote_fetch.read.job import plan_job
 from remote_fetch.read.session import Session
+from remote_fetch.read.view import PartitionPlan
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from tests.read.bucket import COMMITTED, UNCOMMITTED, Bucket

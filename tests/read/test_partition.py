@@ -25,7 +25,8 @@ from remote_fetch.model import (
     Uuid,
 )
 from remote_fetch.plan.ranges import SegmentSlice, plan_offsets
-from remote_fetch.read.partition import narrow_edges, narrow_slice, open_partition
+from remote_fetch.read.opening import open_partition
+from remote_fetch.read.positions import narrow_edges, narrow_slice
 from remote_fetch.read.session import Session
 from remote_fetch.read.state_files import object_of
 from remote_fetch.read.transactions import load_aborted

@@ -23,8 +23,9 @@ from remote_fetch.plan.ranges import PlanStep, SegmentSlice
 from remote_fetch.plan.shares import share_out
 from remote_fetch.read.cuts import settle_cut
 from remote_fetch.read.job import plan_job
-from remote_fetch.read.scan import PartitionPlan, Scan
+from remote_fetch.read.scan import Scan
 from remote_fetch.read.session import Session
+from remote_fetch.read.view import PartitionPlan
 from remote_fetch.testing.faults import Fault, FaultKind, FetchCall, seeded
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record

@@ -16,7 +16,8 @@ from remote_fetch.decode.columns import COLUMNS
 from remote_fetch.errors import OffsetOutOfRange
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.observe import Report
-from remote_fetch.read.job import parse_isolation, plan_job
+from remote_fetch.read.arguments import parse_isolation
+from remote_fetch.read.job import plan_job
 from remote_fetch.read.scan import Scan
 from remote_fetch.read.session import Session
 from remote_fetch.testing.faults import Fault, FaultKind, FaultyFetcher, FetchCall, Schedule, seeded

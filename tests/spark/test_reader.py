@@ -19,8 +19,8 @@ from remote_fetch.config import Config
 from remote_fetch.errors import OffsetOutOfRange, RemoteFetchError, SegmentNotFound, StorageDenied, Unlocatable
 from remote_fetch.model import IsolationLevel
 from remote_fetch.plan.ranges import SegmentSlice
+from remote_fetch.read.completion import complete
 from remote_fetch.read.session import Session
-from remote_fetch.spark.reader import _ready
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import SegmentOptions
@@ -188,8 +188,8 @@ def test_a_location_that_expires_before_a_cut_is_looked_for(
             )
             if not hears:
                 with pytest.raises(refusal):
-                    _ready(session, replace(part, steps=steps))
+                    complete(session, part.opened, steps)
                 return
-            for slice_ in _ready(session, replace(part, steps=steps)).steps:
+            for slice_ in complete(session, part.opened, steps).steps:
                 offsets += range(slice_.first_offset, slice_.last_offset + 1)
     assert offsets == list(range(log.next_offset))

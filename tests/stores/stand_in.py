@@ -93,6 +93,7 @@ def read_with_broker(fetcher: Any, log: LogBuilder, isolation: IsolationLevel, c
     began = time.monotonic()
     with Session(Config.parse({**config, "fetch.remote.when": "always"}), fetcher) as session:
         session.broker = session.cluster = session.guard = broker  # type: ignore[assignment]
+        session.fallback.has_broker = True
         plans = plan_job(
             session, log.topic_id_partition.topic, start="earliest", end="latest", partitions=None,
             isolation=isolation, log_start=None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from remote_fetch.errors import ErrorKind
-from remote_fetch.read.fallback import Circuit, is_storage_failure
+from remote_fetch.read.circuit import Circuit, is_storage_failure
 
 
 def test_pauses_double_up_to_a_minute_and_begin_anew_after_a_success() -> None:
