@@ -27,6 +27,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import Cancelled
 from remote_fetch.locate.broker_errors import is_of_another_leader, is_passing
 from remote_fetch.locate.clients import NO_LONG_POLL, PROBE, Consumer, admin_properties, consumer_properties
@@ -132,23 +133,23 @@ class Cluster:
 
     def _described(self, name: str) -> Any:
         """The description of a topic by the AdminClient. If its broker does not answer, a new client asks another."""
-        deadline = time.monotonic() + self._timeout_s
-        while True:
-            left_s = max(deadline - time.monotonic(), _RETRY_S)
+        deadline = Deadline.after(self._timeout_s)
+
+        def ask() -> Any:
             admin = self._admin_client()
-            answers = admin.describe_topics(
-                TopicCollection([name]), include_authorized_operations=True, request_timeout=min(_ONE_ANSWER_S, left_s)
-            )
+            timeout_s = min(_ONE_ANSWER_S, max(deadline.left_s, _RETRY_S))
+            wanted = TopicCollection([name])
+            answers = admin.describe_topics(wanted, include_authorized_operations=True, request_timeout=timeout_s)
             try:
                 return answers[name].result()
             except KafkaException as error:
-                if error.args[0].code() != KafkaError._TIMED_OUT:
-                    raise
-                with self._making:
-                    if self._admin is admin:
-                        self._admin = None  # an AdminClient stays with its broker, even after that has died
-                if time.monotonic() >= deadline:
-                    raise
+                if _is_timeout(error):
+                    with self._making:
+                        if self._admin is admin:
+                            self._admin = None  # an AdminClient stays with its broker, even after that has died
+                raise
+
+        return retry(ask, KafkaException, until=deadline, pause_s=0, may_pass=_is_timeout)
 
     def log_bounds(
         self, partition: TopicIdPartition, isolation: IsolationLevel, *, timeout_s: float | None = None
@@ -158,7 +159,7 @@ class Cluster:
         DeleteRecords may move the log start past the last stable offset. Then no record is readable, and the end equals
         the start. `timeout_s` None: the timeout of the cluster. Raises KafkaException with the broker's error.
         """
-        deadline_s = time.monotonic() + (timeout_s or self._timeout_s)
+        deadline = Deadline.after(timeout_s or self._timeout_s)
         wanted = TopicPartition(partition.topic, partition.partition)
         consumer = self.consumer(isolation)
         low, high = consumer.get_watermark_offsets(wanted, timeout=timeout_s or self._timeout_s)
@@ -166,7 +167,7 @@ class Cluster:
         if isolation is IsolationLevel.READ_COMMITTED and low < high:
             # librdkafka returns the smaller offset first, and the smaller one may be the end.
             wanted.offset = OFFSET_END
-            if 0 <= _listed(consumer, wanted, deadline_s) < high:
+            if 0 <= _listed(consumer, wanted, deadline) < high:
                 low = high
         return LogBounds(low, high)
 
@@ -215,7 +216,7 @@ class Cluster:
         Raises KafkaException with the broker's error.
         """
         wanted = TopicPartition(partition.topic, partition.partition, max(timestamp_ms, 0))
-        found = _listed(self.consumer(isolation), wanted, time.monotonic() + self._timeout_s)
+        found = _listed(self.consumer(isolation), wanted, Deadline.after(self._timeout_s))
         return found if found >= 0 else None
 
     def still_holds(self, partition: TopicIdPartition, leader_epoch: int, end_offset: int) -> bool:
@@ -292,21 +293,28 @@ class Cluster:
             consumer.close()
 
 
-def _listed(consumer: Consumer, wanted: TopicPartition, deadline_s: float) -> int:
+def _listed(consumer: Consumer, wanted: TopicPartition, deadline: Deadline) -> int:
     """The offset that ListOffsets gives for a time or for the end, negative if there is none. Raises KafkaException."""
-    while True:
-        try:
-            (found,) = consumer.offsets_for_times([wanted], timeout=max(deadline_s - time.monotonic(), _RETRY_S))
-            if found.error is not None:
-                raise KafkaException(found.error)
-            return int(found.offset)
-        except KafkaException as error:
-            # A new leader cannot look into the tier before it has read the metadata topic. Kafka 3.9 answers
-            # UNKNOWN_SERVER_ERROR then. Java's consumer also repeats the request after that error.
-            may_pass = is_passing(error) or error.args[0].code() == KafkaError.UNKNOWN
-            if not may_pass or time.monotonic() > deadline_s:
-                raise
-        time.sleep(_RETRY_S)
+
+    def ask() -> int:
+        (found,) = consumer.offsets_for_times([wanted], timeout=max(deadline.left_s, _RETRY_S))
+        if found.error is not None:
+            raise KafkaException(found.error)
+        return int(found.offset)
+
+    return retry(ask, KafkaException, until=deadline, pause_s=_RETRY_S, may_pass=_may_be_listed_later)
+
+
+def _may_be_listed_later(error: KafkaException) -> bool:
+    """Whether a leader that is new may answer ListOffsets later: it cannot look into the tier before it knows it.
+
+    Kafka 3.9 answers UNKNOWN_SERVER_ERROR then. Java's consumer also repeats the request after that error.
+    """
+    return is_passing(error) or error.args[0].code() == KafkaError.UNKNOWN
+
+
+def _is_timeout(error: KafkaException) -> bool:
+    return bool(error.args[0].code() == KafkaError._TIMED_OUT)
 
 
 def _raw_uuid(uuid: Any) -> bytes:

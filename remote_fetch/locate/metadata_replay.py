@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import Unlocatable
 from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.locate.broker_errors import is_passing, is_refusal
@@ -198,24 +199,18 @@ class MetadataTopic:
 
         Without an answer the whole read would go through the broker. A leader election is no reason for that.
         """
-        deadline = time.monotonic() + self._timeout_ms / 1000
-        while True:
-            try:
-                return ask()
-            except KafkaException as error:
-                if not is_passing(error) or time.monotonic() >= deadline:
-                    raise
-            time.sleep(_RETRY_S)
+        deadline = Deadline.after(self._timeout_ms / 1000)
+        return retry(ask, KafkaException, until=deadline, pause_s=_RETRY_S, may_pass=is_passing)
 
     def _consume(self, consumer: Consumer, replay: _Replay, ends: dict[int, int]) -> None:
-        deadline = time.monotonic() + self._timeout_ms / 1000
+        deadline = Deadline.after(self._timeout_ms / 1000)
         while ends:
             # At most the records that are left, because `consume` waits until it has as many as it wants.
             left = sum(end - replay.read_to.get(number, 0) for number, end in ends.items())
             if _take(consumer.consume(max(1, min(left, _CONSUME_MESSAGES)), timeout=_POLL_S), replay, ends):
-                deadline = time.monotonic() + self._timeout_ms / 1000
+                deadline = Deadline.after(self._timeout_ms / 1000)
                 self._cluster.answered()
-            elif time.monotonic() > deadline:
+            elif deadline.is_over:
                 self._count = None
                 self._partition_count()  # raises if the permission was taken away
                 raise Unlocatable(f"no answer from {METADATA_TOPIC} within {self._timeout_ms} ms")

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
+from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import OffsetOutOfRange, TopicRecreated
 from remote_fetch.locate.broker_errors import is_passing
 from remote_fetch.locate.cluster import Cluster
@@ -167,20 +168,17 @@ class LogGuard:
 
     def _patiently(self, partition: TopicIdPartition, ask: Callable[[], T]) -> T:
         """The answer to a question, asked again while the broker is away. Raises its last error after `wait_s`."""
-        deadline = self._clock() + self._patience.wait_s
-        while True:
-            try:
-                answer = ask()
-            except KafkaException as error:
-                self._say_away(partition, error)
-                if self._clock() >= deadline:
-                    raise
-                if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
-                    self._is_there(partition)
-            else:
-                self._is_away = False
-                return answer
-            time.sleep(self._patience.pause_s)
+        deadline = Deadline.after(self._patience.wait_s, self._clock)
+
+        def is_away(error: KafkaException) -> bool:
+            self._say_away(partition, error)
+            if error.args[0].code() == KafkaError._UNKNOWN_PARTITION and not deadline.is_over:
+                self._is_there(partition)
+            return True
+
+        answer = retry(ask, KafkaException, until=deadline, pause_s=self._patience.pause_s, may_pass=is_away)
+        self._is_away = False
+        return answer
 
     def _is_there(self, partition: TopicIdPartition) -> None:
         """Raise what the broker says of a topic that is no more."""

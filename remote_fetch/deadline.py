@@ -1,0 +1,63 @@
+"""A time after which nothing is waited for, and questions that are repeated until then.
+
+Rules of the file:
+
+- The clock is passed in, in monotonic seconds.
+- The last error is raised as it is. Who asks knows best what it means.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+__all__ = ["Deadline", "retry"]
+
+E = TypeVar("E", bound=BaseException)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A moment of `clock`, in seconds."""
+
+    at_s: float
+    clock: Callable[[], float] = time.monotonic
+
+    @classmethod
+    def after(cls, timeout_s: float, clock: Callable[[], float] = time.monotonic) -> Deadline:
+        """The deadline that is `timeout_s` from now."""
+        return cls(clock() + timeout_s, clock)
+
+    @property
+    def left_s(self) -> float:
+        """How many seconds are left, at least 0."""
+        return max(self.at_s - self.clock(), 0.0)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no time is left."""
+        return self.clock() >= self.at_s
+
+
+def retry(
+    ask: Callable[[], T],
+    error_type: type[E],
+    *,
+    until: Deadline,
+    pause_s: float,
+    may_pass: Callable[[E], bool],
+) -> T:
+    """The answer to a question, which is asked again after an error that may pass.
+
+    Raises the error of the question that ended after the deadline, and at once an error that does not pass.
+    """
+    while True:
+        try:
+            return ask()
+        except error_type as error:
+            if not may_pass(error) or until.is_over:
+                raise
+        time.sleep(pause_s)
