@@ -13,6 +13,7 @@ KIP-1058). The tagged fields of newer versions are those of the drafts of KIP-12
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
@@ -48,6 +49,7 @@ __all__ = [
     "SegmentMetadataRecord",
     "SegmentSnapshotRecord",
     "SegmentUpdateRecord",
+    "check_leader_epochs",
     "check_segment_offsets",
     "encode_metadata_record",
     "parse_metadata_record",
@@ -286,7 +288,9 @@ def _read_epochs(value: Buffer, at: int) -> tuple[tuple[LeaderEpoch, ...], int]:
         epoch, start_offset = _unpack(_EPOCH, value, at)
         at = skip_tagged_fields(value, at + _EPOCH.size)
         starts[epoch] = start_offset
-    return tuple(LeaderEpoch(epoch, starts[epoch]) for epoch in sorted(starts)), at
+    epochs = tuple(LeaderEpoch(epoch, starts[epoch]) for epoch in sorted(starts))
+    check_leader_epochs(epochs)
+    return epochs, at
 
 
 def _state(states: type[_State], value: Buffer, at: int) -> _State:
@@ -296,6 +300,16 @@ def _state(states: type[_State], value: Buffer, at: int) -> _State:
         raise CorruptSegment(f"metadata record of {len(value)} bytes ends before its state") from None
     except ValueError:
         raise CorruptSegment(f"metadata record with state {value[at]} at byte {at}") from None
+
+
+def check_leader_epochs(epochs: Iterable[LeaderEpoch]) -> None:
+    """Raise CorruptSegment for a leader epoch below 0, which no leader has."""
+    for entry in epochs:
+        if entry.epoch < 0:
+            raise CorruptSegment(
+                f"metadata of a segment with leader epoch {entry.epoch} from offset {entry.start_offset} on "
+                "(SegmentLeaderEpochs)"
+            )
 
 
 def check_segment_offsets(start_offset: int, end_offset: int) -> None:

@@ -41,6 +41,7 @@ _SEGMENT = Struct(">16sBqqiqqB")
 _SIZE = Struct(">iB")
 _EPOCH = Struct(">iqB")
 _EPOCH_TAGS_AT = _EPOCH.size - 1
+_SIGN_BIT = 0x80
 _UPDATE = Struct(">16sBiqB")
 _STATES = tuple(RemoteLogSegmentState)
 _LAST_FIELDS = {b"\x00": False, b"\x01\x00\x01\x01": True}
@@ -122,7 +123,7 @@ def _read_segment(value: bytes, at: int) -> _Segment | None:
     stop = at + (length - 1) * _EPOCH.size
     if tags or not 0 <= start <= end <= MAX_OFFSET or not 1 < length < _ONE_BYTE or len(value) < stop + _SIZE.size:
         return None
-    if any(value[at + _EPOCH_TAGS_AT : stop : _EPOCH.size]):
+    if any(value[at + _EPOCH_TAGS_AT : stop : _EPOCH.size]) or max(value[at : stop : _EPOCH.size]) & _SIGN_BIT:
         return None
     size_bytes, length = _SIZE.unpack_from(value, stop)
     custom_at = stop + _SIZE.size

@@ -21,7 +21,7 @@ from itertools import accumulate, pairwise
 from struct import Struct, pack, unpack
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
-from remote_fetch.formats.metadata_records import check_segment_offsets
+from remote_fetch.formats.metadata_records import check_leader_epochs, check_segment_offsets
 from remote_fetch.formats.tagged_fields import encode_compact_string, read_compact_string
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import (
@@ -276,6 +276,7 @@ def _check_segments(
     """Raise CorruptSegment if segments break the promises of `Timeline`, which its searches rely on."""
     for segment in (*segments, *unfinished):
         check_segment_offsets(segment.start_offset, segment.end_offset)
+        check_leader_epochs(segment.segment_leader_epochs)
     if any(segment.state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED for segment in segments):
         raise CorruptSegment("snapshot of timelines: a segment that may not be read is among those that may")
     places = [(segment.start_offset, segment.end_offset) for segment in segments]

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
-from remote_fetch.formats.metadata_records import check_segment_offsets
+from remote_fetch.formats.metadata_records import check_leader_epochs, check_segment_offsets
 from remote_fetch.model import (
     MAX_OFFSET,
     LeaderEpoch,
@@ -100,6 +100,7 @@ def _check_slice(step: SegmentSlice) -> None:
     """Raise ValueError for a slice that no planning makes. Wrong bounds would lose records without a trace."""
     segment = step.segment
     check_segment_offsets(segment.start_offset, segment.end_offset)
+    check_leader_epochs(segment.segment_leader_epochs)
     if not segment.start_offset <= step.first_offset <= step.last_offset <= segment.end_offset:
         raise ValueError(f"offsets {step.first_offset} to {step.last_offset} of the segment {step}")
     if step.start_position < 0 or not (step.end_position == -1 or step.start_position < step.end_position):

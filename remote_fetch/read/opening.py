@@ -45,7 +45,7 @@ def open_partition(
     accepted = [segment for segment in timeline.segments if lineage.accepts(segment)]
     if not accepted:
         return untiered(partition, isolation, log)
-    start = accepted[0].start_offset
+    start = _start_of(timeline, accepted[0].start_offset, lineage)
     last = max(accepted, key=lambda segment: segment.end_offset)
     stop = last.end_offset + 1
     stable = stop
@@ -54,6 +54,17 @@ def open_partition(
         # The stable offset never falls: an end offset that is too high must not make an early snapshot the last word.
         stable = max(snapshots.stable_before(one) for one in dict.fromkeys((last, accepted[-1])))
     return OpenPartition(timeline, lineage, isolation, start, stop, stable, log)
+
+
+def _start_of(timeline: Timeline, first_accepted: int, lineage: Lineage) -> int:
+    """The first offset that the log has in the tier, which may lie in a hole before the first accepted segment.
+
+    The lineage knows which offsets the log has. If a segment before the first accepted one is not of this lineage, its
+    offsets belong to the log, and the tier lacks them.
+    """
+    known_start = lineage.entries[0].start_offset if lineage.entries else first_accepted
+    rejected = (max(segment.start_offset, known_start) for segment in timeline.segments)
+    return min(first_accepted, min(rejected, default=first_accepted))
 
 
 def _lineage(session: Session, timeline: Timeline) -> Lineage:

@@ -270,7 +270,8 @@ class Scan:
         """Raise Gap if other segments have something of the offsets `first` to `last`, of which this one has none."""
         pieces = _slices(self._elsewhere(work, first, last))
         if pieces:
-            raise Gap(f"the segment {what}", pieces, last)
+            # Behind the last piece this segment is asked again: it may be the one that the tier ends with.
+            raise Gap(f"the segment {what}", pieces, pieces[-1].last_offset)
 
     def _observed(self, batches: Iterable[pa.RecordBatch], work: Work) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -297,7 +297,7 @@ int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
 segment_ids = st.builds(RemoteLogSegmentId, partitions(), uuids)
 bounds = st.tuples(st.integers(0, MAX_OFFSET), st.integers(0, MAX_OFFSET)).map(sorted)
-epochs = st.dictionaries(int32s, int64s, max_size=4).map(
+epochs = st.dictionaries(st.integers(0, 2**31 - 1), int64s, max_size=4).map(
     lambda found: tuple(LeaderEpoch(epoch, found[epoch]) for epoch in sorted(found))
 )
 custom = st.none() | st.binary(max_size=200)
@@ -365,3 +365,10 @@ def test_damaged_values_raise_only_our_errors(value: bytes, changes: list[tuple[
         parse_metadata_record(damaged)
     except (CorruptSegment, UnsupportedFormat):
         return
+
+
+def test_a_leader_epoch_below_0_is_refused() -> None:
+    """A segment of such an epoch would count as one of a lost branch, and its records would be left out."""
+    segment = replace(STARTED, segment_leader_epochs=(LeaderEpoch(-1, 1234), LeaderEpoch(5, 1500)))
+    with pytest.raises(CorruptSegment, match=r"leader epoch -1 from offset 1234 on \(SegmentLeaderEpochs\)"):
+        parse_metadata_record(encode_metadata_record(SegmentMetadataRecord(segment)))

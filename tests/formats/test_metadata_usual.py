@@ -169,7 +169,7 @@ def test_no_cut_value_is_usual(name: str) -> None:
 
 short_custom = st.none() | st.binary(max_size=126)
 usual_ids = st.builds(RemoteLogSegmentId, partitions().filter(lambda found: len(found.topic) < 127), uuids)
-usual_epochs = st.dictionaries(int32s, int64s, min_size=1, max_size=126).map(
+usual_epochs = st.dictionaries(st.integers(0, 2**31 - 1), int64s, min_size=1, max_size=126).map(
     lambda found: tuple(LeaderEpoch(epoch, found[epoch]) for epoch in sorted(found))
 )
 usual_updates = st.builds(SegmentUpdateRecord, usual_ids, int32s, int64s, short_custom, states)
@@ -230,3 +230,10 @@ def test_any_bytes_behind_a_known_head(name: str, rest: bytes) -> None:
     found = by_short_cut(value, heads)
     assert found is None or found == parse_metadata_record(value)
     assert by_short_cut(rest, heads) is None
+
+
+def test_a_leader_epoch_below_0_is_left_to_the_parser() -> None:
+    """Which refuses it."""
+    epochs = (LeaderEpoch(3, 1), LeaderEpoch(-1, 5))
+    value = encode_metadata_record(SegmentMetadataRecord(replace(STARTED, segment_leader_epochs=epochs)))
+    assert by_short_cut(value, {head_of(value): STARTED.topic_id_partition}) is None

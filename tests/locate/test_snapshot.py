@@ -41,7 +41,7 @@ def segments(draw: st.DrawFn, partition: TopicIdPartition) -> RemoteLogSegmentMe
     first, last = sorted((draw(offsets), draw(offsets)))
     return RemoteLogSegmentMetadata(
         RemoteLogSegmentId(partition, draw(uuids)), first, last, draw(int32s), draw(int64s), draw(int64s), draw(int32s),
-        tuple(draw(st.lists(st.builds(LeaderEpoch, int32s, int64s), max_size=3))),
+        tuple(draw(st.lists(st.builds(LeaderEpoch, st.integers(0, 2**31 - 1), int64s), max_size=3))),
         draw(st.none() | st.binary(max_size=30)), draw(st.sampled_from(RemoteLogSegmentState)), draw(st.booleans()),
     )  # fmt: skip
 

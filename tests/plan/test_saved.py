@@ -43,7 +43,7 @@ def slices(draw: st.DrawFn) -> SegmentSlice:
     start, first, last, end = sorted(draw(st.tuples(OFFSETS, OFFSETS, OFFSETS, OFFSETS)))
     found = RemoteLogSegmentMetadata(
         draw(st.builds(RemoteLogSegmentId, PARTITIONS, UUIDS)), start, end, draw(NUMBERS), draw(NUMBERS), draw(NUMBERS),
-        draw(NUMBERS), draw(st.lists(st.builds(LeaderEpoch, NUMBERS, NUMBERS), max_size=3).map(tuple)),
+        draw(NUMBERS), draw(st.lists(st.builds(LeaderEpoch, OFFSETS, NUMBERS), max_size=3).map(tuple)),
         draw(st.none() | st.binary()), draw(st.sampled_from(RemoteLogSegmentState)), draw(st.booleans()),
     )  # fmt: skip
     is_cut = draw(st.booleans())

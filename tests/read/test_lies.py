@@ -58,6 +58,10 @@ class Tier(Bucket):
         self.listed_bytes = [len(segment.log) for segment in segments]
         self.listed_starts = [segment.metadata.start_offset for segment in segments]
 
+    def __repr__(self) -> str:
+        places = [(told.start_offset, told.end_offset, told.segment_leader_epochs) for told in self.told]
+        return f"<tier from {self.log_builder.start_offset}, lies {self.lies}, told {places}>"
+
     def list_segments(self, topic: str | None = None) -> Iterator[RemoteLogSegmentMetadata]:
         for at, found in enumerate(super().list_segments(topic)):
             yield replace(
@@ -145,6 +149,8 @@ def index_entries(by_offset: int, by_position: int, from_entry: int) -> Callable
 
 def time_entries(by_ms: int, by_offset: int) -> Callable[[Tier, int, bytes], bytes]:
     def change(tier: Tier, at: int, data: bytes) -> bytes:
+        if len(data) % 12:
+            return data
         entries = [(ms + by_ms, offset + by_offset) for ms, offset in iter_unpack(">qi", data)]
         return b"".join(pack(">qi", ms, offset) for ms, offset in entries if abs(offset) < 2**31)
 
@@ -348,6 +354,29 @@ def utc(timestamp_ms: int) -> str:
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)).isoformat()
 
 
+class TestLeaderEpochs:
+    @EXACT
+    @pytest.mark.parametrize("epoch", [-(2**31), -1])
+    @pytest.mark.parametrize("at", [0, 1, 2])
+    def test_an_epoch_that_no_leader_has(self, at: int, epoch: int, isolation: IsolationLevel) -> None:
+        tier = plain_tier()
+        Told("segment_leader_epochs", (LeaderEpoch(epoch, 20 * at),))(tier, at)
+        error = tier.read(isolation, by_listing=False).error
+        assert f"leader epoch {epoch} from offset {20 * at} on" in str(error)
+
+    @EXACT
+    @pytest.mark.parametrize("epoch", [1, 2**31])
+    @pytest.mark.parametrize("at", [0, 1, 2])
+    def test_an_epoch_that_is_not_that_of_the_log(self, at: int, epoch: int, isolation: IsolationLevel) -> None:
+        """The segment is not of the log's lineage then. The log has its offsets, and nothing says that it has not."""
+        tier = plain_tier()
+        Told("segment_leader_epochs", (LeaderEpoch(epoch, 20 * at),))(tier, at)
+        outcome = tier.read(isolation, by_listing=False)
+        assert outcome.error is not None
+        stream = read_with_broker(tier, tier.log_builder, isolation, snapshot_config(tier.told))
+        assert [row.offset for row in stream.rows] == list(range(60))
+
+
 class TestEnds:
     def test_an_end_that_is_too_high(self) -> None:
         """The next segment has what this one says that it has."""
@@ -367,6 +396,18 @@ class TestEnds:
         assert f"should end with offset {end_offset} (EndOffset) and ends before offset 20" in str(outcome.error)
         stream = read_with_broker(tier, tier.log_builder, COMMITTED, snapshot_config(tier.told))
         assert [row.offset for row in stream.rows] == list(range(60))
+
+    @EXACT
+    def test_an_end_behind_that_of_the_tier_is_too_high_for_another_segment_too(
+        self, isolation: IsolationLevel
+    ) -> None:
+        """The segments behind have some of the offsets, and the broker alone the last ones."""
+        tier = plain_tier()
+        log = tier.log_builder
+        log.append_batch([Record(n, value=b"not tiered") for n in range(5)])
+        Told("end_offset", 64)(tier, 0)
+        stream = read_with_broker(tier, log, isolation, snapshot_config(tier.told))
+        assert [row.offset for row in stream.rows] == list(range(65))
 
     def test_an_end_that_is_too_high_does_not_end_the_tier(self) -> None:
         """A transaction is open where the first segment ends, and decided in the last."""
