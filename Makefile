@@ -18,7 +18,7 @@ ARGS ?=
 # golden sets: with a change the second run takes the files that put most through the decoder, at night all that decode.
 DECODING := $(wildcard $(addprefix tests/,golden/test_records.py golden/test_aiven.py */test_bad_input.py */test_runs.py \
   */test_scan.py test_arrow.py test_fuzz.py))
-ALL_DECODING := $(wildcard tests/read tests/cli tests/golden tests/test_examples.py tests/test_arrow*.py tests/test_fuzz.py)
+ALL_DECODING := $(wildcard tests/prepare tests/scan tests/session tests/cli tests/golden tests/test_examples.py tests/test_arrow*.py tests/test_fuzz.py)
 
 # Whole test files side by side, more than processors, for those with brokers mostly wait. Each of the processes has
 # brokers of its own, a GB of memory for both versions.

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 from remote_fetch.decode.columns import schema_for, wanted_columns
 from remote_fetch.observe import Observer, ignore
-from remote_fetch.read.arguments import parse_isolation
-from remote_fetch.read.job import plan_job
-from remote_fetch.read.scan import Scan
-from remote_fetch.read.session import Session
+from remote_fetch.prepare.arguments import parse_isolation
+from remote_fetch.prepare.job import plan_job
+from remote_fetch.scan.scan import Scan
+from remote_fetch.session.session import Session
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from remote_fetch.read.bounds import UserBound
+    from remote_fetch.prepare.bounds import UserBound
 
 __all__ = ["read_arrow"]
 

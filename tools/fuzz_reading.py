@@ -29,9 +29,9 @@ from remote_fetch.locate.lineage import Lineage
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.plan.visibility import AbortedIntervals
-from remote_fetch.read.order import MisleadingIndex
-from remote_fetch.read.rows import PartitionRows
-from remote_fetch.read.slices import SliceReader
+from remote_fetch.prepare.order import MisleadingIndex
+from remote_fetch.scan.rows import PartitionRows
+from remote_fetch.scan.slice_reader import SliceReader
 from tools.interpreted_decoder import INNER_LOOPS
 
 __all__ = ["MAX_INFLATED_BYTES", "check_checksums", "interpreted_kernel", "read_batches", "read_slice"]

@@ -1,6 +1,6 @@
 """A pytest plugin: the decoder's source runs as Python although a compiled one is installed.
 
-`python -m pytest -p tools.interpreted_decoder tests/read`
+`python -m pytest -p tools.interpreted_decoder tests/scan`
 
 Rules of the file:
 

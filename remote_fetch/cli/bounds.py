@@ -16,10 +16,10 @@ from typing import Any
 
 from remote_fetch.cli.options import partitions_from
 from remote_fetch.errors import ConfigError
-from remote_fetch.read.arguments import parse_isolation
-from remote_fetch.read.job import plan_job
-from remote_fetch.read.session import Session
-from remote_fetch.read.view import PartitionPlan
+from remote_fetch.prepare.arguments import parse_isolation
+from remote_fetch.prepare.job import plan_job
+from remote_fetch.prepare.view import PartitionPlan
+from remote_fetch.session.session import Session
 
 __all__ = ["bounds_from", "plans_from"]
 

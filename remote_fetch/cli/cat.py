@@ -24,9 +24,9 @@ from remote_fetch.cli.unpack import unpackers
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Counters
 from remote_fetch.plan.cost import estimate
-from remote_fetch.read.scan import Scan
-from remote_fetch.read.session import Session
-from remote_fetch.read.view import PartitionPlan
+from remote_fetch.prepare.view import PartitionPlan
+from remote_fetch.scan.scan import Scan
+from remote_fetch.session.session import Session
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -32,8 +32,8 @@ from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
 from remote_fetch.formats.batches import HEADER_BYTES, read_header
 from remote_fetch.locate.topics import split_topic
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
-from remote_fetch.read.session import Session
-from remote_fetch.read.surveyor import surveyed
+from remote_fetch.session.session import Session
+from remote_fetch.session.surveyor import surveyed
 
 __all__ = ["Check", "State", "checks"]
 

@@ -22,10 +22,10 @@ from remote_fetch.cli.plan import print_plan
 from remote_fetch.cli.printer import ROW_COLUMNS, Row, iso_time, rows_of
 from remote_fetch.cli.report import report_lines
 from remote_fetch.model import IsolationLevel
-from remote_fetch.read.job import plan_job
-from remote_fetch.read.scan import Scan
-from remote_fetch.read.session import Session
-from remote_fetch.read.view import PartitionPlan
+from remote_fetch.prepare.job import plan_job
+from remote_fetch.prepare.view import PartitionPlan
+from remote_fetch.scan.scan import Scan
+from remote_fetch.session.session import Session
 
 __all__ = ["add_parser"]
 

@@ -21,7 +21,7 @@ from remote_fetch.errors import UnknownTopic
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import RemoteLogSegmentMetadata
 from remote_fetch.observe import unusable_text
-from remote_fetch.read.session import Session
+from remote_fetch.session.session import Session
 
 __all__ = ["add_parser", "print_segments"]
 

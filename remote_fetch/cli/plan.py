@@ -22,9 +22,9 @@ from remote_fetch.observe import Event, Notice
 from remote_fetch.plan.cost import PlanCost, estimate
 from remote_fetch.plan.ranges import BrokerRange, PlanStep
 from remote_fetch.plan.saved import dump_plan
-from remote_fetch.read.refusals import refuse_broker_ranges
-from remote_fetch.read.session import Session
-from remote_fetch.read.view import PartitionPlan
+from remote_fetch.prepare.refusals import refuse_broker_ranges
+from remote_fetch.prepare.view import PartitionPlan
+from remote_fetch.session.session import Session
 
 __all__ = ["add_parser", "print_plan"]
 

@@ -20,7 +20,7 @@ from remote_fetch.consumer.position import Position
 from remote_fetch.consumer.states import Action, Mode, PartitionState, Step
 from remote_fetch.consumer.store_records import StoreRecords
 from remote_fetch.model import LogBounds
-from remote_fetch.read.circuit import Circuit
+from remote_fetch.session.circuit import Circuit
 
 __all__ = ["AssignedPartition", "Key"]
 

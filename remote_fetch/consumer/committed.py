@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 
 from confluent_kafka import KafkaException, TopicPartition
 
+from remote_fetch.broker_errors import is_passing
 from remote_fetch.errors import Cancelled
-from remote_fetch.locate.broker_errors import is_passing
 
 __all__ = ["CommittedOffsets"]
 

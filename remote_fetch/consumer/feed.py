@@ -27,12 +27,12 @@ from remote_fetch.formats.codecs import Codecs
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Fallback, Notice
 from remote_fetch.plan.ranges import Reason
-from remote_fetch.read.circuit import Circuit, is_storage_failure
-from remote_fetch.read.opening import open_partition
-from remote_fetch.read.planner import Planner
-from remote_fetch.read.refusals import unexpected
-from remote_fetch.read.scan import Scan
-from remote_fetch.read.session import Session
+from remote_fetch.prepare.opening import open_partition
+from remote_fetch.prepare.planner import Planner
+from remote_fetch.prepare.refusals import unexpected
+from remote_fetch.scan.scan import Scan
+from remote_fetch.session.circuit import Circuit, is_storage_failure
+from remote_fetch.session.session import Session
 
 if TYPE_CHECKING:
     import pyarrow as pa

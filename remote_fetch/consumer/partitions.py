@@ -26,7 +26,7 @@ from remote_fetch.consumer.states import Mode, PartitionState
 from remote_fetch.consumer.transitions import PROBE_AGAIN_S, Transitions
 from remote_fetch.consumer.waiting import WaitLog
 from remote_fetch.consumer.workers import Workers
-from remote_fetch.read.circuit import Circuit
+from remote_fetch.session.circuit import Circuit
 
 __all__ = ["Partitions"]
 

@@ -32,8 +32,8 @@ from remote_fetch.consumer.partitions import Partitions
 from remote_fetch.consumer.settings import ConsumerSettings
 from remote_fetch.consumer.workers import Workers
 from remote_fetch.observe import Event, Observer
-from remote_fetch.read.circuit import Circuit
-from remote_fetch.read.session import Session
+from remote_fetch.session.circuit import Circuit
+from remote_fetch.session.session import Session
 
 __all__ = ["Remote"]
 

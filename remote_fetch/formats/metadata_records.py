@@ -13,13 +13,13 @@ KIP-1058). The tagged fields of newer versions are those of the drafts of KIP-12
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 from typing import Any, TypeAlias, TypeVar
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
+from remote_fetch.formats.segment_checks import check_leader_epochs, check_segment_offsets
 from remote_fetch.formats.tagged_fields import (
     encode_compact_bytes,
     encode_compact_string,
@@ -32,7 +32,6 @@ from remote_fetch.formats.tagged_fields import (
     skip_tagged_fields,
 )
 from remote_fetch.model import (
-    MAX_OFFSET,
     Buffer,
     LeaderEpoch,
     RemoteLogSegmentId,
@@ -49,8 +48,6 @@ __all__ = [
     "SegmentMetadataRecord",
     "SegmentSnapshotRecord",
     "SegmentUpdateRecord",
-    "check_leader_epochs",
-    "check_segment_offsets",
     "encode_metadata_record",
     "parse_metadata_record",
     "topic_id_of",
@@ -300,24 +297,6 @@ def _state(states: type[_State], value: Buffer, at: int) -> _State:
         raise CorruptSegment(f"metadata record of {len(value)} bytes ends before its state") from None
     except ValueError:
         raise CorruptSegment(f"metadata record with state {value[at]} at byte {at}") from None
-
-
-def check_leader_epochs(epochs: Iterable[LeaderEpoch]) -> None:
-    """Raise CorruptSegment for a leader epoch below 0, which no leader has."""
-    for entry in epochs:
-        if entry.epoch < 0:
-            raise CorruptSegment(
-                f"metadata of a segment with leader epoch {entry.epoch} from offset {entry.start_offset} on "
-                "(SegmentLeaderEpochs)"
-            )
-
-
-def check_segment_offsets(start_offset: int, end_offset: int) -> None:
-    """Raise CorruptSegment unless a segment can have these offsets, both inclusive."""
-    if not 0 <= start_offset <= end_offset <= MAX_OFFSET:
-        raise CorruptSegment(
-            f"metadata of a segment from offset {start_offset} to {end_offset} (StartOffset, EndOffset)"
-        )
 
 
 def _read_last_fields(value: Buffer, at: int, version: int) -> dict[int, bytes]:

@@ -27,9 +27,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+from remote_fetch.broker_errors import is_of_another_leader, is_passing
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import Cancelled
-from remote_fetch.locate.broker_errors import is_of_another_leader, is_passing
 from remote_fetch.locate.clients import NO_LONG_POLL, PROBE, Consumer, admin_properties, consumer_properties
 from remote_fetch.locate.contact import first_contact
 from remote_fetch.locate.epoch_prober import EpochProber

@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from remote_fetch.broker_errors import is_passing, is_refusal
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import Unlocatable
 from remote_fetch.formats.metadata_partitioner import metadata_partition
-from remote_fetch.locate.broker_errors import is_passing, is_refusal
 from remote_fetch.locate.clients import Consumer
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.leases import Leases

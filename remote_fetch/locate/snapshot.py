@@ -21,7 +21,7 @@ from itertools import accumulate, pairwise
 from struct import Struct, pack, unpack
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
-from remote_fetch.formats.metadata_records import check_leader_epochs, check_segment_offsets
+from remote_fetch.formats.segment_checks import check_leader_epochs, check_segment_offsets
 from remote_fetch.formats.tagged_fields import encode_compact_string, read_compact_string
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import (

@@ -55,7 +55,7 @@ class SegmentSlice:
       at `start_position`, and of the last entry before `end_position`. Each is the last offset of a batch, or -1 if
       there is no entry.
     - `is_cut`: the slice is a share that was cut without a look at the bytes. The positions are not starts of batches,
-      and the batches that begin between them belong to the share. Until the reader finds their offsets (`read.cuts`),
+      and the batches that begin between them belong to the share. Until `prepare.cuts` finds their offsets,
       `first_offset` and `last_offset` are those of the uncut slice.
     """
 

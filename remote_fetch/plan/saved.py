@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
-from remote_fetch.formats.metadata_records import check_leader_epochs, check_segment_offsets
+from remote_fetch.formats.segment_checks import check_leader_epochs, check_segment_offsets
 from remote_fetch.model import (
     MAX_OFFSET,
     LeaderEpoch,

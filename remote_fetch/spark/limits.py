@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from remote_fetch.errors import ConfigError, OffsetOutOfRange
 from remote_fetch.model import TopicIdPartition
 from remote_fetch.observe import Notice
-from remote_fetch.read.bounds import Bound, Edge, Timestamp, first_offset_at
-from remote_fetch.read.session import Session
-from remote_fetch.read.view import OpenPartition
+from remote_fetch.prepare.bounds import Bound, Edge, Timestamp, first_offset_at
+from remote_fetch.prepare.view import OpenPartition
+from remote_fetch.session.session import Session
 from remote_fetch.spark.options import Limit
 
 __all__ = ["FAIL_ON_DATA_LOSS_HINT", "LimitRules", "Restriction", "check_covered", "offsets_of"]

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel
-from remote_fetch.read.bounds import Edge, Timestamp
+from remote_fetch.prepare.bounds import Edge, Timestamp
 from remote_fetch.spark.java_client import librdkafka_properties
 
 __all__ = ["ByPartition", "Limit", "SourceOptions", "Subscription", "check_batch", "parse_options"]

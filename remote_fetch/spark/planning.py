@@ -21,11 +21,11 @@ from remote_fetch.observe import Observer, ignore
 from remote_fetch.plan.cost import PlanCost, estimate
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.plan.shares import share_out
-from remote_fetch.read.bounds import first_offset_at
-from remote_fetch.read.planner import Planner
-from remote_fetch.read.refusals import refuse_broker_ranges
-from remote_fetch.read.session import Session
-from remote_fetch.read.view import OpenPartition, PartitionPlan
+from remote_fetch.prepare.bounds import first_offset_at
+from remote_fetch.prepare.planner import Planner
+from remote_fetch.prepare.refusals import refuse_broker_ranges
+from remote_fetch.prepare.view import OpenPartition, PartitionPlan
+from remote_fetch.session.session import Session
 from remote_fetch.spark.limits import LimitRules, Restriction, check_covered, offsets_of
 from remote_fetch.spark.options import Limit, SourceOptions, Subscription, check_batch
 from remote_fetch.spark.tasks import Task, pack

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from remote_fetch.errors import OffsetOutOfRange
 from remote_fetch.observe import Observer, Report, ignore
-from remote_fetch.read.at_once import all_at_once
-from remote_fetch.read.completion import complete
-from remote_fetch.read.scan import Scan
-from remote_fetch.read.session import Session
-from remote_fetch.read.view import PartitionPlan
+from remote_fetch.prepare.completion import complete
+from remote_fetch.prepare.parallel import all_at_once
+from remote_fetch.prepare.view import PartitionPlan
+from remote_fetch.scan.scan import Scan
+from remote_fetch.session.session import Session
 from remote_fetch.spark.limits import FAIL_ON_DATA_LOSS_HINT
 from remote_fetch.spark.schema import as_spark
 from remote_fetch.spark.tasks import Task, TaskPart

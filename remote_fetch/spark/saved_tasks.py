@@ -19,8 +19,8 @@ from remote_fetch.model import TopicIdPartition
 from remote_fetch.plan.ranges import BrokerRange, PlanStep
 from remote_fetch.plan.saved import dump_plan, load_plan
 from remote_fetch.plan.shares import Share
-from remote_fetch.read.planner import Planner
-from remote_fetch.read.session import Session
+from remote_fetch.prepare.planner import Planner
+from remote_fetch.session.session import Session
 from remote_fetch.spark.options import SourceOptions
 from remote_fetch.spark.planning import open_subscribed, subscribed
 from remote_fetch.spark.tasks import Task, pack

@@ -16,10 +16,10 @@ from remote_fetch.locate.topics import split_topic
 from remote_fetch.model import LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Notice
 from remote_fetch.plan.ranges import PlanStep, plan_offsets
-from remote_fetch.read.bounds import Edge
-from remote_fetch.read.planner import Planner
-from remote_fetch.read.session import Session
-from remote_fetch.read.view import OpenPartition, untiered
+from remote_fetch.prepare.bounds import Edge
+from remote_fetch.prepare.planner import Planner
+from remote_fetch.prepare.view import OpenPartition, untiered
+from remote_fetch.session.session import Session
 from remote_fetch.spark.limits import FAIL_ON_DATA_LOSS_HINT, LimitRules, check_covered, offsets_of
 from remote_fetch.spark.options import SourceOptions
 from remote_fetch.spark.planning import open_subscribed, subscribed, tasks_of

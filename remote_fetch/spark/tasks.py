@@ -20,8 +20,8 @@ from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IsolationLevel, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice
 from remote_fetch.plan.shares import Share
-from remote_fetch.read.session import Planned
-from remote_fetch.read.view import OpenPartition
+from remote_fetch.prepare.view import OpenPartition
+from remote_fetch.session.session import Planned
 
 __all__ = ["Task", "TaskPart", "pack"]
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from remote_fetch.formats.batches import BatchFramer
 from remote_fetch.model import AbortedTransaction
 from remote_fetch.plan.visibility import AbortedIntervals
-from remote_fetch.read import runs
+from remote_fetch.scan import runs
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import write_kafka_local

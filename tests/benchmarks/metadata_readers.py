@@ -24,8 +24,8 @@ from remote_fetch.locate.clients import consumer_properties
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.metadata_topic import METADATA_TOPIC, MetadataTopicLocator
 from remote_fetch.model import IsolationLevel, Uuid
-from remote_fetch.read.job import plan_job
-from remote_fetch.read.session import Session
+from remote_fetch.prepare.job import plan_job
+from remote_fetch.session.session import Session
 
 __all__ = ["READERS", "Job", "Result"]
 

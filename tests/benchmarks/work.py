@@ -34,8 +34,8 @@ from remote_fetch.locate.lineage import Lineage
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.plan.visibility import AbortedIntervals
-from remote_fetch.read.rows import PartitionRows
-from remote_fetch.read.slices import SliceReader
+from remote_fetch.scan.rows import PartitionRows
+from remote_fetch.scan.slice_reader import SliceReader
 from remote_fetch.testing.compression import compress
 from remote_fetch.testing.records import rewrite_crc
 

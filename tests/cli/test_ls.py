@@ -14,7 +14,7 @@ from remote_fetch.cli.report import human_bytes
 from remote_fetch.locate.locator import KnownTimelines
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import UNKNOWN_SIZE, Uuid
-from remote_fetch.read.session import Session
+from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 

@@ -22,7 +22,7 @@ from remote_fetch.model import (
 )
 from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice
 from remote_fetch.plan.saved import load_plan
-from remote_fetch.read.view import OpenPartition, PartitionPlan
+from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run

@@ -6,7 +6,7 @@ from remote_fetch.consumer.assigned import AssignedPartition
 from remote_fetch.consumer.offsets import INVALID, STORED
 from remote_fetch.consumer.states import Mode, PartitionState
 from remote_fetch.model import LogBounds
-from remote_fetch.read.circuit import Circuit
+from remote_fetch.session.circuit import Circuit
 
 
 def partition_in(state: PartitionState) -> AssignedPartition:

@@ -12,7 +12,7 @@ from remote_fetch.consumer.feed import Feed, FeedContext
 from remote_fetch.errors import ErrorKind, RemoteFetchError, SegmentNotFound, StorageDenied, Unlocatable
 from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
 from remote_fetch.observe import Event, Fallback
-from remote_fetch.read.refusals import unexpected
+from remote_fetch.prepare.refusals import unexpected
 
 PARTITION = TopicIdPartition(Uuid(b"i" * 16), "t", 3)
 

@@ -6,7 +6,7 @@ from remote_fetch.consumer.assigned import AssignedPartition
 from remote_fetch.consumer.states import Mode, PartitionState
 from remote_fetch.consumer.waiting import WaitLog
 from remote_fetch.model import LogBounds
-from remote_fetch.read.circuit import Circuit
+from remote_fetch.session.circuit import Circuit
 
 LOCATING, REMOTE = PartitionState(Mode.LOCATING, 5), PartitionState(Mode.REMOTE, 5)
 

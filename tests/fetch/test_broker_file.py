@@ -13,7 +13,7 @@ from remote_fetch.errors import ConfigError, UnsupportedFormat
 from remote_fetch.fetch import broker_file
 from remote_fetch.fetch.broker_file import complete
 from remote_fetch.observe import Event, Notice
-from remote_fetch.read.session import Session
+from remote_fetch.session.session import Session
 
 KEY = "remote.storage.broker.properties"
 AIVEN = "remote.log.storage.manager.class.name=io.aiven.kafka.tieredstorage.RemoteStorageManager\n"

@@ -12,7 +12,7 @@ from fetchers.http import HttpFetcher
 from fetchers.local import LocalFetcher
 from remote_fetch.errors import SegmentNotFound
 from remote_fetch.testing.stores import kafka_local_files
-from tests.read.bucket import plain_log
+from tests.scan.bucket import plain_log
 from tests.stores.range_server import RangeServer
 
 (SEGMENT,) = plain_log(segments=1).segments()

@@ -15,7 +15,7 @@ from remote_fetch.errors import UnknownTopic
 from remote_fetch.model import Survey
 from remote_fetch.testing.segments import BuiltSegment
 from remote_fetch.testing.stores import write_kafka_local
-from tests.read.bucket import plain_log
+from tests.scan.bucket import plain_log
 
 WROTE = "what the layout 'kafka_local' writes begins in its folder"
 INSIDE = "it is a folder inside of a tier of the layout 'kafka_local'"

@@ -18,7 +18,7 @@ from remote_fetch.locate.snapshot import load_timelines
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid, is_topic_name
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.plan.saved import dump_plan, load_plan
-from tests.read.bucket import plain_log, snapshot_config
+from tests.scan.bucket import plain_log, snapshot_config
 
 OUTSIDE = ("../outside/x", "..", ".", "", "a/b", "a b", "a\0b", "täglich", "a" * 250, "/etc/passwd", "%2e%2e/x")
 ID = Uuid(bytes(range(16)))

@@ -26,7 +26,7 @@ from remote_fetch.fetch.broker_file import complete
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata, Uuid
-from remote_fetch.read.session import Session
+from remote_fetch.session.session import Session
 
 if TYPE_CHECKING:
     from tests.golden.conftest import AivenTier, Line
@@ -68,7 +68,7 @@ def compare(tier: AivenTier, isolation: str, lines_of: LinesOf, **more: Any) -> 
 def test_the_bucket_alone(
     aiven_tier: AivenTier, isolation: str, lines_of: LinesOf, kernel: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("remote_fetch.read.scan.ColumnBuilder", functools.partial(ColumnBuilder, kernel=kernel))
+    monkeypatch.setattr("remote_fetch.scan.scan.ColumnBuilder", functools.partial(ColumnBuilder, kernel=kernel))
     counters = Counters()
     compare(aiven_tier, isolation, lines_of, observer=counters)
     report = counters.report()

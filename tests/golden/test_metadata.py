@@ -11,7 +11,7 @@ from remote_fetch.formats.batches import BatchFramer, check_crc
 from remote_fetch.formats.indexes import parse_transaction_index
 from remote_fetch.formats.metadata_records import SegmentMetadataRecord, SegmentUpdateRecord, parse_metadata_record
 from remote_fetch.model import RemoteLogSegmentMetadata, RemoteLogSegmentState
-from remote_fetch.read.session import Session
+from remote_fetch.session.session import Session
 from tests.golden.places import each_place
 
 if TYPE_CHECKING:

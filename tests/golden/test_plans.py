@@ -14,11 +14,11 @@ from remote_fetch.plan.cost import estimate
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice
 from remote_fetch.plan.saved import dump_plan, load_plan
 from remote_fetch.plan.shares import Share, share_out
-from remote_fetch.read.cuts import settle_cut
-from remote_fetch.read.job import plan_job
-from remote_fetch.read.scan import Scan
-from remote_fetch.read.session import Session
-from remote_fetch.read.view import PartitionPlan
+from remote_fetch.prepare.cuts import settle_cut
+from remote_fetch.prepare.job import plan_job
+from remote_fetch.prepare.view import PartitionPlan
+from remote_fetch.scan.scan import Scan
+from remote_fetch.session.session import Session
 from tests.golden.places import each_place
 
 if TYPE_CHECKING:

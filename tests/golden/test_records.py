@@ -34,7 +34,7 @@ def read(place: Place, isolation: str, **more: Any) -> pa.RecordBatchReader:
 def test_the_bucket_alone(
     place: Place, isolation: str, lines_of: LinesOf, kernel: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("remote_fetch.read.scan.ColumnBuilder", functools.partial(ColumnBuilder, kernel=kernel))
+    monkeypatch.setattr("remote_fetch.scan.scan.ColumnBuilder", functools.partial(ColumnBuilder, kernel=kernel))
     expected = place.recorded(isolation)
     counters = Counters()
     assert lines_of(read(place, isolation, observer=counters)) == expected

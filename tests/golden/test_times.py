@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from remote_fetch.model import IsolationLevel
-from remote_fetch.read.job import plan_job
-from remote_fetch.read.session import Session
+from remote_fetch.prepare.job import plan_job
+from remote_fetch.session.session import Session
 from tests.golden.places import each_place
 
 if TYPE_CHECKING:

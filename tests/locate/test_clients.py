@@ -29,12 +29,12 @@ class Patched(RemoteConsumer):
 confluent_kafka.Consumer = Patched  # as a site does that cannot change the class which a framework makes
 consumer = confluent_kafka.Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0})
 import remote_fetch.locate.cluster, remote_fetch.locate.epoch_prober, remote_fetch.locate.metadata_replay
-import remote_fetch.read.broker
+import remote_fetch.session.broker
 for module in (
     remote_fetch.locate.cluster,
     remote_fetch.locate.epoch_prober,
     remote_fetch.locate.metadata_replay,
-    remote_fetch.read.broker,
+    remote_fetch.session.broker,
 ):
     assert module.Consumer is confluent_kafka.cimpl.Consumer, module
 assert type(consumer._remote.session.cluster.catcher()) is confluent_kafka.cimpl.Consumer

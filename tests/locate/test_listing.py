@@ -13,7 +13,7 @@ from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import SegmentOptions, encode_offset_index
 from tests.cases import each_of
-from tests.read.bucket import DENSE, Bucket, plain_log
+from tests.scan.bucket import DENSE, Bucket, plain_log
 
 
 @dataclass

@@ -13,7 +13,7 @@ from remote_fetch.locate.locator import KnownTimelines, PlannedLocator, SharedLo
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.testing.log_builder import LogBuilder
-from tests.read.bucket import plain_log
+from tests.scan.bucket import plain_log
 
 OTHER = Uuid(b"another topic id")
 

@@ -20,7 +20,7 @@ from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice, narrow, 
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.segments import SegmentOptions
 from remote_fetch.testing.strategies import logs, segment_options
-from tests.read.bucket import examples, plain_log
+from tests.scan.bucket import examples, plain_log
 
 PARTITION = TopicIdPartition(Uuid(bytes(16)), "topic", 0)
 

@@ -18,7 +18,7 @@ from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.oracle import TxnOutcome
 from remote_fetch.testing.segments import BuiltSegment
 from remote_fetch.testing.strategies import logs
-from tests.read.bucket import examples
+from tests.scan.bucket import examples
 
 CODECS = Codecs(max_bytes=1 << 20)
 

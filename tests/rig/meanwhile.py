@@ -21,10 +21,10 @@ from remote_fetch.decode.columns import COLUMNS
 from remote_fetch.errors import RemoteFetchError
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.observe import Event, Notice, Report
-from remote_fetch.read.arguments import parse_isolation
-from remote_fetch.read.job import plan_job
-from remote_fetch.read.scan import Scan
-from remote_fetch.read.session import Session
+from remote_fetch.prepare.arguments import parse_isolation
+from remote_fetch.prepare.job import plan_job
+from remote_fetch.scan.scan import Scan
+from remote_fetch.session.session import Session
 from remote_fetch.testing.faults import Fault, FaultyFetcher, FetchCall
 from tests.rig.rig import Rig
 from tests.rig.test_read import as_oracle, config_of

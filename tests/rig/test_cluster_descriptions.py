@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.locate.broker_errors import is_refusal
+from remote_fetch.broker_errors import is_refusal
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from tests.rig.faults import topic_id

@@ -36,10 +36,10 @@ from remote_fetch.fetch.spi import RemoteStorageFetcher
 from remote_fetch.model import Buffer, IndexType
 from remote_fetch.observe import Event, Fallback, Report
 from remote_fetch.plan.ranges import BrokerRange, Reason
-from remote_fetch.read.arguments import parse_isolation
-from remote_fetch.read.job import plan_job
-from remote_fetch.read.scan import Scan
-from remote_fetch.read.session import Session
+from remote_fetch.prepare.arguments import parse_isolation
+from remote_fetch.prepare.job import plan_job
+from remote_fetch.scan.scan import Scan
+from remote_fetch.session.session import Session
 from remote_fetch.testing.faults import CountingFetcher, FetchCall
 from tests.rig import topics
 from tests.rig.acls import allow, revoke_all

@@ -21,7 +21,7 @@ from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IsolationLevel, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from remote_fetch.observe import Report
-from remote_fetch.read.session import Session
+from remote_fetch.session.session import Session
 from tests.rig import topics
 from tests.rig.elections import kept_by, move_leader, paused, replicas, tiered_with, wait_followed, wait_led
 from tests.rig.faults import tier_folder

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import KafkaException
 
+from remote_fetch.broker_errors import is_refusal
 from remote_fetch.errors import UnknownTopic
-from remote_fetch.locate.broker_errors import is_refusal
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.metadata_topic import METADATA_TOPIC, MetadataTopicLocator
 from remote_fetch.locate.timeline import Timeline

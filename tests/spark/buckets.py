@@ -17,7 +17,7 @@ from remote_fetch.spark.reader import read_task
 from remote_fetch.testing.oracle import LogRecord
 from remote_fetch.testing.segments import BuiltSegment
 from remote_fetch.testing.stores import write_kafka_local
-from tests.read.bucket import snapshot_config
+from tests.scan.bucket import snapshot_config
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 Row = tuple[Any, ...]

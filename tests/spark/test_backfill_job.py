@@ -31,7 +31,7 @@ from remote_fetch.spark.saved_tasks import dump_tasks, load_tasks
 from remote_fetch.spark.target import Target
 from remote_fetch.spark.write_task import TaskWriter, schema_of
 from tests.golden.conftest import SETS, Tier
-from tests.read.bucket import plain_log
+from tests.scan.bucket import plain_log
 from tests.spark.buckets import bucket_alone, tier
 
 if TYPE_CHECKING:

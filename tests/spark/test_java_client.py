@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from remote_fetch.errors import ConfigError
-from remote_fetch.read.librdkafka import check_properties
+from remote_fetch.session.librdkafka import check_properties
 from remote_fetch.spark.java_client import librdkafka_properties
 
 SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="p\\"w=;d";'

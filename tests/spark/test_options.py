@@ -8,7 +8,7 @@ import pytest
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel
-from remote_fetch.read.bounds import Edge, Timestamp
+from remote_fetch.prepare.bounds import Edge, Timestamp
 from remote_fetch.spark.options import Subscription, check_batch, parse_options
 from tests.cases import each_of
 

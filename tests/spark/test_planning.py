@@ -14,7 +14,7 @@ from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.planning import JobPlan, plan_batch
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
-from tests.read.bucket import UNCOMMITTED, plain_log
+from tests.scan.bucket import UNCOMMITTED, plain_log
 from tests.spark.buckets import at, expected, read, tier
 
 

@@ -19,14 +19,14 @@ from remote_fetch.config import Config
 from remote_fetch.errors import OffsetOutOfRange, RemoteFetchError, SegmentNotFound, StorageDenied, Unlocatable
 from remote_fetch.model import IsolationLevel
 from remote_fetch.plan.ranges import SegmentSlice
-from remote_fetch.read.completion import complete
-from remote_fetch.read.session import Session
+from remote_fetch.prepare.completion import complete
+from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import SegmentOptions
 from remote_fetch.testing.strategies import logs, segment_options
-from tests.read.bucket import COMMITTED, UNCOMMITTED, examples, plain_log, snapshot_config
-from tests.read.test_relocation import Refreshing, SignedBucket
+from tests.scan.bucket import COMMITTED, UNCOMMITTED, examples, plain_log, snapshot_config
+from tests.scan.test_relocation import Refreshing, SignedBucket
 from tests.spark.buckets import at, expected, planned, read, tier
 
 

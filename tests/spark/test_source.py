@@ -18,7 +18,7 @@ from remote_fetch.spark.batch import BatchReader
 from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.settings import settings_advice
 from tests.golden.conftest import SETS, Tier
-from tests.read.bucket import UNCOMMITTED, plain_log
+from tests.scan.bucket import UNCOMMITTED, plain_log
 from tests.spark.buckets import bucket_alone, expected, tier
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.reader import read_task
 from remote_fetch.spark.stream_driver import StreamDriver
 from remote_fetch.spark.stream_limits import Positions, parse_trigger_limits
-from tests.read.bucket import plain_log
+from tests.scan.bucket import plain_log
 from tests.spark.buckets import COLUMNS, Row, bucket_alone, expected, rows_of, tier
 
 AT = ("topic", 0)

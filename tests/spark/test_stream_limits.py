@@ -21,7 +21,7 @@ from remote_fetch.spark.stream_limits import (
     stop_after_offsets,
     to_json,
 )
-from tests.read.bucket import plain_log
+from tests.scan.bucket import plain_log
 
 
 def steps(*, more: int = 0) -> list[PlanStep]:

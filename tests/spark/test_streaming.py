@@ -14,7 +14,7 @@ import pytest
 
 from remote_fetch import read_arrow
 from tests.golden.conftest import SETS, Tier
-from tests.read.bucket import plain_log
+from tests.scan.bucket import plain_log
 from tests.spark.buckets import bucket_alone, tier
 from tests.spark.queries import run_to_end
 

@@ -21,7 +21,7 @@ from remote_fetch.spark.write_task import TaskWriter, schema_of
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import write_kafka_local
-from tests.read.resources import Meter
+from tests.scan.resources import Meter
 from tests.spark.buckets import bucket_alone
 
 RANGE_BYTES, MAX_BYTES, ROW_GROUP_BYTES = 1 << 20, 4 << 20, 4 << 20

@@ -20,11 +20,11 @@ from remote_fetch.decode.columns import schema_for
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition
 from remote_fetch.observe import Report
 from remote_fetch.plan.ranges import BrokerRange
-from remote_fetch.read.job import plan_job
-from remote_fetch.read.scan import Scan
-from remote_fetch.read.session import Session
+from remote_fetch.prepare.job import plan_job
+from remote_fetch.scan.scan import Scan
+from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
-from tests.read.bucket import COLUMNS, Row, rows_of
+from tests.scan.bucket import COLUMNS, Row, rows_of
 
 __all__ = ["Broker", "Stream", "read_with_broker"]
 

@@ -28,7 +28,7 @@ from remote_fetch.testing.faults import FetchCall, seeded
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import kafka_local_files
-from tests.read.bucket import DENSE, Bucket, WatchedBucket, expected_rows, snapshot_config
+from tests.scan.bucket import DENSE, Bucket, WatchedBucket, expected_rows, snapshot_config
 from tests.stores.range_server import Asked, Fault, FaultKind, RangeServer, stalled_connect
 from tests.stores.stand_in import Stream, read_with_broker
 

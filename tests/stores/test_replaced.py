@@ -12,7 +12,7 @@ from remote_fetch.config import Config
 from remote_fetch.errors import SegmentNotFound
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.testing.stores import kafka_local_files
-from tests.read.bucket import plain_log
+from tests.scan.bucket import plain_log
 from tests.stores.artifacts import MissingTool
 from tests.stores.azure_server import azure_server
 from tests.stores.gcs_server import gcs_server

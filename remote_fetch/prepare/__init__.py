@@ -1,0 +1,1 @@
+"""What is asked and decided before the first record: arguments, offsets, plans."""

@@ -1,0 +1,82 @@
+"""The arguments of a bounded read: the isolation level, the partitions, the bounds of each.
+
+Rules of the file: pure. A wrong argument is a ConfigError that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from remote_fetch.errors import ConfigError, UnknownTopic
+from remote_fetch.model import IsolationLevel, TopicIdPartition
+from remote_fetch.prepare.bounds import Bound, parse_bound
+
+__all__ = ["bounds_by_partition", "choose_partitions", "parse_isolation", "parse_log_starts", "parse_numbers"]
+
+
+def parse_isolation(value: object) -> IsolationLevel:
+    """`isolation.level` as Kafka spells it. Raises ConfigError."""
+    try:
+        return IsolationLevel(str(value))
+    except ValueError:
+        raise ConfigError(
+            f"isolation={value!r}: choose {' or '.join(level.value for level in IsolationLevel)}", key="isolation"
+        ) from None
+
+
+def parse_numbers(wanted: Iterable[int] | None) -> list[int] | None:
+    """The numbers of the wanted partitions, sorted, each once; None for all partitions."""
+    if wanted is None:
+        return None
+    if not _are_numbers(wanted):
+        raise ConfigError(f"partitions={wanted!r}: give partition numbers", key="partitions")
+    return sorted(set(wanted))
+
+
+def choose_partitions(
+    found: tuple[TopicIdPartition, ...], topic: str, numbers: Sequence[int] | None
+) -> tuple[TopicIdPartition, ...]:
+    """The partitions with these numbers, in their order. Raises UnknownTopic for a number that is not there."""
+    if numbers is None:
+        return found
+    known = {partition.partition: partition for partition in found}
+    missing = [number for number in numbers if number not in known]
+    if missing:
+        raise UnknownTopic(
+            f"topic {topic!r} has no tiered partition {', '.join(map(str, missing))}; "
+            f"there are {', '.join(map(str, known))}"
+        )
+    return tuple(known[number] for number in numbers)
+
+
+def bounds_by_partition(value: Any, name: str, default: str, numbers: Iterable[int]) -> dict[int, Bound]:
+    """A bound for each partition; a mapping may leave partitions out, which then get the default."""
+    if not isinstance(value, Mapping):
+        bound = parse_bound(value, name)
+        return dict.fromkeys(numbers, bound)
+    known = set(numbers)
+    strangers = [key for key in value if key not in known]
+    if strangers:
+        raise ConfigError(f"{name} names partitions that are not read: {strangers}", key=name)
+    return {number: parse_bound(value.get(number, default), f"{name}[{number}]") for number in known}
+
+
+def parse_log_starts(value: int | Mapping[int, int] | None, numbers: Collection[int]) -> dict[int, int]:
+    """The log start offsets that the user gives, by partition."""
+    if value is None:
+        return {}
+    starts = dict(value) if isinstance(value, Mapping) else dict.fromkeys(numbers, value)
+    strangers = [number for number in starts if number not in numbers]
+    if strangers:
+        raise ConfigError(f"log_start names partitions that are not read: {strangers}", key="log_start")
+    for number, offset in starts.items():
+        if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+            raise ConfigError(f"log_start of partition {number} is {offset!r}: give an offset", key="log_start")
+    return starts
+
+
+def _are_numbers(wanted: object) -> bool:
+    return isinstance(wanted, Collection) and all(
+        isinstance(number, int) and not isinstance(number, bool) for number in wanted
+    )

@@ -1,0 +1,54 @@
+"""The batches of a slice, one after the other, where something is looked up in them and nothing is delivered.
+
+Rules of the file: no more than one range is fetched ahead of what is looked at; what is given was checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from remote_fetch.fetch.readahead import RangeRequest
+from remote_fetch.formats.batches import BatchFramer, FramedBatch, check_crc
+from remote_fetch.model import UNKNOWN_SIZE
+from remote_fetch.plan.ranges import SegmentSlice
+from remote_fetch.prepare.segment_ends import SizeTooSmall, check_end
+from remote_fetch.session.session import Session
+
+__all__ = ["batches_of"]
+
+
+def batches_of(session: Session, piece: SegmentSlice, likely_end: int) -> Iterator[FramedBatch]:
+    """The batches of a slice in order, up to its last offset; drawn ahead one range at a time.
+
+    The first range goes no further than the position `likely_end` (-1: not known), where enough was seen if the indexes
+    are right. Raises what `check_end` raises where the segment ends before the slice's last offset.
+    """
+    framer = BatchFramer(piece.start_position, max_batch_bytes=session.config.number("fetch.remote.max.batch.bytes"))
+    reader = session.reader
+    size_bytes, last_offset = piece.segment.known_size_bytes, -1
+    while True:
+        start = framer.position + framer.pending_bytes
+        stop = start + reader.range_bytes
+        if size_bytes is not None:
+            stop = min(stop, size_bytes)
+        if start < likely_end:
+            stop = min(stop, likely_end)
+        data = reader.read(RangeRequest(piece.segment, start, stop)) if stop > start else memoryview(b"")
+        framer.feed(data)
+        while (batch := framer.next_batch()) is not None:
+            if batch.header.magic == 2 and batch.header.base_offset > piece.last_offset:
+                return
+            check_crc(batch)
+            last_offset = batch.header.last_offset
+            yield batch
+        if len(data) < stop - start or stop <= start:
+            if last_offset < piece.last_offset:
+                segment = replace(piece.segment, segment_size_in_bytes=size_bytes or UNKNOWN_SIZE)
+                try:
+                    check_end(session, segment, start + len(data))
+                except SizeTooSmall:
+                    size_bytes = None
+                    continue
+            framer.finish()
+            return

@@ -1,0 +1,115 @@
+"""An outlined plan made complete where it is read: where cuts fall, byte positions, aborted transactions.
+
+Rules of the file:
+
+- An outline may be old: it was made in another process. What has moved since is located again.
+- A slice that was cut without looking becomes a slice between offsets. Everything after that is the usual scan.
+- What cannot be completed falls back by the rule of the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from remote_fetch.errors import RemoteFetchError, SegmentNotFound, StorageDenied, Unlocatable
+from remote_fetch.model import IsolationLevel
+from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
+from remote_fetch.plan.visibility import AbortedIntervals
+from remote_fetch.prepare.cuts import settle_cut
+from remote_fetch.prepare.planner import Planner
+from remote_fetch.prepare.positions import narrow_edges
+from remote_fetch.prepare.relocation import relocated
+from remote_fetch.prepare.segment_files import ProducerSnapshots
+from remote_fetch.prepare.transactions import is_decided, load_aborted
+from remote_fetch.prepare.view import OpenPartition, PartitionPlan
+from remote_fetch.session.session import Session
+
+__all__ = ["complete"]
+
+
+def complete(session: Session, opened: OpenPartition, outline: Sequence[PlanStep]) -> PartitionPlan:
+    """The plan of the steps of an outline (`Planner.outline`), which may have been cut at bytes since.
+
+    Raises the errors of a fetcher, and CorruptSegment or Unlocatable for what the tier does not tell any more.
+    """
+    steps = tuple(_settled(session, opened, outline))
+    # A share that was cut is taken to reach as far as all of them.
+    Planner(session, opened.isolation).say_end(opened, outline[-1].last_offset + 1)
+    if opened.isolation is IsolationLevel.READ_UNCOMMITTED:
+        return PartitionPlan(opened, steps, None)
+    try:
+        return _with_aborted(session, opened, steps)
+    except RemoteFetchError as error:
+        if not session.fallback.allows(error):
+            raise
+        given = tuple(_given(session, step, error) for step in steps)
+        return PartitionPlan(opened, given, AbortedIntervals.of(()))
+
+
+def _settled(session: Session, opened: OpenPartition, outline: Sequence[PlanStep]) -> Iterator[PlanStep]:
+    for step in outline:
+        if isinstance(step, SegmentSlice) and step.is_cut:
+            settled = _settle(session, opened, step)
+            if settled is not None:
+                yield settled
+        elif isinstance(step, SegmentSlice):
+            yield from _narrowed(session, step)
+        else:
+            yield step
+
+
+def _narrowed(session: Session, step: SegmentSlice) -> Iterator[PlanStep]:
+    """A slice between offsets, with byte positions; without them, if they cannot be had, as the scan will find out."""
+    try:
+        yield from narrow_edges(session, [step])
+    except RemoteFetchError as error:
+        if not error.falls_back:
+            raise
+        yield step
+
+
+def _settle(session: Session, opened: OpenPartition, step: SegmentSlice) -> SegmentSlice | None:
+    """A cut slice between offsets; None if no batch begins in it, or if the log has deleted all of it."""
+    try:
+        return settle_cut(session, step)
+    except (StorageDenied, SegmentNotFound) as error:
+        newer = relocated(session.locator, opened.partition, [step.segment]).get(step.segment.segment_id)
+        if newer is not None:
+            return settle_cut(session, replace(step, segment=newer))
+        guard = session.guard
+        if isinstance(error, StorageDenied):
+            raise
+        if guard is not None:
+            log = guard.bounds(opened.partition, opened.isolation)
+            if guard.pass_over(opened.partition, step.last_offset, log.log_start_offset or 0) > step.last_offset:
+                return None
+        error.hint = (
+            "The object went away between plan and read, though the log still has its records: run the query again, "
+            "and it is planned by what is there"
+        )
+        raise
+
+
+def _with_aborted(session: Session, opened: OpenPartition, steps: tuple[PlanStep, ...]) -> PartitionPlan:
+    snapshots = ProducerSnapshots(session)
+    if not is_decided(session, opened, steps, snapshots):
+        # A transaction spans more segments than the task was told of.
+        opened = opened.with_timeline(session.locator.refresh(opened.partition))
+        if not is_decided(session, opened, steps, snapshots):
+            raise Unlocatable(
+                "the tier does not tell any more which transactions were aborted",
+                first=steps[0].first_offset,
+                last=steps[-1].last_offset,
+                topic=opened.partition.topic,
+                partition=opened.partition.partition,
+            )
+    return PartitionPlan(opened, steps, load_aborted(session, opened, steps, snapshots))
+
+
+def _given(session: Session, step: PlanStep, error: RemoteFetchError) -> BrokerRange:
+    """The step as the broker's."""
+    if isinstance(step, BrokerRange):
+        return step
+    partition = step.segment.topic_id_partition
+    return session.fallback.after(error, partition, step.first_offset, step.last_offset)

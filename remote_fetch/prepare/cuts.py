@@ -1,0 +1,91 @@
+"""From a cut at some byte of a segment to the offset where it parts the records, the same for whoever asks.
+
+Rules of the file: the answer is the segment's own and no index's: a batch belongs to the part in whose bytes it begins.
+The offset index only tells where to look, so that two readers of which one has no index, or a damaged one, still agree.
+What is found is an offset: a part with offsets for ends is read, re-read and given to a broker like any other slice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from remote_fetch.errors import CorruptSegment, RemoteFetchError, UnsupportedFormat
+from remote_fetch.formats.indexes import OffsetIndex, OffsetPosition
+from remote_fetch.model import IndexType
+from remote_fetch.observe import SegmentScanned
+from remote_fetch.plan.ranges import SegmentSlice
+from remote_fetch.prepare.batch_walk import batches_of
+from remote_fetch.prepare.order import MisleadingIndex, check_order
+from remote_fetch.prepare.parallel import all_at_once
+from remote_fetch.prepare.positions import narrow_by, read_offset_index
+from remote_fetch.prepare.segment_files import object_of
+from remote_fetch.session.session import Session
+
+__all__ = ["settle_cut"]
+
+
+def settle_cut(session: Session, piece: SegmentSlice) -> SegmentSlice | None:
+    """A part that was cut without looking, as the slice it is; None where no batch begins in it.
+
+    Costs one GET of the offset index and one small range for each cut. Raises the errors of a fetcher, and
+    CorruptSegment or UnsupportedFormat where the segment is damaged before the cut.
+    """
+    segment = piece.segment
+    try:
+        index = read_offset_index(session, segment)
+        cuts = [cut for cut in (piece.start_position or -1, piece.end_position) if cut >= 0]
+        found = all_at_once(session, partial(_last_before, session, piece, index), cuts)
+        before = dict(zip(cuts, found, strict=True))
+        first = max(piece.first_offset, before.get(piece.start_position, -1) + 1)
+        last = min(piece.last_offset, before.get(piece.end_position, piece.last_offset))
+        if last < first:
+            return None
+        settled = SegmentSlice(segment, first, last)
+        return settled if index is None else narrow_by(session, settled, index)
+    except RemoteFetchError as error:
+        partition = segment.topic_id_partition
+        raise error.at(
+            topic=partition.topic, partition=partition.partition, object_name=object_of(segment)
+        ) from error.__cause__
+
+
+def _last_before(session: Session, piece: SegmentSlice, index: OffsetIndex | None, cut: int) -> int:
+    """The last offset of the last batch that begins before byte `cut` of the piece's segment."""
+    segment = piece.segment
+    whole = SegmentSlice(segment, segment.start_offset, segment.end_offset)
+    entries = [] if index is None else [_around(one, cut) for one in index.candidates()]
+    for before, after in entries:
+        if before is None:
+            continue
+        near = replace(whole, start_position=before.position, start_entry_offset=before.offset)
+        try:
+            return _walk(session, near, cut, -1 if after is None else after.position)
+        except (MisleadingIndex, CorruptSegment, UnsupportedFormat):
+            session.observe(SegmentScanned(segment.topic_id_partition, IndexType.OFFSET, "misleading"))
+    return _walk(session, whole, cut, -1)
+
+
+def _around(index: OffsetIndex, cut: int) -> tuple[OffsetPosition | None, OffsetPosition | None]:
+    """The last index entry before byte `cut`, and the first one at or after it."""
+    before = None
+    for entry in index.entries():
+        if entry.position >= cut:
+            return before, entry
+        before = entry
+    return before, None
+
+
+def _walk(session: Session, near: SegmentSlice, cut: int, likely_end: int) -> int:
+    """As `_last_before`, over the batches from the slice's start on, where one of them begins and the first entry ends.
+
+    Raises MisleadingIndex where the index entry that chose the start does not fit.
+    """
+    last_offset = near.segment.start_offset - 1
+    for batch in batches_of(session, near, likely_end):
+        header = batch.header
+        check_order(batch, last_offset, (near.start_entry_offset,))
+        last_offset = header.last_offset
+        if batch.position + header.size_bytes >= cut:
+            break
+    return last_offset

@@ -1,0 +1,65 @@
+"""A bounded read from its arguments to its plans: which partitions, which offsets, which slices.
+
+Rules of the file: everything that can be refused is refused here, before the first record; the same plans serve a
+reading face and `remote-fetch plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from remote_fetch.errors import ConfigError
+from remote_fetch.model import IsolationLevel
+from remote_fetch.observe import Notice
+from remote_fetch.prepare.arguments import bounds_by_partition, choose_partitions, parse_log_starts, parse_numbers
+from remote_fetch.prepare.bounds import Timestamp, resolve
+from remote_fetch.prepare.planner import Planner
+from remote_fetch.prepare.view import OpenPartition, PartitionPlan
+from remote_fetch.session.session import Session
+
+__all__ = ["plan_job"]
+
+
+def plan_job(
+    session: Session,
+    topic: str,
+    *,
+    start: Any,
+    end: Any,
+    partitions: Iterable[int] | None,
+    isolation: IsolationLevel,
+    log_start: int | Mapping[int, int] | None = None,
+) -> tuple[PartitionPlan, ...]:
+    """The plans of the wanted partitions, in order. Raises what planning finds wrong: see `read_arrow`."""
+    if not isinstance(topic, str) or not topic:  # None would be all of them
+        raise ConfigError(f"topic={topic!r}: give a topic's name", key="topic")
+    if session.cluster is not None:
+        session.cluster.consumer(isolation)  # so that it connects while the locator is asked
+    wanted = parse_numbers(partitions)
+    chosen = choose_partitions(session.locator.partitions(topic, wanted), topic, wanted)
+    numbers = [partition.partition for partition in chosen]
+    starts = bounds_by_partition(start, "start", "earliest", numbers)
+    ends = bounds_by_partition(end, "end", "latest", numbers)
+    log_starts = parse_log_starts(log_start, numbers)
+    planner = Planner(session, isolation)
+    if len(log_starts) < len(numbers):
+        planner.say_log_start_unknown()
+
+    late: list[int] = []
+    stops: dict[int, int] = {}
+
+    def planned(opened: OpenPartition) -> PartitionPlan:
+        number = opened.partition.partition
+        first, stops[number] = resolve(session, opened, starts[number], ends[number])
+        if isinstance(starts[number], Timestamp) and first >= opened.end_offset:
+            late.append(number)
+        return planner.plan(opened, first, stops[number])
+
+    plans = planner.open(chosen, planned, log_starts)
+    for plan in plans:
+        planner.say_end(plan.opened, stops[plan.opened.partition.partition])
+    if len(late) == len(plans):  # of some partitions alone it is usual
+        text = f"start={start} is later than every record of {topic!r}: the read begins at the end"
+        session.observe(Notice(text, is_warning=True))
+    return plans

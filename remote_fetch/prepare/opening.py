@@ -1,0 +1,119 @@
+"""Makes one partition ready to plan: reads its lineage, confirms it with the broker, and finds what is decided.
+
+Rules of the file: small objects are fetched here, never segment bytes but for the ends a listing leaves open; what is
+missing is either harmless and said (a checkpoint), or an error before the first record (a lost transaction index).
+"""
+
+from __future__ import annotations
+
+from remote_fetch.errors import CorruptSegment, EpochMismatch
+from remote_fetch.formats.checkpoints import parse_leader_epoch_checkpoint
+from remote_fetch.locate.lineage import Lineage
+from remote_fetch.locate.timeline import Timeline
+from remote_fetch.model import (
+    IndexType,
+    IsolationLevel,
+    LeaderEpoch,
+    LogBounds,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+)
+from remote_fetch.observe import SegmentScanned
+from remote_fetch.prepare.segment_files import ProducerSnapshots, object_of, read_parsed
+from remote_fetch.prepare.view import OpenPartition, untiered
+from remote_fetch.session.session import Session
+
+__all__ = ["open_partition"]
+
+_ASKED_CHECKPOINTS = 8
+"""How many of a listing's last segments are asked for their leader epochs: few overlap, and only after an election."""
+
+
+def open_partition(
+    session: Session, partition: TopicIdPartition, isolation: IsolationLevel, log: LogBounds
+) -> OpenPartition:
+    """Fetch what is needed to plan a read: the lineage, and for read_committed the remote stable offset.
+
+    Raises EpochMismatch where the broker's log has lost what the tier ends with, until its leader has uploaded anew;
+    CorruptSegment for state files that are damaged, Unlocatable when read_committed has no producer snapshot to
+    go by, and the errors of a fetcher.
+    """
+    timeline = session.locator.timeline(partition)
+    session.note_unusable(timeline)
+    lineage = _lineage(session, timeline)
+    _confirm(session, partition, lineage)
+    accepted = [segment for segment in timeline.segments if lineage.accepts(segment)]
+    if not accepted:
+        return untiered(partition, isolation, log)
+    start = _start_of(timeline, accepted[0].start_offset, lineage)
+    last = max(accepted, key=lambda segment: segment.end_offset)
+    stop = last.end_offset + 1
+    stable = stop
+    if isolation is IsolationLevel.READ_COMMITTED:
+        snapshots = ProducerSnapshots(session)
+        # The stable offset never falls: an end offset that is too high must not make an early snapshot the last word.
+        stable = max(snapshots.stable_before(one) for one in dict.fromkeys((last, accepted[-1])))
+    return OpenPartition(timeline, lineage, isolation, start, stop, stable, log)
+
+
+def _start_of(timeline: Timeline, first_accepted: int, lineage: Lineage) -> int:
+    """The first offset that the log has in the tier, which may lie in a hole before the first accepted segment.
+
+    The lineage knows which offsets the log has. If a segment before the first accepted one is not of this lineage, its
+    offsets belong to the log, and the tier lacks them.
+    """
+    known_start = lineage.entries[0].start_offset if lineage.entries else first_accepted
+    rejected = (max(segment.start_offset, known_start) for segment in timeline.segments)
+    return min(first_accepted, min(rejected, default=first_accepted))
+
+
+def _lineage(session: Session, timeline: Timeline) -> Lineage:
+    """The lineage of the newest segment that has one: its checkpoint holds the whole history up to its end.
+
+    Newest by leader epoch, where metadata tells it. A listing does not, and after an unclean election the branch that
+    lost may reach further than the log; so there the last few segments are asked, and the highest epoch is believed.
+    """
+    by_epoch = [segment for segment in timeline.segments if segment.segment_leader_epochs]
+    if by_epoch:
+        asked = [max(by_epoch, key=lambda one: (one.segment_leader_epochs[-1].epoch, one.end_offset))]
+    else:
+        asked = list(timeline.segments[-_ASKED_CHECKPOINTS:])
+    best: tuple[LeaderEpoch, int] | None = None
+    source, lineage = None, Lineage.unknown()
+    for segment in asked:
+        entries = read_parsed(session, segment, IndexType.LEADER_EPOCH, parse_leader_epoch_checkpoint)
+        if entries is None:
+            session.observe(SegmentScanned(timeline.partition, IndexType.LEADER_EPOCH, "missing"))
+        elif entries and (best is None or (entries[-1], segment.end_offset) > best):
+            best = (entries[-1], segment.end_offset)
+            source, lineage = segment, Lineage(entries, segment.end_offset + 1)
+    if source is not None and not lineage.accepts(source):
+        raise _contradiction(source)
+    return lineage
+
+
+def _contradiction(segment: RemoteLogSegmentMetadata) -> CorruptSegment:
+    """Metadata and checkpoint are of one leader: where they differ, either may be wrong, and with it what counts."""
+    partition = segment.topic_id_partition
+    told = ", ".join(f"{entry.epoch} from {entry.start_offset}" for entry in segment.segment_leader_epochs)
+    return CorruptSegment(
+        f"the leader-epoch checkpoint of a segment does not have the leader epochs of its metadata ({told:.200})",
+        topic=partition.topic,
+        partition=partition.partition,
+        offset=segment.start_offset,
+        object_name=f"{object_of(segment)} ({IndexType.LEADER_EPOCH} index)",
+    )
+
+
+def _confirm(session: Session, partition: TopicIdPartition, lineage: Lineage) -> None:
+    """Ask the broker, where there is one, whether the tier's lineage still is the log's (KIP-320)."""
+    if session.cluster is None or lineage.end_offset is None:
+        return
+    epoch = lineage.epoch_for(lineage.end_offset - 1)
+    if epoch is not None and not session.cluster.still_holds(partition, epoch, lineage.end_offset):
+        raise EpochMismatch(
+            f"the log is no longer the one whose leader epoch {epoch} ended at {lineage.end_offset} in the tier",
+            topic=partition.topic,
+            partition=partition.partition,
+            offset=lineage.end_offset - 1,
+        )

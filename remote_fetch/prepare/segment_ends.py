@@ -1,0 +1,74 @@
+"""Where a segment begins later or ends sooner than it should: confirmed by the store, or reported.
+
+Rules of the file: what metadata, listings and indexes say of a segment is believed only as far as its bytes agree. A
+segment in which compaction has taken out the last batches ends before its last offset, and so does one whose size was
+written down too small: the store tells them apart, by giving nothing or something behind that byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from remote_fetch.errors import CorruptSegment, SegmentNotFound
+from remote_fetch.fetch.readahead import RangeRequest
+from remote_fetch.model import RemoteLogSegmentMetadata
+from remote_fetch.plan.ranges import SegmentSlice
+from remote_fetch.prepare.positions import read_offset_index
+from remote_fetch.session.session import Session
+
+__all__ = ["EndsTooSoon", "Gap", "SizeTooSmall", "check_end", "offset_at_start"]
+
+_MAGIC_AT = 16
+_LAST_POSITION = 2**63 - 1
+
+
+class SizeTooSmall(CorruptSegment):
+    """The store has more of a segment than its metadata says."""
+
+
+class EndsTooSoon(SegmentNotFound):
+    """A segment was thought to reach to the next one, and does not: an object may be missing between them."""
+
+
+class Gap(SegmentNotFound):
+    """A segment has nothing of the offsets up to `last` that it should have; `pieces` are what other segments have."""
+
+    def __init__(self, message: str, pieces: Sequence[SegmentSlice], last: int) -> None:
+        super().__init__(message)
+        self.pieces, self.last = pieces, last
+
+
+def check_end(session: Session, segment: RemoteLogSegmentMetadata, end: int) -> None:
+    """Ask the store whether a segment ends at byte `end`, as its bytes seemed to before its last offset had come.
+
+    Costs one GET of one byte, and where the size is unknown one of the offset index. Raises SizeTooSmall if there is
+    more behind the size that metadata gives, CorruptSegment if there should be more, and the errors of a fetcher.
+    """
+    size_bytes = segment.known_size_bytes
+    if size_bytes is not None and end < size_bytes:
+        raise CorruptSegment(
+            f"the object ends at byte {end}, before byte {size_bytes} that it should have (SegmentSizeInBytes)",
+            position=end,
+        )
+    if len(session.reader.read(RangeRequest(segment, end, end + 1))):
+        if size_bytes is None:
+            raise CorruptSegment(f"the store ended at byte {end}, and the object goes on", position=end)
+        raise SizeTooSmall(
+            f"the object goes on behind its {size_bytes} bytes (SegmentSizeInBytes)", position=size_bytes
+        )
+    index = read_offset_index(session, segment) if size_bytes is None else None
+    known = 0 if index is None or index.ambiguous else index.start_position(_LAST_POSITION)
+    if known >= max(end, 1):
+        raise CorruptSegment(
+            f"the object ends at byte {end}, but its offset index knows a batch at {known}", position=end
+        )
+
+
+def offset_at_start(data: memoryview) -> int | None:
+    """The base offset of the batch that begins in the first bytes of a segment.
+
+    None where it does not tell: a legacy message set may be compressed, and is then known by its last offset.
+    """
+    if len(data) <= _MAGIC_AT or data[_MAGIC_AT] != 2:
+        return None
+    return int.from_bytes(data[:8], "big", signed=True)

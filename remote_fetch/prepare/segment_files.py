@@ -1,0 +1,116 @@
+"""The small files beside a segment, read and parsed: one place that names what is damaged, and tries once more.
+
+Rules of the file: a file that does not parse is fetched a second time, for the damage may have been on the way; then it
+is an error with topic, partition, object and kind of file. What is missing is None, or said where it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from remote_fetch.errors import CorruptSegment, RemoteFetchError, Unlocatable, UnsupportedFormat
+from remote_fetch.fetch.readahead import RangeRequest
+from remote_fetch.formats.checkpoints import ProducerState, parse_producer_snapshot
+from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata
+from remote_fetch.observe import RangeReread
+from remote_fetch.plan.visibility import closes_before, remote_stable_offset
+from remote_fetch.session.session import Session
+
+__all__ = ["ProducerSnapshots", "object_of", "parsed", "read_parsed"]
+
+T = TypeVar("T")
+
+
+def object_of(segment: RemoteLogSegmentMetadata) -> str:
+    """How messages name a segment: the stem that its objects share in most layouts."""
+    return f"{segment.start_offset:020d}-{segment.segment_id.id}"
+
+
+def read_parsed(
+    session: Session, segment: RemoteLogSegmentMetadata, index_type: IndexType, parse: Callable[[Buffer], T]
+) -> T | None:
+    """One file of a segment, parsed; None where there is none. Raises CorruptSegment, UnsupportedFormat."""
+    return parsed(session, segment, index_type, parse, session.reader.read_index(segment, index_type))
+
+
+def parsed(
+    session: Session,
+    segment: RemoteLogSegmentMetadata,
+    index_type: IndexType,
+    parse: Callable[[Buffer], T],
+    data: memoryview | None,
+) -> T | None:
+    """As `read_parsed`, of a file that has already been fetched."""
+    partition = segment.topic_id_partition
+    try:
+        if data is None:
+            return None
+        try:
+            return parse(data)
+        except (CorruptSegment, UnsupportedFormat) as error:
+            session.observe(RangeReread(partition, 0, error.kind))
+        again = session.reader.read_index(segment, index_type)
+        return None if again is None else parse(again)
+    except RemoteFetchError as error:
+        name = f"{object_of(segment)} ({index_type} index)"
+        raise error.at(topic=partition.topic, partition=partition.partition, object_name=name) from error.__cause__
+
+
+class ProducerSnapshots:
+    """The producer snapshots of a few segments, each fetched once: what was open where a segment ends."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._known: dict[RemoteLogSegmentId, tuple[ProducerState, ...]] = {}
+
+    def load(self, segments: Iterable[RemoteLogSegmentMetadata]) -> None:
+        """Fetch the snapshots of many segments, a few at a time; one that is missing is met when it is asked for."""
+        kind = IndexType.PRODUCER_SNAPSHOT
+        for segment, data in self._session.reader.read_indexes(segments, kind):
+            found = parsed(self._session, segment, kind, parse_producer_snapshot, data)
+            if found is not None:
+                self._keep(segment, found)
+
+    def of(self, segment: RemoteLogSegmentMetadata) -> tuple[ProducerState, ...]:
+        """The producers with an open transaction after the segment. Raises Unlocatable where there is no snapshot,
+        SegmentNotFound where the segment is not there either.
+        """
+        known = self._known.get(segment.segment_id)
+        if known is None:
+            found = read_parsed(self._session, segment, IndexType.PRODUCER_SNAPSHOT, parse_producer_snapshot)
+            if found is None:
+                raise _without_snapshot(self._session, segment)
+            known = self._keep(segment, found)
+        return known
+
+    def _keep(self, segment: RemoteLogSegmentMetadata, found: Iterable[ProducerState]) -> tuple[ProducerState, ...]:
+        # The others, perhaps thousands in each snapshot, tell nothing that is asked here.
+        opened = tuple(producer for producer in found if producer.current_txn_first_offset >= 0)
+        self._known[segment.segment_id] = opened
+        return opened
+
+    def stable_before(self, segment: RemoteLogSegmentMetadata) -> int:
+        """The first offset whose fate the tier does not tell if nothing after the segment can be read."""
+        return max(remote_stable_offset(segment.end_offset + 1, self.of(segment)), 0)
+
+    def closes_before(self, segment: RemoteLogSegmentMetadata, stop_offset: int) -> bool:
+        """Whether every transaction that began before `stop_offset` has its marker within the segment or before it."""
+        return closes_before(stop_offset, self.of(segment))
+
+
+def _without_snapshot(session: Session, segment: RemoteLogSegmentMetadata) -> RemoteFetchError:
+    """What to raise: a snapshot that is lost alone is another matter than one that is lost with its segment."""
+    place = segment.topic_id_partition
+    where = {"topic": place.topic, "partition": place.partition, "object_name": object_of(segment)}
+    try:
+        session.reader.read(RangeRequest(segment, 0, 1))
+    except RemoteFetchError as error:
+        return error.at(**where)
+    return Unlocatable(
+        "the segment has no producer snapshot, so the tier does not tell which transactions are decided",
+        first=segment.start_offset,
+        last=segment.end_offset,
+        hint="Was it copied without its .snapshot file? A broker can answer instead: set bootstrap.servers (-b)",
+        **where,
+    )

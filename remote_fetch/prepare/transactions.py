@@ -1,0 +1,147 @@
+"""What read_committed needs to know before a read: which transactions were aborted, and up to where that is known.
+
+Rules of the file: a slice is planned only if the fate of all its records is told by the tier; a marker may lie in a
+later segment than its records, and where a hole or the end of what can be read comes before the marker, the records are
+nobody's but the broker's. A listing only guesses where segments end, so where a transaction is open one is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from remote_fetch.errors import CorruptSegment, Unlocatable
+from remote_fetch.formats.indexes import parse_transaction_index
+from remote_fetch.model import AbortedTransaction, IndexType, RemoteLogSegmentMetadata
+from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, replace_tail, settle_holes
+from remote_fetch.plan.visibility import AbortedIntervals
+from remote_fetch.prepare.segment_files import ProducerSnapshots, object_of, parsed
+from remote_fetch.prepare.view import OpenPartition
+from remote_fetch.session.session import Session
+
+__all__ = ["Replan", "is_decided", "load_aborted", "settle", "settle_steps"]
+
+Replan = Callable[[OpenPartition], tuple[PlanStep, ...]]
+
+
+def settle(
+    session: Session, opened: OpenPartition, replan: Replan
+) -> tuple[OpenPartition, tuple[PlanStep, ...], AbortedIntervals]:
+    """The plan of a read_committed read, cut where the tier does not tell what was aborted, and what was aborted.
+
+    `replan` plans the wanted offsets. Raises CorruptSegment for state files that are damaged, Unlocatable for a missing
+    producer snapshot, and the errors of a fetcher.
+    """
+    snapshots = ProducerSnapshots(session)
+    opened, steps = settle_steps(session, opened, replan, snapshots)
+    return opened, steps, load_aborted(session, opened, steps, snapshots)
+
+
+def settle_steps(
+    session: Session, opened: OpenPartition, replan: Replan, snapshots: ProducerSnapshots | None = None
+) -> tuple[OpenPartition, tuple[PlanStep, ...]]:
+    """The first half of `settle`: what can be read, without looking into the transaction indexes yet."""
+    snapshots = snapshots or ProducerSnapshots(session)
+    measured = _measured(session, opened, replan(opened), snapshots)
+    steps = settle_holes(replan(measured), snapshots.stable_before)
+    return measured, _cut_undecided(measured, steps, snapshots)
+
+
+def is_decided(
+    session: Session, opened: OpenPartition, steps: Sequence[PlanStep], snapshots: ProducerSnapshots
+) -> bool:
+    """Whether the segments at hand hold the markers of every transaction that touches the planned slices."""
+    slices = [step for step in steps if isinstance(step, SegmentSlice)]
+    return not slices or _followers(opened, slices[-1], snapshots)[1]
+
+
+def _measured(
+    session: Session, opened: OpenPartition, steps: Iterable[PlanStep], snapshots: ProducerSnapshots
+) -> OpenPartition:
+    """The same with real ends for those segments whose end is a guess and at which a transaction is open."""
+    locator = session.locator
+    guessed = [step for step in steps if isinstance(step, SegmentSlice) and locator.end_is_inferred(step.segment)]
+    snapshots.load(step.segment for step in guessed)
+    for step in guessed:
+        try:
+            is_decided = snapshots.closes_before(step.segment, step.last_offset + 1)
+        except Unlocatable:
+            is_decided = False  # without a snapshot it is the real end that has to be known
+        if not is_decided:
+            opened = opened.with_timeline(locator.measure(opened.partition, step.segment))
+    return opened
+
+
+def _followers(
+    opened: OpenPartition, last: SegmentSlice, snapshots: ProducerSnapshots
+) -> tuple[list[RemoteLogSegmentMetadata], bool]:
+    """The segments after the last slice that may hold markers of its transactions; whether they hold all of them."""
+    stop, beyond = last.last_offset + 1, last.segment
+    found: list[RemoteLogSegmentMetadata] = []
+    if stop <= opened.stable_stop and beyond.end_offset + 1 >= opened.stop_offset:
+        return found, True  # the stable end was found by this very rule
+    while not snapshots.closes_before(beyond, stop):
+        following = opened.tiered(beyond.end_offset + 1)
+        if following is None:
+            return found, False
+        found.append(following)
+        beyond = following
+    return found, True
+
+
+def _cut_undecided(
+    opened: OpenPartition, steps: tuple[PlanStep, ...], snapshots: ProducerSnapshots
+) -> tuple[PlanStep, ...]:
+    """The steps without the offsets at their end whose marker would lie where nothing can be read any more."""
+    last = steps[-1] if steps else None
+    if not isinstance(last, SegmentSlice):
+        return steps
+    followers, is_decided = _followers(opened, last, snapshots)
+    if is_decided:
+        return steps
+    first = snapshots.stable_before(followers[-1] if followers else last.segment)
+    return replace_tail(steps, BrokerRange(opened.partition, first, last.last_offset, Reason.UNSTABLE))
+
+
+def load_aborted(
+    session: Session, opened: OpenPartition, steps: Sequence[PlanStep], snapshots: ProducerSnapshots | None = None
+) -> AbortedIntervals:
+    """The aborted transactions that touch the planned slices, from the transaction indexes of the tier.
+
+    A transaction's entry lies in the segment of its marker: that of its last record, or a later one. Later segments
+    are visited only until a producer snapshot says that nothing of the wanted offsets was still open.
+    Raises CorruptSegment for an index that is damaged, or lost where metadata says that there is one.
+    """
+    snapshots = snapshots or ProducerSnapshots(session)
+    slices = [step for step in steps if isinstance(step, SegmentSlice)]
+    if not slices:
+        return AbortedIntervals.of(())
+    first, stop = slices[0].first_offset, slices[-1].last_offset + 1
+    followers, _ = _followers(opened, slices[-1], snapshots)
+    found = _aborted_in(session, opened, [*(step.segment for step in slices), *followers])
+    return AbortedIntervals.of(found).clip(first, stop - 1)
+
+
+def _aborted_in(
+    session: Session, opened: OpenPartition, segments: Iterable[RemoteLogSegmentMetadata]
+) -> list[AbortedTransaction]:
+    found: list[AbortedTransaction] = []
+    # From the first segment on whose writer says "no transaction index", saying nothing means that there is one.
+    told = opened.tells_txn_index_from
+    wanted = (segment for segment in segments if not segment.txn_index_empty)
+    for segment, data in session.reader.read_indexes(wanted, IndexType.TRANSACTION):
+        entries = parsed(session, segment, IndexType.TRANSACTION, parse_transaction_index, data)
+        if entries is not None:
+            found.extend(entries)
+        elif told is not None and segment.start_offset >= told:
+            raise _lost(segment)
+    return found
+
+
+def _lost(segment: RemoteLogSegmentMetadata) -> CorruptSegment:
+    partition = segment.topic_id_partition
+    return CorruptSegment(
+        "the metadata promises a transaction index, but there is none",
+        topic=partition.topic,
+        partition=partition.partition,
+        object_name=f"{object_of(segment)} ({IndexType.TRANSACTION} index)",
+    )

@@ -1,0 +1,1 @@
+"""From plans to rows: bytes in order, batches, and what to do if something fails."""

@@ -1,0 +1,350 @@
+"""From the bytes of one slice to rows: frame, check, see, decompress, decode - in this order, batch by batch.
+
+Rules of the file: no I/O; a batch is handed on only when the next header has confirmed its place in the log, so that a
+damaged base offset is noticed before its records leave; whatever is wrong raises, with the position from which reading
+again makes sense in `resume_position`; nothing is skipped that the isolation level shows. Batches with nothing special
+about them go through `runs`, many at once: that changes how long it takes, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from remote_fetch.decode.columns import allocate
+from remote_fetch.errors import CorruptSegment, EpochMismatch, RemoteFetchError
+from remote_fetch.formats.batches import BatchFramer, BatchHeader, FramedBatch, check_crc
+from remote_fetch.formats.codecs import Codecs
+from remote_fetch.formats.control import ControlType, control_type
+from remote_fetch.formats.legacy import as_v2
+from remote_fetch.locate.lineage import epoch_at
+from remote_fetch.plan.ranges import SegmentSlice
+from remote_fetch.prepare.order import MisleadingIndex, check_order
+from remote_fetch.scan.rows import PartitionRows
+from remote_fetch.scan.runs import Runs
+from remote_fetch.session.decode_pool import Ahead, Prepared, Wanted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["SliceReader"]
+
+
+class _Coming(NamedTuple):
+    """Framed batches that follow each other, and what is done with them in another thread; just one if nothing is."""
+
+    batches: list[FramedBatch]
+    prepared: Prepared | None = None
+
+    @property
+    def last(self) -> FramedBatch:
+        return self.batches[-1]
+
+
+class SliceReader:
+    """Reads one slice. `feed` its bytes in order, then `finish`; `done` tells that later bytes are not needed.
+
+    `end_is_inferred`: the segment may hold more than its metadata says, for another upload begins where it was thought
+    to end. `ahead` prepares the batches that come next, where it is given.
+    """
+
+    def __init__(
+        self,
+        piece: SegmentSlice,
+        rows: PartitionRows,
+        codecs: Codecs,
+        *,
+        position: int,
+        max_batch_bytes: int,
+        end_is_inferred: bool = False,
+        ahead: Ahead | None = None,
+    ) -> None:
+        self.piece = piece
+        self.done = False
+        self.resume_position = position
+        self._rows = rows
+        self._codecs = codecs
+        self._framer = BatchFramer(position, max_batch_bytes=max_batch_bytes, allocate=allocate)
+        self._ahead = ahead
+        self._coming: deque[_Coming | RemoteFetchError] = deque()
+        self._held: _Coming | None = None
+        self._last_offset = -1
+        self._past_the_end = False
+        self._ends_in_gap = False
+        self._end_is_inferred = end_is_inferred
+        self._entry_offsets = (
+            piece.start_entry_offset if position == piece.start_position else -1,
+            # After a second start the entry may lie before the bytes that are read now.
+            piece.end_entry_offset
+            if position == piece.start_position or rows.next_offset <= piece.end_entry_offset
+            else -1,
+        )
+        large_bytes = max_batch_bytes if ahead is None else min(max_batch_bytes, ahead.min_batch_bytes - 1)
+        self._runs = Runs(piece, rows, self._entry_offsets, large_bytes)
+
+    def feed(self, data: memoryview) -> Iterator[pa.RecordBatch]:
+        """Take the next bytes; gives the record batches that became full. Some that are prepared may stay for later."""
+        self._framer.feed(data)
+        yield from self._read(to_the_end=False)
+
+    def drain(self) -> Iterator[pa.RecordBatch]:
+        """Give what the bytes so far make: for when there are no more, or they are to be waited for."""
+        yield from self._read(to_the_end=True)
+
+    def _read(self, *, to_the_end: bool) -> Iterator[pa.RecordBatch]:
+        while not self.done:
+            yield from self._take_runs()
+            try:
+                found = self._next_batch(to_the_end=to_the_end)
+            except RemoteFetchError:
+                yield from self._deliver_held()  # what follows is damaged, which says nothing against this one
+                raise
+            if found is None:
+                return
+            first, last = found.batches[0], found.last
+            self._check_place(first, self._last_offset)
+            yield from self._deliver_held()
+            if self._is_past_the_end(first.header):
+                self.done = self._past_the_end or not self._lacks_wanted()
+                self._ends_in_gap |= last.header.last_offset <= self.piece.segment.end_offset
+                self._past_the_end = True
+            else:
+                self._held = found
+            self._last_offset = last.header.last_offset
+
+    def _take_runs(self) -> Iterator[pa.RecordBatch]:
+        """Go on over batches with nothing special about them, many in one step."""
+        while not self._coming:
+            data, at = self._framer.unread
+            if not self._runs.find(data, at, self._last_offset):
+                return
+            yield from self._deliver_held()
+            for taken in self._runs.take(data, self._codecs):
+                self._framer.skip(taken.position - at)
+                at = taken.position
+                self._last_offset = taken.last_offset
+                self._rows.next_offset = max(self._rows.next_offset, min(taken.last_offset, self.piece.last_offset) + 1)
+                self.resume_position = self._framer.position
+                yield from taken.batches
+                if not taken.is_sound:
+                    return
+
+    def _next_batch(self, *, to_the_end: bool) -> _Coming | None:
+        """The next whole batches, checked unless they are not needed; None when more bytes are.
+
+        Unless `to_the_end`, more bytes come before batches that are being prepared, so that there is always work ahead.
+        """
+        wants_more = self._look_ahead()
+        if not self._coming or (wants_more and not to_the_end):
+            return None
+        found = self._coming.popleft()
+        if isinstance(found, _Coming) and found.prepared is not None and not self._is_in_order(found):
+            self._coming.extendleft(_Coming([batch]) for batch in reversed(found.batches))  # so that one can be named
+            found = self._coming.popleft()
+        if isinstance(found, RemoteFetchError):
+            raise found
+        if found.prepared is None and not self._is_past_the_end(found.last.header):
+            check_crc(found.last)
+        return found
+
+    def _look_ahead(self) -> bool:
+        """Frame the next few batches and have them prepared, up to one that is not; whether more bytes are needed for
+        that. What cannot be framed is told in its turn.
+        """
+        if self._coming and _is_end(self._coming[-1]):
+            return False
+        ahead, together, size_bytes = self._ahead, list[FramedBatch](), 0
+        while len(self._coming) < (1 if ahead is None else ahead.depth):
+            found = self._frame()
+            if ahead is not None and isinstance(found, FramedBatch) and self._may_prepare(ahead, found.header):
+                together.append(found)
+                size_bytes += found.header.size_bytes
+                if size_bytes >= ahead.enough_bytes:
+                    self._coming.append(self._begin(ahead, together))
+                    together, size_bytes = [], 0
+                continue
+            if ahead is not None and together:
+                self._coming.append(self._begin(ahead, together))
+            if found is None:
+                return True
+            self._coming.append(_Coming([found]) if isinstance(found, FramedBatch) else found)
+            break
+        return False
+
+    def _frame(self) -> FramedBatch | RemoteFetchError | None:
+        try:
+            return self._framer.next_batch()
+        except RemoteFetchError as error:
+            return error
+
+    def _may_prepare(self, ahead: Ahead, header: BatchHeader) -> bool:
+        return ahead.takes(header) and not self._is_past_the_end(header)
+
+    def _begin(self, ahead: Ahead, batches: list[FramedBatch]) -> _Coming:
+        """Have batches prepared, as far as their headers tell that they will be shown."""
+        wanted = Wanted(self._rows.builder, self._start_offset, self.piece.last_offset + 1)
+        are_shown = [batch.header.last_offset >= wanted.start_offset and self._shows(batch.header) for batch in batches]
+        return _Coming(batches, ahead.prepare(batches, are_shown, wanted))
+
+    def _shows(self, header: BatchHeader) -> bool:
+        """Whether there are records in the batch that the isolation level shows."""
+        aborted = self._rows.aborted
+        return header.record_count != 0 and (not header.is_control if aborted is None else aborted.shows(header))
+
+    def _is_in_order(self, found: _Coming) -> bool:
+        """Whether the batches are sound, each confirms the place of the one before it, and nothing is to be said."""
+        if found.prepared is None or not found.prepared.is_sound:
+            return False
+        last_offset = self._last_offset
+        try:
+            for batch in found.batches:
+                self._check_place(batch, last_offset)
+                self._check_epoch(batch.header, batch.position)
+                last_offset = batch.header.last_offset
+        except (RemoteFetchError, MisleadingIndex):
+            return False
+        return True
+
+    @property
+    def _start_offset(self) -> int:
+        """The first offset that is still wanted."""
+        return max(self.piece.first_offset, self._rows.next_offset)
+
+    @property
+    def lacks_wanted(self) -> bool:
+        """Whether the batches so far end before the last offset of the slice."""
+        return not self.done and self._lacks_wanted()
+
+    @property
+    def end_position(self) -> int:
+        """One past the last byte that it was fed."""
+        return self._framer.position + self._framer.pending_bytes
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """There are no more bytes in the slice. Raises CorruptSegment or MisleadingIndex if they end too soon."""
+        yield from self.drain()
+        if not self.done:
+            if self._last_offset < max(self._entry_offsets):
+                raise MisleadingIndex
+            if self.piece.end_position >= 0 and (self._framer.pending_bytes or self._lacks_wanted()):
+                raise MisleadingIndex
+            yield from self._deliver_held()
+            self._framer.finish()
+        if self._ends_in_gap:
+            # The segment goes on behind the wanted offsets: what did not come of them was taken out, not lost.
+            self._rows.next_offset = max(self._rows.next_offset, self.piece.last_offset + 1)
+        self.done = True
+
+    def _is_past_the_end(self, header: BatchHeader) -> bool:
+        # A compressed legacy message is known by its last offset; where it begins shows only inside.
+        first_possible = header.base_offset if header.magic == 2 else self._last_offset + 1
+        return first_possible > self.piece.last_offset
+
+    def _lacks_wanted(self) -> bool:
+        """Whether wanted offsets have not come yet: a gap, or a damaged base offset, as the next header tells."""
+        return max(self._last_offset + 1, self._rows.next_offset, self.piece.first_offset) <= self.piece.last_offset
+
+    def _check_place(self, batch: FramedBatch, previous: int) -> None:
+        """Raise unless the batch may stand behind one that ends with offset `previous`."""
+        header, segment = batch.header, self.piece.segment
+        check_order(batch, previous, self._entry_offsets)
+        goes_on = self._end_is_inferred and header.base_offset > segment.end_offset
+        if header.last_offset > segment.end_offset and not goes_on:
+            raise self._outside(header).at(position=batch.position)
+        self._check_first(header, batch.position)
+
+    def _check_first(self, header: BatchHeader, position: int | None = None) -> None:
+        if header.base_offset < self.piece.segment.start_offset:
+            raise self._outside(header).at(position=position)
+
+    def _outside(self, header: BatchHeader) -> CorruptSegment:
+        segment = self.piece.segment
+        return CorruptSegment(
+            f"batch with offsets {header.base_offset} to {header.last_offset} in a segment of offsets "
+            f"{segment.start_offset} to {segment.end_offset}",
+            offset=header.base_offset,
+        )
+
+    def _deliver_held(self) -> Iterator[pa.RecordBatch]:
+        held, self._held = self._held, None
+        if held is None:
+            return
+        start = self._start_offset
+        rows = None if held.prepared is None else held.prepared.rows(held.batches[0].header.base_offset, start)
+        if rows is not None:
+            self.resume_position = held.batches[0].position
+            yield from self._rows.builder.drain()
+            yield from rows
+            for batch in held.batches:
+                if batch.header.last_offset >= start:
+                    self._remember(batch.header)
+            self._went_past(held.last)
+            return
+        for batch in held.batches:
+            self.resume_position = batch.position
+            if batch.header.last_offset >= self._start_offset:
+                yield from self._deliver(batch)
+            self._went_past(batch)
+
+    def _went_past(self, batch: FramedBatch) -> None:
+        self._rows.next_offset = max(self._rows.next_offset, min(batch.header.last_offset, self.piece.last_offset) + 1)
+        self.resume_position = batch.position + batch.header.size_bytes
+
+    def _remember(self, header: BatchHeader) -> None:
+        """Remember whose transactional records were shown."""
+        if header.is_transactional and self._shows(header):
+            self._rows.shown.setdefault(header.producer_id, header.base_offset)
+
+    def _deliver(self, batch: FramedBatch) -> Iterator[pa.RecordBatch]:
+        header = batch.header
+        self._check_epoch(header, batch.position)
+        if header.is_control:
+            self._see_marker(batch)
+            return
+        if not self._shows(header):
+            return  # or empty: a cleaner keeps the header of an emptied batch, and nothing that could be decompressed
+        self._remember(header)
+        try:
+            header, records = as_v2(batch, self._codecs)
+            self._check_first(header)  # which only now shows of a compressed legacy message
+            rows = self._rows.builder.append(header, records, self._start_offset, self.piece.last_offset + 1)
+        except RemoteFetchError as error:
+            raise error.at(position=batch.position, offset=header.base_offset) from error.__cause__
+        yield from rows
+
+    def _check_epoch(self, header: BatchHeader, position: int) -> None:
+        promised = epoch_at(self.piece.segment.segment_leader_epochs, header.base_offset)
+        fits = header.leader_epoch == -1 or promised in (None, header.leader_epoch)
+        if not fits or not self._rows.lineage.agrees(header.base_offset, header.leader_epoch):
+            known = self._rows.lineage.epoch_for(header.base_offset)
+            raise EpochMismatch(
+                f"batch of leader epoch {header.leader_epoch} where the log has epoch "
+                f"{promised if known is None else known}",
+                position=position,
+                offset=header.base_offset,
+            )
+
+    def _see_marker(self, batch: FramedBatch) -> None:
+        """An abort marker must end an interval if anything of its transaction was shown."""
+        header, rows = batch.header, self._rows
+        if rows.aborted is None:
+            return
+        kind = control_type(batch, self._codecs)
+        first_shown = rows.shown.get(header.producer_id)
+        is_aborted = kind is ControlType.ABORT and first_shown is not None
+        if is_aborted and not rows.aborted.ends_at(header.producer_id, header.base_offset):
+            raise CorruptSegment(
+                f"the transaction of producer {header.producer_id} from offset {first_shown} was aborted at offset "
+                f"{header.base_offset}, but no transaction index says so",
+                position=batch.position,
+                offset=first_shown,
+                hint="A transaction index of the tier is lost; the broker has to answer for these offsets",
+            )
+        if kind in (ControlType.ABORT, ControlType.COMMIT):
+            rows.shown.pop(header.producer_id, None)
+
+
+def _is_end(found: _Coming | RemoteFetchError) -> bool:
+    """Whether nothing behind it is looked at yet: small batches go in runs, and behind an error there is nothing."""
+    return isinstance(found, RemoteFetchError) or found.prepared is None

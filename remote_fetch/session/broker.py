@@ -1,0 +1,270 @@
+"""Stretches that only a broker can answer for, read through confluent_kafka into the same columns.
+
+Rules of the file: no offset outside [log start, high watermark] is handed to librdkafka, whose own reset would be
+silent; a stretch begins and ends at exact offsets, and is waited for where the log does not reach that far yet; records
+are fetched by name, so no row leaves before its topic is confirmed to be the one that was planned; a broker that makes
+no progress is said, and asked on, as any consumer would, unless there is an end to patience. Only the thread that draws
+the rows touches the consumer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import methodcaller
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, TopicPartition
+
+from remote_fetch.decode.arrays import Array, bytes_array, headers_array, numbers_array
+from remote_fetch.decode.columns import microseconds, schema_for
+from remote_fetch.errors import UnsupportedFormat
+from remote_fetch.locate.clients import Consumer
+from remote_fetch.locate.cluster import Cluster
+from remote_fetch.model import IsolationLevel, TopicIdPartition
+from remote_fetch.observe import BrokerRead, Notice, Observer, RecordsRead
+from remote_fetch.plan.ranges import BrokerRange
+from remote_fetch.session.guard import LogGuard
+
+__all__ = ["BrokerReader"]
+
+_BATCH_MESSAGES = 5_000
+_POLL_S = 0.2
+_STALL_S = 10.0
+"""How long a broker may stand still, below the end it has named, before that is said."""
+_EOF = KafkaError._PARTITION_EOF
+_FOR_EVER = 2**63 - 1
+
+
+class BrokerReader:
+    """Reads BrokerRanges from one cluster. Not thread-safe.
+
+    `stall_s` is how long, in seconds of `clock`, a broker may stand still before that is said; `give_up_s` before the
+    read fails, None: never.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        guard: LogGuard,
+        observer: Observer,
+        *,
+        stall_s: float = _STALL_S,
+        give_up_s: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster = cluster
+        self._guard = guard
+        self._observer = observer
+        self._stall_s = stall_s
+        self._give_up_s = give_up_s
+        self._clock = clock
+
+    def read(self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The records of the stretch that the isolation level shows, in order.
+
+        Raises OffsetOutOfRange when the log start has passed what was not read yet, TopicRecreated when the name is
+        another topic's now, UnsupportedFormat for a header key that is not UTF-8, and KafkaException with the broker's
+        own error. After `give_up_s` without progress: OffsetOutOfRange for a log that ends before the stretch, else
+        KafkaException (_TIMED_OUT).
+        """
+        consumer, partition = self._cluster.consumer(isolation), step.partition
+        stop = step.last_offset + 1
+        pace = _Pace(step.first_offset, self._clock, self._clock())
+        try:
+            while pace.offset < stop and self._is_ready(step, isolation, pace):
+                consumer.assign([TopicPartition(partition.topic, partition.partition, pace.offset)])
+                for messages in self._messages(consumer, step, isolation, pace):
+                    self._guard.confirm(partition)
+                    yield self._rows(messages, partition, columns)
+        finally:
+            consumer.unassign()
+
+    def follow(
+        self, starts: Mapping[TopicIdPartition, int], isolation: IsolationLevel, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """What is written from these offsets on, as it comes, without end. Raises as `read` does, but for offsets."""
+        consumer = self._cluster.consumer(isolation)
+        known = {(one.topic, one.partition): one for one in starts}
+        consumer.assign([TopicPartition(one.topic, one.partition, offset) for one, offset in starts.items()])
+        try:
+            while True:
+                heard = consumer.consume(_BATCH_MESSAGES, timeout=_POLL_S)
+                messages = [one for one in heard if not _is_news(one, _FOR_EVER)]
+                messages.sort(key=lambda one: (one.topic(), one.partition()))
+                for key, group in groupby(messages, key=lambda one: (one.topic(), one.partition())):
+                    self._guard.confirm(known[key])
+                    rows = list(group)
+                    self._observer(RecordsRead(known[key], len(rows), int(rows[-1].offset() or 0) + 1))
+                    yield self._rows(rows, known[key], columns)
+        finally:
+            consumer.unassign()
+
+    def _is_ready(self, step: BrokerRange, isolation: IsolationLevel, pace: _Pace) -> bool:
+        """Wait until the log holds the next offset; False where the log start has passed the whole stretch."""
+        while True:
+            bounds = self._guard.bounds(step.partition, isolation)
+            pace.reached(self._guard.pass_over(step.partition, pace.offset, bounds.log_start_offset or 0))
+            if pace.offset > step.last_offset:
+                return False
+            if pace.offset < (bounds.end_offset or 0):
+                return True
+            self._mind(step, isolation, pace)
+            time.sleep(_POLL_S)
+
+    def _messages(
+        self, consumer: Consumer, step: BrokerRange, isolation: IsolationLevel, pace: _Pace
+    ) -> Iterator[list[Any]]:
+        """Messages of the stretch, until the consumer's position reaches its end: the last offsets may hold no records.
+
+        Ends early where the broker refuses the position: what there is now has to be found out anew.
+        """
+        stop = step.last_offset + 1
+        wanted = TopicPartition(step.partition.topic, step.partition.partition)
+        while pace.offset < stop:
+            heard = consumer.consume(_BATCH_MESSAGES, timeout=_POLL_S)
+            is_refused = any(_is_refused_offset(one) for one in heard)
+            messages = [one for one in heard if not _is_refused_offset(one) and not _is_news(one, stop)]
+            at_end = any(one.error() is not None for one in messages)
+            records = [one for one in messages if one.error() is None and int(one.offset() or 0) < stop]
+            if records:
+                yield records
+                pace.moved_at = self._clock()  # what whoever takes them does meanwhile is not the broker's time
+            (position,) = consumer.position([wanted])
+            read_to = max(position.offset, int(records[-1].offset() or 0) + 1 if records else 0)
+            pace.reached(stop if at_end or len(records) < len(messages) else read_to)
+            self._mind(step, isolation, pace)
+            if is_refused:
+                time.sleep(_POLL_S)
+                return
+
+    def _mind(self, step: BrokerRange, isolation: IsolationLevel, pace: _Pace) -> None:
+        """Say once, until it moves again, that the broker stands still; and look whether the topic is still there."""
+        if self._give_up_s is not None and self._clock() - pace.moved_at > self._give_up_s:
+            self._give_up(step, isolation, pace, self._give_up_s)
+        if self._clock() - max(pace.moved_at, pace.minded_at) <= self._stall_s:
+            return
+        pace.minded_at = self._clock()
+        self._guard.confirm(step.partition)
+        if pace.is_said:
+            return
+        pace.is_said = True
+        self._observer(
+            Notice(
+                f"{step.partition.topic}-{step.partition.partition}: the broker gives nothing from offset "
+                f"{pace.offset} on, though the log goes on to {step.last_offset + 1}; still asking",
+                is_warning=True,
+            )
+        )
+
+    def _give_up(self, step: BrokerRange, isolation: IsolationLevel, pace: _Pace, waited_s: float) -> None:
+        """Raise what is wrong. Where the log ends too soon, and that may pass, the stretch is over instead."""
+        end = self._guard.bounds(step.partition, isolation).end_offset or 0
+        if end <= step.last_offset:
+            self._guard.cut_short(step.partition, max(pace.offset, end), step.last_offset, end)
+            pace.reached(step.last_offset + 1)
+            return
+        text = (
+            f"{step.partition.topic}-{step.partition.partition}: the broker gave nothing from offset {pace.offset} on "
+            f"for {waited_s:g} s, though the log goes on to {end}"
+        )
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))
+
+    def _rows(self, messages: Sequence[Any], partition: TopicIdPartition, columns: Sequence[str]) -> pa.RecordBatch:
+        size_bytes = sum(len(one.key() or b"") + len(one.value() or b"") for one in messages)
+        self._observer(BrokerRead(partition, len(messages), size_bytes))
+        schema = schema_for(columns)
+        arrays = [_column(name, schema.field(name).type, messages) for name in columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+@dataclass(slots=True)
+class _Pace:
+    """The next offset of a stretch, since when it has stood there, when that was minded last, whether it was said."""
+
+    offset: int
+    clock: Callable[[], float]
+    moved_at: float
+    minded_at: float = 0.0
+    is_said: bool = False
+
+    def reached(self, offset: int) -> None:
+        """Take a position; one before the next offset, or none, is no progress."""
+        if offset > self.offset:
+            self.offset, self.moved_at, self.is_said = offset, self.clock(), False
+
+
+def _is_refused_offset(message: Any) -> bool:
+    error = message.error()
+    return error is not None and bool(error.code() == KafkaError._AUTO_OFFSET_RESET)
+
+
+def _is_news(message: Any, stop: int) -> bool:
+    """Whether a message is neither a record nor the end, but something that librdkafka deals with by itself."""
+    error = message.error()
+    if error is None:
+        return False
+    if error.code() == _EOF:
+        return bool(message.offset() < stop)  # an end that lies before ours: the log goes on
+    if error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTO_OFFSET_RESET) or error.fatal():
+        raise KafkaException(error)
+    return True
+
+
+# Never `message.headers()`. For a key that is not UTF-8, `c_headers_to_py` of confluent_kafka (seen in 2.16.1) sets an
+# exception and returns its list nevertheless, with NULL for the key. The interpreter's generic call makes a SystemError
+# of such a result. A call site that CPython (3.11 and later) has specialised for a method of C does not look, and the
+# first use of the list kills the process. A methodcaller is called generically, however often. Ask a message once: it
+# keeps the list, and gives it out a second time without an exception.
+_client_headers = methodcaller("headers")
+
+
+def _headers(message: Any) -> Sequence[tuple[str, bytes | None]]:
+    """A key is cut off at its first NUL, for the client holds it as a C string."""
+    try:
+        headers = _client_headers(message)
+    except (SystemError, UnicodeDecodeError) as error:
+        raise UnsupportedFormat(
+            "a header key of the record is not UTF-8, and the client cannot give it",
+            topic=message.topic(),
+            partition=message.partition(),
+            offset=message.offset(),
+            hint="Leave the column headers out, or read the record from the store with fetch.remote.when=always",
+        ) from error
+    return headers or ()
+
+
+def _timestamp_ms(message: Any) -> int:
+    """A record of magic 0 has none: -1 to Kafka, 0 to the client."""
+    kind, timestamp_ms = message.timestamp()
+    return -1 if kind == TIMESTAMP_NOT_AVAILABLE else int(timestamp_ms)
+
+
+def _leader_epoch(message: Any) -> int:
+    epoch = message.leader_epoch()
+    return -1 if epoch is None else int(epoch)
+
+
+_FIELDS: dict[str, Any] = {
+    "key": lambda message: message.key(),
+    "value": lambda message: message.value(),
+    "topic": lambda message: message.topic().encode(),
+    "partition": lambda message: message.partition(),
+    "offset": lambda message: message.offset(),
+    "timestamp": lambda message: microseconds(_timestamp_ms(message)),
+    "timestampMs": _timestamp_ms,
+    # librdkafka numbers from "not available", Kafka from CreateTime.
+    "timestampType": lambda message: message.timestamp()[0] - 1,
+    "headers": _headers,
+    "leaderEpoch": _leader_epoch,
+}
+
+
+def _column(name: str, arrow_type: pa.DataType, messages: Sequence[Any]) -> Array:
+    values = [_FIELDS[name](message) for message in messages]
+    if name == "headers":
+        return headers_array(values)
+    return bytes_array(values, arrow_type) if name in ("key", "value", "topic") else numbers_array(values, arrow_type)

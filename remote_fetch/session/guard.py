@@ -1,0 +1,219 @@
+"""What a broker is asked again and again while a topic is read: may we, is it still that topic, where does it start.
+
+Rules of the file: reading objects goes past the broker's own checks, so they are made here: permission and topic id
+every few seconds, the log start before each slice (KIP-405: it moves, also inside a segment). A name is no identity:
+what came through the broker is confirmed to be of the topic that was planned. A broker that is away in the middle of a
+read is waited for, within a deadline, and that is said once; slices are read on meanwhile. Without a broker there is
+nothing to ask, and that was said before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from remote_fetch.broker_errors import is_passing
+from remote_fetch.deadline import Deadline, retry
+from remote_fetch.errors import OffsetOutOfRange, TopicRecreated
+from remote_fetch.locate.cluster import Cluster
+from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition
+from remote_fetch.observe import Notice, Observer
+
+__all__ = ["LogGuard", "Patience"]
+
+T = TypeVar("T")
+
+_LOG_START_S = 0.5
+"""How old a log start may be. What is deleted later counts as already fetched, as in a consumer's own buffers."""
+_TOPIC_S = 5.0
+"""How long a permission and a topic id are taken to hold while objects are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a broker may be away in the middle of a read, in seconds.
+
+    `wait_s` is the longest wait for it; `blind_s` how long slices are read on with what it said last; `pause_s` lies
+    between two questions, `slice_pause_s` between two while slices are read, for each may take `slice_timeout_s`.
+    """
+
+    wait_s: float = 300.0
+    blind_s: float = 60.0
+    pause_s: float = 0.2
+    slice_pause_s: float = 10.0
+    slice_timeout_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """A log start, when it was heard, and from when on it is to be asked for again."""
+
+    log_start: int
+    heard_at: float
+    ask_at: float
+
+
+class LogGuard:
+    """Asks one cluster about the topics of one read. `skips` tells that records gone in the meantime are passed over.
+
+    Threads may ask at once; at worst a question is asked twice.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        observer: Observer,
+        *,
+        skips: bool,
+        patience: Patience | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster = cluster
+        self._observer = observer
+        self._skips = skips
+        self._patience = patience or Patience()
+        self._clock = clock
+        self._is_away = False
+        self._asked_at: dict[TopicIdPartition, float] = {}
+        self._heard: dict[TopicIdPartition, _Heard] = {}
+
+    def authorise(self, partition: TopicIdPartition) -> None:
+        """Check that this principal may READ the topic, and that it is still the same topic, as of a few seconds ago.
+
+        Raises KafkaException (TOPIC_AUTHORIZATION_FAILED) as the broker would, TopicRecreated for another topic id.
+        """
+        asked_at = self._asked_at.get(_topic_of(partition))
+        if asked_at is None or self._clock() - asked_at >= _TOPIC_S:
+            self._describe(partition)
+
+    def check(self, partition: TopicIdPartition, isolation: IsolationLevel, next_offset: int) -> int:
+        """Where to read objects on from: `next_offset`, or the log start that has passed it and may be skipped to.
+
+        Raises OffsetOutOfRange where records were deleted before they were read, and what `authorise` raises.
+        """
+        heard = self._heard.get(partition)
+        if heard is None or self._clock() >= heard.ask_at:
+            heard = self._heard[partition] = self._hear(partition, isolation, heard)
+        return self.pass_over(partition, next_offset, heard.log_start)
+
+    def remember(self, partition: TopicIdPartition, log_start: int) -> None:
+        """Take a log start as heard from the broker just now, by whoever planned; it is still asked for when needed."""
+        now = self._clock()
+        self._heard[partition] = _Heard(log_start, now, now)
+
+    def bounds(self, partition: TopicIdPartition, isolation: IsolationLevel) -> LogBounds:
+        """The ends of the log now. Raises what `confirm` raises."""
+        return self._patiently(partition, lambda: self._cluster.log_bounds(partition, isolation))
+
+    def confirm(self, partition: TopicIdPartition) -> None:
+        """Check now what `authorise` checks: what was fetched by name before this question is of that very topic.
+
+        Raises what `authorise` raises, and KafkaException with the broker's error once it has been away too long.
+        """
+        self._patiently(partition, lambda: self._describe(partition))
+
+    def pass_over(self, partition: TopicIdPartition, next_offset: int, log_start: int) -> int:
+        """`next_offset`, or the log start that has passed it where it may be skipped to.
+
+        Raises OffsetOutOfRange where it may not, and TopicRecreated where it is another topic's log start.
+        """
+        if log_start <= next_offset:
+            return next_offset
+        self.confirm(partition)
+        gone = f"offsets {next_offset} to {log_start - 1} are gone: the log starts at {log_start} now"
+        if not self._skips:
+            raise OffsetOutOfRange(
+                gone,
+                topic=partition.topic,
+                partition=partition.partition,
+                offset=next_offset,
+                hint="They were deleted while they were being read; auto.offset.reset=earliest goes on after them",
+            )
+        self._observer(Notice(f"{partition.topic}-{partition.partition}: {gone}; going on from there", is_warning=True))
+        return log_start
+
+    def cut_short(self, partition: TopicIdPartition, first_offset: int, last_offset: int, log_end: int) -> None:
+        """A log that ends before what it had when a read was planned: as after an unclean leader election.
+
+        Raises OffsetOutOfRange where that may not be passed over, and TopicRecreated where it is another topic's log.
+        """
+        self.confirm(partition)
+        gone = f"offsets {first_offset} to {last_offset} are gone: the log ends at {log_end} now"
+        if not self._skips:
+            raise OffsetOutOfRange(gone, topic=partition.topic, partition=partition.partition, offset=first_offset)
+        self._observer(Notice(f"{partition.topic}-{partition.partition}: {gone}; going on without", is_warning=True))
+
+    def _hear(self, partition: TopicIdPartition, isolation: IsolationLevel, known: _Heard | None) -> _Heard:
+        """The log start as the broker says it now; while it is away, as it has said it not long ago."""
+
+        def ask(timeout_s: float | None) -> _Heard:
+            self.authorise(partition)
+            now = self._clock()
+            told = self._cluster.log_bounds(partition, isolation, timeout_s=timeout_s)
+            return _Heard(told.log_start_offset or 0, now, now + _LOG_START_S)
+
+        if known is not None and self._clock() - known.heard_at < self._patience.blind_s:
+            try:
+                heard = ask(self._patience.slice_timeout_s)
+            except KafkaException as error:
+                self._say_away(partition, error)
+                return _Heard(known.log_start, known.heard_at, self._clock() + self._patience.slice_pause_s)
+            self._is_away = False
+            return heard
+        return self._patiently(partition, lambda: ask(None))
+
+    def _patiently(self, partition: TopicIdPartition, ask: Callable[[], T]) -> T:
+        """The answer to a question, asked again while the broker is away. Raises its last error after `wait_s`."""
+        deadline = Deadline.after(self._patience.wait_s, self._clock)
+
+        def is_away(error: KafkaException) -> bool:
+            self._say_away(partition, error)
+            if error.args[0].code() == KafkaError._UNKNOWN_PARTITION and not deadline.is_over:
+                self._is_there(partition)
+            return True
+
+        answer = retry(ask, KafkaException, until=deadline, pause_s=self._patience.pause_s, may_pass=is_away)
+        self._is_away = False
+        return answer
+
+    def _is_there(self, partition: TopicIdPartition) -> None:
+        """Raise what the broker says of a topic that is no more."""
+        try:
+            self._describe(partition)
+        except KafkaException as error:
+            self._say_away(partition, error)
+
+    def _say_away(self, partition: TopicIdPartition, error: KafkaException) -> None:
+        """Say once that the broker is away. Raises the error if that is not what it says."""
+        if not is_passing(error):
+            raise error
+        if not self._is_away:
+            self._is_away = True
+            self._observer(
+                Notice(
+                    f"{partition.topic}-{partition.partition}: the broker does not answer ({error.args[0].str()}); "
+                    "still asking",
+                    is_warning=True,
+                )
+            )
+
+    def _describe(self, partition: TopicIdPartition) -> None:
+        asked_at = self._clock()
+        described = self._cluster.describe(partition.topic)
+        if not described.may_read:
+            raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, f"READ on topic {partition.topic}"))
+        if described.topic_id not in (None, partition.topic_id):
+            raise TopicRecreated(
+                f"topic {partition.topic!r} has the id {described.topic_id} now: it was deleted and made again",
+                topic=partition.topic,
+                hint=f"What is read here is {partition.topic}:{partition.topic_id}",
+            )
+        self._asked_at[_topic_of(partition)] = asked_at
+
+
+def _topic_of(partition: TopicIdPartition) -> TopicIdPartition:
+    return TopicIdPartition(partition.topic_id, partition.topic, -1)

@@ -1,0 +1,397 @@
+"""One reader's open parts: the fetcher, the ranges, the locator, the counters; opened together, closed together.
+
+Rules of the file: nothing is shared between sessions, but the replay of the metadata topic between those of consumers;
+whoever opens a session closes it; a session that fails to open leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from remote_fetch.config import Config
+from remote_fetch.decode.columns import is_compiled
+from remote_fetch.errors import ConfigError, ErrorKind, MissingExtra, SegmentNotFound
+from remote_fetch.fetch.broker_file import complete
+from remote_fetch.fetch.deadlines import RetryPolicy
+from remote_fetch.fetch.readahead import RangeReader, RangeRequest
+from remote_fetch.fetch.registry import load_fetcher
+from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
+from remote_fetch.formats.codecs import Codecs
+from remote_fetch.locate.listing import ListingLocator
+from remote_fetch.locate.locator import KnownTimelines, Locator, PlannedLocator, SharedLocator
+from remote_fetch.locate.snapshot import load_timelines
+from remote_fetch.locate.timeline import Timeline
+from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from remote_fetch.observe import (
+    Counters,
+    Event,
+    LogObserver,
+    MetadataUnusable,
+    Notice,
+    Observer,
+    SegmentScanned,
+    ignore,
+)
+from remote_fetch.session.decode_pool import Ahead
+from remote_fetch.session.fallback import FallbackRule
+from remote_fetch.session.librdkafka import check_properties
+from remote_fetch.session.surveyor import Surveyor, listings_of
+
+if TYPE_CHECKING:
+    from remote_fetch.locate.cluster import Cluster
+    from remote_fetch.locate.metadata_replay import MetadataTopic
+    from remote_fetch.locate.metadata_topic import MetadataTopicLocator
+    from remote_fetch.session.broker import BrokerReader
+    from remote_fetch.session.guard import LogGuard
+
+__all__ = ["Planned", "Session"]
+
+_MAX_SNAPSHOT_BYTES = 1 << 30
+_CLUSTER_TIMEOUT_MS = 30_000
+"""Longest wait for one answer of a broker about topics, offsets or metadata."""
+_PLANNED_TIMEOUT_MS = 10_000
+"""The same, of one who reads what another has planned, and may not be able to reach a broker at all."""
+_PLANNED_PAUSE_S = 60.0
+"""How long such a one leaves a broker alone that does not answer."""
+_CHANNEL_TIMEOUT_MS = 5_000
+"""Longest wait for the channel beside librdkafka; its client uses it up where credentials are wrong."""
+_STORAGE_KEYS = ("remote.storage.url", "remote.storage.fetcher.class")
+_INTERPRETED = (
+    "the record decoder runs interpreted, 20 to 70 times slower than compiled: "
+    "no C compiler was at hand when remote-fetch was installed"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a session need not find out, as it reads what another one has planned.
+
+    `timelines` are the segments of the plan, `inferred` those whose end is a guess; `log_starts` are what the broker
+    said of each partition's log start then, which holds where it cannot be asked again.
+    """
+
+    timelines: tuple[Timeline, ...]
+    inferred: frozenset[RemoteLogSegmentId]
+    log_starts: Mapping[TopicIdPartition, int]
+
+
+class Session:
+    """A configured reader. `counters` adds up everything it does; `observer` hears of it too.
+
+    `cluster`, `broker` and `guard` are there where `bootstrap.servers` is configured; else the bucket is all there is.
+    `surveyor` says what stands where objects were expected and are not. `unlocated` tells why nothing was found in the
+    tier, where that is not because nothing is there.
+    `shared`: several threads read, each partitions of its own, and what is a broker's is somebody else's concern, so
+    that there is no `broker`. `planned`: it reads what another session has planned.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        fetcher: RemoteStorageFetcher,
+        observer: Observer = ignore,
+        *,
+        shared: bool = False,
+        planned: Planned | None = None,
+    ) -> None:
+        self.config = config
+        self.counters = Counters()
+        self._log = LogObserver()
+        self._observer = observer
+        self.cluster: Cluster | None = None
+        self.broker: BrokerReader | None = None
+        self.guard: LogGuard | None = None
+        self.unlocated: ErrorKind | None = ErrorKind.NOT_CONFIGURED if isinstance(fetcher, NoStorage) else None
+        self._metadata_cluster: Cluster | None = None
+        self._metadata_locator: MetadataTopicLocator | None = None
+        self._metadata_lease: dict[str, Any] | None = None
+        self._is_shared = shared
+        self._said: set[str] = set()
+        self._orphans: dict[TopicIdPartition, int] = {}
+        self._malformed: dict[Uuid, int] = {}
+        self._counting = threading.Lock()
+        self.surveyor = Surveyor(fetcher, self.observe, config.number("fetch.remote.read.timeout.ms"))
+        if "bootstrap.servers" in config.librdkafka:
+            self._open_cluster(config, shared=shared, planned=planned)
+        self.fallback = FallbackRule(self.observe, self.surveyor.explain, has_broker=self.broker is not None)
+        self.reader = RangeReader(
+            fetcher,
+            RetryPolicy(config.number("fetch.remote.read.timeout.ms"), config.number("fetch.remote.retry.backoff.ms")),
+            max_bytes=config.number("fetch.remote.max.bytes"),
+            range_bytes=config.number("fetch.remote.range.bytes"),
+            observer=self.observe,
+        )
+        max_decompressed_bytes = config.number("fetch.remote.max.decompressed.bytes")
+        self.codecs = Codecs(max_bytes=max_decompressed_bytes)
+        self.ahead = Ahead(max_bytes=max_decompressed_bytes)
+        try:
+            self.locator: Locator = self._locator_over(fetcher, planned)
+            if shared:
+                self.share_locator()
+        except BaseException:
+            self.close()
+            raise
+        if not is_compiled():
+            self.observe(Notice(_INTERPRETED, is_warning=True))
+
+    def _open_cluster(self, config: Config, *, shared: bool, planned: Planned | None) -> None:
+        from remote_fetch.session.broker import BrokerReader  # noqa: PLC0415 - librdkafka is loaded for it
+        from remote_fetch.session.guard import LogGuard, Patience  # noqa: PLC0415 - as above
+
+        timeout_ms = _CLUSTER_TIMEOUT_MS if planned is None else _PLANNED_TIMEOUT_MS
+        self.cluster = _cluster(config.librdkafka, timeout_ms, checks=planned is None and not shared)
+        skips = config.librdkafka.get("auto.offset.reset") in ("earliest", "beginning", "smallest")
+        patience = None if planned is None else Patience(blind_s=math.inf, slice_pause_s=_PLANNED_PAUSE_S)
+        self.guard = LogGuard(self.cluster, self.observe, skips=skips, patience=patience)
+        for partition, log_start in () if planned is None else planned.log_starts.items():
+            self.guard.remember(partition, log_start)
+        give_up_s = config.number("fetch.remote.broker.timeout.ms") / 1000 or None
+        self.broker = None if shared else BrokerReader(self.cluster, self.guard, self.observe, give_up_s=give_up_s)
+
+    @classmethod
+    def open(
+        cls,
+        config: Mapping[str, Any] | Config,
+        observer: Observer = ignore,
+        *,
+        shared: bool = False,
+        planned: Planned | None = None,
+    ) -> Session:
+        """Open what a configuration names. Raises ConfigError and what the fetcher raises when it is configured."""
+        completed = complete(config if isinstance(config, Config) else Config.parse(config))
+        parsed = completed.config
+        check_properties({**parsed.librdkafka, **parsed.locator})
+        configured = any(parsed.text(key) is not None for key in _STORAGE_KEYS)
+        if configured or "bootstrap.servers" not in parsed.librdkafka:
+            session = cls(parsed, load_fetcher(parsed), observer, shared=shared, planned=planned)
+            for text in completed.unmapped:
+                session.observe(Notice(f"of the broker's properties nothing could be made of {text}", is_warning=True))
+            return session
+        session = cls(parsed, NoStorage(), observer, shared=shared, planned=planned)
+        session.observe(Notice("no remote storage is configured: everything comes through the broker", is_warning=True))
+        return session
+
+    def _locator_over(self, fetcher: RemoteStorageFetcher, planned: Planned | None) -> Locator:
+        if planned is None:
+            return self._open_locator(fetcher)
+        return PlannedLocator(planned.timelines, planned.inferred, lambda: self._open_locator(fetcher))
+
+    def _open_locator(self, fetcher: RemoteStorageFetcher) -> Locator:
+        config = self.config
+        default = "metadata-topic" if self.cluster is not None else "listing"
+        kind = default if isinstance(fetcher, NoStorage) else config.text("remote.locator") or default
+        if kind == "snapshot":
+            return KnownTimelines(_saved_timelines(config))
+        if kind == "metadata-topic":
+            return self._open_metadata_topic(readable=not isinstance(fetcher, NoStorage))
+        if not isinstance(fetcher, SegmentLister):
+            raise ConfigError(
+                f"the fetcher {type(fetcher).__name__} cannot list segments",
+                key="remote.locator",
+                hint="Choose another locator than listing, or a fetcher with list_segments",
+            )
+        max_batch_bytes = config.number("fetch.remote.max.batch.bytes")
+        return ListingLocator(listings_of(fetcher), _SegmentBytes(self.reader, self.observe, max_batch_bytes))
+
+    def _open_metadata_topic(self, *, readable: bool) -> Locator:
+        if self.cluster is None:
+            raise ConfigError("remote.locator=metadata-topic needs bootstrap.servers (-b)", key="remote.locator")
+        from remote_fetch.locate.metadata_topic import MetadataTopicLocator  # noqa: PLC0415 - as above
+
+        metadata: Cluster | MetadataTopic | None = None
+        properties = {**self.config.librdkafka, **self.config.locator}
+        if readable and self._is_shared:
+            metadata = self._take_metadata_topic(properties)
+        elif readable and self.config.locator:
+            metadata = self._metadata_cluster = _cluster(properties)
+        elif readable:
+            metadata = self.cluster
+        self._metadata_locator = MetadataTopicLocator(
+            self.cluster,
+            metadata,
+            timeout_ms=_CLUSTER_TIMEOUT_MS,
+            say=self._cannot_locate,
+            recovered=self._can_locate,
+        )
+        return self._metadata_locator
+
+    def _take_metadata_topic(self, properties: dict[str, Any]) -> MetadataTopic:
+        """The metadata topic as all consumers of this process read it that are configured so."""
+        from remote_fetch.locate.leases import key_of  # noqa: PLC0415 - as above
+        from remote_fetch.locate.metadata_replay import METADATA_TOPICS, MetadataTopic  # noqa: PLC0415 - as above
+
+        def make() -> MetadataTopic:
+            return MetadataTopic(_cluster(properties), timeout_ms=_CLUSTER_TIMEOUT_MS)
+
+        topic = METADATA_TOPICS.take(key_of(properties), make)
+        self._give_back_metadata_topic()
+        self._metadata_lease = properties
+        return topic
+
+    def _give_back_metadata_topic(self) -> None:
+        lease, self._metadata_lease = self._metadata_lease, None
+        if lease is not None:
+            from remote_fetch.locate.leases import key_of  # noqa: PLC0415 - as above
+            from remote_fetch.locate.metadata_replay import METADATA_TOPICS  # noqa: PLC0415 - as above
+
+            METADATA_TOPICS.give_back(key_of(lease))
+
+    def _cannot_locate(self, why: str) -> None:
+        self.unlocated = ErrorKind.UNLOCATABLE
+        self.observe(Notice(why, is_warning=True))
+
+    def _can_locate(self) -> None:
+        self.unlocated = None
+
+    @property
+    def answered_s(self) -> float:
+        """When the store or a broker last answered (`time.monotonic`), 0 if none ever has."""
+        asked = (self.reader, self.cluster, self._metadata_locator)
+        return max(0.0 if it is None else it.answered_s for it in asked)
+
+    def share_locator(self) -> None:
+        """Let several threads ask the locator."""
+        if not isinstance(self.locator, SharedLocator):
+            self.locator = SharedLocator(self.locator)
+
+    def local_starts(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
+        """From which offset on a broker has each partition on its own disk, if that is to be its own and can be asked.
+
+        (`fetch.remote.when=not-local`, KIP-1254: the store is for what the broker would have had to fetch itself.)
+        """
+        if self.cluster is None or self.config.text("fetch.remote.when") == "always":
+            return {}
+        from remote_fetch.locate.broker_channel import BrokerChannel  # noqa: PLC0415 - an extra is loaded for it
+
+        def say(text: str) -> None:
+            if text not in self._said:
+                self._said.add(text)
+                self.observe(Notice(f"{text}; fetch.remote.when=not-local acts as always"))
+
+        try:
+            channel = BrokerChannel(self.cluster.properties, timeout_ms=_CHANNEL_TIMEOUT_MS, say=say)
+        except MissingExtra as error:
+            say(error.message)
+            return {}
+        try:
+            found = channel.local_bounds(partitions)
+        finally:
+            channel.close()
+        return {
+            partition: bounds.earliest_local_offset
+            for partition, bounds in found.items()
+            if bounds.earliest_local_offset is not None
+        }
+
+    def note_unusable(self, timeline: Timeline) -> None:
+        """Tell of the metadata that locates nothing, as far as there is more of it than was told of before.
+
+        Records that cannot be read are counted by topic: they do not say which partition they speak of.
+        """
+        if not timeline.orphan_updates and not timeline.malformed_records:
+            return
+        partition = timeline.partition
+        with self._counting:
+            orphans = timeline.orphan_updates - self._orphans.get(partition, 0)
+            malformed = timeline.malformed_records - self._malformed.get(partition.topic_id, 0)
+            self._orphans[partition] = timeline.orphan_updates
+            self._malformed[partition.topic_id] = timeline.malformed_records
+        if orphans > 0 or malformed > 0:
+            self.observe(MetadataUnusable(partition, max(orphans, 0), max(malformed, 0)))
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """New credentials for the clients of this session; not for a metadata cluster that has its own."""
+        if self.cluster is not None:
+            self.cluster.set_sasl_credentials(username, password)
+        if self._metadata_cluster is not None and "sasl.username" not in self.config.locator:
+            self._metadata_cluster.set_sasl_credentials(username, password)
+        locator, lease = self._metadata_locator, self._metadata_lease
+        if locator is not None and lease is not None and "sasl.username" not in self.config.locator:
+            # What others read with the credentials of before is not touched.
+            credentials = {"sasl.username": username, "sasl.password": password}
+            locator.read_through(self._take_metadata_topic(lease | credentials))
+
+    def observe(self, event: Event) -> None:
+        """Hand an event to the counters, the log and the user's observer."""
+        self.counters(event)
+        self._log(event)
+        self._observer(event)
+
+    def close(self) -> None:
+        """Cancel what is under way and release everything. May be called twice."""
+        self.surveyor.close()
+        self.reader.close()
+        self.ahead.close()
+        for cluster in (self.cluster, self._metadata_cluster):
+            if cluster is not None:
+                cluster.close()
+        self._give_back_metadata_topic()
+        self._log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _cluster(properties: Mapping[str, Any], timeout_ms: int = _CLUSTER_TIMEOUT_MS, *, checks: bool = False) -> Cluster:
+    from remote_fetch.locate.cluster import Cluster  # noqa: PLC0415 - librdkafka is loaded for it
+
+    return Cluster(properties, timeout_ms=timeout_ms, checks=checks)
+
+
+class NoStorage:
+    """Stands where a fetcher would, when none is configured: nothing is tiered as far as this reader knows."""
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """As `RemoteStorageFetcher.configure`."""
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+    ) -> bytes:
+        """As `RemoteStorageFetcher.fetch_log_segment`: there is nothing."""
+        raise SegmentNotFound("no remote storage is configured")
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
+        """As `RemoteStorageFetcher.fetch_index`: there is nothing."""
+        return None
+
+    def close(self) -> None:
+        """As `RemoteStorageFetcher.close`."""
+
+
+class _SegmentBytes:
+    """What the listing locator reads with, by way of this session's deadlines and counters."""
+
+    def __init__(self, reader: RangeReader, observe: Observer, max_batch_bytes: int) -> None:
+        self._reader = reader
+        self.max_batch_bytes = max_batch_bytes
+        self._observe = observe
+        self.range_bytes = reader.range_bytes
+
+    def read_bytes(self, segment: RemoteLogSegmentMetadata, start_position: int, end_position: int) -> memoryview:
+        return self._reader.read(RangeRequest(segment, start_position, end_position))
+
+    def read_index(self, segment: RemoteLogSegmentMetadata, index_type: IndexType) -> memoryview | None:
+        return self._reader.read_index(segment, index_type)
+
+    def read_without_index(self, segment: RemoteLogSegmentMetadata, reason: str) -> None:
+        self._observe(SegmentScanned(segment.topic_id_partition, IndexType.OFFSET, reason))
+
+
+def _saved_timelines(config: Config) -> tuple[Timeline, ...]:
+    key = "remote.locator.snapshot.file"
+    name = config.text(key)
+    if name is None:
+        raise ConfigError(f"remote.locator=snapshot needs {key}", key=key)
+    try:
+        with open(name, "rb") as file:
+            data = file.read(_MAX_SNAPSHOT_BYTES)
+    except OSError as error:
+        raise ConfigError(f"{key}: {error}", key=key) from error
+    return load_timelines(data)[1]

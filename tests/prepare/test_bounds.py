@@ -1,0 +1,377 @@
+"""Bounds: what users write, and times against a slow look through every record."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remote_fetch.config import Config
+from remote_fetch.errors import ConfigError, CorruptSegment, OffsetOutOfRange, Unlocatable
+from remote_fetch.locate.cluster import Cluster
+from remote_fetch.model import IndexType, IsolationLevel, LogBounds, TopicIdPartition
+from remote_fetch.prepare.bounds import Bound, Edge, Timestamp, parse_bound, resolve
+from remote_fetch.prepare.opening import open_partition
+from remote_fetch.session.session import Session
+from remote_fetch.testing.faults import Fault, FaultKind, FetchCall, Schedule
+from remote_fetch.testing.log_builder import FIRST_TIMESTAMP_MS, LogBuilder
+from remote_fetch.testing.records import Record
+from remote_fetch.testing.segments import SegmentOptions, encode_offset_index, encode_time_index
+from remote_fetch.testing.strategies import segment_options
+from tests.cases import each_of
+from tests.scan.bucket import (
+    COMMITTED,
+    DENSE,
+    UNCOMMITTED,
+    Bucket,
+    WatchedBucket,
+    examples,
+    expected_rows,
+    plain_log,
+    read,
+    snapshot_config,
+)
+
+
+class TestParse:
+    @each_of(
+        ("value", "bound"),
+        [
+            ("earliest", Edge.EARLIEST),
+            ("Beginning", Edge.EARLIEST),
+            (-2, Edge.EARLIEST),
+            ("-2", Edge.EARLIEST),
+            ("latest", Edge.LATEST),
+            (" end ", Edge.LATEST),
+            (-1, Edge.LATEST),
+            (0, 0),
+            ("17", 17),
+            (2**63 - 1, 2**63 - 1),
+            (datetime(1970, 1, 1, 0, 0, 1), Timestamp(1000)),
+            (datetime(1970, 1, 1, 1, 0, 1, tzinfo=timezone(timedelta(hours=1))), Timestamp(1000)),
+            (datetime(1970, 1, 1, 0, 0, 0, 1001, tzinfo=UTC), Timestamp(2)),
+            ("1970-01-01", Timestamp(0)),
+            ("1970-01-01T00:00:01.5Z", Timestamp(1500)),
+            ("1970-01-01T02:00+02:00", Timestamp(0)),
+        ],
+    )
+    def test_forms(self, value: object, bound: Bound) -> None:
+        assert parse_bound(value, "start") == bound
+
+    @pytest.mark.parametrize("value", ["yesterday", "", "-3", -3, True, None, 1.5, [], b"1", "--1"])
+    def test_no_bounds(self, value: object) -> None:
+        with pytest.raises(ConfigError, match="start") as raised:
+            parse_bound(value, "start")
+        assert raised.value.key == "start"
+
+    @given(st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(2200, 1, 1)))
+    def test_a_time_is_rounded_up_to_milliseconds(self, moment: datetime) -> None:
+        bound = parse_bound(moment, "end")
+        assert isinstance(bound, Timestamp)
+        exact = (moment - datetime(1970, 1, 1)) // timedelta(microseconds=1)
+        assert bound.timestamp_ms * 1000 >= exact > (bound.timestamp_ms - 1) * 1000
+
+
+class TestOffsets:
+    def test_ends(self) -> None:
+        log = plain_log()
+        bucket = Bucket(log.segments()[1:])
+        assert read(bucket).offsets == list(range(20, 60))
+        assert read(bucket, start="latest").offsets == []
+        assert read(bucket, start=60, end=60).offsets == []
+        assert read(bucket, start=25, end=25).offsets == []
+        assert read(bucket, end=10).offsets == []
+
+    @pytest.mark.parametrize("start", [19, 61, 0, 2**62])
+    def test_a_start_outside(self, start: int) -> None:
+        outcome = read(Bucket(plain_log().segments()[1:]), start=start)
+        assert isinstance(outcome.error, OffsetOutOfRange)
+        assert outcome.error.offset == start
+        assert "topic-0" in str(outcome.error)
+        assert "offsets 20 to 60" in str(outcome.error)
+
+    def test_an_end_before_the_start(self) -> None:
+        outcome = read(Bucket(plain_log().segments()), start=30, end=29)
+        assert isinstance(outcome.error, ConfigError)
+
+    def test_an_end_past_the_tier(self) -> None:
+        outcome = read(Bucket(plain_log().segments()), end=61)
+        assert isinstance(outcome.error, Unlocatable)
+        assert (outcome.error.first, outcome.error.last) == (60, 60)
+        assert "not-tiered" in str(outcome.error)
+        assert "The tier ends before them" in str(outcome.error)
+
+    def test_by_partition(self) -> None:
+        bucket = Bucket()
+        for number in range(2):
+            log = LogBuilder(partition=number)
+            log.append_batch([Record(n) for n in range(5)])
+            log.roll()
+            bucket.add(log.segments()[0])
+        assert read(bucket, start={1: 3}, end={0: 2}).offsets == [0, 1, 3, 4]
+        outcome = read(bucket, start={2: 3})
+        assert isinstance(outcome.error, ConfigError)
+        assert "[2]" in str(outcome.error)
+
+    def test_a_transaction_open_at_the_end(self) -> None:
+        log = LogBuilder()
+        log.append_batch([Record(n) for n in range(5)])
+        log.begin(1)
+        log.append_batch([Record(n) for n in range(5)], producer_id=1)
+        log.append_batch([Record(n) for n in range(5)])
+        log.roll()
+        log.commit(1)  # past the end of the tier
+        bucket = Bucket(log.tiered())
+        committed, uncommitted = read(bucket, isolation=COMMITTED), read(bucket, isolation=UNCOMMITTED)
+        assert committed.offsets == list(range(5))
+        assert uncommitted.offsets == list(range(15))
+        assert list(uncommitted.report.ends.values()) == [
+            "topic-0 is read up to offset 15 (exclusive), where the tier ends (not-tiered)"
+        ]
+        (end,) = committed.report.ends.values()
+        assert end.startswith("topic-0 is read up to offset 5 (exclusive), its remote stable offset (unstable): ")
+        assert "the tier, which goes on to 15," in end
+        assert read(bucket, isolation=COMMITTED, end=4).report.ends == {}, "that is where it was to end"
+        outcome = read(bucket, isolation=COMMITTED, end=6)
+        assert isinstance(outcome.error, Unlocatable)
+        assert (outcome.error.first, outcome.error.last) == (5, 5)
+        assert "unstable" in str(outcome.error)
+        assert "A transaction may be open there, and only a broker knows" in str(outcome.error)
+        assert read(bucket, isolation=COMMITTED, start=7, end="latest").offsets == []
+
+    def test_times_that_nothing_lies_between(self) -> None:
+        """As with offsets, the wrong order is an error; a start after the last record is said."""
+        bucket = Bucket(plain_log().segments())
+        outcome = read(bucket, start="2026-01-02", end="2026-01-01")
+        assert isinstance(outcome.error, ConfigError)
+        assert "start=1767312000000 lies after end=1767225600000" in str(outcome.error)
+        late = "start=2099-01-01 is later than every record of 'topic': the read begins at the end"
+        outcome = read(bucket, start="2099-01-01")
+        assert (outcome.fine(), outcome.report.notices[-1]) == ([], late)
+        assert read(bucket, start="2026-01-01", end="2026-01-01").fine() == []
+        assert late not in read(bucket, start="latest").report.notices
+        both = Bucket([*plain_log().segments(), *later_partition().segments()])
+        assert late not in read(both, start="2099-01-01").report.notices, "one partition has something"
+
+    def test_the_log_start_inside_a_segment(self) -> None:
+        bucket = Bucket(plain_log().segments())
+        assert read(bucket, log_start=33).offsets == list(range(33, 60))
+        assert read(bucket, log_start={0: 33}).offsets == list(range(33, 60))
+        assert isinstance(read(bucket, log_start=33, start=32).error, OffsetOutOfRange)
+        assert read(bucket, log_start=100).offsets == []
+        assert any("log start unknown" in notice for notice in read(bucket).report.notices)
+        assert not any("log start unknown" in notice for notice in read(bucket, log_start=0).report.notices)
+
+
+def later_partition() -> LogBuilder:
+    """Partition 1, whose records are of the year 2100."""
+    log = LogBuilder(partition=1)
+    log.append_batch([Record(0)], base_timestamp_ms=4_102_444_800_000)
+    log.roll()
+    return log
+
+
+TIMES_MS = st.integers(0, 12).map(lambda n: FIRST_TIMESTAMP_MS + n)
+
+
+@st.composite
+def timed_logs(draw: st.DrawFn) -> LogBuilder:
+    """Logs whose timestamps go up and down, some of them the broker's."""
+    log = LogBuilder()
+    for times in draw(st.lists(st.lists(TIMES_MS, min_size=1, max_size=4), min_size=1, max_size=12)):
+        kind = draw(st.sampled_from(("create", "append", "legacy", "roll")))
+        if kind == "roll" and log.cuts[-1] < log.next_offset:
+            log.roll()
+        records = [Record(n, time_ms - times[0]) for n, time_ms in enumerate(times)]
+        codec = draw(st.sampled_from((0, 1)))
+        if kind == "legacy":
+            log.append_legacy(records, magic=draw(st.integers(0, 1)), codec=codec, base_timestamp_ms=times[0])
+        else:
+            append_ms = times[0] if kind == "append" else None
+            log.append_batch(records, codec=codec, base_timestamp_ms=times[0], log_append_time_ms=append_ms)
+    log.roll()
+    return log
+
+
+class TestTimes:
+    @examples(200)
+    @given(
+        timed_logs(),
+        segment_options(),
+        TIMES_MS,
+        TIMES_MS,
+        st.sampled_from(("fine", "missing", "corrupt")),
+        st.booleans(),
+    )
+    def test_the_first_record_that_is_not_before(
+        self, log: LogBuilder, options: SegmentOptions, start_ms: int, end_ms: int, index: str, exact: bool
+    ) -> None:
+        start_ms, end_ms = sorted((start_ms, end_ms))
+        bucket = Bucket(log.segments(options))
+        for number in range(len(bucket.metadata)):
+            if index != "fine":
+                bucket.write_index(number, IndexType.TIMESTAMP, None if index == "missing" else b"12345")
+        moments = [datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms) for ms in (start_ms, end_ms)]
+        config = snapshot_config(bucket.metadata) if exact else {}
+        outcome = read(bucket, start=moments[0], end=moments[1].isoformat(), config=config)
+        first, stop = (
+            next((r.offset for r in log.records() if r.timestamp_ms >= ms), log.next_offset)
+            for ms in (start_ms, end_ms)
+        )
+        assert outcome.fine() == expected_rows(r for r in log.records() if first <= r.offset < stop)
+
+    def test_markers_count(self) -> None:
+        """As for a broker: the marker at offset 5 is the first as late."""
+        log = LogBuilder()
+        log.begin(1)
+        log.append_batch([Record(n) for n in range(5)], producer_id=1, base_timestamp_ms=1000)
+        log.commit(1, timestamp_ms=2000)
+        log.append_batch([Record(0)], base_timestamp_ms=1500)
+        log.roll()
+        assert read(Bucket(log.tiered()), start="1970-01-01T00:00:01.600Z", isolation=COMMITTED).offsets == [6]
+
+    def test_segments_that_end_before_are_not_read(self) -> None:
+        log = plain_log()
+        bucket = WatchedBucket(Bucket(log.segments(DENSE)))
+        config = snapshot_config(s.metadata for s in log.segments(DENSE))
+        moment = datetime.fromtimestamp((FIRST_TIMESTAMP_MS + 1000 * 46) / 1000, UTC)
+        outcome = read(bucket, start=moment, config=config)
+        assert outcome.offsets == list(range(50, 60))
+        assert {c.metadata.start_offset for c in bucket.calls if c.index_type in (None, IndexType.TIMESTAMP)} == {40}
+
+    def test_a_time_after_everything(self) -> None:
+        bucket = Bucket(plain_log().segments())
+        assert read(bucket, start="2100-01-01").offsets == []
+        assert read(bucket, end="2100-01-01").offsets == list(range(60))
+
+    def test_missing_and_damaged_time_indexes_are_counted(self) -> None:
+        log = plain_log(segments=2)
+        for data, reason in ((None, "missing"), (b"1", "corrupt"), (encode_time_index([(5, 1), (4, 2)]), "corrupt")):
+            bucket = Bucket(log.segments())
+            bucket.write_index(0, IndexType.TIMESTAMP, data)
+            outcome = read(bucket, start=datetime.fromtimestamp((FIRST_TIMESTAMP_MS + 10_000) / 1000, UTC))
+            assert outcome.offsets[0] == 10
+            assert outcome.report.scans == {reason: 1}
+
+    @pytest.mark.parametrize(
+        "entries", [[(4, 30), (9, 31), (14, 40)], [(4, 824 * 3 // 4)], [(4, 206 * 2), (9, 206 * 3)]]
+    )
+    def test_a_misleading_offset_index(self, entries: list[tuple[int, int]]) -> None:
+        log = plain_log(segments=1)
+        built = log.segments(DENSE)[0]
+        bucket = Bucket([built])
+        bucket.write_index(0, IndexType.OFFSET, encode_offset_index(entries))
+        outcome = read(bucket, start=moment_of(10), config=snapshot_config(bucket.metadata))
+        assert outcome.offsets == list(range(10, 20))
+        assert outcome.report.scans["misleading"] >= 1
+
+    def test_damage_that_passes_is_read_again(self) -> None:
+        log = plain_log(segments=1)
+
+        def once(call: FetchCall) -> Fault | None:
+            broken = call.index_type is None and call.attempt == 0
+            return Fault(FaultKind.FLIP_BYTE, position=100) if broken else None
+
+        fetcher = WatchedBucket(Bucket(log.segments()), once)
+        outcome = read(fetcher, start=moment_of(10), config=snapshot_config(s.metadata for s in log.segments()))
+        assert outcome.offsets == list(range(10, 20))
+        assert sum(outcome.report.rereads.values()) >= 1
+
+    def test_damage_that_stays_says_where(self) -> None:
+        log = plain_log(segments=1)
+        bucket = Bucket(log.segments())
+        bucket.flip(0, 100)
+        outcome: Any = read(bucket, start=moment_of(10))
+        assert isinstance(outcome.error, CorruptSegment)
+        assert (outcome.error.topic, outcome.error.position) == ("topic", 0)
+        assert outcome.error.object_name is not None
+
+    def test_a_missing_object(self) -> None:
+        log = plain_log()
+        bucket = Bucket(log.segments())
+        config = snapshot_config(bucket.metadata)
+        bucket.drop(1)
+        outcome = read(bucket, start=moment_of(30), config=config)
+        assert outcome.error is not None
+        assert (outcome.error.topic, outcome.error.object_name is None) == ("topic", False)
+
+    def test_what_holds_no_records_is_passed_over(self) -> None:
+        """A batch that a cleaner has emptied keeps its largest timestamp."""
+        log = LogBuilder()
+        log.append_batch([], last_offset_delta=4, base_timestamp_ms=5000)
+        log.append_batch([Record(0)], base_timestamp_ms=5000)
+        log.roll()
+        assert read(Bucket(log.segments()), start="1970-01-01T00:00:04Z").offsets == [5]
+
+    def test_a_base_offset_out_of_order(self) -> None:
+        log = plain_log(segments=1)
+        bucket = Bucket(log.segments())
+        config = snapshot_config(bucket.metadata)  # a listing would look at the batches itself
+        bucket.flip(0, 412 + 7, 0x08)  # 10 becomes 2
+        outcome = read(bucket, start=moment_of(15), config=config)
+        assert isinstance(outcome.error, CorruptSegment)
+        assert "base offset 2 follows one that ends with offset 9" in str(outcome.error)
+
+    def test_a_truncated_object(self) -> None:
+        log = plain_log()
+        bucket = Bucket(log.segments())
+        config = snapshot_config(bucket.metadata)
+        bucket.write(1, bucket.log(1)[: len(bucket.log(1)) // 2])
+        outcome = read(bucket, start=moment_of(35), config=config)
+        assert isinstance(outcome.error, CorruptSegment)
+        assert outcome.error.position == len(bucket.log(1))
+
+
+def moment_of(offset: int) -> datetime:
+    """A time at which the batch at `offset` of a plain log is the first as late."""
+    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=FIRST_TIMESTAMP_MS + 1000 * offset)
+
+
+class OfTheBroker:
+    """A cluster that is only asked for the offset of a time, and says 17."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def offset_for_time(self, partition: TopicIdPartition, timestamp_ms: int, isolation: IsolationLevel) -> int:
+        self.asked.append(timestamp_ms)
+        return 17
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class TestTimesWithABroker:
+    @pytest.mark.parametrize("index_type", [None, IndexType.TIMESTAMP])
+    @pytest.mark.parametrize("kind", ["denied", "timeout", "unavailable"])
+    def test_what_the_store_does_not_give_the_broker_is_asked_for(
+        self, kind: str, index_type: IndexType | None
+    ) -> None:
+        def schedule(call: FetchCall) -> Fault | None:
+            return Fault(FaultKind(kind)) if call.index_type is index_type else None
+
+        broker, log = OfTheBroker(), plain_log()
+        assert first_with(broker, log, schedule, FIRST_TIMESTAMP_MS + 1000) == (17, 60)
+        assert broker.asked == [FIRST_TIMESTAMP_MS + 1000]
+
+    def test_else_the_broker_is_not_asked(self) -> None:
+        broker, log = OfTheBroker(), plain_log()
+        assert first_with(broker, log, lambda call: None, FIRST_TIMESTAMP_MS + 1000) == (5, 60)
+        assert broker.asked == []
+
+
+def first_with(broker: OfTheBroker, log: LogBuilder, schedule: Schedule, timestamp_ms: int) -> tuple[int, int]:
+    """The offsets of a read from a time on, where there is a broker; what fell back was told."""
+    segments = log.segments(DENSE)
+    quick = {"fetch.remote.read.timeout.ms": 50, "fetch.remote.retry.backoff.ms": 1}
+    config = Config.parse(quick | snapshot_config(one.metadata for one in segments))
+    with Session(config, WatchedBucket(Bucket(segments), schedule)) as session:
+        (partition,) = session.locator.partitions("topic")
+        opened = open_partition(session, partition, UNCOMMITTED, LogBounds(0, log.next_offset))
+        session.cluster, session.fallback.has_broker = cast(Cluster, broker), True
+        found = resolve(session, opened, Timestamp(timestamp_ms), Edge.LATEST)
+        assert sum(session.counters.report().fallbacks.values()) == len(broker.asked)
+        return found

@@ -1,0 +1,134 @@
+"""Cuts: both neighbours find the same place, whatever has become of the index."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remote_fetch.config import Config
+from remote_fetch.errors import CorruptSegment, SegmentNotFound
+from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
+from remote_fetch.plan.ranges import SegmentSlice
+from remote_fetch.prepare.cuts import settle_cut
+from remote_fetch.session.session import Session
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.segments import SegmentOptions, encode_offset_index
+from remote_fetch.testing.strategies import logs, segment_options
+from tests.scan.bucket import DENSE, Bucket, examples, plain_log
+
+
+def parts(session: Session, piece: SegmentSlice, cuts: list[int]) -> list[SegmentSlice | None]:
+    """A slice cut at bytes, each part settled by itself."""
+    edges = [0, *cuts, -1]
+    return [
+        settle_cut(session, replace(piece, start_position=low, end_position=high, is_cut=True))
+        for low, high in pairwise(edges)
+    ]
+
+
+def bounds(found: list[SegmentSlice | None]) -> list[tuple[int, int] | None]:
+    return [None if one is None else (one.first_offset, one.last_offset) for one in found]
+
+
+@examples(150)
+@given(logs(), segment_options(), st.data())
+def test_a_batch_belongs_where_it_begins(log: LogBuilder, options: SegmentOptions, data: st.DataObject) -> None:
+    for built in log.tiered(options):
+        bucket = Bucket([built])
+        end = len(built.log) + 10
+        cuts = sorted(data.draw(st.sets(st.integers(1, end), max_size=4), label="cuts"))
+        piece = SegmentSlice(built.metadata, built.metadata.start_offset, built.metadata.end_offset)
+        with Session(Config.parse({"fetch.remote.range.bytes": 1024}), bucket) as session:
+            found = parts(session, piece, cuts)
+            bucket.write_index(0, IndexType.OFFSET, None)
+            assert bounds(parts(session, piece, cuts)) == bounds(found)
+        taken = [one for one in found if one is not None]
+        assert taken[0].first_offset == piece.first_offset
+        assert taken[-1].last_offset <= piece.last_offset
+        position, owners = 0, []
+        inside = [b for b in log.batches if b.data and piece.first_offset <= b.base_offset <= piece.last_offset]
+        for batch in inside:
+            owners.append(sum(cut <= position for cut in cuts))
+            position += len(batch.data)
+        for batch, owner in zip(inside, owners, strict=True):
+            mine = found[owner]
+            assert mine is not None
+            assert mine.first_offset <= batch.base_offset
+            assert batch.last_offset <= mine.last_offset
+
+
+@pytest.mark.parametrize("damage", ["none", "other entries", "no index", "odd bytes"])
+def test_a_damaged_index_changes_nothing(damage: str) -> None:
+    (segment,) = plain_log(segments=1, batches=12).segments(DENSE)
+    bucket = Bucket([segment])
+    batch_bytes = len(segment.log) // 12
+    wrong = {
+        "none": segment.offset_index,
+        "other entries": encode_offset_index([(7, batch_bytes - 9), (22, 3 * batch_bytes + 1)]),
+        "no index": None,
+        "odd bytes": b"\1\2\3",
+    }[damage]
+    bucket.write_index(0, IndexType.OFFSET, wrong)
+    with Session(Config.parse({}), bucket) as session:
+        found = parts(session, SegmentSlice(segment.metadata, 0, 59), [batch_bytes, 4 * batch_bytes + 1])
+        scans = session.counters.report().scans
+    assert bounds(found) == [(0, 4), (5, 24), (25, 59)]
+    assert bool(scans) == (damage != "none")
+
+
+def test_a_part_in_which_no_batch_begins() -> None:
+    (segment,) = plain_log(segments=1, batches=1).segments()
+    with Session(Config.parse({}), Bucket([segment])) as session:
+        found = parts(session, SegmentSlice(segment.metadata, 0, 4), [10, 20])
+    assert bounds(found) == [(0, 4), None, None]
+
+
+def test_offsets_that_are_not_wanted_stay_out() -> None:
+    (segment,) = plain_log(segments=1, batches=4).segments(DENSE)
+    half = len(segment.log) // 2
+    with Session(Config.parse({}), Bucket([segment])) as session:
+        assert bounds(parts(session, SegmentSlice(segment.metadata, 7, 11), [half])) == [(7, 9), (10, 11)]
+        assert bounds(parts(session, SegmentSlice(segment.metadata, 2, 6), [half])) == [(2, 6), None]
+
+
+def test_damage_before_the_cut_is_an_error() -> None:
+    (segment,) = plain_log(segments=1, batches=4).segments()
+    bucket = Bucket([segment])
+    bucket.flip(0, 70)
+    with Session(Config.parse({}), bucket) as session, pytest.raises(CorruptSegment) as caught:
+        parts(session, SegmentSlice(segment.metadata, 0, 19), [200])
+    assert (caught.value.topic, caught.value.partition) == ("topic", 0)
+    assert caught.value.object_name is not None
+
+
+def test_an_object_that_is_gone_is_an_error() -> None:
+    (segment,) = plain_log(segments=1).segments()
+    bucket = Bucket([segment])
+    bucket.drop(0)
+    with Session(Config.parse({}), bucket) as session, pytest.raises(SegmentNotFound):
+        parts(session, SegmentSlice(segment.metadata, 0, 19), [200])
+
+
+class MeetingBucket(Bucket):
+    """A bucket that answers only where two ask at the same time."""
+
+    _two = threading.Barrier(2, timeout=10)
+
+    def fetch_log_segment(
+        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
+    ) -> memoryview:
+        self._two.wait()
+        return super().fetch_log_segment(metadata, start_position, end_position)
+
+
+def test_both_cuts_of_a_part_are_looked_for_at_the_same_time() -> None:
+    (segment,) = plain_log(segments=1, batches=12).segments(DENSE)
+    batch_bytes = len(segment.log) // 12
+    piece = SegmentSlice(segment.metadata, 0, 59, start_position=batch_bytes, end_position=4 * batch_bytes, is_cut=True)
+    with Session(Config.parse({}), MeetingBucket([segment])) as session:
+        assert bounds([settle_cut(session, piece)]) == [(5, 19)]

@@ -1,0 +1,156 @@
+"""Where the tier has a hole: nothing whose fate it hides is delivered, and nothing that is missing goes unsaid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remote_fetch.errors import Unlocatable
+from remote_fetch.locate.timeline import Timeline
+from remote_fetch.model import IsolationLevel
+from remote_fetch.plan.ranges import BrokerRange, Reason
+from remote_fetch.prepare.refusals import refuse_broker_ranges
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
+from tests.scan.bucket import COMMITTED, UNCOMMITTED, Bucket, read, snapshot_config
+
+LOCATORS = pytest.mark.parametrize("exact", [False, True], ids=["listing", "snapshot"])
+
+
+def ten(first: int = 0, count: int = 10) -> list[Record]:
+    return [Record(number, (first + number) * 1000, b"k", b"v") for number in range(count)]
+
+
+def transaction_over_a_hole() -> Bucket:
+    """Offsets 0-4 plain and 5-9 of a transaction; 10-19 with its abort, missing; 20-29 plain."""
+    log = LogBuilder()
+    log.append_batch(ten(count=5))
+    log.begin(7)
+    log.append_batch(ten(5, 5), producer_id=7)
+    log.roll()
+    log.append_batch(ten(10, 9))
+    log.abort(7)
+    log.roll()
+    log.append_batch(ten(20))
+    log.roll()
+    segments = log.segments()
+    return Bucket([segments[0], segments[2]])
+
+
+def config_of(bucket: Bucket, exact: bool, tmp_path: Path) -> Mapping[str, Any] | None:
+    return snapshot_config(bucket.metadata) if exact else None
+
+
+@LOCATORS
+@pytest.mark.parametrize("end", ["latest", 10, 30])
+def test_a_transaction_that_is_decided_in_the_hole_is_not_shown(exact: bool, end: object, tmp_path: Path) -> None:
+    bucket = transaction_over_a_hole()
+    outcome = read(bucket, isolation=COMMITTED, end=end, config=config_of(bucket, exact, tmp_path))
+    assert isinstance(outcome.error, Unlocatable)
+    assert outcome.error.first == 5
+    assert all(offset < 5 for offset in outcome.offsets)
+
+
+@LOCATORS
+def test_offsets_before_the_hole_are_named_with_their_reason(exact: bool, tmp_path: Path) -> None:
+    bucket = transaction_over_a_hole()
+    outcome = read(bucket, isolation=COMMITTED, config=config_of(bucket, exact, tmp_path))
+    assert str(outcome.error) == (
+        "offsets 5 to 19 cannot be read from the bucket alone: 5 to 9 (unstable), 10 to 19 (hole) [topic-0]. A "
+        "transaction that is open where the hole begins may end in it, and only a broker knows how: set "
+        "bootstrap.servers (-b)"
+    )
+
+
+@LOCATORS
+def test_what_lies_before_it_can_be_read(exact: bool, tmp_path: Path) -> None:
+    bucket = transaction_over_a_hole()
+    config = config_of(bucket, exact, tmp_path)
+    assert read(bucket, isolation=COMMITTED, end=5, config=config).offsets == list(range(5))
+    assert read(bucket, isolation=COMMITTED, start=20, config=config).offsets == list(range(20, 30))
+    assert read(bucket, isolation=UNCOMMITTED, end=10, config=config).offsets == list(range(10))
+
+
+def test_a_time_inside_the_hole_is_not_found_behind_it() -> None:
+    log = LogBuilder()
+    for first in (0, 10, 20):
+        log.append_batch(ten(first), base_timestamp_ms=0)
+        log.roll()
+    segments = log.segments()
+    outcome = read(Bucket([segments[0], segments[2]]), start="1970-01-01T00:00:15Z")
+    assert isinstance(outcome.error, Unlocatable)
+    assert (outcome.error.first, outcome.error.last) == (10, 19)
+
+
+def test_an_upload_under_way_is_none() -> None:
+    log = LogBuilder()
+    for first in (0, 10):
+        log.append_batch(ten(first))
+        log.roll()
+    done, under_way = log.segments()
+    assert under_way.metadata.start_offset == 10
+    assert read(Bucket([done]), isolation=COMMITTED).offsets == list(range(10))
+
+
+def test_after_an_unclean_election_the_branch_with_the_higher_epoch_is_the_log() -> None:
+    """The branch that lost reaches further; a listing has only the checkpoints to tell."""
+    lost = LogBuilder(leader_epoch=0)
+    for first in (0, 10, 20):
+        lost.append_batch([Record(number, 0, b"lost", b"v") for number in range(10)])
+        if first == 0:
+            won = lost.fork(10)
+        lost.roll()
+    won.roll()
+    won.new_leader_epoch(1)
+    won.append_batch([Record(number, 0, b"won", b"v") for number in range(9)])
+    won.roll()
+    outcome = read(Bucket([*lost.segments(), won.segments()[-1]]), end=19)
+    assert outcome.error is None
+    assert [row.key for row in outcome.rows] == [b"lost"] * 10 + [b"won"] * 9
+
+
+def test_a_hole_s_refusal_tells_of_metadata_that_locates_nothing() -> None:
+    partition = LogBuilder().topic_id_partition
+    timeline = Timeline(partition, (), (), orphan_updates=2)
+    with pytest.raises(
+        Unlocatable,
+        match=r"\(hole\); finished segments of which metadata has an update alone, so that no offset is found: 2 ",
+    ):
+        refuse_broker_ranges(timeline, [BrokerRange(partition, 3, 5, "hole")])
+    with pytest.raises(Unlocatable, match=r"\(not-tiered\) \["):
+        refuse_broker_ranges(timeline, [BrokerRange(partition, 3, 5, Reason.NOT_TIERED)])
+
+
+def compacted() -> Bucket:
+    """Offsets 0-4 with 5-9 taken out, then 10-14 with 15-19 taken out, then 20-29."""
+    log = LogBuilder()
+    for first in (0, 10):
+        log.append_batch(ten(first, 5))
+        log.take_out(5)
+        log.roll()
+    log.append_batch(ten(20))
+    log.roll()
+    return Bucket(log.segments())
+
+
+@pytest.mark.parametrize("isolation", [COMMITTED, UNCOMMITTED])
+def test_a_gap_that_compaction_left_is_no_hole_where_metadata_tells(isolation: IsolationLevel, tmp_path: Path) -> None:
+    bucket = compacted()
+    config = config_of(bucket, True, tmp_path)
+    assert read(bucket, isolation=isolation, config=config).offsets == [*range(5), *range(10, 15), *range(20, 30)]
+
+
+@pytest.mark.parametrize("isolation", [COMMITTED, UNCOMMITTED])
+@pytest.mark.parametrize("start", ["earliest", "1970-01-01T00:00:07Z"])
+def test_a_listing_cannot_tell_it_from_a_hole_and_says_what_to_do(isolation: IsolationLevel, start: str) -> None:
+    bucket = compacted()
+    outcome = read(bucket, isolation=isolation, start=start)
+    assert isinstance(outcome.error, Unlocatable)
+    assert outcome.error.last == 9
+    assert "compacted before it was tiered" in str(outcome.error)
+    assert "bootstrap.servers" in str(outcome.error)
+    around = [read(bucket, start=first, end=end).offsets for first, end in ((0, 5), (10, 15), (20, 30))]
+    assert around == [[*range(5)], [*range(10, 15)], [*range(20, 30)]]

@@ -1,0 +1,127 @@
+"""Memory, threads, open files and GETs stay within what is configured, whatever is read and however it ends.
+
+Each run is a process of its own that measures itself (tests/scan/resource_runs.py). What memory may grow by is
+
+    fetch.remote.max.bytes + 2 x fetch.remote.range.bytes
+    + 2 x the largest batch as stored + 3 x the same inflated + 24 MiB
+    + for each unit of batches that is prepared ahead (4 to 6, by the number of processors): twice what it inflates to
+
+One range more than the budget is in the decoder's hands, and one in the batch that waits for the next header; a batch
+is there as stored together with the next one; and inflated it is there in parts and in one piece, or in one piece and
+in columns, while whoever reads still has the columns before. The C library and Arrow's allocator are told to give
+freed blocks back at once: what they would keep for themselves is not ours to bound.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.scan.resource_runs import MIB, Used
+
+ROOT = Path(__file__).resolve().parents[2]
+MAX_THREADS = 16
+"""Of one reader for its GETs, however small its ranges."""
+PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4
+AHEAD_THREADS = min(PROCESSORS, 4) if PROCESSORS > 1 else 0
+"""Those that check, decompress and decode large batches before their turn."""
+PLAN_THREADS = 8
+"""Those that make partitions ready."""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="measures by Linux's /proc"),
+]
+
+
+def run(name: str) -> Used:
+    """One run in a process of its own."""
+    command = [sys.executable, "-m", "tests.scan.resource_runs", name]
+    given = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(128 << 10), "ARROW_DEFAULT_MEMORY_POOL": "system"}
+    done = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    return Used(**told)
+
+
+def check(used: Used) -> None:
+    """What holds for every run."""
+    under_way_bytes = used.max_bytes + 2 * used.range_bytes
+    ahead_bytes = (AHEAD_THREADS + 2) * 2 * min(used.inflated_bytes, 8 * MIB)  # as stored in the batch, and in columns
+    budget_bytes = under_way_bytes + ahead_bytes + 2 * used.stored_bytes + 3 * used.inflated_bytes + 24 * MIB
+    assert 0 < used.grown_bytes <= budget_bytes
+    assert 0 < used.most_in_flight <= used.max_bytes // used.range_bytes
+    fetching = min(used.max_bytes // used.range_bytes, MAX_THREADS)
+    # Of the threads that planned some may only just be ending.
+    assert used.most_threads <= used.threads[0] + fetching + AHEAD_THREADS + PLAN_THREADS
+    assert used.threads[1] == used.threads[0]
+    assert used.closed
+
+
+@pytest.mark.parametrize("name", ["gibibyte", "gibibyte_in_little"])
+def test_a_segment_of_a_gibibyte(name: str) -> None:
+    used = run(name)
+    assert used.returned_bytes > 1000 * MIB
+    assert used.most_in_flight > 1
+    check(used)
+
+
+def test_the_middle_of_a_segment_beyond_four_gibibytes() -> None:
+    used = run("sparse")
+    assert used.rows == 128 * 64
+    assert 128 * MIB < used.returned_bytes < 140 * MIB
+    check(used)
+
+
+def test_two_hundred_partitions_at_once() -> None:
+    """A partition that is read leaves nothing behind; 200 builders' buffers would be gigabytes."""
+    used = run("partitions")
+    assert used.returned_bytes > 195 * MIB
+    check(used)
+
+
+@pytest.mark.parametrize("name", ["large_batch", "large_batch_compressed"])
+def test_batches_of_64_mib(name: str) -> None:
+    used = run(name)
+    assert used.rows >= 2 * 64
+    assert used.inflated_bytes >= 64 * MIB
+    check(used)
+
+
+@pytest.mark.parametrize("name", ["bomb_gzip", "bomb_lz4", "bomb_zstd"])
+def test_a_batch_that_inflates_too_far_is_refused_with_a_hint(name: str) -> None:
+    used = run(name)
+    assert (used.rows, used.error) == (0, "DecompressionLimit")
+    assert "fetch.remote.max.decompressed.bytes" in used.hint
+    assert used.stored_bytes < 2 * MIB
+    check(used)
+
+
+def test_a_slow_reader_holds_the_store_back() -> None:
+    """While nobody draws, no more is fetched than may be held, the range that is drawn from included."""
+    used = run("slow_reader")
+    assert used.rows == 64 * 512
+    assert used.returned_bytes <= used.max_bytes + 2 * used.range_bytes
+    check(used)
+
+
+def test_a_reader_that_goes_away_leaves_no_thread_and_no_file() -> None:
+    used = run("stopping")
+    assert used.rows > 0
+    before, during, after = used.threads
+    assert before < during <= before + MAX_THREADS + AHEAD_THREADS
+    assert after == before
+    assert used.files[2] == used.files[0]
+
+
+def test_a_reader_that_goes_away_while_the_store_hangs() -> None:
+    used = run("stopping_while_the_store_hangs")
+    before, during, after = used.threads
+    assert before < during
+    assert after == before
+    assert used.closed

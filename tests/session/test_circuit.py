@@ -1,0 +1,35 @@
+"""The circuit: how long a storage that failed is left alone."""
+
+from __future__ import annotations
+
+from remote_fetch.errors import ErrorKind
+from remote_fetch.session.circuit import Circuit, is_storage_failure
+
+
+def test_pauses_double_up_to_a_minute_and_begin_anew_after_a_success() -> None:
+    circuit = Circuit()
+    pauses_ms = []
+    for _ in range(8):
+        circuit = circuit.failed("auth", 1_000)
+        pauses_ms.append(circuit.retry_at_ms - 1_000)
+    assert pauses_ms == [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]
+    assert circuit.worked().failed("auth", 0).retry_at_ms == 1_000
+
+
+def test_the_first_pause_can_be_chosen_and_outlasts_a_success() -> None:
+    circuit = Circuit(first_pause_ms=200).failed("throttled", 0).failed("throttled", 0)
+    assert (circuit.retry_at_ms, circuit.reason) == (400, "throttled")
+    assert circuit.worked().failed("throttled", 0).retry_at_ms == 200
+
+
+def test_it_is_open_until_the_pause_is_over() -> None:
+    circuit = Circuit().failed("auth", 0)
+    assert not Circuit().is_open(0)
+    assert circuit.is_open(999)
+    assert not circuit.is_open(1_000)
+
+
+def test_what_one_object_is_to_blame_for_opens_no_circuit() -> None:
+    assert is_storage_failure(ErrorKind.AUTH)
+    assert not is_storage_failure(ErrorKind.CORRUPT)
+    assert not is_storage_failure(ErrorKind.NOT_FOUND)

@@ -1,0 +1,141 @@
+"""What the guard asks while slices are read, how often, and what it does while nobody answers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from remote_fetch.errors import OffsetOutOfRange, TopicRecreated
+from remote_fetch.locate.cluster import Cluster, Topic
+from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
+from remote_fetch.observe import Event, Notice
+from remote_fetch.session.guard import LogGuard, Patience
+
+ID = Uuid(bytes(15) + b"\x01")
+PARTITION = TopicIdPartition(ID, "topic", 0)
+LEVEL = IsolationLevel.READ_COMMITTED
+PATIENCE = Patience(wait_s=20, blind_s=30, pause_s=0, slice_pause_s=10, slice_timeout_s=3)
+
+
+@dataclass
+class Asked:
+    """A cluster that counts its questions; while it is away each takes the time that was given for it."""
+
+    log_start: int = 0
+    described: Topic = field(default_factory=lambda: Topic("topic", ID, (0,), may_read=True))
+    is_away: bool = False
+    now_s: float = 100.0
+    describes: int = 0
+    lists: int = 0
+
+    def describe(self, name: str) -> Topic:
+        self.describes += 1
+        return self.described
+
+    def log_bounds(
+        self, partition: TopicIdPartition, isolation: IsolationLevel, *, timeout_s: float | None = None
+    ) -> LogBounds:
+        self.lists += 1
+        if self.is_away:
+            self.now_s += timeout_s or 8
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "Local: Timed out"))
+        return LogBounds(self.log_start, 100)
+
+
+def guard_of(cluster: Asked, heard: list[Event], *, skips: bool = False) -> LogGuard:
+    return LogGuard(cast(Cluster, cluster), heard.append, skips=skips, patience=PATIENCE, clock=lambda: cluster.now_s)
+
+
+def test_nothing_is_asked_too_often() -> None:
+    cluster, heard = Asked(), list[Event]()
+    guard = guard_of(cluster, heard)
+    for _ in range(100):
+        assert guard.check(PARTITION, LEVEL, 5) == 5
+        cluster.now_s += 0.1
+    assert 10 <= cluster.lists <= 25
+    assert 2 <= cluster.describes <= 4
+    assert heard == []
+
+
+def test_a_log_start_that_has_passed() -> None:
+    cluster, heard = Asked(log_start=9), list[Event]()
+    with pytest.raises(OffsetOutOfRange, match="offsets 5 to 8 are gone: the log starts at 9 now"):
+        guard_of(cluster, heard).check(PARTITION, LEVEL, 5)
+    assert guard_of(cluster, heard, skips=True).check(PARTITION, LEVEL, 5) == 9
+    assert len(heard) == 1
+
+
+def test_another_topic_is_noticed_within_seconds() -> None:
+    cluster = Asked()
+    guard = guard_of(cluster, [])
+    guard.check(PARTITION, LEVEL, 5)
+    cluster.described = Topic("topic", Uuid(bytes(15) + b"\x02"), (0,), may_read=True)
+    with pytest.raises(TopicRecreated, match="What is read here is topic:"):
+        guard.confirm(PARTITION)
+    cluster.now_s += 5
+    with pytest.raises(TopicRecreated):
+        guard.check(PARTITION, LEVEL, 5)
+
+
+def test_a_permission_that_is_taken_away() -> None:
+    cluster = Asked()
+    guard = guard_of(cluster, [])
+    guard.authorise(PARTITION)
+    cluster.described = Topic("topic", ID, (0,), may_read=False)
+    guard.authorise(PARTITION)
+    cluster.now_s += 5
+    with pytest.raises(KafkaException) as raised:
+        guard.authorise(PARTITION)
+    assert raised.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_slices_are_read_on_while_the_broker_is_away() -> None:
+    """With what it has said last, and rarely held up; after a while it is waited for."""
+    cluster, heard = Asked(), list[Event]()
+    guard = guard_of(cluster, heard)
+    guard.check(PARTITION, LEVEL, 5)
+    cluster.is_away = True
+    began_s = cluster.now_s
+    cluster.now_s += 1
+    while cluster.now_s < began_s + PATIENCE.blind_s:
+        assert guard.check(PARTITION, LEVEL, 5) == 5
+        cluster.now_s += 0.5
+    assert cluster.lists <= 5
+    cluster.now_s += PATIENCE.slice_pause_s
+    with pytest.raises(KafkaException) as raised:
+        guard.check(PARTITION, LEVEL, 5)
+    assert raised.value.args[0].code() == KafkaError._TIMED_OUT
+    assert [type(event) for event in heard] == [Notice]
+
+
+def test_it_is_said_again_when_it_goes_away_again() -> None:
+    cluster, heard = Asked(), list[Event]()
+    guard = guard_of(cluster, heard)
+    for _ in range(2):
+        cluster.is_away = False
+        guard.check(PARTITION, LEVEL, 5)
+        cluster.is_away = True
+        cluster.now_s += PATIENCE.slice_pause_s + 1
+        guard.check(PARTITION, LEVEL, 5)
+        cluster.now_s += PATIENCE.slice_pause_s
+    assert len(heard) == 2
+
+
+def test_what_a_plan_was_told_holds_where_nobody_answers() -> None:
+    """A worker that cannot reach the broker goes by what the driver heard, as long as it reads, and says so once."""
+    cluster, heard = Asked(is_away=True), list[Event]()
+    patience = Patience(blind_s=math.inf, slice_pause_s=10, slice_timeout_s=3)
+    guard = LogGuard(cast(Cluster, cluster), heard.append, skips=True, patience=patience, clock=lambda: cluster.now_s)
+    guard.remember(PARTITION, 7)
+    for _ in range(100):
+        assert guard.check(PARTITION, LEVEL, 9) == 9
+        cluster.now_s += 100
+    assert guard.check(PARTITION, LEVEL, 5) == 7
+    assert len([event for event in heard if "does not answer" in str(event)]) == 1
+    cluster.is_away, cluster.log_start = False, 8
+    cluster.now_s += 100
+    assert guard.check(PARTITION, LEVEL, 5) == 8

@@ -1,0 +1,122 @@
+"""Opening and closing: what is refused, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from remote_fetch.config import Config
+from remote_fetch.errors import ConfigError, RemoteFetchError
+from remote_fetch.locate.listing import ListingLocator
+from remote_fetch.locate.locator import KnownTimelines
+from remote_fetch.locate.metadata_replay import METADATA_TOPICS
+from remote_fetch.observe import Event, Notice
+from remote_fetch.session.session import Session
+from remote_fetch.testing.stores import SegmentStore
+from tests.scan.bucket import Bucket, plain_log, snapshot_config
+
+
+def test_the_locators(tmp_path: Path) -> None:
+    bucket = Bucket(plain_log().segments())
+    with Session(Config.parse({}), bucket) as session:
+        assert isinstance(session.locator, ListingLocator)
+    with Session(Config.parse(snapshot_config(bucket.metadata, tmp_path)), bucket) as session:
+        assert isinstance(session.locator, KnownTimelines)
+
+
+def test_a_fetcher_that_cannot_list() -> None:
+    with pytest.raises(ConfigError, match="SegmentStore cannot list segments") as raised:
+        Session(Config.parse({}), SegmentStore())
+    assert raised.value.key == "remote.locator"
+
+
+def test_a_snapshot_without_a_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"needs remote\.locator\.snapshot\.file"):
+        Session(Config.parse({"remote.locator": "snapshot"}), Bucket())
+    name = str(tmp_path / "none")
+    with pytest.raises(ConfigError, match="No such file"):
+        Session(Config.parse({"remote.locator": "snapshot", "remote.locator.snapshot.file": name}), Bucket())
+
+
+def test_a_snapshot_that_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"anything but a snapshot")
+    with pytest.raises(RemoteFetchError):
+        Session(Config.parse({"remote.locator": "snapshot", "remote.locator.snapshot.file": str(file)}), Bucket())
+
+
+def test_brokers_are_left_alone_where_a_listing_is_asked_for(tmp_path: Path) -> None:
+    config = {"remote.storage.url": str(tmp_path), "bootstrap.servers": "localhost:1", "remote.locator": "listing"}
+    with Session.open(config) as session:
+        assert isinstance(session.locator, ListingLocator)
+
+
+def test_events_go_to_the_counters_and_to_the_observer() -> None:
+    heard: list[Event] = []
+    with Session(Config.parse({}), Bucket(), heard.append) as session:
+        session.observe(Notice("a word"))
+        assert "a word" in session.counters.report().notices
+    assert Notice("a word") in heard
+
+
+def test_the_last_answer_is_that_of_the_store_or_of_a_broker() -> None:
+    with Session(Config.parse({}), Bucket(plain_log().segments())) as session:
+        assert session.answered_s == 0
+        session.locator.partitions("topic")
+        (partition,) = session.locator.partitions("topic")
+        session.locator.timeline(partition)
+        assert session.answered_s == session.reader.answered_s > 0
+    with Session.open({"bootstrap.servers": "127.0.0.1:1"}, shared=True) as session:
+        assert session.cluster is not None
+        session.cluster.answered()
+        assert session.answered_s == session.cluster.answered_s > 0
+
+
+def test_closing(tmp_path: Path) -> None:
+    before = threading.active_count()
+    bucket = Bucket(plain_log().segments())
+    session = Session(Config.parse({}), bucket)
+    session.locator.timeline(session.locator.partitions("topic")[0])
+    assert threading.active_count() > before
+    session.close()
+    session.close()
+    assert bucket.closed
+    assert threading.active_count() == before
+
+
+def test_a_session_of_a_checked_configuration(tmp_path: Path) -> None:
+    Session.open(Config.parse({"remote.storage.url": str(tmp_path)})).close()
+
+
+def shared(tmp_path: Path, **more: str) -> Session:
+    keys = {name.replace("_", "."): value for name, value in more.items()}
+    return Session.open({"remote.storage.url": str(tmp_path), "bootstrap.servers": "localhost:1", **keys}, shared=True)
+
+
+def test_consumers_of_a_process_read_the_metadata_topic_together(tmp_path: Path) -> None:
+    first, second, other = shared(tmp_path), shared(tmp_path), shared(tmp_path, client_id="other")
+    assert len(METADATA_TOPICS) == 2
+    other.close()
+    first.close()
+    first.close()
+    assert len(METADATA_TOPICS) == 1
+    second.close()
+    assert len(METADATA_TOPICS) == 0
+
+
+def test_other_credentials_are_never_shared(tmp_path: Path) -> None:
+    sasl = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "me"}
+    with shared(tmp_path, **sasl, sasl_password="old") as one, shared(tmp_path, **sasl, sasl_password="old") as two:
+        assert len(METADATA_TOPICS) == 1
+        one.set_sasl_credentials("me", "new")
+        assert len(METADATA_TOPICS) == 2
+        two.set_sasl_credentials("me", "new")
+        assert len(METADATA_TOPICS) == 1
+    assert len(METADATA_TOPICS) == 0
+
+
+def test_a_read_shares_nothing(tmp_path: Path) -> None:
+    with Session.open({"remote.storage.url": str(tmp_path), "bootstrap.servers": "localhost:1"}):
+        assert len(METADATA_TOPICS) == 0
