@@ -1,7 +1,9 @@
 """One reader's open parts: the fetcher, the ranges, the locator, the counters; opened together, closed together.
 
-Rules of the file: nothing is shared between sessions, but the replay of the metadata topic between those of consumers;
-whoever opens a session closes it; a session that fails to open leaves nothing behind.
+Rules of the file:
+
+- Nothing is shared between sessions, but for the replay of the metadata topic between those of consumers.
+- The caller that opens a session closes it. A session that fails to open leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -14,18 +16,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 from remote_fetch.config import Config
 from remote_fetch.decode.columns import is_compiled
-from remote_fetch.errors import ConfigError, ErrorKind, MissingExtra, SegmentNotFound
+from remote_fetch.errors import ConfigError, ErrorKind, MissingExtra
 from remote_fetch.fetch.broker_file import complete
 from remote_fetch.fetch.deadlines import RetryPolicy
-from remote_fetch.fetch.readahead import RangeReader, RangeRequest
+from remote_fetch.fetch.readahead import RangeReader
 from remote_fetch.fetch.registry import load_fetcher
-from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
+from remote_fetch.fetch.spi import RemoteStorageFetcher
 from remote_fetch.formats.codecs import Codecs
-from remote_fetch.locate.listing import ListingLocator
-from remote_fetch.locate.locator import KnownTimelines, Locator, PlannedLocator, SharedLocator
-from remote_fetch.locate.snapshot import load_timelines
+from remote_fetch.locate.locator import Locator, PlannedLocator, SharedLocator
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from remote_fetch.model import RemoteLogSegmentId, TopicIdPartition, Uuid
 from remote_fetch.observe import (
     Counters,
     Event,
@@ -33,13 +33,14 @@ from remote_fetch.observe import (
     MetadataUnusable,
     Notice,
     Observer,
-    SegmentScanned,
     ignore,
 )
 from remote_fetch.session.decode_pool import Ahead
 from remote_fetch.session.fallback import FallbackRule
 from remote_fetch.session.librdkafka import check_properties
-from remote_fetch.session.surveyor import Surveyor, listings_of
+from remote_fetch.session.locators import open_listing, open_snapshot
+from remote_fetch.session.no_storage import NoStorage
+from remote_fetch.session.surveyor import Surveyor
 
 if TYPE_CHECKING:
     from remote_fetch.locate.cluster import Cluster
@@ -50,15 +51,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Planned", "Session"]
 
-_MAX_SNAPSHOT_BYTES = 1 << 30
 _CLUSTER_TIMEOUT_MS = 30_000
 """Longest wait for one answer of a broker about topics, offsets or metadata."""
 _PLANNED_TIMEOUT_MS = 10_000
-"""The same, of one who reads what another has planned, and may not be able to reach a broker at all."""
+"""The same, for a session with a plan, which may not be able to reach a broker at all."""
 _PLANNED_PAUSE_S = 60.0
-"""How long such a one leaves a broker alone that does not answer."""
+"""How long a session with a plan does not ask a broker again that has not answered."""
 _CHANNEL_TIMEOUT_MS = 5_000
-"""Longest wait for the channel beside librdkafka; its client uses it up where credentials are wrong."""
+"""Longest wait for the channel beside librdkafka; its client uses all of it if credentials are wrong."""
 _STORAGE_KEYS = ("remote.storage.url", "remote.storage.fetcher.class")
 _INTERPRETED = (
     "the record decoder runs interpreted, 20 to 70 times slower than compiled: "
@@ -68,10 +68,10 @@ _INTERPRETED = (
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What a session need not find out, as it reads what another one has planned.
+    """The knowledge of a plan that was made elsewhere.
 
-    `timelines` are the segments of the plan, `inferred` those whose end is a guess; `log_starts` are what the broker
-    said of each partition's log start then, which holds where it cannot be asked again.
+    `timelines` are the segments of the plan, `inferred` those whose end is a guess. `log_starts` are the log start
+    offsets of that time; they hold if the broker cannot be asked again.
     """
 
     timelines: tuple[Timeline, ...]
@@ -80,13 +80,14 @@ class Planned:
 
 
 class Session:
-    """A configured reader. `counters` adds up everything it does; `observer` hears of it too.
+    """A configured reader. `counters` adds up everything it does, and `observer` gets each event too.
 
-    `cluster`, `broker` and `guard` are there where `bootstrap.servers` is configured; else the bucket is all there is.
-    `surveyor` says what stands where objects were expected and are not. `unlocated` tells why nothing was found in the
-    tier, where that is not because nothing is there.
-    `shared`: several threads read, each partitions of its own, and what is a broker's is somebody else's concern, so
-    that there is no `broker`. `planned`: it reads what another session has planned.
+    - `cluster` and `guard` are there if `bootstrap.servers` is configured. Else the bucket is all there is.
+    - `broker` reads broker ranges. With `shared` the caller reads these itself, and several threads use the session.
+    - `fallback` decides what goes through the broker.
+    - `surveyor` tells what stands at a URL where objects were expected.
+    - `unlocated` is the reason if segments cannot be located. None: nothing more is tiered than was found.
+    - `planned`: the session reads a plan that was made elsewhere.
     """
 
     def __init__(
@@ -185,17 +186,10 @@ class Session:
         default = "metadata-topic" if self.cluster is not None else "listing"
         kind = default if isinstance(fetcher, NoStorage) else config.text("remote.locator") or default
         if kind == "snapshot":
-            return KnownTimelines(_saved_timelines(config))
+            return open_snapshot(config)
         if kind == "metadata-topic":
             return self._open_metadata_topic(readable=not isinstance(fetcher, NoStorage))
-        if not isinstance(fetcher, SegmentLister):
-            raise ConfigError(
-                f"the fetcher {type(fetcher).__name__} cannot list segments",
-                key="remote.locator",
-                hint="Choose another locator than listing, or a fetcher with list_segments",
-            )
-        max_batch_bytes = config.number("fetch.remote.max.batch.bytes")
-        return ListingLocator(listings_of(fetcher), _SegmentBytes(self.reader, self.observe, max_batch_bytes))
+        return open_listing(fetcher, self.reader, self.observe, config)
 
     def _open_metadata_topic(self, *, readable: bool) -> Locator:
         if self.cluster is None:
@@ -343,55 +337,3 @@ def _cluster(properties: Mapping[str, Any], timeout_ms: int = _CLUSTER_TIMEOUT_M
     from remote_fetch.locate.cluster import Cluster  # noqa: PLC0415 - librdkafka is loaded for it
 
     return Cluster(properties, timeout_ms=timeout_ms, checks=checks)
-
-
-class NoStorage:
-    """Stands where a fetcher would, when none is configured: nothing is tiered as far as this reader knows."""
-
-    def configure(self, configs: Mapping[str, str]) -> None:
-        """As `RemoteStorageFetcher.configure`."""
-
-    def fetch_log_segment(
-        self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
-    ) -> bytes:
-        """As `RemoteStorageFetcher.fetch_log_segment`: there is nothing."""
-        raise SegmentNotFound("no remote storage is configured")
-
-    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
-        """As `RemoteStorageFetcher.fetch_index`: there is nothing."""
-        return None
-
-    def close(self) -> None:
-        """As `RemoteStorageFetcher.close`."""
-
-
-class _SegmentBytes:
-    """What the listing locator reads with, by way of this session's deadlines and counters."""
-
-    def __init__(self, reader: RangeReader, observe: Observer, max_batch_bytes: int) -> None:
-        self._reader = reader
-        self.max_batch_bytes = max_batch_bytes
-        self._observe = observe
-        self.range_bytes = reader.range_bytes
-
-    def read_bytes(self, segment: RemoteLogSegmentMetadata, start_position: int, end_position: int) -> memoryview:
-        return self._reader.read(RangeRequest(segment, start_position, end_position))
-
-    def read_index(self, segment: RemoteLogSegmentMetadata, index_type: IndexType) -> memoryview | None:
-        return self._reader.read_index(segment, index_type)
-
-    def read_without_index(self, segment: RemoteLogSegmentMetadata, reason: str) -> None:
-        self._observe(SegmentScanned(segment.topic_id_partition, IndexType.OFFSET, reason))
-
-
-def _saved_timelines(config: Config) -> tuple[Timeline, ...]:
-    key = "remote.locator.snapshot.file"
-    name = config.text(key)
-    if name is None:
-        raise ConfigError(f"remote.locator=snapshot needs {key}", key=key)
-    try:
-        with open(name, "rb") as file:
-            data = file.read(_MAX_SNAPSHOT_BYTES)
-    except OSError as error:
-        raise ConfigError(f"{key}: {error}", key=key) from error
-    return load_timelines(data)[1]

@@ -1,0 +1,68 @@
+"""The locators that need no broker: over the listings of a store, and over saved timelines.
+
+Rules of the file: a listing reads segments with the deadlines and counters of the session.
+"""
+
+from __future__ import annotations
+
+from remote_fetch.config import Config
+from remote_fetch.errors import ConfigError
+from remote_fetch.fetch.readahead import RangeReader, RangeRequest
+from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
+from remote_fetch.locate.listing import ListingLocator
+from remote_fetch.locate.locator import KnownTimelines
+from remote_fetch.locate.snapshot import load_timelines
+from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
+from remote_fetch.observe import Observer, SegmentScanned
+from remote_fetch.session.surveyor import listings_of
+
+__all__ = ["open_listing", "open_snapshot"]
+
+_MAX_SNAPSHOT_BYTES = 1 << 30
+
+
+def open_listing(
+    fetcher: RemoteStorageFetcher, reader: RangeReader, observe: Observer, config: Config
+) -> ListingLocator:
+    """The locator over the fetcher's listings. Raises ConfigError if the fetcher cannot list."""
+    if not isinstance(fetcher, SegmentLister):
+        raise ConfigError(
+            f"the fetcher {type(fetcher).__name__} cannot list segments",
+            key="remote.locator",
+            hint="Choose another locator than listing, or a fetcher with list_segments",
+        )
+    max_batch_bytes = config.number("fetch.remote.max.batch.bytes")
+    return ListingLocator(listings_of(fetcher), _SegmentBytes(reader, observe, max_batch_bytes))
+
+
+def open_snapshot(config: Config) -> KnownTimelines:
+    """The locator over the timelines of a file. Raises ConfigError if it cannot be read, and CorruptSegment."""
+    key = "remote.locator.snapshot.file"
+    name = config.text(key)
+    if name is None:
+        raise ConfigError(f"remote.locator=snapshot needs {key}", key=key)
+    try:
+        with open(name, "rb") as file:
+            data = file.read(_MAX_SNAPSHOT_BYTES)
+    except OSError as error:
+        raise ConfigError(f"{key}: {error}", key=key) from error
+    return KnownTimelines(load_timelines(data)[1])
+
+
+class _SegmentBytes:
+    """What the listing locator reads with, by way of a session's deadlines and counters."""
+
+    def __init__(self, reader: RangeReader, observe: Observer, max_batch_bytes: int) -> None:
+        self._reader = reader
+        self.max_batch_bytes = max_batch_bytes
+        self._observe = observe
+        self.range_bytes = reader.range_bytes
+
+    def read_bytes(self, segment: RemoteLogSegmentMetadata, start_position: int, end_position: int) -> memoryview:
+        return self._reader.read(RangeRequest(segment, start_position, end_position))
+
+    def read_index(self, segment: RemoteLogSegmentMetadata, index_type: IndexType) -> memoryview | None:
+        return self._reader.read_index(segment, index_type)
+
+    def read_without_index(self, segment: RemoteLogSegmentMetadata, reason: str) -> None:
+        self._observe(SegmentScanned(segment.topic_id_partition, IndexType.OFFSET, reason))
