@@ -365,6 +365,22 @@ class TestLeaderEpochs:
         assert f"leader epoch {epoch} from offset {20 * at} on" in str(error)
 
     @EXACT
+    def test_an_epoch_that_is_too_low_at_the_start_of_the_tier(self, isolation: IsolationLevel) -> None:
+        """The lineage of the later segments knows these offsets, so that the tier lacks them."""
+        log = LogBuilder()
+        log.new_leader_epoch()
+        for _ in range(2):
+            log.append_batch([Record(n, value=b"v") for n in range(5)])
+            log.roll()
+        tier = Tier(log, log.segments())
+        Told("segment_leader_epochs", (LeaderEpoch(0, 0),))(tier, 0)
+        outcome = tier.read(isolation, by_listing=False)
+        assert isinstance(outcome.error, Unlocatable)
+        assert "offsets 0 to 4 cannot be read from the bucket alone (hole)" in str(outcome.error)
+        stream = read_with_broker(tier, log, isolation, snapshot_config(tier.told))
+        assert [row.offset for row in stream.rows] == list(range(10))
+
+    @EXACT
     @pytest.mark.parametrize("epoch", [1, 2**31])
     @pytest.mark.parametrize("at", [0, 1, 2])
     def test_an_epoch_that_is_not_that_of_the_log(self, at: int, epoch: int, isolation: IsolationLevel) -> None:

@@ -1,0 +1,105 @@
+"""The planner: no offset behind the log, the slices a feed begins with, and what goes to a broker."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from remote_fetch.config import Config
+from remote_fetch.errors import ErrorKind, StorageUnavailable
+from remote_fetch.model import IndexType, IsolationLevel, LogBounds
+from remote_fetch.observe import Event, Fallback
+from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice
+from remote_fetch.prepare.opening import open_partition
+from remote_fetch.prepare.planner import Planner
+from remote_fetch.prepare.view import OpenPartition, PartitionPlan
+from remote_fetch.session.session import Session
+from remote_fetch.testing.faults import Fault, FaultKind, FetchCall
+from tests.scan.bucket import COMMITTED, UNCOMMITTED, Bucket, WatchedBucket, plain_log
+
+LOG = plain_log()
+"""Three segments, of offsets 0 to 19, 20 to 39 and 40 to 59."""
+
+
+def session_of(*, fails: bool = False, events: list[Event] | None = None) -> Session:
+    def schedule(call: FetchCall) -> Fault | None:
+        is_snapshot = call.index_type is IndexType.PRODUCER_SNAPSHOT
+        return Fault(FaultKind("unavailable")) if fails and is_snapshot else None
+
+    quick = {"fetch.remote.read.timeout.ms": 50, "fetch.remote.retry.backoff.ms": 1}
+    observe = (events if events is not None else []).append
+    return Session(Config.parse(quick), WatchedBucket(Bucket(LOG.segments()), schedule), observe)
+
+
+def opened_in(session: Session, isolation: IsolationLevel, log: LogBounds) -> OpenPartition:
+    (partition,) = session.locator.partitions("topic")
+    return open_partition(session, partition, isolation, log)
+
+
+@pytest.mark.parametrize("isolation", [UNCOMMITTED, COMMITTED])
+@pytest.mark.parametrize("is_outline", [True, False])
+def test_no_offset_behind_the_end_of_the_log_is_planned(isolation: IsolationLevel, is_outline: bool) -> None:
+    with session_of() as session:
+        opened = opened_in(session, isolation, LogBounds(0, 45))
+        planner = Planner(session, isolation)
+        plan = (planner.outline if is_outline else planner.plan)(opened, 7, 60)
+    assert [(step.first_offset, step.last_offset) for step in plan.steps] == [(7, 19), (20, 39), (40, 44)]
+
+
+def test_a_stop_before_the_start_plans_nothing() -> None:
+    with session_of() as session:
+        opened = opened_in(session, UNCOMMITTED, LogBounds(0, 60))
+        assert Planner(session, UNCOMMITTED).plan(opened, 30, 10).steps == ()
+
+
+class TestLeading:
+    def leading(self, first: int, most: int, log: LogBounds, local_start: int | None = None) -> PartitionPlan | str:
+        with session_of() as session:
+            opened = replace(opened_in(session, UNCOMMITTED, log), local_start=local_start)
+            return Planner(session, UNCOMMITTED).leading(opened, first, most)
+
+    @pytest.mark.parametrize(
+        ("first", "most", "end", "expected"),
+        [
+            (0, 2, 60, [(0, 19), (20, 39)]),
+            (25, 16, 60, [(25, 39), (40, 59)]),
+            (25, 16, 50, [(25, 39), (40, 49)]),
+        ],
+    )
+    def test_slices_that_follow_each_other(
+        self, first: int, most: int, end: int, expected: list[tuple[int, int]]
+    ) -> None:
+        plan = self.leading(first, most, LogBounds(0, end))
+        assert isinstance(plan, PartitionPlan)
+        assert all(isinstance(step, SegmentSlice) for step in plan.steps)
+        assert [(step.first_offset, step.last_offset) for step in plan.steps] == expected
+
+    @pytest.mark.parametrize(
+        ("first", "local_start", "reason"), [(60, None, Reason.NOT_TIERED), (30, 20, Reason.LOCAL)]
+    )
+    def test_the_reason_if_there_is_none(self, first: int, local_start: int | None, reason: Reason) -> None:
+        assert self.leading(first, 16, LogBounds(0, 100), local_start) == reason
+
+
+def test_what_cannot_be_planned_is_raised_or_left_to_the_broker() -> None:
+    events: list[Event] = []
+    with session_of() as well:
+        opened = opened_in(well, COMMITTED, LogBounds(0, 60))
+    with session_of(fails=True, events=events) as session:
+        planner = Planner(session, COMMITTED)
+        with pytest.raises(StorageUnavailable):
+            planner.outline(replace(opened, stop_offset=70), 0, 60)
+        session.fallback.has_broker = True
+        plan = planner.outline(replace(opened, stop_offset=70), 0, 60)
+    assert plan.steps == (BrokerRange(opened.partition, 0, 59, ErrorKind.UNAVAILABLE),)
+    fallbacks = [event for event in events if isinstance(event, Fallback)]
+    assert [(event.first_offset, event.last_offset, event.reason) for event in fallbacks] == [(0, 59, "unavailable")]
+
+
+def test_a_tier_that_cannot_be_located_has_that_reason() -> None:
+    with session_of() as session:
+        opened = opened_in(session, UNCOMMITTED, LogBounds(0, 100))
+        session.unlocated = ErrorKind.UNLOCATABLE
+        plan = Planner(session, UNCOMMITTED).plan(opened, 50, 70)
+    assert [getattr(step, "reason", None) for step in plan.steps] == [None, ErrorKind.UNLOCATABLE]
