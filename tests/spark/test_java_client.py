@@ -112,7 +112,7 @@ def test_certificates() -> None:
     ("java", "message"),
     [
         ({"max.poll.records": "1"}, "Kafka option 'max.poll.records' belongs to the Java client"),
-        ({"sasl.jaas.config": "secret"}, "Kafka option 'sasl.jaas.config' is none: expected"),
+        ({"sasl.jaas.config": "secret"}, "Kafka option 'sasl.jaas.config' is wrong: expected"),
         (
             {"sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required secret=1;"},
             "Kafka option 'sasl.jaas.config' names the login module IAMLoginModule, which only the Java client has",
