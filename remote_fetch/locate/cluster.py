@@ -162,7 +162,13 @@ class Cluster:
         deadline = Deadline.after(timeout_s or self._timeout_s)
         wanted = TopicPartition(partition.topic, partition.partition)
         consumer = self.consumer(isolation)
-        low, high = consumer.get_watermark_offsets(wanted, timeout=timeout_s or self._timeout_s)
+        low, high = retry(
+            lambda: consumer.get_watermark_offsets(wanted, timeout=max(deadline.left_s, _RETRY_S)),
+            KafkaException,
+            until=Deadline.after(min(_ONE_ANSWER_S, deadline.left_s)),
+            pause_s=_RETRY_S,
+            may_pass=is_of_another_leader,
+        )
         self.answered()
         if isolation is IsolationLevel.READ_COMMITTED and low < high:
             # librdkafka returns the smaller offset first, and the smaller one may be the end.

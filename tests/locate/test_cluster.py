@@ -62,6 +62,31 @@ def test_a_leader_that_is_not_ready_is_asked_again(not_ready: int) -> None:
     assert answers.is_closed
 
 
+class Moving(Answers):
+    """A consumer that has to hear of a new leader first."""
+
+    def __init__(self, *codes: int) -> None:
+        super().__init__(TopicPartition("t", 0, -1))
+        self.codes = list(codes)
+
+    def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
+        if self.codes:
+            raise KafkaException(KafkaError(self.codes.pop(0)))
+        return 36, 38
+
+
+def test_the_ends_are_asked_of_the_new_leader() -> None:
+    moving = Moving(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.FENCED_LEADER_EPOCH)
+    assert cluster_with(moving).log_bounds(PARTITION, LEVEL) == LogBounds(36, 38)
+
+
+def test_a_broker_that_is_away_is_not_asked_again_for_the_ends() -> None:
+    """The caller decides how long to wait for it."""
+    moving = Moving(KafkaError._TRANSPORT)
+    with pytest.raises(KafkaException, match="_TRANSPORT"):
+        cluster_with(moving).log_bounds(PARTITION, LEVEL)
+
+
 def test_it_is_not_asked_for_ever() -> None:
     cluster = cluster_with(Answers(KafkaError.REPLICA_NOT_AVAILABLE), timeout_ms=150)
     with pytest.raises(KafkaException):
