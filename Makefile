@@ -81,7 +81,7 @@ broker: $(VENV)/dev.stamp  ## a real broker with tiered storage to try things on
 # - a change: all but what is marked `scheduled`; random searches are short.
 # - the schedule (.github/workflows/ci.yml): all, and the random searches at length.
 ifdef FAST
-test: test-fast  ## with FAST=1 the tests that need no Java and take a minute; else check, then what proves a change
+test: test-fast  ## with FAST=1 the tests that need no Java and take two minutes; else check, then what proves a change
 else
 test: check
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not scheduled"
