@@ -64,11 +64,6 @@ _TELLS = re.compile(
 """Words of a dialect that has to be read twice. CONTRIBUTING.md shows what to write."""
 _TELLS_LEFT = (
     "fetchers",
-    "remote_fetch/fetch",
-    "remote_fetch/prepare",
-    "remote_fetch/scan",
-    "remote_fetch/session",
-    "remote_fetch/spark",
     "tests/benchmarks",
     "tests/fetch",
     "tests/fetchers",

@@ -1,8 +1,11 @@
-"""A small pool of daemon threads for calls that may hang in somebody else's code.
+"""A small pool of daemon threads for calls that may hang in the code of a plug-in or an SDK.
 
-Rules of the file: a caller waits with a deadline of its own and may walk away; the call then keeps its thread until it
-returns, and what it returns is kept for whoever asks again. `close` never waits longer than it is told to. The
-standard library's executor is no use here: it joins its threads at interpreter exit, however long they hang.
+Rules of the file:
+
+- A caller waits with a deadline of its own. If it stops waiting, the call keeps its thread until it returns, and its
+  result is kept.
+- `close` waits no longer than its timeout.
+- The executor of the standard library does not fit: it joins its threads at interpreter exit, however long they hang.
 """
 
 from __future__ import annotations
@@ -56,7 +59,7 @@ class Call(Generic[T]):
 
     @property
     def is_done(self) -> bool:
-        """Whether there is a result or an error, so that nobody has to wait."""
+        """Whether there is a result or an error, so that `wait` returns at once."""
         return self._finished
 
     def wait(self, timeout_ms: int) -> T:
@@ -149,7 +152,7 @@ class DaemonPool:
     def close(self, timeout_ms: int) -> int:
         """End the threads, waiting at most `timeout_ms` for calls under way. Returns how many were left behind.
 
-        Nobody waits on: what is queued is cancelled at once, and what is left behind when the time is up.
+        Waiting callers get Cancelled: those of queued calls at once, those of calls under way when the time is up.
         """
         with self._lock:
             self._closed = True

@@ -1,4 +1,4 @@
-"""What a plug-in author implements: KIP-1254's RemoteStorageFetcher in Python, with the long positions of KIP-1333.
+"""The protocols of a plug-in: KIP-1254's RemoteStorageFetcher in Python, with the long positions of KIP-1333.
 
 Rules of the file: protocols only, nothing to inherit from. A fetcher needs this page, `remote_fetch.model` and
 `remote_fetch.errors`, and nothing else of the package. It is found by name through the entry-point group
@@ -74,8 +74,8 @@ class SegmentLister(Protocol):
     def list_segments(self, topic: str | None = None) -> Iterator[RemoteLogSegmentMetadata]:
         """Every segment whose objects are in the store, of one topic name or of all, in no particular order.
 
-        What the names of the objects cannot tell is left unknown: `end_offset` is then -1, and `txn_index_empty` is
-        True only where the listing shows that there is no transaction index.
+        Fields that the objects' names cannot tell are left unknown: `end_offset` is then -1, and `txn_index_empty` is
+        True only if the listing shows that there is no transaction index.
         """
 
 
@@ -184,7 +184,7 @@ class LevelFinder(Protocol):
 
 
 class BrokerStorage(NamedTuple):
-    """What a layout makes of a broker's properties: keys of this package, and what it can make nothing of.
+    """A broker's properties in a layout's view: keys of this package, and settings that have no counterpart.
 
     `unmapped` has a line for each setting that changes what a reader needs and has no counterpart here: its name, and
     what to do instead, without its value.

@@ -1,1 +1,1 @@
-"""What is asked and decided before the first record: arguments, offsets, plans."""
+"""Everything that is decided before the first record: arguments, offsets, plans."""

@@ -42,7 +42,7 @@ from remote_fetch.session.session import Session
 __all__ = ["Bound", "Edge", "Timestamp", "UserBound", "first_offset_at", "parse_bound", "resolve"]
 
 UserBound: TypeAlias = "int | str | datetime | Mapping[int, int | str | datetime]"
-"""What users may give as a bound; a mapping gives one for each partition."""
+"""A bound as users write it. A mapping has one for each partition."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)

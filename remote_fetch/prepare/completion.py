@@ -2,9 +2,9 @@
 
 Rules of the file:
 
-- An outline may be old: it was made in another process. What has moved since is located again.
+- An outline may be old: it was made in another process. Segments that have moved since are located again.
 - A slice that was cut without looking becomes a slice between offsets. Everything after that is the usual scan.
-- What cannot be completed falls back by the rule of the session.
+- If it cannot be completed, the rule of the session decides whether it falls back.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""From a cut at some byte of a segment to the offset where it parts the records, the same for whoever asks.
+"""Finds the offset at which a cut at some byte of a segment divides its records, the same for every reader.
 
-Rules of the file: the answer is the segment's own and no index's: a batch belongs to the part in whose bytes it begins.
-The offset index only tells where to look, so that two readers of which one has no index, or a damaged one, still agree.
-What is found is an offset: a part with offsets for ends is read, re-read and given to a broker like any other slice.
+Rules of the file:
+
+- The bytes of the segment decide, not an index: a batch belongs to the part in whose bytes it begins.
+- The offset index only tells where to look. So two readers agree, also if one has no index, or a damaged one.
+- The result is an offset. A part between offsets is read, read again and given to a broker like any other slice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Makes one partition ready to plan: reads its lineage, confirms it with the broker, and finds what is decided.
 
-Rules of the file: small objects are fetched here, never segment bytes but for the ends a listing leaves open; what is
-missing is either harmless and said (a checkpoint), or an error before the first record (a lost transaction index).
+Rules of the file:
+
+- Small objects are fetched here. Segment bytes are fetched only for an end that a listing leaves open.
+- A missing checkpoint is harmless, and is counted. A lost transaction index is an error before the first record.
 """
 
 from __future__ import annotations
@@ -32,11 +34,11 @@ _ASKED_CHECKPOINTS = 8
 def open_partition(
     session: Session, partition: TopicIdPartition, isolation: IsolationLevel, log: LogBounds
 ) -> OpenPartition:
-    """Fetch what is needed to plan a read: the lineage, and for read_committed the remote stable offset.
+    """Fetch the lineage of a partition and, for read_committed, the offset up to which the tier decides transactions.
 
-    Raises EpochMismatch where the broker's log has lost what the tier ends with, until its leader has uploaded anew;
-    CorruptSegment for state files that are damaged, Unlocatable when read_committed has no producer snapshot to
-    go by, and the errors of a fetcher.
+    Raises EpochMismatch if the broker's log has lost the end of the tier, until its leader has uploaded again;
+    CorruptSegment for damaged state files; Unlocatable if read_committed finds no producer snapshot; and the errors
+    of a fetcher.
     """
     timeline = session.locator.timeline(partition)
     session.note_unusable(timeline)
@@ -106,7 +108,7 @@ def _contradiction(segment: RemoteLogSegmentMetadata) -> CorruptSegment:
 
 
 def _confirm(session: Session, partition: TopicIdPartition, lineage: Lineage) -> None:
-    """Ask the broker, where there is one, whether the tier's lineage still is the log's (KIP-320)."""
+    """Ask the broker, if there is one, whether the tier's lineage still is that of the log (KIP-320)."""
     if session.cluster is None or lineage.end_offset is None:
         return
     epoch = lineage.epoch_for(lineage.end_offset - 1)

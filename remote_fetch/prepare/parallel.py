@@ -1,7 +1,9 @@
-"""Questions and small GETs that do not wait for each other, asked at the same time.
+"""Questions and small GETs that do not depend on each other, at the same time.
 
-Rules of the file: what is asked has deadlines of its own; answers and errors come in the order of the questions; no
-thread outlives the questions but one that hangs in somebody else's code.
+Rules of the file:
+
+- Each question has a deadline of its own. Answers and errors come in the order of the questions.
+- No thread outlives the questions, except one that hangs in the code of a plug-in or an SDK.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 TIMEOUT_MS = 600_000
-"""Every question and every GET has a deadline of its own; this one is for what nobody has thought of."""
+"""Every question and every GET has a deadline of its own. This one is the last resort."""
 _THREADS = 8
 _CLOSE_WAIT_MS = 1000
 
@@ -37,7 +39,7 @@ def threads_of(session: Session) -> Iterator[DaemonPool]:
 
 
 def all_at_once(session: Session, make: Callable[[S], T], items: Sequence[S]) -> tuple[T, ...]:
-    """What `make` makes of each, in order. Raises the error of the first for which it raises one."""
+    """The result of `make` for each item, in order. Raises the error of the first item that fails."""
     if len(items) < 2:
         return tuple(map(make, items))
     with threads_of(session) as pool:

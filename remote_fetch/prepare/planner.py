@@ -3,7 +3,7 @@
 Rules of the file:
 
 - The order is: `open` (what the tier holds and where the log ends), then offsets by the caller, then `plan`.
-- If the planner's session has a broker, whatever cannot be opened or planned is left to that broker, with the reason.
+- If the session has a broker, it gets the offsets that cannot be opened or planned, with the reason.
 - No offset behind the end of the log is planned.
 """
 
@@ -45,11 +45,12 @@ class Planner:
         make: Callable[[OpenPartition], T],
         log_starts: Mapping[int, int] | None = None,
     ) -> tuple[T, ...]:
-        """What `make` makes of each of these partitions of one topic. One that cannot be opened counts as not tiered.
+        """Open the partitions of one topic, and give the result of `make` for each, in order.
 
-        Each takes questions to brokers and small GETs one after the other, so several are opened at once, in threads.
-        `log_starts` are log start offsets that the user knows better. Raises, without a broker, what `open_partition`
-        raises, and with one the broker's own errors.
+        A partition that cannot be opened counts as not tiered if there is a broker. Each partition needs questions to
+        brokers and small GETs one after the other, so several are opened at once, in threads. `log_starts` are log
+        start offsets that the user knows better. Raises the errors of `open_partition` without a broker, and the
+        broker's own errors with one.
         """
         session = self._session
         with threads_of(session) as pool:

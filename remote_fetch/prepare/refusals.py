@@ -1,7 +1,9 @@
-"""What is said where nobody can answer for offsets: a bucket-only read has no broker to go to.
+"""Errors for offsets that neither the store nor a broker can give: a read of a bucket alone has no broker to go to.
 
-Rules of the file: pure; an error names the offsets, the object and what to do. What no error of this package tells is
-named with its place, because it is a bug or a broken environment.
+Rules of the file:
+
+- Pure. An error names the offsets, the object and what to do.
+- An exception that is not an error of this package is named with its place: it is a bug or a broken environment.
 """
 
 from __future__ import annotations
@@ -75,9 +77,9 @@ _HINTS: dict[str, str] = {
 def not_to_be_had(
     partition: TopicIdPartition, step: PlanStep, error: RemoteFetchError, *, may_be_gap: bool = False
 ) -> RemoteFetchError:
-    """What to raise when no other copy exists: the error itself, or which offsets a missing object takes along.
+    """The error to raise if no other copy exists: the error itself, or one with the offsets of a missing object.
 
-    `may_be_gap`: no object was missing, one ended before the next begins.
+    `may_be_gap`: no object was missing. One ended before the next begins.
     """
     if not isinstance(error, SegmentNotFound):
         return error
@@ -93,9 +95,9 @@ def not_to_be_had(
 
 
 def unexpected(error: Exception) -> str:
-    """An error that is nobody's word on a store or a broker: a bug, or an environment that is broken, and where.
+    """The text for an exception that tells nothing of a store or a broker: its type, its place, and what to do.
 
-    Such as a package that is missing or was built for another version, memory that has run out.
+    It is a bug or a broken environment: a missing package, one built for another version, no memory left.
     """
     place = traceback.extract_tb(error.__traceback__)[-1:]
     where = f" in {place[0].filename}, line {place[0].lineno}" if place else ""

@@ -1,7 +1,9 @@
-"""The small files beside a segment, read and parsed: one place that names what is damaged, and tries once more.
+"""The small files beside a segment, read and parsed.
 
-Rules of the file: a file that does not parse is fetched a second time, for the damage may have been on the way; then it
-is an error with topic, partition, object and kind of file. What is missing is None, or said where it is needed.
+Rules of the file:
+
+- A file that does not parse is fetched a second time, because it may have been damaged on the way.
+- After that it is an error with topic, partition, object and kind of file. A missing file is None.
 """
 
 from __future__ import annotations
@@ -100,7 +102,7 @@ class ProducerSnapshots:
 
 
 def _without_snapshot(session: Session, segment: RemoteLogSegmentMetadata) -> RemoteFetchError:
-    """What to raise: a snapshot that is lost alone is another matter than one that is lost with its segment."""
+    """The error for a lost snapshot. It differs if the segment is lost too."""
     place = segment.topic_id_partition
     where = {"topic": place.topic, "partition": place.partition, "object_name": object_of(segment)}
     try:

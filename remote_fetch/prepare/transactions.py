@@ -1,8 +1,11 @@
-"""What read_committed needs to know before a read: which transactions were aborted, and up to where that is known.
+"""Aborted transactions for a read_committed read, and the offset up to which the tier decides transactions.
 
-Rules of the file: a slice is planned only if the fate of all its records is told by the tier; a marker may lie in a
-later segment than its records, and where a hole or the end of what can be read comes before the marker, the records are
-nobody's but the broker's. A listing only guesses where segments end, so where a transaction is open one is measured.
+Rules of the file:
+
+- A slice is planned only if the tier tells the fate of all its records.
+- A marker may lie in a later segment than its records. If a hole or the end of the tier comes before the marker, only
+  the broker can read the records.
+- A listing only guesses where segments end. So a segment is measured if a transaction is open at its end.
 """
 
 from __future__ import annotations

@@ -56,13 +56,13 @@ class OpenPartition:
 
     @property
     def first_offset(self) -> int:
-        """What "earliest" means: the log start where a broker tells it, else the start of the tier."""
+        """The offset of "earliest": the log start if a broker tells it, else the start of the tier."""
         told = self.log.log_start_offset or 0
         return told if self.log.end_offset is not None else max(self.start_offset, told)
 
     @property
     def end_offset(self) -> int:
-        """What "latest" means: the log's end where a broker tells it, else the stable end of the tier. Exclusive."""
+        """The offset of "latest": the log's end if a broker tells it, else the stable end of the tier. Exclusive."""
         return max(self.stable_stop, self.first_offset) if self.log.end_offset is None else self.log.end_offset
 
     @property
@@ -125,7 +125,7 @@ class OpenPartition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """What to read of one partition. `aborted` None: read_uncommitted."""
+    """The steps of a read of one partition. `aborted` None: read_uncommitted."""
 
     opened: OpenPartition
     steps: tuple[PlanStep, ...]

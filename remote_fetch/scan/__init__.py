@@ -1,1 +1,1 @@
-"""From plans to rows: bytes in order, batches, and what to do if something fails."""
+"""From plans to rows: bytes in order, batches, rows, and the ways on after an error."""

@@ -1,4 +1,4 @@
-"""What the slices of one partition share while they are read in order."""
+"""The state that the slices of one partition share while they are read in order."""
 
 from __future__ import annotations
 

@@ -34,10 +34,10 @@ _HEADER_START_BYTES = 16
 
 
 class Taken(NamedTuple):
-    """What became of a part of a run: where the next batch begins in the bytes that were given, with which offset the
-    one before it ended, and the Arrow batches that became full.
+    """The result of a part of a run.
 
-    Not `is_sound`: the next batch is damaged inside.
+    `position` is where the next batch begins in the bytes, `last_offset` ends the batch before it, `batches` are the
+    Arrow batches that became full. Not `is_sound`: the next batch is damaged inside.
     """
 
     position: int

@@ -1,10 +1,12 @@
-"""Runs a plan: slices of any number of partitions, in order, out of one read-ahead; and what to do when one fails.
+"""Runs a plan: slices of any number of partitions, in order, out of one read-ahead; and the way on if a slice fails.
 
-Rules of the file: the stages meet here and nowhere else; everything decoded is delivered before an error is raised;
-bytes that break a rule are fetched once more, then another copy of the same offsets is tried, then the rest of the
-stretch becomes the broker's - who is not there in a bucket-only read, so that the error is raised with its whereabouts.
-A missing object is never the end of the data. Before each slice the broker, where there is one, is asked whether it may
-still be read and where the log starts.
+Rules of the file:
+
+- Everything that is decoded is delivered before an error is raised.
+- Bytes that break a rule are fetched once more. Then another copy of the same offsets is tried. Then the broker reads
+  the rest of the slice, or, if there is no broker, the error is raised with topic, partition, offset and object.
+- A missing object is never the end of the data.
+- Before each slice the broker, if there is one, is asked whether the topic may still be read, and where the log starts.
 """
 
 from __future__ import annotations
@@ -243,10 +245,10 @@ class Scan:
             yield from self._flush(work.partition)
 
     def _heed_end(self, work: Work) -> None:
-        """A segment ends before its last offset, which compaction may do to it, and so may wrong metadata.
+        """Handle a segment that ends before its last offset, because of compaction or because its metadata is wrong.
 
-        What another segment has of the offsets between is read from there. Behind the last segment of the tier the
-        broker knows better, where there is one. Else there is nothing more to be had.
+        If another segment has some of the offsets between, they are read from there. Behind the last segment of the
+        tier the broker is asked, if there is one. Else a notice says that the segment ends early.
         """
         piece, first, opened = work.piece, work.first_offset, work.partition.opened
         if self._session.locator.end_is_inferred(piece.segment):

@@ -149,8 +149,9 @@ class SliceReader:
         return found
 
     def _look_ahead(self) -> bool:
-        """Frame the next few batches and have them prepared, up to one that is not; whether more bytes are needed for
-        that. What cannot be framed is told in its turn.
+        """Frame the next few batches and have them prepared, up to one that is not prepared.
+
+        Gives whether more bytes are needed for that. An error of framing is raised in its turn.
         """
         if self._coming and _is_end(self._coming[-1]):
             return False

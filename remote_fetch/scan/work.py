@@ -1,6 +1,6 @@
-"""What a scan has still to do: slices and stretches of a broker's, with what the steps of one partition share.
+"""The queue of a scan: slices and broker ranges, with the state that the steps of one partition share.
 
-Rules of the file: no I/O; work changes only where the scan says so.
+Rules of the file: no I/O. Only the scan changes work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["BrokerWork", "SharedPartition", "Work", "requests", "work_for"]
 
 @dataclass(slots=True)
 class SharedPartition:
-    """What the steps of one partition share. `failed` are the segments that did not give offset `failed_offset`."""
+    """The state that the steps of one partition share. `failed` are the segments that did not give `failed_offset`."""
 
     opened: OpenPartition
     rows: PartitionRows
@@ -28,7 +28,7 @@ class SharedPartition:
     failed: set[RemoteLogSegmentId] = field(default_factory=set)
 
     def fails(self, segment: RemoteLogSegmentMetadata, offset: int) -> OpenPartition:
-        """What is left to read `offset` from: fewer segments each time, so that trying comes to an end."""
+        """The partition without the segments that failed to give `offset`: fewer each time, so that trying ends."""
         if offset != self.failed_offset:
             self.failed_offset, self.failed = offset, set()
         self.failed.add(segment.segment_id)

@@ -1,1 +1,1 @@
-"""What stays open while something is read: the store, the brokers, the pools, and the rule of falling back."""
+"""Everything that stays open during a read: the store, the brokers, the pools, and the rule of falling back."""

@@ -1,10 +1,12 @@
 """Stretches that only a broker can answer for, read through confluent_kafka into the same columns.
 
-Rules of the file: no offset outside [log start, high watermark] is handed to librdkafka, whose own reset would be
-silent; a stretch begins and ends at exact offsets, and is waited for where the log does not reach that far yet; records
-are fetched by name, so no row leaves before its topic is confirmed to be the one that was planned; a broker that makes
-no progress is said, and asked on, as any consumer would, unless there is an end to patience. Only the thread that draws
-the rows touches the consumer.
+Rules of the file:
+
+- librdkafka gets no offset outside [log start, high watermark], because its own reset would be silent.
+- A range begins and ends at exact offsets. If the log does not reach that far yet, the reader waits.
+- librdkafka fetches by topic name. So no row is given before its topic is confirmed to be the planned one.
+- If a broker makes no progress, a notice says so, and the reader asks on as any consumer does, up to `give_up_s`.
+- Only the thread that draws the rows touches the consumer.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ __all__ = ["BrokerReader"]
 _BATCH_MESSAGES = 5_000
 _POLL_S = 0.2
 _STALL_S = 10.0
-"""How long a broker may stand still, below the end it has named, before that is said."""
+"""How long a broker may give nothing, below the end that it has named, before a notice says so."""
 _EOF = KafkaError._PARTITION_EOF
 _FOR_EVER = 2**63 - 1
 
@@ -42,8 +44,8 @@ _FOR_EVER = 2**63 - 1
 class BrokerReader:
     """Reads BrokerRanges from one cluster. Not thread-safe.
 
-    `stall_s` is how long, in seconds of `clock`, a broker may stand still before that is said; `give_up_s` before the
-    read fails, None: never.
+    A notice tells of a broker that has given nothing for `stall_s` seconds of `clock`. After `give_up_s` the read
+    fails; None: never.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class BrokerReader:
     def follow(
         self, starts: Mapping[TopicIdPartition, int], isolation: IsolationLevel, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        """What is written from these offsets on, as it comes, without end. Raises as `read` does, but for offsets."""
+        """The records from these offsets on, as they are written, without end. Raises as `read`, except for offsets."""
         consumer = self._cluster.consumer(isolation)
         known = {(one.topic, one.partition): one for one in starts}
         consumer.assign([TopicPartition(one.topic, one.partition, offset) for one, offset in starts.items()])
@@ -120,7 +122,7 @@ class BrokerReader:
     ) -> Iterator[list[Any]]:
         """Messages of the stretch, until the consumer's position reaches its end: the last offsets may hold no records.
 
-        Ends early where the broker refuses the position: what there is now has to be found out anew.
+        Ends early if the broker refuses the position: then the ends of the log have to be asked for again.
         """
         stop = step.last_offset + 1
         wanted = TopicPartition(step.partition.topic, step.partition.partition)
@@ -203,7 +205,7 @@ def _is_refused_offset(message: Any) -> bool:
 
 
 def _is_news(message: Any, stop: int) -> bool:
-    """Whether a message is neither a record nor the end, but something that librdkafka deals with by itself."""
+    """Whether a message is neither a record nor the end, but news of something that librdkafka handles."""
     error = message.error()
     if error is None:
         return False

@@ -1,9 +1,11 @@
 """Work in other threads, ahead of its turn: large batches, a few at a time, from checksum to Arrow.
 
-Rules of the file: it changes when and where work is done, and nothing else: batches keep their order, and an error is
-raised where it would have been without. What waits is bounded in number and in size; batches that are small, or
-inflate beyond that size, are dealt with on the spot, and so are those among which one turns out to be damaged. Threads
-start with the first large batch.
+Rules of the file:
+
+- The pool changes when and where work is done, and nothing else. Batches keep their order, and errors their place.
+- The batches that wait are bounded in number and in size.
+- The caller's thread decodes batches that are small, that inflate beyond that size, or of which one is damaged.
+- Threads start with the first large batch.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _MIN_BATCH_BYTES = 256 << 10
 _ENOUGH_BYTES = 7 << 19
 """Batches that inflate to so much together go to a thread as they are: for more of them the reader need not wait."""
 _ROOM_BYTES, _ROOM_ROWS = 512 << 10, 1024
-"""What the room for an Arrow batch is a multiple of, so that one builder serves units of about the same size."""
+"""The room for an Arrow batch is a multiple of this, so that one builder serves units of about the same size."""
 _MAX_DECOMPRESSED_BYTES = 16 << 20
 """Most that what goes to a thread may inflate to ahead of its turn, all batches together, to be once more in columns; a
 producer's have 1 MiB each at most by default."""
@@ -41,7 +43,7 @@ _CLOSE_WAIT_MS = 1000
 
 
 class Wanted(NamedTuple):
-    """What is wanted of a batch: the rows with offsets in [start_offset, stop_offset), as `builder` makes them."""
+    """The wanted rows of a batch: those with offsets in [start_offset, stop_offset), as `builder` makes them."""
 
     builder: ColumnBuilder
     start_offset: int
@@ -61,21 +63,22 @@ class Prepared:
         return self._call.wait(_TIMEOUT_MS) is not None
 
     def rows(self, base_offset: int, start_offset: int) -> list[pa.RecordBatch] | None:
-        """The rows from `start_offset` on, of batches that begin at `base_offset`; None where they are still to make.
+        """The rows from `start_offset` on, of batches that begin at `base_offset`; None if they have to be made yet.
 
-        What is known of the start may have changed since the batches were begun with; that only matters inside them.
+        The start may have moved since the batches were prepared. That matters only if it lies inside them.
         """
         is_same = start_offset == self._start_offset or max(start_offset, self._start_offset) <= base_offset
         return self._call.wait(_TIMEOUT_MS) if is_same else None
 
 
 class Ahead:
-    """Threads that prepare batches. `threads` None: one for each processor, for whoever draws the rows mostly waits;
-    none where there is only one. Thread-safe.
+    """Threads that prepare batches. `threads` None: one for each processor, or none on a single one. Thread-safe.
 
-    `max_bytes` is the most that one batch may inflate to, as for `Codecs`. `depth` is how many units of work to look
-    ahead; 1 where there are no threads, for then it is of no use. `enough_bytes` is what makes batches a unit, stored:
-    what was given, by how far the last ones have inflated.
+    The thread that draws the rows mostly waits, so that each processor can have a thread of the pool.
+
+    - `max_bytes` is the largest size that one batch may inflate to, as for `Codecs`.
+    - `depth` is how many units of work to look ahead, 1 without threads.
+    - `enough_bytes` is the stored size of a unit of batches: its decoded size, by how far the last ones inflated.
     """
 
     def __init__(
@@ -144,17 +147,17 @@ class Ahead:
         return rows + builder.drain()
 
     def _codecs(self) -> Codecs:
-        """This thread's own: they are for one thread, and to make them anew costs a fraction of a batch."""
+        """The codecs of this thread. Codecs serve one thread; to make them costs a fraction of a batch."""
         if not hasattr(self._own, "codecs"):
             self._own.codecs = Codecs(max_bytes=self._max_bytes)
         codecs: Codecs = self._own.codecs
         return codecs
 
     def _builder(self, model: ColumnBuilder, batches: Sequence[FramedBatch]) -> ColumnBuilder:
-        """This thread's own, that makes what `model` makes, in Arrow batches with room for all of these batches.
+        """The builder of this thread, for the columns of `model`, in Arrow batches with room for all of these batches.
 
-        No more than that: a buffer that is filled goes to Arrow as it is, one that is not is copied out. What is
-        compressed is expected to inflate as the last batches did.
+        The room is no larger: a buffer that is filled goes to Arrow as it is, and another one is copied. Compressed
+        batches are expected to inflate as the last ones did.
         """
         ratio: float = getattr(self._own, "ratio", 1.0)
         size_bytes = min(int(sum(batch.header.size_bytes for batch in batches) * ratio), _MAX_DECOMPRESSED_BYTES)

@@ -1,4 +1,4 @@
-"""What goes on through the broker when the store does not give it: the one rule, and the report of it.
+"""The one rule for offsets that the store does not give: whether the broker reads them, and the report of it.
 
 Rules of the file:
 

@@ -1,10 +1,12 @@
-"""What a broker is asked again and again while a topic is read: may we, is it still that topic, where does it start.
+"""Asks a broker, during a read: is READ still allowed, is it still the same topic, where does the log start.
 
-Rules of the file: reading objects goes past the broker's own checks, so they are made here: permission and topic id
-every few seconds, the log start before each slice (KIP-405: it moves, also inside a segment). A name is no identity:
-what came through the broker is confirmed to be of the topic that was planned. A broker that is away in the middle of a
-read is waited for, within a deadline, and that is said once; slices are read on meanwhile. Without a broker there is
-nothing to ask, and that was said before.
+Rules of the file:
+
+- A read of objects passes by the broker's own checks. So they are made here: permission and topic id every few seconds,
+  the log start before each slice (KIP-405: it moves, also inside a segment).
+- A name is no identity. Records that came through the broker are confirmed to be of the planned topic.
+- If the broker is away in the middle of a read, the guard waits within a deadline, and one notice says so. Slices are
+  read on during that time.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ __all__ = ["LogGuard", "Patience"]
 T = TypeVar("T")
 
 _LOG_START_S = 0.5
-"""How old a log start may be. What is deleted later counts as already fetched, as in a consumer's own buffers."""
+"""How old a log start may be. Records that are deleted later count as fetched, as in a consumer's own buffers."""
 _TOPIC_S = 5.0
 """How long a permission and a topic id are taken to hold while objects are read."""
 
@@ -101,7 +103,7 @@ class LogGuard:
         return self.pass_over(partition, next_offset, heard.log_start)
 
     def remember(self, partition: TopicIdPartition, log_start: int) -> None:
-        """Take a log start as heard from the broker just now, by whoever planned; it is still asked for when needed."""
+        """Take the log start that the planning session has heard. The guard asks for a newer one if it needs one."""
         now = self._clock()
         self._heard[partition] = _Heard(log_start, now, now)
 

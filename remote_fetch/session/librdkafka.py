@@ -1,4 +1,4 @@
-"""Whatever is not a key of ours belongs to librdkafka, and librdkafka is asked whether it knows it.
+"""Asks librdkafka whether it knows the keys that are not keys of this package.
 
 Rules of the file:
 

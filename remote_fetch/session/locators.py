@@ -50,7 +50,7 @@ def open_snapshot(config: Config) -> KnownTimelines:
 
 
 class _SegmentBytes:
-    """What the listing locator reads with, by way of a session's deadlines and counters."""
+    """The reads of the listing locator, with the deadlines and counters of a session."""
 
     def __init__(self, reader: RangeReader, observe: Observer, max_batch_bytes: int) -> None:
         self._reader = reader

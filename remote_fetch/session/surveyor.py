@@ -1,7 +1,9 @@
-"""What a fetcher can tell beyond its objects: how to list less, and what stands at its URL where nothing was found.
+"""Asks a fetcher for more than objects: how to list less, and what stands at its URL if no segment was found.
 
-Rules of the file: what a fetcher cannot do, or may not, is no error here; a survey is made once, in a thread of its
-own, and waited for no longer than a read may take.
+Rules of the file:
+
+- It is no error here if a fetcher cannot survey, or may not list.
+- A survey is made once, in a thread of its own. The caller waits no longer for it than a read may take.
 """
 
 from __future__ import annotations
@@ -30,8 +32,9 @@ class Surveyor:
         self._pool: DaemonPool | None = None
 
     def explain(self, kind: str, *, waits: bool = True) -> None:
-        """Look around after the first error whose `kind` is that an object is missing. Without `waits` it may be said
-        later than this call returns.
+        """Survey the storage after the first error of the kind `not-found`.
+
+        Without `waits` the notice may come after this call has returned.
         """
         with self._lock:
             if kind != ErrorKind.NOT_FOUND or self._pool is not None:
@@ -58,7 +61,7 @@ class Surveyor:
 
 
 def surveyed(fetcher: object) -> Survey | None:
-    """What stands where the fetcher reads, None where it cannot tell or may not list."""
+    """The survey of the place where the fetcher reads; None if it cannot tell or may not list."""
     try:
         return fetcher.survey() if isinstance(fetcher, StorageSurveyor) else None
     except RemoteFetchError:

@@ -36,7 +36,7 @@ _NAMING = (
 
 @dataclass(frozen=True, slots=True)
 class BackfillRequest:
-    """What a caller of `backfill` asks for; its docstring describes each field. Options may hold secrets."""
+    """The arguments of `backfill`, whose docstring describes each field. Options may hold secrets."""
 
     topic: str
     to: str

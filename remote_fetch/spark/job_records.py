@@ -1,4 +1,4 @@
-"""What a backfill writes down about itself: the record of each finished task, and the manifest of the job.
+"""The records of a backfill: one of each finished task, and the manifest of the job.
 
 Rules of the file: pure; a saved text is checked when it is loaded.
 """

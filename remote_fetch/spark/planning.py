@@ -1,7 +1,10 @@
-"""What the driver does: from options to tasks, with the metadata of every partition read once.
+"""The work of the driver: from options to tasks. The metadata of every partition is read once.
 
-Rules of the file: no index of a segment is read for the cuts, so that a plan of many thousand segments takes seconds;
-everything that can be refused is refused here; what no readable segment covers gets tasks that ask the broker.
+Rules of the file:
+
+- No index of a segment is read for the cuts, so that a plan of many thousand segments takes seconds.
+- Everything that can be refused is refused here.
+- Offsets that no readable segment covers get tasks that ask the broker.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from remote_fetch.spark.tasks import Task, pack
 __all__ = ["JobPlan", "open_subscribed", "plan_batch", "subscribed", "tasks_of"]
 
 _INTERNAL = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
-"""What a pattern never subscribes to, as in the Java client."""
+"""Topics that a pattern never matches, as in the Java client."""
 _SHOWN_TASKS = 20
 
 

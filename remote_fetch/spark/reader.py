@@ -1,8 +1,11 @@
-"""What an executor does: a task from its bytes to Arrow batches.
+"""The work of an executor: a task from its bytes to Arrow batches.
 
-Rules of the file: a task is read by a session of its own, with the worker's own credentials; it either gives all the
-rows of its offsets, or those that the broker still has where data loss may pass, or fails, so that Spark tries it anew;
-a slice that was cut in the dark becomes a slice between offsets first, and everything after that is the usual scan.
+Rules of the file:
+
+- A task is read by a session of its own, with the worker's own credentials.
+- A task gives all rows of its offsets, or, if data loss may pass, those that the broker still has. Else it fails, and
+  Spark tries it again.
+- A plan is completed first. Everything after that is the usual scan.
 """
 
 from __future__ import annotations
@@ -53,8 +56,8 @@ def read_rows(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task, in order of partition and offset, as `read_arrow` gives them.
 
-    `config` is `SourceOptions.config`. `report` is told what it cost, when it is over or given up. Raises the errors of
-    reading; OffsetOutOfRange where records were deleted that the task should have read, and that is not to pass.
+    `config` is `SourceOptions.config`. `report` gets the counters when the task ends or is given up. Raises the errors
+    of reading, and OffsetOutOfRange if records of the task were deleted and data loss may not pass.
     """
     with Session.open(config, observer, planned=task.planned) as session:
         try:

@@ -1,8 +1,12 @@
-"""What the driver of a streaming query does: where it begins, how far the next micro-batch goes, and its tasks.
+"""The driver of a streaming query: where the query begins, how far the next micro-batch goes, and its tasks.
 
-Rules of the file: all that a query has to remember is in the offsets that Spark keeps; a batch between two offsets is
-planned from what the tier and the broker have now, so that a batch that is done again has the same rows, whoever has
-them by then; what can be lost is `failOnDataLoss`'s: an error, or said. One session serves the query to its end.
+Rules of the file:
+
+- The offsets that Spark keeps are all that a query remembers.
+- A batch between two offsets is planned from the tier and the broker of now. So a batch that is done again has the same
+  rows, whether the store or the broker has them by then.
+- `failOnDataLoss` decides about lost records: an error, or a warning.
+- One session serves the query to its end.
 """
 
 from __future__ import annotations

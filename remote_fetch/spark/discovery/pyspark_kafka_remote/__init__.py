@@ -1,4 +1,4 @@
-"""What Spark looks for by itself: `spark.read.format("kafka_remote")` works wherever remote-fetch is installed.
+"""The package in which Spark looks for a format: `spark.read.format("kafka_remote")` works without a registration.
 
 PySpark imports every installed package whose name begins with `pyspark_`, at the first use of a format that it does not
 know, and takes its class `DefaultSource`.
