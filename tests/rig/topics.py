@@ -12,14 +12,14 @@ import hashlib
 import random
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 import confluent_kafka
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -110,7 +110,17 @@ def create_topic(
     client = admin(rig)  # an answer needs its client alive
     client.create_topics([new])[topic].result(_TIMEOUT_S)
     # The controller has it; the brokers hear of it a moment later.
-    rig.until(f"topic {topic}", lambda: topic in client.list_topics(timeout=_TIMEOUT_S).topics)
+    rig.until(f"topic {topic}", lambda: topic in _known_topics(client))
+
+
+def _known_topics(client: AdminClient) -> Collection[str]:
+    """The topics that the broker knows; none if it just dropped the connection, as after it stood still."""
+    try:
+        return client.list_topics(timeout=_TIMEOUT_S).topics.keys()
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError._TRANSPORT:
+            raise
+        return ()
 
 
 def _setting(rig: Rig, name: str) -> str:
