@@ -23,8 +23,9 @@ ALL_DECODING := $(wildcard tests/prepare tests/scan tests/session tests/cli test
 # Whole test files side by side, more than processors, for those with brokers mostly wait. Each of the processes has
 # brokers of its own, a GB of memory for both versions.
 # In the order that tests/conftest.py gives: xdist's own begins with the files of most tests, which are not the slow ones.
+# A process that ends before its tests do ends the run: xdist would give its file to other processes, nine times.
 JOBS ?= 4
-SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
