@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from remote_fetch.errors import ConfigError
+from remote_fetch.settings import Settings
 
 __all__ = ["KEYS", "PREFIX_KEYS", "Config", "Key"]
 
@@ -251,7 +252,7 @@ _LIKE_OURS = 0.85
 class Config:
     """A checked configuration: the keys of this package with their values, and librdkafka's keys unchanged.
 
-    - `values` has every key of KEYS, and `given` the names that the user set.
+    - `values` has every key of KEYS, and `given` the names that the user set. `settings` are the values, typed.
     - `options` go to the filesystem, `layout` to the layout, `locator` to the client of the metadata topic.
     - `librdkafka` has all other keys.
 
@@ -264,6 +265,7 @@ class Config:
     layout: Mapping[str, str] = field(repr=False)
     locator: Mapping[str, str] = field(repr=False)
     librdkafka: Mapping[str, Any] = field(repr=False)
+    settings: Settings = field(repr=False)
 
     @classmethod
     def parse(cls, config: Mapping[str, Any]) -> Config:
@@ -295,7 +297,9 @@ class Config:
                 hint="Leave out the first to read the rest of the log through the broker, else the second",
             )
         options, layout, locator = (MappingProxyType(families[prefix]) for prefix in PREFIX_KEYS)
-        return cls(MappingProxyType(values), frozenset(given), options, layout, locator, MappingProxyType(librdkafka))
+        theirs = MappingProxyType(librdkafka)
+        known = MappingProxyType(values)
+        return cls(known, frozenset(given), options, layout, locator, theirs, Settings.of(values))
 
     def under(self, broker: Mapping[str, str]) -> Config:
         """This configuration, with keys from a broker's file that the user has not set. Raises ConfigError."""
@@ -307,18 +311,6 @@ class Config:
         for prefix, family in zip(PREFIX_KEYS, (self.options, self.layout, self.locator), strict=True):
             own.update({f"{prefix}{name}": value for name, value in family.items()})
         return own
-
-    def text(self, name: str) -> str | None:
-        """The value of a string key, None when unset."""
-        value = self.values[name]
-        return None if value is None else str(value)
-
-    def number(self, name: str) -> int:
-        """The value of an integer key."""
-        value = self.values[name]
-        if not isinstance(value, int):
-            raise TypeError(f"{name} is not a number")
-        return value
 
     def for_fetcher(self) -> dict[str, str]:
         """The argument of a RemoteStorageFetcher's `configure`: the keys of this package that are set, as strings."""

@@ -10,6 +10,7 @@ import pytest
 
 from remote_fetch.config import KEYS, PREFIX_KEYS, Config, Key
 from remote_fetch.errors import ConfigError
+from remote_fetch.settings import Settings
 from tests.cases import each_of
 
 STRINGS = [key for key in KEYS.values() if key.type.value == "string" and not key.choices]
@@ -45,11 +46,11 @@ def test_keys_are_listed_under_their_names_with_a_sentence() -> None:
 
 def test_defaults_of_kip_1254() -> None:
     config = Config.parse({})
-    assert config.values["fetch.remote.enabled"] is False
-    assert config.number("fetch.remote.connect.timeout.ms") == 1000
-    assert config.number("fetch.remote.read.timeout.ms") == 5000
-    assert config.text("remote.storage.fetcher.class") is None
-    assert config.text("remote.storage.fetcher.class.path") is None
+    assert config.settings.enabled is False
+    assert config.settings.connect_timeout_ms == 1000
+    assert config.settings.read_timeout_ms == 5000
+    assert config.settings.fetcher_class is None
+    assert config.settings.fetcher_class_path is None
     assert config.given == frozenset()
     assert set(config.values) == set(KEYS)
     assert not config.options
@@ -59,14 +60,14 @@ def test_defaults_of_kip_1254() -> None:
 @pytest.mark.parametrize("key", STRINGS, ids=lambda key: key.name)
 def test_strings(key: Key) -> None:
     config = Config.parse({key.name: "  some text "})
-    assert config.text(key.name) == "some text"
+    assert config.values[key.name] == "some text"
     assert config.given == {key.name}
 
 
 @pytest.mark.parametrize("key", CHOICES, ids=lambda key: key.name)
 def test_choices(key: Key) -> None:
     for choice in key.choices:
-        assert Config.parse({key.name: choice}).text(key.name) == choice
+        assert Config.parse({key.name: choice}).values[key.name] == choice
     with pytest.raises(ConfigError, match=f"choose one of {', '.join(key.choices)}") as caught:
         Config.parse({key.name: "nothing-of-them"})
     assert caught.value.key == key.name
@@ -92,7 +93,7 @@ def test_no_booleans(key: Key, value: object) -> None:
 def test_integers_and_their_bounds(key: Key) -> None:
     assert key.minimum is not None
     for value in (key.minimum, str(key.minimum), key.maximum, f" {key.maximum} "):
-        assert Config.parse({key.name: value}).number(key.name) == int(value)
+        assert Config.parse({key.name: value}).values[key.name] == int(value)
     with pytest.raises(ConfigError, match=f"the smallest value is {key.minimum}$") as caught:
         Config.parse({key.name: key.minimum - 1})
     assert caught.value.key == key.name
@@ -207,11 +208,32 @@ def test_a_brokers_file_stands_under_what_was_set() -> None:
     assert under.for_fetcher()[f"{layout}b"] == "2"
 
 
-def test_a_text_is_no_number() -> None:
-    config = Config.parse({"remote.storage.url": "7"})
-    with pytest.raises(TypeError, match=r"remote\.storage\.url is not a number"):
-        config.number("remote.storage.url")
-    assert config.text("fetch.remote.range.bytes") == str(8 << 20)
+def another_value(key: Key) -> str | int | bool:
+    if isinstance(key.default, bool):
+        return not key.default
+    if isinstance(key.default, int):
+        return key.default + 1024
+    return next((choice for choice in key.choices if choice != key.default), "another")
+
+
+def test_each_key_has_a_setting() -> None:
+    """A key sets one field, and no other key sets it."""
+    defaults = Config.parse({}).settings
+    changed = []
+    for key in KEYS.values():
+        value = another_value(key)
+        settings = Config.parse({key.name: value}).settings
+        names = [name for name in Settings.__slots__ if getattr(settings, name) != getattr(defaults, name)]
+        assert len(names) == 1, key.name
+        assert key.choices or getattr(settings, names[0]) == value
+        changed += names
+    assert sorted(changed) == sorted(Settings.__slots__)
+
+
+def test_a_setting_has_the_type_of_its_key() -> None:
+    values = {**Config.parse({}).values, "fetch.remote.range.bytes": "7"}
+    with pytest.raises(TypeError, match=r"fetch\.remote\.range\.bytes is no int"):
+        Settings.of(values)
 
 
 def test_what_a_fetcher_receives() -> None:

@@ -109,7 +109,7 @@ def checks(config: Config, topic: str | None) -> Iterator[Check]:
         if session is None:
             return
         with session:
-            if has_broker or config.text("remote.locator") == "snapshot":
+            if has_broker or config.settings.locator == "snapshot":
                 check, located = _tried(config, "metadata", lambda: _located(session, topic))
                 yield check
                 segment = located or segment
@@ -152,7 +152,7 @@ def _said(error: RemoteFetchError) -> str:
 
 
 def _hint(config: Config, error: RemoteFetchError) -> str | None:
-    scheme = (config.text("remote.storage.url") or "").partition("://")[0].lower()
+    scheme = (config.settings.storage_url or "").partition("://")[0].lower()
     kind = "s3" if scheme.startswith("s3") else ""
     return next((hint for cls, of_kind, hint in _HINTS if isinstance(error, cls) and of_kind in ("", kind)), None)
 
@@ -204,7 +204,7 @@ def _read(config: Config, session: Session, segment: RemoteLogSegmentMetadata | 
 
 def _head(session: Session, segment: RemoteLogSegmentMetadata) -> str:
     data = session.reader.read(RangeRequest(segment, 0, _HEAD_BYTES))
-    max_batch_bytes = session.config.number("fetch.remote.max.batch.bytes")
+    max_batch_bytes = session.config.settings.max_batch_bytes
     header = read_header(data, 0, position=0, max_batch_bytes=max_batch_bytes)
     if len(data) < HEADER_BYTES or (isinstance(header, int) and len(data) < _HEAD_BYTES):
         raise CorruptSegment(f"the segment has {len(data)} bytes, and no whole record batch")

@@ -298,7 +298,7 @@ class Feed:
         if isinstance(plan, str):
             return Ending(first, plan, log=self.log)
         self._stop = plan.steps[-1].last_offset + 1
-        self._codecs = self._codecs or Codecs(max_bytes=session.config.number("fetch.remote.max.decompressed.bytes"))
+        self._codecs = self._codecs or Codecs(max_bytes=session.config.settings.max_decompressed_bytes)
         self._share_bytes = source.share_bytes
         scan = Scan(
             session,

@@ -73,7 +73,7 @@ class Remote:
         self.gate = gate
         self.metrics = metrics
         self.session = Session.open(settings.remote, observe, shared=True)
-        max_bytes = self.session.config.number("fetch.remote.max.bytes")
+        max_bytes = self.session.config.settings.max_bytes
         circuit = Circuit(first_pause_ms=settings.retry_pause_ms)
         context = FeedContext(self.session, settings.isolation, max_bytes, settings.queued_bytes, circuit, clock)
         self._workers = Workers()

@@ -91,7 +91,7 @@ class ConsumerSettings:
             del flat["default.topic.config"]
             flat.update(topic_defaults)
         parsed = Config.parse(flat)
-        if parsed.values[ENABLED] is not True:
+        if not parsed.settings.enabled:
             ours = {*KEYS, *(name for name in flat if name not in parsed.librdkafka)}
             return cls(False, {name: value for name, value in configuration.items() if name not in ours}, parsed)
         theirs = dict(parsed.librdkafka)
@@ -110,9 +110,9 @@ class ConsumerSettings:
             _word(theirs, "enable.auto.offset.store", "true") in _TRUE,
             _is_cooperative(theirs),
             _number(theirs, "fetch.wait.max.ms", 500) / 1000 + _WATCHDOG_S,
-            sum(parsed.number(f"fetch.remote.{phase}.timeout.ms") for phase in ("connect", "read")) / 1000,
+            (parsed.settings.connect_timeout_ms + parsed.settings.read_timeout_ms) / 1000,
             _number(theirs, "queued.max.messages.kbytes", 65_536) << 10,
-            _BACKOFFS_A_PAUSE * parsed.number("fetch.remote.retry.backoff.ms"),
+            _BACKOFFS_A_PAUSE * parsed.settings.retry_backoff_ms,
         )
 
 

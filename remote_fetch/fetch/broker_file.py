@@ -36,7 +36,7 @@ class Completed(NamedTuple):
 
 def complete(config: Config) -> Completed:
     """Read the broker's file that a configuration names, if it names one. Raises ConfigError, UnsupportedFormat."""
-    path = config.text(_KEY)
+    path = config.settings.storage_broker_properties
     if path is None:
         return Completed(config)
     try:

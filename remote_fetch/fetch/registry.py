@@ -46,8 +46,8 @@ _ANY = "fsspec"
 
 def load_fetcher(config: Config) -> RemoteStorageFetcher:
     """The configured fetcher. Raises ConfigError, and the errors of the fetcher's `configure`."""
-    name = config.text(_CLASS_KEY) or _name_from_url(config)
-    path = config.text(_PATH_KEY)
+    name = config.settings.fetcher_class or _name_from_url(config)
+    path = config.settings.fetcher_class_path
     if path is not None and path not in sys.path:
         sys.path.append(path)
     factory = _load_class(name) if ":" in name else _load_entry_point(name)
@@ -69,7 +69,7 @@ def load_fetcher(config: Config) -> RemoteStorageFetcher:
 
 def _checked_url(config: Config) -> dict[str, str]:
     """The URL with its scheme in lower case; None if there is none. Raises ConfigError if it is no URL."""
-    url = config.text(_URL_KEY)
+    url = config.settings.storage_url
     if url is None or "://" not in url:
         _check_slashes(url or "")
         return {}
@@ -99,7 +99,7 @@ def _installed() -> set[str]:
 
 
 def _name_from_url(config: Config) -> str:
-    url = config.text(_URL_KEY)
+    url = config.settings.storage_url
     if url is None:
         raise ConfigError(
             "no remote storage is configured",

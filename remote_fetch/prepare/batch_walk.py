@@ -24,7 +24,7 @@ def batches_of(session: Session, piece: SegmentSlice, likely_end: int) -> Iterat
     The first range goes no further than the position `likely_end` (-1: not known), where enough was seen if the indexes
     are right. Raises what `check_end` raises where the segment ends before the slice's last offset.
     """
-    framer = BatchFramer(piece.start_position, max_batch_bytes=session.config.number("fetch.remote.max.batch.bytes"))
+    framer = BatchFramer(piece.start_position, max_batch_bytes=session.config.settings.max_batch_bytes)
     reader = session.reader
     size_bytes, last_offset = piece.segment.known_size_bytes, -1
     while True:

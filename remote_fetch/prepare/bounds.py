@@ -274,7 +274,7 @@ def _first_in_batch(session: Session, batch: FramedBatch, piece: SegmentSlice, t
     if header.record_count == 0:
         return None
     # Several partitions are asked at once, and the session's own is for one thread.
-    codecs = Codecs(max_bytes=session.config.number("fetch.remote.max.decompressed.bytes"))
+    codecs = Codecs(max_bytes=session.config.settings.max_decompressed_bytes)
     header, records = as_v2(batch, codecs)
     partition = piece.segment.topic_id_partition
     builder = ColumnBuilder(partition.topic, partition.partition, ("offset", "timestampMs"))

@@ -85,7 +85,7 @@ def _header_at(session: Session, segment: RemoteLogSegmentMetadata, position: in
     The whole batch is fetched, for only its checksum tells it from bytes that look like one. Raises CorruptSegment and
     UnsupportedFormat where none begins there.
     """
-    reader, bound = session.reader, session.config.number("fetch.remote.max.batch.bytes")
+    reader, bound = session.reader, session.config.settings.max_batch_bytes
     data, wanted_bytes = b"", HEADER_BYTES
     while True:
         stop = min(position + wanted_bytes, position + len(data) + reader.range_bytes)

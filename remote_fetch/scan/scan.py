@@ -80,7 +80,7 @@ class Scan:
         self._session = session
         self._codecs = codecs or session.codecs
         self._max_bytes = max_bytes
-        self._max_batch_bytes = session.config.number("fetch.remote.max.batch.bytes")
+        self._max_batch_bytes = session.config.settings.max_batch_bytes
         self._columns = tuple(columns)
         self._circuit = Circuit()
         self._todo: deque[Work | BrokerWork] = deque()

@@ -31,14 +31,14 @@ def open_listing(
             key="remote.locator",
             hint="Choose another locator than listing, or a fetcher with list_segments",
         )
-    max_batch_bytes = config.number("fetch.remote.max.batch.bytes")
+    max_batch_bytes = config.settings.max_batch_bytes
     return ListingLocator(listings_of(fetcher), _SegmentBytes(reader, observe, max_batch_bytes))
 
 
 def open_snapshot(config: Config) -> KnownTimelines:
     """The locator over the timelines of a file. Raises ConfigError if it cannot be read, and CorruptSegment."""
     key = "remote.locator.snapshot.file"
-    name = config.text(key)
+    name = config.settings.locator_snapshot_file
     if name is None:
         raise ConfigError(f"remote.locator=snapshot needs {key}", key=key)
     try:

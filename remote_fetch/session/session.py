@@ -115,20 +115,20 @@ class Session:
         self._orphans: dict[TopicIdPartition, int] = {}
         self._malformed: dict[Uuid, int] = {}
         self._counting = threading.Lock()
-        self.surveyor = Surveyor(fetcher, self.observe, config.number("fetch.remote.read.timeout.ms"))
+        settings = config.settings
+        self.surveyor = Surveyor(fetcher, self.observe, settings.read_timeout_ms)
         if "bootstrap.servers" in config.librdkafka:
             self._open_cluster(config, shared=shared, planned=planned)
         self.fallback = FallbackRule(self.observe, self.surveyor.explain, has_broker=self.broker is not None)
         self.reader = RangeReader(
             fetcher,
-            RetryPolicy(config.number("fetch.remote.read.timeout.ms"), config.number("fetch.remote.retry.backoff.ms")),
-            max_bytes=config.number("fetch.remote.max.bytes"),
-            range_bytes=config.number("fetch.remote.range.bytes"),
+            RetryPolicy(settings.read_timeout_ms, settings.retry_backoff_ms),
+            max_bytes=settings.max_bytes,
+            range_bytes=settings.range_bytes,
             observer=self.observe,
         )
-        max_decompressed_bytes = config.number("fetch.remote.max.decompressed.bytes")
-        self.codecs = Codecs(max_bytes=max_decompressed_bytes)
-        self.ahead = Ahead(max_bytes=max_decompressed_bytes)
+        self.codecs = Codecs(max_bytes=settings.max_decompressed_bytes)
+        self.ahead = Ahead(max_bytes=settings.max_decompressed_bytes)
         try:
             self.locator: Locator = self._locator_over(fetcher, planned)
             if shared:
@@ -150,7 +150,7 @@ class Session:
         self.guard = LogGuard(self.cluster, self.observe, skips=skips, patience=patience)
         for partition, log_start in () if planned is None else planned.log_starts.items():
             self.guard.remember(partition, log_start)
-        give_up_s = config.number("fetch.remote.broker.timeout.ms") / 1000 or None
+        give_up_s = config.settings.broker_timeout_ms / 1000 or None
         self.broker = None if shared else BrokerReader(self.cluster, self.guard, self.observe, give_up_s=give_up_s)
 
     @classmethod
@@ -166,7 +166,7 @@ class Session:
         completed = complete(config if isinstance(config, Config) else Config.parse(config))
         parsed = completed.config
         check_properties({**parsed.librdkafka, **parsed.locator})
-        configured = any(parsed.text(key) is not None for key in _STORAGE_KEYS)
+        configured = bool(parsed.given.intersection(_STORAGE_KEYS))
         if configured or "bootstrap.servers" not in parsed.librdkafka:
             session = cls(parsed, load_fetcher(parsed), observer, shared=shared, planned=planned)
             for text in completed.unmapped:
@@ -184,7 +184,7 @@ class Session:
     def _open_locator(self, fetcher: RemoteStorageFetcher) -> Locator:
         config = self.config
         default = "metadata-topic" if self.cluster is not None else "listing"
-        kind = default if isinstance(fetcher, NoStorage) else config.text("remote.locator") or default
+        kind = default if isinstance(fetcher, NoStorage) else config.settings.locator or default
         if kind == "snapshot":
             return open_snapshot(config)
         if kind == "metadata-topic":
@@ -257,7 +257,7 @@ class Session:
 
         (`fetch.remote.when=not-local`, KIP-1254: the store is for what the broker would have had to fetch itself.)
         """
-        if self.cluster is None or self.config.text("fetch.remote.when") == "always":
+        if self.cluster is None or self.config.settings.reads_local:
             return {}
         from remote_fetch.locate.broker_channel import BrokerChannel  # noqa: PLC0415 - an extra is loaded for it
 

@@ -98,12 +98,12 @@ class SourceOptions:
     @property
     def task_bytes(self) -> int:
         """How many bytes of segments a task reads."""
-        return Config.parse(self.config).number("fetch.remote.task.bytes")
+        return Config.parse(self.config).settings.task_bytes
 
     @property
     def pushes_filters(self) -> bool:
         """Whether the source applies Spark's filters."""
-        return Config.parse(self.config).values["fetch.remote.pushdown"] is True
+        return Config.parse(self.config).settings.pushdown
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:

@@ -74,7 +74,7 @@ def plan_batch(
     """The tasks of a batch read. Raises what options, offsets and planning find wrong."""
     start, end = check_batch(options)
     with Session.open(options.config, observer) as session:
-        range_bytes = session.config.number("fetch.remote.range.bytes")
+        range_bytes = session.config.settings.range_bytes
         plans = tuple(_plans(session, options, start, end, restriction or Restriction()))
         tasks = tasks_of(session, plans, options)
     return JobPlan(tasks, estimate((task.steps for task in tasks), range_bytes))

@@ -51,7 +51,7 @@ def test_a_side_client_gets_connection_keys_and_no_group_keys() -> None:
     settings = ConsumerSettings.parse({**ON, **login, **group, "remote.locator.bootstrap.servers": "other:1"})
     assert settings.remote.librdkafka == {"bootstrap.servers": "b:9092", "client.id": "c", **login}
     assert settings.remote.locator == {"bootstrap.servers": "other:1"}
-    assert settings.remote.text("remote.storage.url") == "/tier"
+    assert settings.remote.settings.storage_url == "/tier"
 
 
 def test_oauth_cb_is_the_only_callback_of_a_side_client() -> None:

@@ -36,8 +36,8 @@ def test_without_a_file_nothing_is_read() -> None:
 def test_a_local_tier(file: Path) -> None:
     file.write_text(f"{LOCAL}rsm.config.dir=/mnt/\\\n   tier\nbroker.id=1\n")
     found = complete(Config.parse({KEY: str(file), "group.id": "g"}))
-    assert found.config.text("remote.storage.url") == "/mnt/tier"
-    assert found.config.text("remote.storage.layout") == "kafka_local"
+    assert found.config.settings.storage_url == "/mnt/tier"
+    assert found.config.settings.storage_layout == "kafka_local"
     assert found.from_file == {"remote.storage.url", "remote.storage.layout"}
     assert found.config.librdkafka == {"group.id": "g"}
     file.write_text(LOCAL)
@@ -61,8 +61,8 @@ def test_what_the_user_sets_wins(file: Path) -> None:
     assert dict(found.config.options) == {"key": "mine", "secret": "s3cret"}
     assert dict(found.config.layout) == {"key.prefix": "b/"}
     assert dict(found.config.locator) == {"client.id": "c"}
-    assert found.config.number("fetch.remote.read.timeout.ms") == 7
-    assert found.config.text("remote.storage.url") == "s3://tier"
+    assert found.config.settings.read_timeout_ms == 7
+    assert found.config.settings.storage_url == "s3://tier"
     assert "remote.storage.options.key" not in found.from_file
     assert "remote.storage.options.secret" in found.from_file
     assert [text.partition(":")[0] for text in found.unmapped] == ["storage.proxy.host"]
@@ -96,7 +96,7 @@ def test_a_layout_that_does_not_load_hides_no_other(file: Path, monkeypatch: pyt
     broken = EntryPoint("broken", "nowhere.at:All", "remote_fetch.layouts")
     monkeypatch.setattr(broker_file, "entry_points", lambda group: [broken, *known])
     file.write_text(f"{LOCAL}rsm.config.dir=/tier")
-    assert complete(Config.parse({KEY: str(file)})).config.text("remote.storage.url") == "/tier"
+    assert complete(Config.parse({KEY: str(file)})).config.settings.storage_url == "/tier"
 
 
 def test_a_tier_is_read_by_its_brokers_file_alone(file: Path) -> None:

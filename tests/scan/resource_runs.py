@@ -112,7 +112,7 @@ def _measured(
     except RemoteFetchError as raised:
         error, hint = type(raised).__name__, raised.hint or ""
     wait_until(lambda: threading.active_count() <= began)
-    parsed = Config.parse(given)
+    settings = Config.parse(given).settings
     return Used(
         rows,
         meter.grown_bytes(),
@@ -122,8 +122,8 @@ def _measured(
         tier.most_threads,
         len(tier.segment.batch),
         inflated_bytes or len(tier.segment.batch),
-        parsed.number("fetch.remote.max.bytes"),
-        parsed.number("fetch.remote.range.bytes"),
+        settings.max_bytes,
+        settings.range_bytes,
         error,
         hint,
         threads=(began, threading.active_count()),

@@ -1,0 +1,81 @@
+"""The values of the configuration keys with fixed names, typed and with units.
+
+Rules of the file: `remote_fetch.config` makes them, once, from what it has checked. A field is named after its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+__all__ = ["Settings"]
+
+T = TypeVar("T", str, int, bool)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Settings:
+    """One field for each key: docs/reference/configuration.md says what it means. None: unset.
+
+    - `broker_timeout_ms` 0: no limit.
+    - `reads_local` is `fetch.remote.when=always`: also what a broker has on its own disk is read from the tier.
+    - It has no representation, because a URL may hold a secret.
+    """
+
+    enabled: bool
+    storage_url: str | None
+    storage_layout: str | None
+    storage_broker_properties: str | None
+    fetcher_class: str | None
+    fetcher_class_path: str | None
+    locator: str | None
+    locator_snapshot_file: str | None
+    bucket_only: bool
+    reads_local: bool
+    connect_timeout_ms: int
+    read_timeout_ms: int
+    retry_backoff_ms: int
+    range_bytes: int
+    max_bytes: int
+    task_bytes: int
+    broker_timeout_ms: int
+    pushdown: bool
+    max_batch_bytes: int
+    max_decompressed_bytes: int
+
+    @classmethod
+    def of(cls, values: Mapping[str, str | int | bool | None]) -> Settings:
+        """The settings of checked values, which have every key. Raises TypeError if one is of another type."""
+
+        def get(name: str, kind: type[T]) -> T:
+            value = values[name]
+            if not isinstance(value, kind):
+                raise TypeError(f"{name} is no {kind.__name__}")
+            return value
+
+        def text(name: str) -> str | None:
+            return None if values[name] is None else get(name, str)
+
+        return cls(
+            enabled=get("fetch.remote.enabled", bool),
+            storage_url=text("remote.storage.url"),
+            storage_layout=text("remote.storage.layout"),
+            storage_broker_properties=text("remote.storage.broker.properties"),
+            fetcher_class=text("remote.storage.fetcher.class"),
+            fetcher_class_path=text("remote.storage.fetcher.class.path"),
+            locator=text("remote.locator"),
+            locator_snapshot_file=text("remote.locator.snapshot.file"),
+            bucket_only=get("fetch.remote.bucket.only", bool),
+            reads_local=get("fetch.remote.when", str) == "always",
+            connect_timeout_ms=get("fetch.remote.connect.timeout.ms", int),
+            read_timeout_ms=get("fetch.remote.read.timeout.ms", int),
+            retry_backoff_ms=get("fetch.remote.retry.backoff.ms", int),
+            range_bytes=get("fetch.remote.range.bytes", int),
+            max_bytes=get("fetch.remote.max.bytes", int),
+            task_bytes=get("fetch.remote.task.bytes", int),
+            broker_timeout_ms=get("fetch.remote.broker.timeout.ms", int),
+            pushdown=get("fetch.remote.pushdown", bool),
+            max_batch_bytes=get("fetch.remote.max.batch.bytes", int),
+            max_decompressed_bytes=get("fetch.remote.max.decompressed.bytes", int),
+        )
