@@ -79,11 +79,11 @@ def _before_the_end(arguments: argparse.Namespace, session: Session, count: int)
     for partition in session.locator.partitions(arguments.topic, wanted):
         if wanted is not None and partition.partition not in wanted:
             continue
-        if session.cluster is None:
+        if session.brokers is None:
             timeline = session.locator.timeline(partition)
             first, stop = timeline.start_offset or 0, timeline.end_offset or 0
         else:
-            log = session.cluster.log_bounds(partition, parse_isolation(arguments.isolation))
+            log = session.brokers.cluster.log_bounds(partition, parse_isolation(arguments.isolation))
             first, stop = log.log_start_offset or 0, log.end_offset or 0
         starts[partition.partition] = max(stop - count, first, arguments.log_start or 0)
     return starts

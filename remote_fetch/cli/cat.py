@@ -130,10 +130,10 @@ def _following(
 ) -> Iterator[pa.RecordBatch]:
     """As kcat without -e: print new records until the reader stops."""
     has_end = arguments.end not in (None, "latest") or any(text.startswith("e@") for text in arguments.offsets)
-    if arguments.exit or session.broker is None or has_end or not plans:
+    if arguments.exit or session.fallback.reader is None or has_end or not plans:
         return
     starts = {plan.opened.partition: plan.opened.end_offset for plan in plans}
-    yield from session.broker.follow(starts, plans[0].opened.isolation, ROW_COLUMNS)
+    yield from session.fallback.reader.follow(starts, plans[0].opened.isolation, ROW_COLUMNS)
 
 
 def _print_report(counters: Counters, elapsed_s: float, count: int | None) -> None:

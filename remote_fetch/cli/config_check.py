@@ -143,7 +143,7 @@ def _open_fetcher(config: Config) -> tuple[str, RemoteStorageFetcher]:
 
 def _open_session(config: Config) -> tuple[str, Session]:
     session = Session.open(config)
-    return type(session.locator).__name__, session
+    return session.locator_name, session
 
 
 def _said(error: RemoteFetchError) -> str:

@@ -57,7 +57,7 @@ def _run(arguments: argparse.Namespace) -> int:
             _print_json([step for plan in plans for step in plan.steps], arguments.custom_metadata)
         else:
             print_plan(plans, session.reader.range_bytes)
-        if session.broker is None:
+        if session.brokers is None:
             _print_refusal(plans)
     sys.stdout.flush()
     for text in warnings:

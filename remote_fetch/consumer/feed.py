@@ -27,7 +27,6 @@ from remote_fetch.formats.codecs import Codecs
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Fallback, Notice
 from remote_fetch.plan.ranges import Reason
-from remote_fetch.prepare.opening import open_partition
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.refusals import unexpected
 from remote_fetch.scan.scan import Scan
@@ -291,10 +290,11 @@ class Feed:
         session.note_unusable(timeline)
         if first > max((segment.end_offset for segment in timeline.segments), default=-1):
             return self._nothing_tiered(first)
-        opened = open_partition(session, partition, source.isolation, self.log)
+        planner = Planner(session, source.isolation)
+        opened = planner.open_timeline(timeline, self.log)
         with self._asking_brokers():
             opened = replace(opened, local_start=source.local_start(partition))
-        plan = Planner(session, source.isolation).leading(opened, first, _SLICES_AHEAD)
+        plan = planner.leading(opened, first, _SLICES_AHEAD)
         if isinstance(plan, str):
             return Ending(first, plan, log=self.log)
         self._stop = plan.steps[-1].last_offset + 1
@@ -312,11 +312,11 @@ class Feed:
 
     def _hear_of(self, partition: TopicIdPartition) -> None:
         """Check the permission to read, ask for the ends of the log, and resolve a logical offset."""
-        session = self._source.session
-        if session.guard is None or session.cluster is None:
+        brokers = self._source.session.brokers
+        if brokers is None:
             return
-        session.guard.authorise(partition)
-        self.log = session.cluster.log_bounds(partition, self._source.isolation)
+        brokers.guard.authorise(partition)
+        self.log = brokers.cluster.log_bounds(partition, self._source.isolation)
         low, high = self.log.log_start_offset or 0, self.log.end_offset or 0
         if self._offset == BEGINNING:
             self._offset = low

@@ -136,10 +136,10 @@ class Remote:
                 self._librdkafka.committed([partition.topic_partition() for partition in again], timeout=_COMMITS_S)
 
     def _fetch_committed(self, partitions: Sequence[TopicPartition], timeout_s: float) -> Sequence[TopicPartition]:
-        cluster, group = self.session.cluster, self._settings.librdkafka.get("group.id")
-        if cluster is None or group is None:
+        brokers, group = self.session.brokers, self._settings.librdkafka.get("group.id")
+        if brokers is None or group is None:
             return []
-        return cluster.committed(str(group), partitions, self._settings.isolation, timeout_s=timeout_s)
+        return brokers.cluster.committed(str(group), partitions, self._settings.isolation, timeout_s=timeout_s)
 
     # -------------------------------------------------------------------------------------------------- rebalances
 

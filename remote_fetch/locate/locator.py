@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.topics import one_topic, sorted_partitions, split_topic, unknown_topic
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 
-__all__ = ["KnownTimelines", "Locator", "PlannedLocator", "SharedLocator"]
+__all__ = ["EndMeasurer", "GuessingLocator", "KnownTimelines", "Locator", "PlannedLocator", "SharedLocator"]
 
 
 class Locator(Protocol):
@@ -35,14 +35,42 @@ class Locator(Protocol):
     def refresh(self, partition: TopicIdPartition) -> Timeline:
         """As `timeline`, after a new lookup. For a read that missed an object."""
 
-    def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
-        """As `timeline`, after a search for a segment that reaches `offset`. For a segment that ended too early."""
+
+@runtime_checkable
+class EndMeasurer(Protocol):
+    """Finds the ends that a listing has to guess, because an object's name does not tell where its segment ends."""
 
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
         """Whether a segment's end offset is a guess from where the next one starts."""
 
     def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
         """The timeline with the real end of a segment whose end is a guess."""
+
+    def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
+        """The timeline after a search for a segment that reaches `offset`. For a segment that ended too early."""
+
+
+class GuessingLocator(Locator, EndMeasurer, Protocol):
+    """A locator whose ends may be guesses."""
+
+
+class ExactEnds:
+    """The ends of a locator that guesses none."""
+
+    def __init__(self, locator: Locator) -> None:
+        self._locator = locator
+
+    def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
+        """As `EndMeasurer.end_is_inferred`: never."""
+        return False
+
+    def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
+        """As `EndMeasurer.measure`. There is nothing to measure."""
+        return self._locator.timeline(partition)
+
+    def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
+        """As `EndMeasurer.recheck`: a new lookup."""
+        return self._locator.refresh(partition)
 
 
 class KnownTimelines:
@@ -66,18 +94,6 @@ class KnownTimelines:
 
     def refresh(self, partition: TopicIdPartition) -> Timeline:
         """As `Locator.refresh`. The timelines never change."""
-        return self.timeline(partition)
-
-    def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
-        """As `Locator.recheck`. The timelines never change."""
-        return self.timeline(partition)
-
-    def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """As `Locator.end_is_inferred`. All ends are known."""
-        return False
-
-    def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
-        """As `Locator.measure`. All ends are known."""
         return self.timeline(partition)
 
 
@@ -108,18 +124,18 @@ class PlannedLocator:
         return self._found(partition).refresh(partition)
 
     def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
-        """As `Locator.recheck`."""
-        return self._found(partition).recheck(partition, offset)
+        """As `EndMeasurer.recheck`."""
+        return _ends_of(self._found(partition)).recheck(partition, offset)
 
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """As `Locator.end_is_inferred`."""
-        if self._rest is not None and self._rest.end_is_inferred(segment):
+        """As `EndMeasurer.end_is_inferred`."""
+        if self._rest is not None and _ends_of(self._rest).end_is_inferred(segment):
             return True
         return segment.segment_id in self._inferred
 
     def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
-        """As `Locator.measure`."""
-        return self._found(partition).measure(partition, segment)
+        """As `EndMeasurer.measure`."""
+        return _ends_of(self._found(partition)).measure(partition, segment)
 
     def _found(self, partition: TopicIdPartition) -> Locator:
         """The full locator, after it has looked the partition up."""
@@ -134,6 +150,7 @@ class SharedLocator:
 
     def __init__(self, locator: Locator) -> None:
         self._locator = locator
+        self._ends = _ends_of(locator)
         self._lock = threading.Lock()
 
     def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
@@ -152,16 +169,20 @@ class SharedLocator:
             return self._locator.refresh(partition)
 
     def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
-        """As `Locator.recheck`."""
+        """As `EndMeasurer.recheck`."""
         with self._lock:
-            return self._locator.recheck(partition, offset)
+            return self._ends.recheck(partition, offset)
 
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """As `Locator.end_is_inferred`."""
+        """As `EndMeasurer.end_is_inferred`."""
         with self._lock:
-            return self._locator.end_is_inferred(segment)
+            return self._ends.end_is_inferred(segment)
 
     def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
-        """As `Locator.measure`."""
+        """As `EndMeasurer.measure`."""
         with self._lock:
-            return self._locator.measure(partition, segment)
+            return self._ends.measure(partition, segment)
+
+
+def _ends_of(locator: Locator) -> EndMeasurer:
+    return locator if isinstance(locator, EndMeasurer) else ExactEnds(locator)

@@ -19,7 +19,7 @@ from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic, Unreadable, unlocatable
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.topics import sorted_partitions, split_topic
-from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
+from remote_fetch.model import TopicIdPartition
 
 __all__ = ["METADATA_TOPIC", "MetadataTopicLocator"]
 
@@ -90,18 +90,6 @@ class MetadataTopicLocator:
     def refresh(self, partition: TopicIdPartition) -> Timeline:
         """As `timeline`, after the metadata topic has been read to its current end."""
         self._read_for([partition])
-        return self.timeline(partition)
-
-    def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
-        """As `refresh`. Metadata records name the ends of segments."""
-        return self.refresh(partition)
-
-    def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """Never: metadata records tell where segments end."""
-        return False
-
-    def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
-        """As `timeline`. Metadata records name the ends of segments."""
         return self.timeline(partition)
 
     def _read_for(self, partitions: Iterable[TopicIdPartition]) -> None:

@@ -13,19 +13,19 @@ from remote_fetch.formats.batches import BatchFramer, FramedBatch, check_crc
 from remote_fetch.model import UNKNOWN_SIZE
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.prepare.segment_ends import SizeTooSmall, check_end
-from remote_fetch.session.session import Session
+from remote_fetch.session.storage import Storage
 
 __all__ = ["batches_of"]
 
 
-def batches_of(session: Session, piece: SegmentSlice, likely_end: int) -> Iterator[FramedBatch]:
+def batches_of(storage: Storage, piece: SegmentSlice, likely_end: int) -> Iterator[FramedBatch]:
     """The batches of a slice in order, up to its last offset; drawn ahead one range at a time.
 
     The first range goes no further than the position `likely_end` (-1: not known), where enough was seen if the indexes
     are right. Raises what `check_end` raises where the segment ends before the slice's last offset.
     """
-    framer = BatchFramer(piece.start_position, max_batch_bytes=session.config.settings.max_batch_bytes)
-    reader = session.reader
+    framer = BatchFramer(piece.start_position, max_batch_bytes=storage.settings.max_batch_bytes)
+    reader = storage.reader
     size_bytes, last_offset = piece.segment.known_size_bytes, -1
     while True:
         start = framer.position + framer.pending_bytes
@@ -46,7 +46,7 @@ def batches_of(session: Session, piece: SegmentSlice, likely_end: int) -> Iterat
             if last_offset < piece.last_offset:
                 segment = replace(piece.segment, segment_size_in_bytes=size_bytes or UNKNOWN_SIZE)
                 try:
-                    check_end(session, segment, start + len(data))
+                    check_end(storage, segment, start + len(data))
                 except SizeTooSmall:
                     size_bytes = None
                     continue

@@ -17,7 +17,7 @@ from remote_fetch.model import IsolationLevel
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
 from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.prepare.cuts import settle_cut
-from remote_fetch.prepare.planner import Planner
+from remote_fetch.prepare.planner import say_end
 from remote_fetch.prepare.positions import narrow_edges
 from remote_fetch.prepare.relocation import relocated
 from remote_fetch.prepare.segment_files import ProducerSnapshots
@@ -33,83 +33,97 @@ def complete(session: Session, opened: OpenPartition, outline: Sequence[PlanStep
 
     Raises the errors of a fetcher, and CorruptSegment or Unlocatable for what the tier does not tell any more.
     """
-    steps = tuple(_settled(session, opened, outline))
-    # A share that was cut is taken to reach as far as all of them.
-    Planner(session, opened.isolation).say_end(opened, outline[-1].last_offset + 1)
-    if opened.isolation is IsolationLevel.READ_UNCOMMITTED:
-        return PartitionPlan(opened, steps, None)
-    try:
-        return _with_aborted(session, opened, steps)
-    except RemoteFetchError as error:
-        if not session.fallback.allows(error):
-            raise
-        given = tuple(_given(session, step, error) for step in steps)
-        return PartitionPlan(opened, given, AbortedIntervals.of(()))
+    return _Completion(session, opened).of(outline)
 
 
-def _settled(session: Session, opened: OpenPartition, outline: Sequence[PlanStep]) -> Iterator[PlanStep]:
-    for step in outline:
-        if isinstance(step, SegmentSlice) and step.is_cut:
-            settled = _settle(session, opened, step)
-            if settled is not None:
-                yield settled
-        elif isinstance(step, SegmentSlice):
-            yield from _narrowed(session, step)
-        else:
+class _Completion:
+    """Completes outlines of one partition."""
+
+    def __init__(self, session: Session, opened: OpenPartition) -> None:
+        self._storage, self._locator, self._brokers = session.storage, session.locator, session.brokers
+        self._fallback = session.fallback
+        self._opened = opened
+        self._partition = opened.partition
+
+    def of(self, outline: Sequence[PlanStep]) -> PartitionPlan:
+        opened = self._opened
+        steps = tuple(self._between_offsets(outline))
+        # A share that was cut is taken to reach as far as all of them.
+        say_end(self._storage.observe, opened, outline[-1].last_offset + 1)
+        if opened.isolation is IsolationLevel.READ_UNCOMMITTED:
+            return PartitionPlan(opened, steps, None)
+        try:
+            return self._with_aborted(steps)
+        except RemoteFetchError as error:
+            if not self._fallback.allows(error):
+                raise
+            given = tuple(self._given(step, error) for step in steps)
+            return PartitionPlan(opened, given, AbortedIntervals.of(()))
+
+    def _between_offsets(self, outline: Sequence[PlanStep]) -> Iterator[PlanStep]:
+        for step in outline:
+            if isinstance(step, SegmentSlice) and step.is_cut:
+                settled = self._settle(step)
+                if settled is not None:
+                    yield settled
+            elif isinstance(step, SegmentSlice):
+                yield from self._narrowed(step)
+            else:
+                yield step
+
+    def _narrowed(self, step: SegmentSlice) -> Iterator[PlanStep]:
+        """A slice between offsets, with byte positions; without them, if they cannot be had, as the scan will find."""
+        try:
+            yield from narrow_edges(self._storage, [step])
+        except RemoteFetchError as error:
+            if not error.falls_back:
+                raise
             yield step
 
-
-def _narrowed(session: Session, step: SegmentSlice) -> Iterator[PlanStep]:
-    """A slice between offsets, with byte positions; without them, if they cannot be had, as the scan will find out."""
-    try:
-        yield from narrow_edges(session, [step])
-    except RemoteFetchError as error:
-        if not error.falls_back:
-            raise
-        yield step
-
-
-def _settle(session: Session, opened: OpenPartition, step: SegmentSlice) -> SegmentSlice | None:
-    """A cut slice between offsets; None if no batch begins in it, or if the log has deleted all of it."""
-    try:
-        return settle_cut(session, step)
-    except (StorageDenied, SegmentNotFound) as error:
-        newer = relocated(session.locator, opened.partition, [step.segment]).get(step.segment.segment_id)
-        if newer is not None:
-            return settle_cut(session, replace(step, segment=newer))
-        guard = session.guard
-        if isinstance(error, StorageDenied):
-            raise
-        if guard is not None:
-            log = guard.bounds(opened.partition, opened.isolation)
-            if guard.pass_over(opened.partition, step.last_offset, log.log_start_offset or 0) > step.last_offset:
+    def _settle(self, step: SegmentSlice) -> SegmentSlice | None:
+        """A cut slice between offsets; None if no batch begins in it, or if the log has deleted all of it."""
+        try:
+            return settle_cut(self._storage, step)
+        except (StorageDenied, SegmentNotFound) as error:
+            newer = relocated(self._locator, self._partition, [step.segment]).get(step.segment.segment_id)
+            if newer is not None:
+                return settle_cut(self._storage, replace(step, segment=newer))
+            if isinstance(error, StorageDenied):
+                raise
+            if self._is_deleted(step):
                 return None
-        error.hint = (
-            "The object went away between plan and read, though the log still has its records: run the query again, "
-            "and it is planned by what is there"
-        )
-        raise
-
-
-def _with_aborted(session: Session, opened: OpenPartition, steps: tuple[PlanStep, ...]) -> PartitionPlan:
-    snapshots = ProducerSnapshots(session)
-    if not is_decided(session, opened, steps, snapshots):
-        # A transaction spans more segments than the task was told of.
-        opened = opened.with_timeline(session.locator.refresh(opened.partition))
-        if not is_decided(session, opened, steps, snapshots):
-            raise Unlocatable(
-                "the tier does not tell any more which transactions were aborted",
-                first=steps[0].first_offset,
-                last=steps[-1].last_offset,
-                topic=opened.partition.topic,
-                partition=opened.partition.partition,
+            error.hint = (
+                "The object went away between plan and read, though the log still has its records: run the query "
+                "again, and it is planned by what is there"
             )
-    return PartitionPlan(opened, steps, load_aborted(session, opened, steps, snapshots))
+            raise
 
+    def _is_deleted(self, step: SegmentSlice) -> bool:
+        """Whether the broker, if there is one, has deleted all offsets of a slice."""
+        if self._brokers is None:
+            return False
+        guard = self._brokers.guard
+        log = guard.bounds(self._partition, self._opened.isolation)
+        return guard.pass_over(self._partition, step.last_offset, log.log_start_offset or 0) > step.last_offset
 
-def _given(session: Session, step: PlanStep, error: RemoteFetchError) -> BrokerRange:
-    """The step as the broker's."""
-    if isinstance(step, BrokerRange):
-        return step
-    partition = step.segment.topic_id_partition
-    return session.fallback.after(error, partition, step.first_offset, step.last_offset)
+    def _with_aborted(self, steps: tuple[PlanStep, ...]) -> PartitionPlan:
+        opened, snapshots = self._opened, ProducerSnapshots(self._storage)
+        if not is_decided(opened, steps, snapshots):
+            # A transaction spans more segments than the task was told of.
+            opened = opened.with_timeline(self._locator.refresh(self._partition))
+            if not is_decided(opened, steps, snapshots):
+                raise Unlocatable(
+                    "the tier does not tell any more which transactions were aborted",
+                    first=steps[0].first_offset,
+                    last=steps[-1].last_offset,
+                    topic=self._partition.topic,
+                    partition=self._partition.partition,
+                )
+        return PartitionPlan(opened, steps, load_aborted(self._storage, opened, steps, snapshots))
+
+    def _given(self, step: PlanStep, error: RemoteFetchError) -> BrokerRange:
+        """The step as the broker's."""
+        if isinstance(step, BrokerRange):
+            return step
+        partition = step.segment.topic_id_partition
+        return self._fallback.after(error, partition, step.first_offset, step.last_offset)

@@ -22,12 +22,12 @@ from remote_fetch.prepare.order import MisleadingIndex, check_order
 from remote_fetch.prepare.parallel import all_at_once
 from remote_fetch.prepare.positions import narrow_by, read_offset_index
 from remote_fetch.prepare.segment_files import object_of
-from remote_fetch.session.session import Session
+from remote_fetch.session.storage import Storage
 
 __all__ = ["settle_cut"]
 
 
-def settle_cut(session: Session, piece: SegmentSlice) -> SegmentSlice | None:
+def settle_cut(storage: Storage, piece: SegmentSlice) -> SegmentSlice | None:
     """A part that was cut without looking, as the slice it is; None where no batch begins in it.
 
     Costs one GET of the offset index and one small range for each cut. Raises the errors of a fetcher, and
@@ -35,16 +35,16 @@ def settle_cut(session: Session, piece: SegmentSlice) -> SegmentSlice | None:
     """
     segment = piece.segment
     try:
-        index = read_offset_index(session, segment)
+        index = read_offset_index(storage, segment)
         cuts = [cut for cut in (piece.start_position or -1, piece.end_position) if cut >= 0]
-        found = all_at_once(session, partial(_last_before, session, piece, index), cuts)
+        found = all_at_once(partial(_last_before, storage, piece, index), cuts)
         before = dict(zip(cuts, found, strict=True))
         first = max(piece.first_offset, before.get(piece.start_position, -1) + 1)
         last = min(piece.last_offset, before.get(piece.end_position, piece.last_offset))
         if last < first:
             return None
         settled = SegmentSlice(segment, first, last)
-        return settled if index is None else narrow_by(session, settled, index)
+        return settled if index is None else narrow_by(storage, settled, index)
     except RemoteFetchError as error:
         partition = segment.topic_id_partition
         raise error.at(
@@ -52,7 +52,7 @@ def settle_cut(session: Session, piece: SegmentSlice) -> SegmentSlice | None:
         ) from error.__cause__
 
 
-def _last_before(session: Session, piece: SegmentSlice, index: OffsetIndex | None, cut: int) -> int:
+def _last_before(storage: Storage, piece: SegmentSlice, index: OffsetIndex | None, cut: int) -> int:
     """The last offset of the last batch that begins before byte `cut` of the piece's segment."""
     segment = piece.segment
     whole = SegmentSlice(segment, segment.start_offset, segment.end_offset)
@@ -62,10 +62,10 @@ def _last_before(session: Session, piece: SegmentSlice, index: OffsetIndex | Non
             continue
         near = replace(whole, start_position=before.position, start_entry_offset=before.offset)
         try:
-            return _walk(session, near, cut, -1 if after is None else after.position)
+            return _walk(storage, near, cut, -1 if after is None else after.position)
         except (MisleadingIndex, CorruptSegment, UnsupportedFormat):
-            session.observe(SegmentScanned(segment.topic_id_partition, IndexType.OFFSET, "misleading"))
-    return _walk(session, whole, cut, -1)
+            storage.observe(SegmentScanned(segment.topic_id_partition, IndexType.OFFSET, "misleading"))
+    return _walk(storage, whole, cut, -1)
 
 
 def _around(index: OffsetIndex, cut: int) -> tuple[OffsetPosition | None, OffsetPosition | None]:
@@ -78,13 +78,13 @@ def _around(index: OffsetIndex, cut: int) -> tuple[OffsetPosition | None, Offset
     return before, None
 
 
-def _walk(session: Session, near: SegmentSlice, cut: int, likely_end: int) -> int:
+def _walk(storage: Storage, near: SegmentSlice, cut: int, likely_end: int) -> int:
     """As `_last_before`, over the batches from the slice's start on, where one of them begins and the first entry ends.
 
     Raises MisleadingIndex where the index entry that chose the start does not fit.
     """
     last_offset = near.segment.start_offset - 1
-    for batch in batches_of(session, near, likely_end):
+    for batch in batches_of(storage, near, likely_end):
         header = batch.header
         check_order(batch, last_offset, (near.start_entry_offset,))
         last_offset = header.last_offset

@@ -34,8 +34,8 @@ def plan_job(
     """The plans of the wanted partitions, in order. Raises what planning finds wrong: see `read_arrow`."""
     if not isinstance(topic, str) or not topic:  # None would be all of them
         raise ConfigError(f"topic={topic!r}: give a topic's name", key="topic")
-    if session.cluster is not None:
-        session.cluster.consumer(isolation)  # so that it connects while the locator is asked
+    if session.brokers is not None:
+        session.brokers.cluster.consumer(isolation)  # so that it connects while the locator is asked
     wanted = parse_numbers(partitions)
     chosen = choose_partitions(session.locator.partitions(topic, wanted), topic, wanted)
     numbers = [partition.partition for partition in chosen]
@@ -51,7 +51,7 @@ def plan_job(
 
     def planned(opened: OpenPartition) -> PartitionPlan:
         number = opened.partition.partition
-        first, stops[number] = resolve(session, opened, starts[number], ends[number])
+        first, stops[number] = resolve(opened, starts[number], ends[number], planner.first_offset_at)
         if isinstance(starts[number], Timestamp) and first >= opened.end_offset:
             late.append(number)
         return planner.plan(opened, first, stops[number])

@@ -8,6 +8,8 @@ Rules of the file:
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from remote_fetch.errors import CorruptSegment, EpochMismatch
 from remote_fetch.formats.checkpoints import parse_leader_epoch_checkpoint
 from remote_fetch.locate.lineage import Lineage
@@ -23,7 +25,11 @@ from remote_fetch.model import (
 from remote_fetch.observe import SegmentScanned
 from remote_fetch.prepare.segment_files import ProducerSnapshots, object_of, read_parsed
 from remote_fetch.prepare.view import OpenPartition, untiered
-from remote_fetch.session.session import Session
+from remote_fetch.session.brokers import Brokers
+from remote_fetch.session.storage import Storage
+
+if TYPE_CHECKING:
+    from remote_fetch.locate.cluster import Cluster
 
 __all__ = ["open_partition"]
 
@@ -32,18 +38,18 @@ _ASKED_CHECKPOINTS = 8
 
 
 def open_partition(
-    session: Session, partition: TopicIdPartition, isolation: IsolationLevel, log: LogBounds
+    storage: Storage, brokers: Brokers | None, timeline: Timeline, isolation: IsolationLevel, log: LogBounds
 ) -> OpenPartition:
-    """Fetch the lineage of a partition and, for read_committed, the offset up to which the tier decides transactions.
+    """Fetch the lineage of a timeline's partition and, for read_committed, up to where the tier decides transactions.
 
     Raises EpochMismatch if the broker's log has lost the end of the tier, until its leader has uploaded again;
     CorruptSegment for damaged state files; Unlocatable if read_committed finds no producer snapshot; and the errors
     of a fetcher.
     """
-    timeline = session.locator.timeline(partition)
-    session.note_unusable(timeline)
-    lineage = _lineage(session, timeline)
-    _confirm(session, partition, lineage)
+    partition = timeline.partition
+    lineage = _lineage(storage, timeline)
+    if brokers is not None:
+        _confirm(brokers.cluster, partition, lineage)
     accepted = [segment for segment in timeline.segments if lineage.accepts(segment)]
     if not accepted:
         return untiered(partition, isolation, log)
@@ -52,7 +58,7 @@ def open_partition(
     stop = last.end_offset + 1
     stable = stop
     if isolation is IsolationLevel.READ_COMMITTED:
-        snapshots = ProducerSnapshots(session)
+        snapshots = ProducerSnapshots(storage)
         # The stable offset never falls: an end offset that is too high must not make an early snapshot the last word.
         stable = max(snapshots.stable_before(one) for one in dict.fromkeys((last, accepted[-1])))
     return OpenPartition(timeline, lineage, isolation, start, stop, stable, log)
@@ -69,7 +75,7 @@ def _start_of(timeline: Timeline, first_accepted: int, lineage: Lineage) -> int:
     return min(first_accepted, min(rejected, default=first_accepted))
 
 
-def _lineage(session: Session, timeline: Timeline) -> Lineage:
+def _lineage(storage: Storage, timeline: Timeline) -> Lineage:
     """The lineage of the newest segment that has one: its checkpoint holds the whole history up to its end.
 
     Newest by leader epoch, where metadata tells it. A listing does not, and after an unclean election the branch that
@@ -83,9 +89,9 @@ def _lineage(session: Session, timeline: Timeline) -> Lineage:
     best: tuple[LeaderEpoch, int] | None = None
     source, lineage = None, Lineage.unknown()
     for segment in asked:
-        entries = read_parsed(session, segment, IndexType.LEADER_EPOCH, parse_leader_epoch_checkpoint)
+        entries = read_parsed(storage, segment, IndexType.LEADER_EPOCH, parse_leader_epoch_checkpoint)
         if entries is None:
-            session.observe(SegmentScanned(timeline.partition, IndexType.LEADER_EPOCH, "missing"))
+            storage.observe(SegmentScanned(timeline.partition, IndexType.LEADER_EPOCH, "missing"))
         elif entries and (best is None or (entries[-1], segment.end_offset) > best):
             best = (entries[-1], segment.end_offset)
             source, lineage = segment, Lineage(entries, segment.end_offset + 1)
@@ -107,12 +113,12 @@ def _contradiction(segment: RemoteLogSegmentMetadata) -> CorruptSegment:
     )
 
 
-def _confirm(session: Session, partition: TopicIdPartition, lineage: Lineage) -> None:
-    """Ask the broker, if there is one, whether the tier's lineage still is that of the log (KIP-320)."""
-    if session.cluster is None or lineage.end_offset is None:
+def _confirm(cluster: Cluster, partition: TopicIdPartition, lineage: Lineage) -> None:
+    """Ask the broker whether the tier's lineage still is that of the log (KIP-320)."""
+    if lineage.end_offset is None:
         return
     epoch = lineage.epoch_for(lineage.end_offset - 1)
-    if epoch is not None and not session.cluster.still_holds(partition, epoch, lineage.end_offset):
+    if epoch is not None and not cluster.still_holds(partition, epoch, lineage.end_offset):
         raise EpochMismatch(
             f"the log is no longer the one whose leader epoch {epoch} ended at {lineage.end_offset} in the tier",
             topic=partition.topic,

@@ -14,9 +14,8 @@ from functools import partial
 from typing import TypeVar
 
 from remote_fetch.fetch.pool import DaemonPool
-from remote_fetch.session.session import Session
 
-__all__ = ["TIMEOUT_MS", "all_at_once", "threads_of"]
+__all__ = ["TIMEOUT_MS", "all_at_once", "threads"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -28,9 +27,8 @@ _CLOSE_WAIT_MS = 1000
 
 
 @contextmanager
-def threads_of(session: Session) -> Iterator[DaemonPool]:
-    """A few threads that may use the session."""
-    session.share_locator()
+def threads() -> Iterator[DaemonPool]:
+    """A few threads."""
     pool = DaemonPool(_THREADS, "remote-fetch-plan")
     try:
         yield pool
@@ -38,10 +36,10 @@ def threads_of(session: Session) -> Iterator[DaemonPool]:
         pool.close(_CLOSE_WAIT_MS)
 
 
-def all_at_once(session: Session, make: Callable[[S], T], items: Sequence[S]) -> tuple[T, ...]:
+def all_at_once(make: Callable[[S], T], items: Sequence[S]) -> tuple[T, ...]:
     """The result of `make` for each item, in order. Raises the error of the first item that fails."""
     if len(items) < 2:
         return tuple(map(make, items))
-    with threads_of(session) as pool:
+    with threads() as pool:
         calls = [pool.submit(partial(make, one)) for one in items]
         return tuple(call.wait(TIMEOUT_MS) for call in calls)

@@ -16,28 +16,34 @@ from itertools import islice, takewhile
 from typing import TypeVar
 
 from remote_fetch.errors import RemoteFetchError
+from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition
-from remote_fetch.observe import Notice
+from remote_fetch.observe import Notice, Observer
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, plan_offsets
 from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.prepare.opening import open_partition
-from remote_fetch.prepare.parallel import TIMEOUT_MS, threads_of
+from remote_fetch.prepare.parallel import TIMEOUT_MS, threads
 from remote_fetch.prepare.positions import narrow_edges
+from remote_fetch.prepare.segment_files import ProducerSnapshots
+from remote_fetch.prepare.time_lookup import TimeLookup
 from remote_fetch.prepare.transactions import Replan, settle, settle_steps
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan, untiered
 from remote_fetch.session.session import Session
 
-__all__ = ["Planner"]
+__all__ = ["Planner", "say_end"]
 
 T = TypeVar("T")
 
 
 class Planner:
-    """Plans reads of one session under one isolation level. Thread-safe, as the session is."""
+    """Plans reads of one session under one isolation level. Thread-safe, as the session is. `observe` takes events."""
 
     def __init__(self, session: Session, isolation: IsolationLevel) -> None:
         self._session = session
         self._isolation = isolation
+        self._storage, self._locator, self._brokers = session.storage, session.locator, session.brokers
+        self.observe = session.observe
+        self._times = TimeLookup(session.storage, session.locator, session.brokers, session.fallback)
 
     def open(
         self,
@@ -52,11 +58,10 @@ class Planner:
         start offsets that the user knows better. Raises the errors of `open_partition` without a broker, and the
         broker's own errors with one.
         """
-        session = self._session
-        with threads_of(session) as pool:
-            local = pool.submit(partial(session.local_starts, partitions))
-            if session.guard is not None and partitions:
-                session.guard.authorise(partitions[0])  # once for all of them
+        with threads() as pool:
+            local = pool.submit(partial(self._session.local_starts, partitions))
+            if self._brokers is not None and partitions:
+                self._brokers.guard.authorise(partitions[0])  # once for all of them
 
             def made(partition: TopicIdPartition) -> T:
                 opened = self._open(partition, (log_starts or {}).get(partition.partition))
@@ -65,17 +70,24 @@ class Planner:
             calls = [pool.submit(partial(made, partition)) for partition in partitions]
             return tuple(call.wait(TIMEOUT_MS) for call in calls)
 
+    def open_timeline(self, timeline: Timeline, log: LogBounds) -> OpenPartition:
+        """Open one partition whose segments are known. `log` is what a broker says of its ends. Raises: see `open`."""
+        self._session.note_unusable(timeline)
+        return open_partition(self._storage, self._brokers, timeline, self._isolation, log)
+
+    def first_offset_at(self, opened: OpenPartition, timestamp_ms: int) -> int | None:
+        """The first offset whose record is not before the time; None if there is none. Raises the errors of reading."""
+        return self._times.first_offset_at(opened, timestamp_ms)
+
     def say_log_start_unknown(self) -> None:
         """Tell that no broker says where the logs start."""
-        if self._session.cluster is None:
+        if self._brokers is None:
             text = "log start unknown: the bucket alone does not tell which records were deleted before its segments"
-            self._session.observe(Notice(text))
+            self.observe(Notice(text))
 
     def say_end(self, opened: OpenPartition, stop: int) -> None:
-        """Tell why a read up to `stop` (exclusive) ends there, if the log may go on: see `OpenPartition.ends_at`."""
-        end = opened.ends_at(stop)
-        if end is not None:
-            self._session.observe(end)
+        """As the function `say_end`."""
+        say_end(self.observe, opened, stop)
 
     def plan(self, opened: OpenPartition, first: int, stop: int) -> PartitionPlan:
         """How offsets [first, stop) of one partition are read, as far as the log goes.
@@ -106,19 +118,18 @@ class Planner:
         return next((str(step.reason) for step in steps if isinstance(step, BrokerRange)), Reason.UNSTABLE.value)
 
     def _open(self, partition: TopicIdPartition, log_start: int | None) -> OpenPartition:
-        session = self._session
         log = self._log_bounds(partition, log_start)
         try:
-            return open_partition(session, partition, self._isolation, log)
+            return self.open_timeline(self._locator.timeline(partition), log)
         except RemoteFetchError as error:
-            session.fallback.after(error, partition, log.log_start_offset or 0, (log.end_offset or 1) - 1)
+            self._session.fallback.after(error, partition, log.log_start_offset or 0, (log.end_offset or 1) - 1)
             return untiered(partition, self._isolation, log)
 
     def _log_bounds(self, partition: TopicIdPartition, log_start: int | None) -> LogBounds:
         """The ends of the log, from the broker if there is one; before that, whether this principal may read it."""
-        guard = self._session.guard
-        if guard is None:
+        if self._brokers is None:
             return LogBounds(log_start)
+        guard = self._brokers.guard
         guard.authorise(partition)
         told = guard.bounds(partition, self._isolation)
         return LogBounds(max(told.log_start_offset or 0, log_start or 0), told.end_offset)
@@ -135,17 +146,18 @@ class Planner:
         return self._with_reason(plan)
 
     def _whole(self, opened: OpenPartition, first: int, stop: int) -> PartitionPlan:
-        session = self._session
+        storage = self._storage
         if self._isolation is IsolationLevel.READ_UNCOMMITTED:
             steps = plan_offsets(opened.partition, opened, first, stop)
-            return PartitionPlan(opened, narrow_edges(session, steps), None)
-        settled, steps, aborted = settle(session, opened, _stable(first, stop))
-        return PartitionPlan(settled, narrow_edges(session, steps), aborted)
+            return PartitionPlan(opened, narrow_edges(storage, steps), None)
+        settled, steps, aborted = settle(storage, self._locator, opened, _stable(first, stop))
+        return PartitionPlan(settled, narrow_edges(storage, steps), aborted)
 
     def _outlined(self, opened: OpenPartition, first: int, stop: int) -> PartitionPlan:
         if self._isolation is IsolationLevel.READ_UNCOMMITTED:
             return PartitionPlan(opened, plan_offsets(opened.partition, opened, first, stop), None)
-        return PartitionPlan(*settle_steps(self._session, opened, _stable(first, stop)), None)
+        snapshots = ProducerSnapshots(self._storage)
+        return PartitionPlan(*settle_steps(snapshots, self._locator, opened, _stable(first, stop)), None)
 
     def _with_reason(self, plan: PartitionPlan) -> PartitionPlan:
         """The plan with the reason why nothing was found in the tier, if that is not that nothing is there."""
@@ -160,6 +172,13 @@ class Planner:
                 yield self._session.fallback.to_broker(step.partition, step.first_offset, step.last_offset, reason)
             else:
                 yield step
+
+
+def say_end(observe: Observer, opened: OpenPartition, stop: int) -> None:
+    """Tell why a read up to `stop` (exclusive) ends there, if the log may go on: see `OpenPartition.ends_at`."""
+    end = opened.ends_at(stop)
+    if end is not None:
+        observe(end)
 
 
 def _stable(first: int, stop: int) -> Replan:

@@ -17,75 +17,75 @@ from remote_fetch.formats.indexes import OffsetIndex
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import SegmentScanned
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice, narrow
-from remote_fetch.session.session import Session
+from remote_fetch.session.storage import Storage
 
 __all__ = ["narrow_by", "narrow_edges", "narrow_slice", "read_offset_index"]
 
 
-def narrow_edges(session: Session, steps: Iterable[PlanStep]) -> tuple[PlanStep, ...]:
+def narrow_edges(storage: Storage, steps: Iterable[PlanStep]) -> tuple[PlanStep, ...]:
     """The steps with byte positions for the slices that want only a part of their segment, from its offset index.
 
     An index that is missing, damaged, or readable in two ways of which the bytes confirm neither, is no error: the
     segment is then read from its first byte, and that is counted.
     """
     return tuple(
-        narrow_slice(session, step) if isinstance(step, SegmentSlice) and not step.is_whole else step for step in steps
+        narrow_slice(storage, step) if isinstance(step, SegmentSlice) and not step.is_whole else step for step in steps
     )
 
 
-def narrow_slice(session: Session, piece: SegmentSlice) -> SegmentSlice:
+def narrow_slice(storage: Storage, piece: SegmentSlice) -> SegmentSlice:
     """One slice with the byte positions of its segment's offset index: see `narrow_edges`."""
-    index = read_offset_index(session, piece.segment)
-    return piece if index is None else narrow_by(session, piece, index)
+    index = read_offset_index(storage, piece.segment)
+    return piece if index is None else narrow_by(storage, piece, index)
 
 
-def read_offset_index(session: Session, segment: RemoteLogSegmentMetadata) -> OffsetIndex | None:
+def read_offset_index(storage: Storage, segment: RemoteLogSegmentMetadata) -> OffsetIndex | None:
     """The offset index of a segment; None where it is missing or damaged, which is counted."""
     partition = segment.topic_id_partition
-    data = session.reader.read_index(segment, IndexType.OFFSET)
+    data = storage.reader.read_index(segment, IndexType.OFFSET)
     if data is None:
-        session.observe(SegmentScanned(partition, IndexType.OFFSET, "missing"))
+        storage.observe(SegmentScanned(partition, IndexType.OFFSET, "missing"))
         return None
     try:
         return OffsetIndex.parse(
             data, segment.start_offset, end_offset=segment.end_offset, size_bytes=segment.known_size_bytes
         )
     except CorruptSegment:
-        session.observe(SegmentScanned(partition, IndexType.OFFSET, "corrupt"))
+        storage.observe(SegmentScanned(partition, IndexType.OFFSET, "corrupt"))
         return None
 
 
-def narrow_by(session: Session, piece: SegmentSlice, index: OffsetIndex) -> SegmentSlice:
+def narrow_by(storage: Storage, piece: SegmentSlice, index: OffsetIndex) -> SegmentSlice:
     """One slice with the byte positions that an index gives; as it was, which is counted, where the bytes confirm none.
 
     (An index may be readable with either entry size.)
     """
     for candidate in index.candidates():
         narrowed = narrow(piece, candidate)
-        if not index.ambiguous or _starts_with_batch(session, narrowed):
+        if not index.ambiguous or _starts_with_batch(storage, narrowed):
             return narrowed
-    session.observe(SegmentScanned(piece.segment.topic_id_partition, IndexType.OFFSET, "ambiguous"))
+    storage.observe(SegmentScanned(piece.segment.topic_id_partition, IndexType.OFFSET, "ambiguous"))
     return piece
 
 
-def _starts_with_batch(session: Session, piece: SegmentSlice) -> bool:
+def _starts_with_batch(storage: Storage, piece: SegmentSlice) -> bool:
     """Whether a batch of the segment stands where the slice starts: tells 8-byte index entries from 12-byte ones."""
     if piece.start_position == 0:
         return True
     try:
-        header = _header_at(session, piece.segment, piece.start_position)
+        header = _header_at(storage, piece.segment, piece.start_position)
     except (CorruptSegment, UnsupportedFormat):
         return False
     return header is not None and piece.segment.start_offset <= header.base_offset <= piece.start_entry_offset
 
 
-def _header_at(session: Session, segment: RemoteLogSegmentMetadata, position: int) -> BatchHeader | None:
+def _header_at(storage: Storage, segment: RemoteLogSegmentMetadata, position: int) -> BatchHeader | None:
     """The header of the batch at `position`, None where the segment ends before it does.
 
     The whole batch is fetched, for only its checksum tells it from bytes that look like one. Raises CorruptSegment and
     UnsupportedFormat where none begins there.
     """
-    reader, bound = session.reader, session.config.settings.max_batch_bytes
+    reader, bound = storage.reader, storage.settings.max_batch_bytes
     data, wanted_bytes = b"", HEADER_BYTES
     while True:
         stop = min(position + wanted_bytes, position + len(data) + reader.range_bytes)

@@ -14,7 +14,7 @@ from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.model import RemoteLogSegmentMetadata
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.prepare.positions import read_offset_index
-from remote_fetch.session.session import Session
+from remote_fetch.session.storage import Storage
 
 __all__ = ["EndsTooSoon", "Gap", "SizeTooSmall", "check_end", "offset_at_start"]
 
@@ -38,7 +38,7 @@ class Gap(SegmentNotFound):
         self.pieces, self.last = pieces, last
 
 
-def check_end(session: Session, segment: RemoteLogSegmentMetadata, end: int) -> None:
+def check_end(storage: Storage, segment: RemoteLogSegmentMetadata, end: int) -> None:
     """Ask the store whether a segment ends at byte `end`, as its bytes seemed to before its last offset had come.
 
     Costs one GET of one byte, and where the size is unknown one of the offset index. Raises SizeTooSmall if there is
@@ -50,13 +50,13 @@ def check_end(session: Session, segment: RemoteLogSegmentMetadata, end: int) -> 
             f"the object ends at byte {end}, before byte {size_bytes} that it should have (SegmentSizeInBytes)",
             position=end,
         )
-    if len(session.reader.read(RangeRequest(segment, end, end + 1))):
+    if len(storage.reader.read(RangeRequest(segment, end, end + 1))):
         if size_bytes is None:
             raise CorruptSegment(f"the store ended at byte {end}, and the object goes on", position=end)
         raise SizeTooSmall(
             f"the object goes on behind its {size_bytes} bytes (SegmentSizeInBytes)", position=size_bytes
         )
-    index = read_offset_index(session, segment) if size_bytes is None else None
+    index = read_offset_index(storage, segment) if size_bytes is None else None
     known = 0 if index is None or index.ambiguous else index.start_position(_LAST_POSITION)
     if known >= max(end, 1):
         raise CorruptSegment(

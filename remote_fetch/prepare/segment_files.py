@@ -17,7 +17,7 @@ from remote_fetch.formats.checkpoints import ProducerState, parse_producer_snaps
 from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from remote_fetch.observe import RangeReread
 from remote_fetch.plan.visibility import closes_before, remote_stable_offset
-from remote_fetch.session.session import Session
+from remote_fetch.session.storage import Storage
 
 __all__ = ["ProducerSnapshots", "object_of", "parsed", "read_parsed"]
 
@@ -30,14 +30,14 @@ def object_of(segment: RemoteLogSegmentMetadata) -> str:
 
 
 def read_parsed(
-    session: Session, segment: RemoteLogSegmentMetadata, index_type: IndexType, parse: Callable[[Buffer], T]
+    storage: Storage, segment: RemoteLogSegmentMetadata, index_type: IndexType, parse: Callable[[Buffer], T]
 ) -> T | None:
     """One file of a segment, parsed; None where there is none. Raises CorruptSegment, UnsupportedFormat."""
-    return parsed(session, segment, index_type, parse, session.reader.read_index(segment, index_type))
+    return parsed(storage, segment, index_type, parse, storage.reader.read_index(segment, index_type))
 
 
 def parsed(
-    session: Session,
+    storage: Storage,
     segment: RemoteLogSegmentMetadata,
     index_type: IndexType,
     parse: Callable[[Buffer], T],
@@ -51,8 +51,8 @@ def parsed(
         try:
             return parse(data)
         except (CorruptSegment, UnsupportedFormat) as error:
-            session.observe(RangeReread(partition, 0, error.kind))
-        again = session.reader.read_index(segment, index_type)
+            storage.observe(RangeReread(partition, 0, error.kind))
+        again = storage.reader.read_index(segment, index_type)
         return None if again is None else parse(again)
     except RemoteFetchError as error:
         name = f"{object_of(segment)} ({index_type} index)"
@@ -62,15 +62,15 @@ def parsed(
 class ProducerSnapshots:
     """The producer snapshots of a few segments, each fetched once: what was open where a segment ends."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
         self._known: dict[RemoteLogSegmentId, tuple[ProducerState, ...]] = {}
 
     def load(self, segments: Iterable[RemoteLogSegmentMetadata]) -> None:
         """Fetch the snapshots of many segments, a few at a time; one that is missing is met when it is asked for."""
         kind = IndexType.PRODUCER_SNAPSHOT
-        for segment, data in self._session.reader.read_indexes(segments, kind):
-            found = parsed(self._session, segment, kind, parse_producer_snapshot, data)
+        for segment, data in self._storage.reader.read_indexes(segments, kind):
+            found = parsed(self._storage, segment, kind, parse_producer_snapshot, data)
             if found is not None:
                 self._keep(segment, found)
 
@@ -80,9 +80,9 @@ class ProducerSnapshots:
         """
         known = self._known.get(segment.segment_id)
         if known is None:
-            found = read_parsed(self._session, segment, IndexType.PRODUCER_SNAPSHOT, parse_producer_snapshot)
+            found = read_parsed(self._storage, segment, IndexType.PRODUCER_SNAPSHOT, parse_producer_snapshot)
             if found is None:
-                raise _without_snapshot(self._session, segment)
+                raise _without_snapshot(self._storage, segment)
             known = self._keep(segment, found)
         return known
 
@@ -101,12 +101,12 @@ class ProducerSnapshots:
         return closes_before(stop_offset, self.of(segment))
 
 
-def _without_snapshot(session: Session, segment: RemoteLogSegmentMetadata) -> RemoteFetchError:
+def _without_snapshot(storage: Storage, segment: RemoteLogSegmentMetadata) -> RemoteFetchError:
     """The error for a lost snapshot. It differs if the segment is lost too."""
     place = segment.topic_id_partition
     where = {"topic": place.topic, "partition": place.partition, "object_name": object_of(segment)}
     try:
-        session.reader.read(RangeRequest(segment, 0, 1))
+        storage.reader.read(RangeRequest(segment, 0, 1))
     except RemoteFetchError as error:
         return error.at(**where)
     return Unlocatable(

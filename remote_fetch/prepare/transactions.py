@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 from remote_fetch.errors import CorruptSegment, Unlocatable
 from remote_fetch.formats.indexes import parse_transaction_index
+from remote_fetch.locate.locator import EndMeasurer
 from remote_fetch.model import AbortedTransaction, IndexType, RemoteLogSegmentMetadata
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, replace_tail, settle_holes
 from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.prepare.segment_files import ProducerSnapshots, object_of, parsed
 from remote_fetch.prepare.view import OpenPartition
-from remote_fetch.session.session import Session
+from remote_fetch.session.storage import Storage
 
 __all__ = ["Replan", "is_decided", "load_aborted", "settle", "settle_steps"]
 
@@ -27,42 +28,38 @@ Replan = Callable[[OpenPartition], tuple[PlanStep, ...]]
 
 
 def settle(
-    session: Session, opened: OpenPartition, replan: Replan
+    storage: Storage, ends: EndMeasurer, opened: OpenPartition, replan: Replan
 ) -> tuple[OpenPartition, tuple[PlanStep, ...], AbortedIntervals]:
     """The plan of a read_committed read, cut where the tier does not tell what was aborted, and what was aborted.
 
     `replan` plans the wanted offsets. Raises CorruptSegment for state files that are damaged, Unlocatable for a missing
     producer snapshot, and the errors of a fetcher.
     """
-    snapshots = ProducerSnapshots(session)
-    opened, steps = settle_steps(session, opened, replan, snapshots)
-    return opened, steps, load_aborted(session, opened, steps, snapshots)
+    snapshots = ProducerSnapshots(storage)
+    opened, steps = settle_steps(snapshots, ends, opened, replan)
+    return opened, steps, load_aborted(storage, opened, steps, snapshots)
 
 
 def settle_steps(
-    session: Session, opened: OpenPartition, replan: Replan, snapshots: ProducerSnapshots | None = None
+    snapshots: ProducerSnapshots, ends: EndMeasurer, opened: OpenPartition, replan: Replan
 ) -> tuple[OpenPartition, tuple[PlanStep, ...]]:
     """The first half of `settle`: what can be read, without looking into the transaction indexes yet."""
-    snapshots = snapshots or ProducerSnapshots(session)
-    measured = _measured(session, opened, replan(opened), snapshots)
+    measured = _measured(ends, opened, replan(opened), snapshots)
     steps = settle_holes(replan(measured), snapshots.stable_before)
     return measured, _cut_undecided(measured, steps, snapshots)
 
 
-def is_decided(
-    session: Session, opened: OpenPartition, steps: Sequence[PlanStep], snapshots: ProducerSnapshots
-) -> bool:
+def is_decided(opened: OpenPartition, steps: Sequence[PlanStep], snapshots: ProducerSnapshots) -> bool:
     """Whether the segments at hand hold the markers of every transaction that touches the planned slices."""
     slices = [step for step in steps if isinstance(step, SegmentSlice)]
     return not slices or _followers(opened, slices[-1], snapshots)[1]
 
 
 def _measured(
-    session: Session, opened: OpenPartition, steps: Iterable[PlanStep], snapshots: ProducerSnapshots
+    ends: EndMeasurer, opened: OpenPartition, steps: Iterable[PlanStep], snapshots: ProducerSnapshots
 ) -> OpenPartition:
     """The same with real ends for those segments whose end is a guess and at which a transaction is open."""
-    locator = session.locator
-    guessed = [step for step in steps if isinstance(step, SegmentSlice) and locator.end_is_inferred(step.segment)]
+    guessed = [step for step in steps if isinstance(step, SegmentSlice) and ends.end_is_inferred(step.segment)]
     snapshots.load(step.segment for step in guessed)
     for step in guessed:
         try:
@@ -70,7 +67,7 @@ def _measured(
         except Unlocatable:
             is_decided = False  # without a snapshot it is the real end that has to be known
         if not is_decided:
-            opened = opened.with_timeline(locator.measure(opened.partition, step.segment))
+            opened = opened.with_timeline(ends.measure(opened.partition, step.segment))
     return opened
 
 
@@ -106,7 +103,7 @@ def _cut_undecided(
 
 
 def load_aborted(
-    session: Session, opened: OpenPartition, steps: Sequence[PlanStep], snapshots: ProducerSnapshots | None = None
+    storage: Storage, opened: OpenPartition, steps: Sequence[PlanStep], snapshots: ProducerSnapshots | None = None
 ) -> AbortedIntervals:
     """The aborted transactions that touch the planned slices, from the transaction indexes of the tier.
 
@@ -114,25 +111,25 @@ def load_aborted(
     are visited only until a producer snapshot says that nothing of the wanted offsets was still open.
     Raises CorruptSegment for an index that is damaged, or lost where metadata says that there is one.
     """
-    snapshots = snapshots or ProducerSnapshots(session)
+    snapshots = snapshots or ProducerSnapshots(storage)
     slices = [step for step in steps if isinstance(step, SegmentSlice)]
     if not slices:
         return AbortedIntervals.of(())
     first, stop = slices[0].first_offset, slices[-1].last_offset + 1
     followers, _ = _followers(opened, slices[-1], snapshots)
-    found = _aborted_in(session, opened, [*(step.segment for step in slices), *followers])
+    found = _aborted_in(storage, opened, [*(step.segment for step in slices), *followers])
     return AbortedIntervals.of(found).clip(first, stop - 1)
 
 
 def _aborted_in(
-    session: Session, opened: OpenPartition, segments: Iterable[RemoteLogSegmentMetadata]
+    storage: Storage, opened: OpenPartition, segments: Iterable[RemoteLogSegmentMetadata]
 ) -> list[AbortedTransaction]:
     found: list[AbortedTransaction] = []
     # From the first segment on whose writer says "no transaction index", saying nothing means that there is one.
     told = opened.tells_txn_index_from
     wanted = (segment for segment in segments if not segment.txn_index_empty)
-    for segment, data in session.reader.read_indexes(wanted, IndexType.TRANSACTION):
-        entries = parsed(session, segment, IndexType.TRANSACTION, parse_transaction_index, data)
+    for segment, data in storage.reader.read_indexes(wanted, IndexType.TRANSACTION):
+        entries = parsed(storage, segment, IndexType.TRANSACTION, parse_transaction_index, data)
         if entries is not None:
             found.extend(entries)
         elif told is not None and segment.start_offset >= told:

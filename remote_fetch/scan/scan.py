@@ -77,15 +77,16 @@ class Scan:
         codecs: Codecs | None = None,
         max_bytes: int | None = None,
     ) -> None:
-        self._session = session
+        self._storage, self._locator, self._brokers = session.storage, session.locator, session.brokers
+        self._fallback, self._ahead = session.fallback, session.ahead
         self._codecs = codecs or session.codecs
         self._max_bytes = max_bytes
-        self._max_batch_bytes = session.config.settings.max_batch_bytes
+        self._max_batch_bytes = session.storage.settings.max_batch_bytes
         self._columns = tuple(columns)
         self._circuit = Circuit()
         self._todo: deque[Work | BrokerWork] = deque()
         for plan in plans:
-            if not session.fallback.has_broker:
+            if session.fallback.reader is None:
                 refuse_broker_ranges(plan.opened.timeline, plan.steps)
             if plan.steps:
                 partition = plan.opened.partition
@@ -98,7 +99,7 @@ class Scan:
         """All rows, in order of partition and offset. Raises the errors of reading, after what was read before."""
         while self._todo:
             head = self._todo[0]
-            if isinstance(head, Work) and self._session.fallback.has_broker and self._circuit.is_open(now_ms()):
+            if isinstance(head, Work) and self._fallback.reader is not None and self._circuit.is_open(now_ms()):
                 head = self._give_to_broker(head, self._circuit.reason)
             try:
                 if isinstance(head, BrokerWork):
@@ -122,7 +123,7 @@ class Scan:
             self._recover(work, trouble)
         except RemoteFetchError as error:
             yield from self._flush(work.partition)
-            if isinstance(work, BrokerWork) or not self._session.fallback.allows(error):
+            if isinstance(work, BrokerWork) or not self._fallback.allows(error):
                 raise
             if is_storage_failure(error.kind):
                 self._circuit = self._circuit.failed(error.kind, now_ms())
@@ -134,13 +135,13 @@ class Scan:
     def _give_to_broker(self, work: Work, reason: str, detail: str = "") -> BrokerWork:
         """Replace what is left of the slice at the head by a broker's range."""
         partition = work.partition.opened.partition
-        step = self._session.fallback.to_broker(partition, work.first_offset, work.piece.last_offset, reason, detail)
+        step = self._fallback.to_broker(partition, work.first_offset, work.piece.last_offset, reason, detail)
         given = BrokerWork(step, work.partition)
         self._todo[0] = given
         return given
 
     def _read_from_broker(self, work: BrokerWork) -> Iterator[pa.RecordBatch]:
-        broker = self._session.broker
+        broker = self._fallback.reader
         assert broker is not None
         shared, step = work.partition, work.step
         yield from self._flush(shared)
@@ -156,7 +157,7 @@ class Scan:
     def _read_until_trouble(self) -> Iterator[pa.RecordBatch]:
         """Read the slices up to the next stretch of a broker's; on trouble the slice it is about is at the head."""
         works = [work for work in takewhile(lambda one: isinstance(one, Work), self._todo) if isinstance(work, Work)]
-        reader = self._session.reader
+        reader = self._storage.reader
         range_bytes = reader.range_bytes if self._max_bytes is None else min(reader.range_bytes, self._max_bytes)
         stream = reader.read_ahead(requests(works, range_bytes), max_bytes=self._max_bytes)
         at, work = 0, works[0]
@@ -203,19 +204,19 @@ class Scan:
             self._codecs,
             position=work.position,
             max_batch_bytes=self._max_batch_bytes,
-            end_is_inferred=self._session.locator.end_is_inferred(work.piece.segment),
-            ahead=self._session.ahead,
+            end_is_inferred=self._locator.end_is_inferred(work.piece.segment),
+            ahead=self._ahead,
         )
         self._heed_log_start(work, reader)
         return reader
 
     def _heed_log_start(self, work: Work, reader: SliceReader) -> None:
         """Leave out what was deleted in the meantime, as far as the broker is there to say so."""
-        if self._session.guard is None or reader.done:
+        if self._brokers is None or reader.done:
             return
         rows, opened = work.partition.rows, work.partition.opened
         next_offset = max(rows.next_offset, work.piece.first_offset)
-        rows.next_offset = self._session.guard.check(opened.partition, opened.isolation, next_offset)
+        rows.next_offset = self._brokers.guard.check(opened.partition, opened.isolation, next_offset)
         if rows.next_offset > work.piece.last_offset:
             reader.done = work.ended = True
 
@@ -224,7 +225,7 @@ class Scan:
         base_offset = offset_at_start(data) if request.start_position == 0 else None
         if base_offset is None or base_offset <= work.first_offset:
             return
-        shared, locator, first = work.partition, self._session.locator, work.first_offset
+        shared, locator, first = work.partition, self._locator, work.first_offset
         if any(locator.end_is_inferred(one) for one in shared.opened.timeline.segments if one.start_offset <= first):
             shared.opened = shared.opened.with_timeline(locator.recheck(shared.opened.partition, first))
         self._leave_gap(work, first, min(base_offset - 1, work.piece.last_offset), f"begins at offset {base_offset}")
@@ -233,7 +234,7 @@ class Scan:
         """Close the slice at the head: check that it gave what it promised, and go on to the next."""
         yield from self._observed(reader.drain(), work)
         if reader.lacks_wanted and work.piece.end_position < 0:
-            check_end(self._session, work.piece.segment, reader.end_position)
+            check_end(self._storage, work.piece.segment, reader.end_position)
         yield from self._observed(reader.finish(), work)
         rows, piece = work.partition.rows, work.piece
         if rows.next_offset <= piece.last_offset:
@@ -251,7 +252,7 @@ class Scan:
         tier the broker is asked, if there is one. Else a notice says that the segment ends early.
         """
         piece, first, opened = work.piece, work.first_offset, work.partition.opened
-        if self._session.locator.end_is_inferred(piece.segment):
+        if self._locator.end_is_inferred(piece.segment):
             raise EndsTooSoon(f"the segment that should hold offset {first} ends before it")
         what = f"ends before offset {first}"
         if work.partition.rows.aborted is None:
@@ -264,9 +265,9 @@ class Scan:
             return
         end = piece.segment.end_offset
         what = f"the last segment of the tier should end with offset {end}, and ends before {first}"
-        if self._session.cluster is not None:
+        if self._brokers is not None:
             raise Unlocatable(f"{what} (EndOffset)", first=first, last=piece.last_offset)
-        self._session.observe(Notice(f"{opened.partition.topic}-{opened.partition.partition}: {what}"))
+        self._storage.observe(Notice(f"{opened.partition.topic}-{opened.partition.partition}: {what}"))
 
     def _leave_gap(self, work: Work, first: int, last: int, what: str) -> None:
         """Raise Gap if other segments have something of the offsets `first` to `last`, of which this one has none."""
@@ -285,10 +286,10 @@ class Scan:
             yield self._handed_on(batch, partition.opened.partition, partition.rows.next_offset)
 
     def _handed_on(self, batch: pa.RecordBatch, partition: TopicIdPartition, next_offset: int) -> pa.RecordBatch:
-        self._session.observe(RecordsRead(partition, batch.num_rows, next_offset))
+        self._storage.observe(RecordsRead(partition, batch.num_rows, next_offset))
         saturated = saturated_timestamps(batch)
         if saturated:
-            self._session.observe(TimestampsSaturated(partition, saturated))
+            self._storage.observe(TimestampsSaturated(partition, saturated))
         return batch
 
     def _recover(self, work: Work, error: RemoteFetchError | MisleadingIndex) -> None:
@@ -302,7 +303,7 @@ class Scan:
             return
         if isinstance(error, SizeTooSmall):
             work.forget_size()
-            self._session.observe(RangeReread(partition, work.position, error.kind))
+            self._storage.observe(RangeReread(partition, work.position, error.kind))
             return
         if isinstance(error, Gap):
             rest = replace(piece, first_offset=error.last + 1) if error.last < piece.last_offset else None
@@ -315,9 +316,9 @@ class Scan:
         elif may_pass and work.position not in work.rereads:
             work.rereads.add(work.position)
             work.ended = False
-            self._session.observe(RangeReread(partition, work.position, error.kind))
+            self._storage.observe(RangeReread(partition, work.position, error.kind))
         elif isinstance(error, (StorageDenied, SegmentNotFound)) and self._relocate(work):
-            self._session.observe(RangeRetried(partition, error.kind))
+            self._storage.observe(RangeRetried(partition, error.kind))
         elif may_pass or isinstance(error, SegmentNotFound):
             self._read_elsewhere(work, error)
         else:
@@ -332,7 +333,7 @@ class Scan:
             return False
         waiting = [each for each in self._todo if isinstance(each, Work) and each.partition is work.partition]
         segments = [each.piece.segment for each in waiting]
-        moved = relocated(self._session.locator, work.partition.opened.partition, segments)
+        moved = relocated(self._locator, work.partition.opened.partition, segments)
         for each in waiting:
             segment = moved.get(each.piece.segment.segment_id, each.piece.segment)
             each.piece = replace(each.piece, segment=segment)
@@ -343,14 +344,14 @@ class Scan:
         """Read the segment from its first byte, without its offset index."""
         piece, rows = work.piece, work.partition.rows
         partition = work.partition.opened.partition
-        self._session.observe(SegmentScanned(partition, IndexType.OFFSET, "misleading"))
+        self._storage.observe(SegmentScanned(partition, IndexType.OFFSET, "misleading"))
         whole = SegmentSlice(piece.segment, max(piece.first_offset, rows.next_offset), piece.last_offset)
         self._todo[0] = Work(whole, work.partition, 0, work.rereads)
 
     def _read_elsewhere(self, work: Work, error: RemoteFetchError) -> None:
         """Plan the rest of the slice again, without this copy of it; where there is no other, raise."""
         shared, piece = work.partition, work.piece
-        partition, locator = shared.opened.partition, self._session.locator
+        partition, locator = shared.opened.partition, self._locator
         first = work.first_offset
         if isinstance(error, EndsTooSoon):
             shared.opened = shared.opened.with_timeline(locator.recheck(partition, first))
@@ -368,7 +369,7 @@ class Scan:
         """How offsets `first` to `last` of a slice are read without its segment."""
         shared = work.partition
         opened = shared.fails(work.piece.segment, first)
-        return narrow_edges(self._session, plan_offsets(opened.partition, opened, first, last + 1))
+        return narrow_edges(self._storage, plan_offsets(opened.partition, opened, first, last + 1))
 
     def _replace(
         self, work: Work, pieces: Sequence[SegmentSlice], rest: SegmentSlice | None, error: RemoteFetchError
@@ -376,10 +377,10 @@ class Scan:
         """Put slices of other segments where the slice at the head was, and behind them what is left of it."""
         shared, first = work.partition, work.first_offset
         last = work.piece.last_offset if rest is None else rest.first_offset - 1
-        self._session.observe(Fallback(shared.opened.partition, first, last, error.kind, str(error)))
+        self._storage.observe(Fallback(shared.opened.partition, first, last, error.kind, str(error)))
         if shared.rows.aborted is not None:  # another upload has its own transaction index
             opened = shared.opened.without(shared.failed)
-            shared.rows.aborted = shared.rows.aborted.merged(load_aborted(self._session, opened, pieces))
+            shared.rows.aborted = shared.rows.aborted.merged(load_aborted(self._storage, opened, pieces))
         self._todo.popleft()
         if rest is not None:
             self._todo.appendleft(work_for(rest, shared))

@@ -2,7 +2,7 @@
 
 Rules of the file:
 
-- An error may fall back if its class says so (`RemoteFetchError.falls_back`), and if there is a broker to go to.
+- An error may fall back if its class says so (`RemoteFetchError.falls_back`), and if the session reads broker ranges.
 - Every stretch that the broker gets is an event, with the reason. Nothing falls back in silence.
 """
 
@@ -14,21 +14,25 @@ from remote_fetch.errors import RemoteFetchError
 from remote_fetch.model import TopicIdPartition
 from remote_fetch.observe import Fallback, Observer
 from remote_fetch.plan.ranges import BrokerRange
+from remote_fetch.session.brokers import Brokers
 
 __all__ = ["FallbackRule"]
 
 
 class FallbackRule:
-    """Decides for one session. `has_broker`: it reads broker ranges. `explain` may look for the cause of a reason."""
+    """Decides for one session. `explain` may look for the cause of a reason.
 
-    def __init__(self, observe: Observer, explain: Callable[[str], None], *, has_broker: bool) -> None:
-        self.has_broker = has_broker
+    `reader` reads what falls back. None: nothing may fall back.
+    """
+
+    def __init__(self, observe: Observer, explain: Callable[[str], None], brokers: Brokers | None) -> None:
+        self.reader = None if brokers is None else brokers.reader
         self._observe = observe
         self._explain = explain
 
     def allows(self, error: RemoteFetchError) -> bool:
         """Whether the broker may read the offsets that failed with `error`. If not, the error is raised."""
-        return self.has_broker and error.falls_back
+        return self.reader is not None and error.falls_back
 
     def to_broker(
         self, partition: TopicIdPartition, first_offset: int, last_offset: int, reason: str, detail: str = ""

@@ -8,7 +8,6 @@ Rules of the file:
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from remote_fetch.fetch.readahead import RangeReader
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.fetch.spi import RemoteStorageFetcher
 from remote_fetch.formats.codecs import Codecs
-from remote_fetch.locate.locator import Locator, PlannedLocator, SharedLocator
+from remote_fetch.locate.locator import GuessingLocator, Locator, PlannedLocator, SharedLocator
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import RemoteLogSegmentId, TopicIdPartition, Uuid
 from remote_fetch.observe import (
@@ -35,28 +34,22 @@ from remote_fetch.observe import (
     Observer,
     ignore,
 )
+from remote_fetch.session.brokers import CLUSTER_TIMEOUT_MS, make_cluster, open_brokers
 from remote_fetch.session.decode_pool import Ahead
 from remote_fetch.session.fallback import FallbackRule
 from remote_fetch.session.librdkafka import check_properties
 from remote_fetch.session.locators import open_listing, open_snapshot
 from remote_fetch.session.no_storage import NoStorage
+from remote_fetch.session.storage import Storage
 from remote_fetch.session.surveyor import Surveyor
 
 if TYPE_CHECKING:
     from remote_fetch.locate.cluster import Cluster
     from remote_fetch.locate.metadata_replay import MetadataTopic
     from remote_fetch.locate.metadata_topic import MetadataTopicLocator
-    from remote_fetch.session.broker import BrokerReader
-    from remote_fetch.session.guard import LogGuard
 
 __all__ = ["Planned", "Session"]
 
-_CLUSTER_TIMEOUT_MS = 30_000
-"""Longest wait for one answer of a broker about topics, offsets or metadata."""
-_PLANNED_TIMEOUT_MS = 10_000
-"""The same, for a session with a plan, which may not be able to reach a broker at all."""
-_PLANNED_PAUSE_S = 60.0
-"""How long a session with a plan does not ask a broker again that has not answered."""
 _CHANNEL_TIMEOUT_MS = 5_000
 """Longest wait for the channel beside librdkafka; its client uses all of it if credentials are wrong."""
 _STORAGE_KEYS = ("remote.storage.url", "remote.storage.fetcher.class")
@@ -82,8 +75,9 @@ class Planned:
 class Session:
     """A configured reader. `counters` adds up everything it does, and `observer` gets each event too.
 
-    - `cluster` and `guard` are there if `bootstrap.servers` is configured. Else the bucket is all there is.
-    - `broker` reads broker ranges. With `shared` the caller reads these itself, and several threads use the session.
+    - `brokers` are there if `bootstrap.servers` is configured. None: the bucket is all there is.
+    - `storage` reads the objects of segments, and `locator` finds segments. Both may be used from several threads.
+    - `shared`: several consumers' threads use the session, and they read broker ranges themselves.
     - `fallback` decides what goes through the broker.
     - `surveyor` tells what stands at a URL where objects were expected.
     - `unlocated` is the reason if segments cannot be located. None: nothing more is tiered than was found.
@@ -103,9 +97,6 @@ class Session:
         self.counters = Counters()
         self._log = LogObserver()
         self._observer = observer
-        self.cluster: Cluster | None = None
-        self.broker: BrokerReader | None = None
-        self.guard: LogGuard | None = None
         self.unlocated: ErrorKind | None = ErrorKind.NOT_CONFIGURED if isinstance(fetcher, NoStorage) else None
         self._metadata_cluster: Cluster | None = None
         self._metadata_locator: MetadataTopicLocator | None = None
@@ -117,9 +108,9 @@ class Session:
         self._counting = threading.Lock()
         settings = config.settings
         self.surveyor = Surveyor(fetcher, self.observe, settings.read_timeout_ms)
-        if "bootstrap.servers" in config.librdkafka:
-            self._open_cluster(config, shared=shared, planned=planned)
-        self.fallback = FallbackRule(self.observe, self.surveyor.explain, has_broker=self.broker is not None)
+        log_starts = None if planned is None else planned.log_starts
+        self.brokers = open_brokers(config.librdkafka, settings, self.observe, shared=shared, log_starts=log_starts)
+        self.fallback = FallbackRule(self.observe, self.surveyor.explain, self.brokers)
         self.reader = RangeReader(
             fetcher,
             RetryPolicy(settings.read_timeout_ms, settings.retry_backoff_ms),
@@ -127,31 +118,18 @@ class Session:
             range_bytes=settings.range_bytes,
             observer=self.observe,
         )
+        self.storage = Storage(self.reader, self.observe, settings)
         self.codecs = Codecs(max_bytes=settings.max_decompressed_bytes)
         self.ahead = Ahead(max_bytes=settings.max_decompressed_bytes)
         try:
-            self.locator: Locator = self._locator_over(fetcher, planned)
-            if shared:
-                self.share_locator()
+            located_by = self._locator_over(fetcher, planned)
+            self.locator_name = type(located_by).__name__
+            self.locator: GuessingLocator = SharedLocator(located_by)
         except BaseException:
             self.close()
             raise
         if not is_compiled():
             self.observe(Notice(_INTERPRETED, is_warning=True))
-
-    def _open_cluster(self, config: Config, *, shared: bool, planned: Planned | None) -> None:
-        from remote_fetch.session.broker import BrokerReader  # noqa: PLC0415 - librdkafka is loaded for it
-        from remote_fetch.session.guard import LogGuard, Patience  # noqa: PLC0415 - as above
-
-        timeout_ms = _CLUSTER_TIMEOUT_MS if planned is None else _PLANNED_TIMEOUT_MS
-        self.cluster = _cluster(config.librdkafka, timeout_ms, checks=planned is None and not shared)
-        skips = config.librdkafka.get("auto.offset.reset") in ("earliest", "beginning", "smallest")
-        patience = None if planned is None else Patience(blind_s=math.inf, slice_pause_s=_PLANNED_PAUSE_S)
-        self.guard = LogGuard(self.cluster, self.observe, skips=skips, patience=patience)
-        for partition, log_start in () if planned is None else planned.log_starts.items():
-            self.guard.remember(partition, log_start)
-        give_up_s = config.settings.broker_timeout_ms / 1000 or None
-        self.broker = None if shared else BrokerReader(self.cluster, self.guard, self.observe, give_up_s=give_up_s)
 
     @classmethod
     def open(
@@ -183,7 +161,7 @@ class Session:
 
     def _open_locator(self, fetcher: RemoteStorageFetcher) -> Locator:
         config = self.config
-        default = "metadata-topic" if self.cluster is not None else "listing"
+        default = "metadata-topic" if self.brokers is not None else "listing"
         kind = default if isinstance(fetcher, NoStorage) else config.settings.locator or default
         if kind == "snapshot":
             return open_snapshot(config)
@@ -192,7 +170,7 @@ class Session:
         return open_listing(fetcher, self.reader, self.observe, config)
 
     def _open_metadata_topic(self, *, readable: bool) -> Locator:
-        if self.cluster is None:
+        if self.brokers is None:
             raise ConfigError("remote.locator=metadata-topic needs bootstrap.servers (-b)", key="remote.locator")
         from remote_fetch.locate.metadata_topic import MetadataTopicLocator  # noqa: PLC0415 - as above
 
@@ -201,13 +179,13 @@ class Session:
         if readable and self._is_shared:
             metadata = self._take_metadata_topic(properties)
         elif readable and self.config.locator:
-            metadata = self._metadata_cluster = _cluster(properties)
+            metadata = self._metadata_cluster = make_cluster(properties)
         elif readable:
-            metadata = self.cluster
+            metadata = self.brokers.cluster
         self._metadata_locator = MetadataTopicLocator(
-            self.cluster,
+            self.brokers.cluster,
             metadata,
-            timeout_ms=_CLUSTER_TIMEOUT_MS,
+            timeout_ms=CLUSTER_TIMEOUT_MS,
             say=self._cannot_locate,
             recovered=self._can_locate,
         )
@@ -219,7 +197,7 @@ class Session:
         from remote_fetch.locate.metadata_replay import METADATA_TOPICS, MetadataTopic  # noqa: PLC0415 - as above
 
         def make() -> MetadataTopic:
-            return MetadataTopic(_cluster(properties), timeout_ms=_CLUSTER_TIMEOUT_MS)
+            return MetadataTopic(make_cluster(properties), timeout_ms=CLUSTER_TIMEOUT_MS)
 
         topic = METADATA_TOPICS.take(key_of(properties), make)
         self._give_back_metadata_topic()
@@ -242,22 +220,21 @@ class Session:
         self.unlocated = None
 
     @property
+    def _cluster(self) -> Cluster | None:
+        return None if self.brokers is None else self.brokers.cluster
+
+    @property
     def answered_s(self) -> float:
         """When the store or a broker last answered (`time.monotonic`), 0 if none ever has."""
-        asked = (self.reader, self.cluster, self._metadata_locator)
+        asked = (self.reader, self._cluster, self._metadata_locator)
         return max(0.0 if it is None else it.answered_s for it in asked)
-
-    def share_locator(self) -> None:
-        """Let several threads ask the locator."""
-        if not isinstance(self.locator, SharedLocator):
-            self.locator = SharedLocator(self.locator)
 
     def local_starts(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
         """From which offset on a broker has each partition on its own disk, if that is to be its own and can be asked.
 
         (`fetch.remote.when=not-local`, KIP-1254: the store is for what the broker would have had to fetch itself.)
         """
-        if self.cluster is None or self.config.settings.reads_local:
+        if self.brokers is None or self.config.settings.reads_local:
             return {}
         from remote_fetch.locate.broker_channel import BrokerChannel  # noqa: PLC0415 - an extra is loaded for it
 
@@ -267,7 +244,7 @@ class Session:
                 self.observe(Notice(f"{text}; fetch.remote.when=not-local acts as always"))
 
         try:
-            channel = BrokerChannel(self.cluster.properties, timeout_ms=_CHANNEL_TIMEOUT_MS, say=say)
+            channel = BrokerChannel(self.brokers.cluster.properties, timeout_ms=_CHANNEL_TIMEOUT_MS, say=say)
         except MissingExtra as error:
             say(error.message)
             return {}
@@ -299,8 +276,8 @@ class Session:
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """New credentials for the clients of this session; not for a metadata cluster that has its own."""
-        if self.cluster is not None:
-            self.cluster.set_sasl_credentials(username, password)
+        if self.brokers is not None:
+            self.brokers.cluster.set_sasl_credentials(username, password)
         if self._metadata_cluster is not None and "sasl.username" not in self.config.locator:
             self._metadata_cluster.set_sasl_credentials(username, password)
         locator, lease = self._metadata_locator, self._metadata_lease
@@ -320,7 +297,7 @@ class Session:
         self.surveyor.close()
         self.reader.close()
         self.ahead.close()
-        for cluster in (self.cluster, self._metadata_cluster):
+        for cluster in (self._cluster, self._metadata_cluster):
             if cluster is not None:
                 cluster.close()
         self._give_back_metadata_topic()
@@ -331,9 +308,3 @@ class Session:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def _cluster(properties: Mapping[str, Any], timeout_ms: int = _CLUSTER_TIMEOUT_MS, *, checks: bool = False) -> Cluster:
-    from remote_fetch.locate.cluster import Cluster  # noqa: PLC0415 - librdkafka is loaded for it
-
-    return Cluster(properties, timeout_ms=timeout_ms, checks=checks)

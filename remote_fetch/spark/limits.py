@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from remote_fetch.errors import ConfigError, OffsetOutOfRange
 from remote_fetch.model import TopicIdPartition
 from remote_fetch.observe import Notice
-from remote_fetch.prepare.bounds import Bound, Edge, Timestamp, first_offset_at
+from remote_fetch.prepare.bounds import Bound, Edge, Timestamp
+from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.view import OpenPartition
-from remote_fetch.session.session import Session
 from remote_fetch.spark.options import Limit
 
 __all__ = ["FAIL_ON_DATA_LOSS_HINT", "LimitRules", "Restriction", "check_covered", "offsets_of"]
@@ -67,7 +67,7 @@ def check_covered(limit: Limit, partitions: set[tuple[str, int]], name: str) -> 
     )
 
 
-def offsets_of(session: Session, opened: OpenPartition, start: Limit, end: Limit, rules: LimitRules) -> tuple[int, int]:
+def offsets_of(planner: Planner, opened: OpenPartition, start: Limit, end: Limit, rules: LimitRules) -> tuple[int, int]:
     """Resolve two limits to the offsets [first, stop) of one partition; both are equal if there is nothing to read.
 
     Raises OffsetOutOfRange for offsets that the log does not have, ConfigError for a starting timestamp that no record
@@ -75,10 +75,10 @@ def offsets_of(session: Session, opened: OpenPartition, start: Limit, end: Limit
     """
     partition = opened.partition
     low, high = _at(start, partition), _at(end, partition)
-    first = _first(session, opened, low, rules)
-    stop = _stop(session, opened, high, rules)
+    first = _first(planner, opened, low, rules)
+    stop = _stop(planner, opened, high, rules)
     if stop < first and isinstance(low, int) and isinstance(high, int):
-        _lose(session, partition, f"offset was changed from {low} to {high}", high, rules)
+        _lose(planner, partition, f"offset was changed from {low} to {high}", high, rules)
     return first, max(first, stop)
 
 
@@ -86,9 +86,9 @@ def _at(limit: Limit, partition: TopicIdPartition) -> Bound:
     return limit[partition.topic, partition.partition] if isinstance(limit, Mapping) else limit
 
 
-def _first(session: Session, opened: OpenPartition, limit: Bound, rules: LimitRules) -> int:
+def _first(planner: Planner, opened: OpenPartition, limit: Bound, rules: LimitRules) -> int:
     if isinstance(limit, Timestamp):
-        found = first_offset_at(session, opened, limit.timestamp_ms)
+        found = planner.first_offset_at(opened, limit.timestamp_ms)
         if found is None and not rules.latest_if_unmatched:
             partition = opened.partition
             raise ConfigError(
@@ -100,31 +100,31 @@ def _first(session: Session, opened: OpenPartition, limit: Bound, rules: LimitRu
     if isinstance(limit, Edge):
         return opened.first_offset if limit is Edge.EARLIEST else opened.end_offset
     if limit < opened.first_offset:
-        _lose(session, opened.partition, f"offsets {limit} to {opened.first_offset - 1} are gone", limit, rules)
+        _lose(planner, opened.partition, f"offsets {limit} to {opened.first_offset - 1} are gone", limit, rules)
         return opened.first_offset
     if limit > opened.last_start:
-        _lose(session, opened.partition, f"the log ends at offset {opened.last_start}, before {limit}", limit, rules)
+        _lose(planner, opened.partition, f"the log ends at offset {opened.last_start}, before {limit}", limit, rules)
         return opened.last_start
     return limit
 
 
-def _stop(session: Session, opened: OpenPartition, limit: Bound, rules: LimitRules) -> int:
+def _stop(planner: Planner, opened: OpenPartition, limit: Bound, rules: LimitRules) -> int:
     if isinstance(limit, Timestamp):
-        found = first_offset_at(session, opened, limit.timestamp_ms)
+        found = planner.first_offset_at(opened, limit.timestamp_ms)
         return opened.end_offset if found is None else min(found, opened.end_offset)
     if isinstance(limit, Edge):
         return opened.first_offset if limit is Edge.EARLIEST else opened.end_offset
     if limit > opened.last_start:
-        _lose(session, opened.partition, f"the log ends at offset {opened.last_start}, before {limit}", limit, rules)
+        _lose(planner, opened.partition, f"the log ends at offset {opened.last_start}, before {limit}", limit, rules)
         return opened.last_start
     return limit
 
 
-def _lose(session: Session, partition: TopicIdPartition, what: str, offset: int, rules: LimitRules) -> None:
+def _lose(planner: Planner, partition: TopicIdPartition, what: str, offset: int, rules: LimitRules) -> None:
     """Report that data may have been missed, as an error or as a notice."""
     text = f"Partition {partition.topic}-{partition.partition}: {what}, some data may have been missed"
     if rules.fail_on_data_loss:
         raise OffsetOutOfRange(
             text, topic=partition.topic, partition=partition.partition, offset=offset, hint=FAIL_ON_DATA_LOSS_HINT
         )
-    session.observe(Notice(text, is_warning=True))
+    planner.observe(Notice(text, is_warning=True))

@@ -10,7 +10,7 @@ Rules of the file:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -19,12 +19,11 @@ from confluent_kafka import KafkaError, KafkaException
 from remote_fetch.errors import ConfigError, UnknownTopic
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.topics import split_topic
-from remote_fetch.model import TopicIdPartition
+from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
 from remote_fetch.observe import Observer, ignore
 from remote_fetch.plan.cost import PlanCost, estimate
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.plan.shares import share_out
-from remote_fetch.prepare.bounds import first_offset_at
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.refusals import refuse_broker_ranges
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
@@ -76,11 +75,15 @@ def plan_batch(
     with Session.open(options.config, observer) as session:
         range_bytes = session.config.settings.range_bytes
         plans = tuple(_plans(session, options, start, end, restriction or Restriction()))
-        tasks = tasks_of(session, plans, options)
+        tasks = tasks_of(plans, options, session.locator.end_is_inferred)
     return JobPlan(tasks, estimate((task.steps for task in tasks), range_bytes))
 
 
-def tasks_of(session: Session, plans: Iterable[PartitionPlan], options: SourceOptions) -> tuple[Task, ...]:
+def tasks_of(
+    plans: Iterable[PartitionPlan],
+    options: SourceOptions,
+    end_is_inferred: Callable[[RemoteLogSegmentMetadata], bool],
+) -> tuple[Task, ...]:
     """Outlined plans as tasks of even size, by the options on how large or how many they are to be."""
     known = [plan for plan in plans if plan.steps]
     opened = [replace(plan.opened, known_txn_index_from=plan.opened.tells_txn_index_from) for plan in known]
@@ -90,7 +93,7 @@ def tasks_of(session: Session, plans: Iterable[PartitionPlan], options: SourceOp
         min_shares=options.min_partitions,
         max_offsets=options.max_records_per_partition,
     )
-    return tuple(pack(share, opened, session.locator.end_is_inferred) for share in shares)
+    return tuple(pack(share, opened, end_is_inferred) for share in shares)
 
 
 def _plans(
@@ -104,14 +107,14 @@ def _plans(
     chosen = [one for one in partitions if wanted.takes(one.partition)]
     planner = Planner(session, options.isolation)
     for opened in open_subscribed(planner, chosen):
-        first, stop = offsets_of(session, opened, start, end, rules)
+        first, stop = offsets_of(planner, opened, start, end, rules)
         if wanted.since_ms is not None and first < stop:
-            found = first_offset_at(session, opened, wanted.since_ms)
+            found = planner.first_offset_at(opened, wanted.since_ms)
             first = stop if found is None else max(first, found)
         first, stop = max(first, wanted.first_offset), min(stop, wanted.stop_offset)
         planner.say_end(opened, stop)
         plan = planner.outline(opened, first, stop)
-        if not session.fallback.has_broker:
+        if session.fallback.reader is None:
             refuse_broker_ranges(opened.timeline, plan.steps)
         yield plan
 
@@ -143,7 +146,7 @@ def _partitions_of(
 ) -> tuple[TopicIdPartition, ...]:
     """The partitions of a topic, tiered or not where there is a cluster: a bucket knows only those that are."""
     name, topic_id = split_topic(topic)
-    described = None if session.cluster is None else _described(session.cluster, name)
+    described = None if session.brokers is None else _described(session.brokers.cluster, name)
     if described is None or described.topic_id is None or topic_id not in (None, described.topic_id):
         return session.locator.partitions(topic, numbers)
     try:
@@ -170,8 +173,8 @@ def _matching(session: Session, pattern: str) -> Iterator[str]:
         matches = re.compile(pattern).fullmatch
     except re.error as error:
         raise ConfigError(f"subscribePattern '{pattern}' is no regular expression: {error}", key="pattern") from None
-    if session.cluster is not None:
-        names: Iterable[str] = session.cluster.names()
+    if session.brokers is not None:
+        names: Iterable[str] = session.brokers.cluster.names()
     else:
         names = sorted({one.topic for one in session.locator.partitions(None)})
     return (name for name in names if name not in _INTERNAL and matches(name))

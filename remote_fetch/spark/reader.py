@@ -61,7 +61,7 @@ def read_rows(
     """
     with Session.open(config, observer, planned=task.planned) as session:
         try:
-            plans = all_at_once(session, partial(_complete, session), task.parts)
+            plans = all_at_once(partial(_complete, session), task.parts)
             yield from Scan(session, plans, columns).batches()
         except OffsetOutOfRange as error:
             error.hint = FAIL_ON_DATA_LOSS_HINT

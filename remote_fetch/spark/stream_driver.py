@@ -72,8 +72,9 @@ class StreamDriver:
         session, partitions = self._survey()
         check_covered(start, {(one.topic, one.partition) for one in partitions}, "startingOffsets")
         found: Positions = {}
-        for opened in open_subscribed(Planner(session, self._options.isolation), partitions):
-            first, _ = offsets_of(session, opened, start, Edge.LATEST, rules)
+        planner = Planner(session, self._options.isolation)
+        for opened in open_subscribed(planner, partitions):
+            first, _ = offsets_of(planner, opened, start, Edge.LATEST, rules)
             found[_place(opened.partition)] = first
         is_latest = start is Edge.LATEST or (isinstance(start, Mapping) and Edge.LATEST in start.values())
         if is_latest and not self._has_begun:  # Spark asks once more when the first batch runs
@@ -135,7 +136,7 @@ class StreamDriver:
             first, stop = self._clipped(opened, start, end)
             planner.say_end(opened, stop)
             plans.append(planner.outline(opened, first, stop))
-        return tasks_of(session, plans, self._options)
+        return tasks_of(plans, self._options, session.locator.end_is_inferred)
 
     def _begin(self) -> Positions | None:
         """Where the query begins, if that is still to be kept by an empty batch: the first, and no other."""
@@ -159,9 +160,9 @@ class StreamDriver:
                 self._ids[one.topic] = one.topic_id
                 self._lose(one.topic, one.partition, "the topic was deleted and made again", 0)
         places = {_place(one) for one in partitions}
-        if self._session.cluster is not None and self._places:
+        if self._session.brokers is not None and self._places:
             for topic in sorted({topic for topic, _ in places - self._places}):
-                self._session.cluster.learn_partitions(topic, self._options.isolation)
+                self._session.brokers.cluster.learn_partitions(topic, self._options.isolation)
         self._places |= places
         return self._session, partitions
 
@@ -183,14 +184,14 @@ class StreamDriver:
     def _bounds(self) -> dict[tuple[str, int], tuple[int, int]]:
         """Of each partition the first offset that can be read now, and the end (exclusive)."""
         session, partitions = self._survey()
-        if session.guard is None:
+        if session.brokers is None:
             opened = open_subscribed(Planner(session, self._options.isolation), partitions)
             found = {_place(one.partition): (one.first_offset, one.end_offset) for one in opened}
         else:
-            found = {}
+            found, guard = {}, session.brokers.guard
             for partition in partitions:
-                session.guard.authorise(partition)
-                log = session.guard.bounds(partition, self._options.isolation)
+                guard.authorise(partition)
+                log = guard.bounds(partition, self._options.isolation)
                 found[_place(partition)] = (log.log_start_offset or 0, log.end_offset or 0)
         self._ends = {place: end for place, (_, end) in found.items()}
         return found

@@ -250,7 +250,7 @@ def test_following_ends_by_an_interrupt_as_every_read(run: Run, bucket: str, mon
 
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options)
-            self.broker = SimpleNamespace(follow=interrupted)  # type: ignore[assignment]
+            self.fallback.reader = SimpleNamespace(follow=interrupted)  # type: ignore[assignment]
 
     monkeypatch.setattr(cat, "Session", Following)
     outcome = run("cat", "--url", bucket, "-t", "shop", "-p", "0", "-f", r"%o\n")

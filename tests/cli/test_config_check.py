@@ -172,7 +172,8 @@ def test_a_store_without_listings(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_broker_that_does_not_answer(run: Run, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remote_fetch.session.session._CLUSTER_TIMEOUT_MS", 200)
+    for module in ("brokers", "session"):
+        monkeypatch.setattr(f"remote_fetch.session.{module}.CLUSTER_TIMEOUT_MS", 200)
     first_contact = ("-X", "socket.connection.setup.timeout.ms=1000")
     outcome = run("config", "check", "--url", bucket, "-b", "127.0.0.1:1", *first_contact)
     assert outcome.code == 1

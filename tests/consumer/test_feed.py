@@ -39,8 +39,7 @@ def ended(error: Exception | None = None, unlocated: ErrorKind | None = None) ->
         locator=Locator(error),
         observe=events.append,
         note_unusable=lambda timeline: None,
-        guard=None,
-        cluster=None,
+        brokers=None,
         unlocated=unlocated,
         surveyor=SimpleNamespace(explain=lambda reason, waits: None),
     )

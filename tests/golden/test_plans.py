@@ -77,7 +77,7 @@ def slices_of(steps: tuple[PlanStep, ...]) -> list[SegmentSlice]:
 def settled(session: Session, share: Share) -> list[SegmentSlice]:
     """The parts of a share, as a worker finds them out, in order; those in which a batch begins."""
     steps = [step for _, step in share.steps if isinstance(step, SegmentSlice)]
-    found = [settle_cut(session, step) if step.is_cut else step for step in steps]
+    found = [settle_cut(session.storage, step) if step.is_cut else step for step in steps]
     return [step for step in found if step is not None]
 
 

@@ -37,7 +37,7 @@ for module in (
     remote_fetch.session.broker,
 ):
     assert module.Consumer is confluent_kafka.cimpl.Consumer, module
-assert type(consumer._remote.session.cluster.catcher()) is confluent_kafka.cimpl.Consumer
+assert type(consumer._remote.session.brokers.cluster.catcher()) is confluent_kafka.cimpl.Consumer
 consumer.close()
 print(len(made))
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,10 +12,11 @@ from hypothesis import strategies as st
 
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, CorruptSegment, OffsetOutOfRange, Unlocatable
-from remote_fetch.locate.cluster import Cluster
 from remote_fetch.model import IndexType, IsolationLevel, LogBounds, TopicIdPartition
 from remote_fetch.prepare.bounds import Bound, Edge, Timestamp, parse_bound, resolve
-from remote_fetch.prepare.opening import open_partition
+from remote_fetch.prepare.planner import Planner
+from remote_fetch.session.broker import BrokerReader
+from remote_fetch.session.brokers import Brokers
 from remote_fetch.session.session import Session
 from remote_fetch.testing.faults import Fault, FaultKind, FetchCall, Schedule
 from remote_fetch.testing.log_builder import FIRST_TIMESTAMP_MS, LogBuilder
@@ -370,8 +372,11 @@ def first_with(broker: OfTheBroker, log: LogBuilder, schedule: Schedule, timesta
     config = Config.parse(quick | snapshot_config(one.metadata for one in segments))
     with Session(config, WatchedBucket(Bucket(segments), schedule)) as session:
         (partition,) = session.locator.partitions("topic")
-        opened = open_partition(session, partition, UNCOMMITTED, LogBounds(0, log.next_offset))
-        session.cluster, session.fallback.has_broker = cast(Cluster, broker), True
-        found = resolve(session, opened, Timestamp(timestamp_ms), Edge.LATEST)
+        timeline = session.locator.timeline(partition)
+        opened = Planner(session, UNCOMMITTED).open_timeline(timeline, LogBounds(0, log.next_offset))
+        session.brokers = cast(Brokers, SimpleNamespace(cluster=broker))
+        session.fallback.reader = cast(BrokerReader, broker)
+        planner = Planner(session, UNCOMMITTED)
+        found = resolve(opened, Timestamp(timestamp_ms), Edge.LATEST, planner.first_offset_at)
         assert sum(session.counters.report().fallbacks.values()) == len(broker.asked)
         return found

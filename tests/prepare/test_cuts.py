@@ -26,7 +26,7 @@ def parts(session: Session, piece: SegmentSlice, cuts: list[int]) -> list[Segmen
     """A slice cut at bytes, each part settled by itself."""
     edges = [0, *cuts, -1]
     return [
-        settle_cut(session, replace(piece, start_position=low, end_position=high, is_cut=True))
+        settle_cut(session.storage, replace(piece, start_position=low, end_position=high, is_cut=True))
         for low, high in pairwise(edges)
     ]
 
@@ -131,4 +131,4 @@ def test_both_cuts_of_a_part_are_looked_for_at_the_same_time() -> None:
     batch_bytes = len(segment.log) // 12
     piece = SegmentSlice(segment.metadata, 0, 59, start_position=batch_bytes, end_position=4 * batch_bytes, is_cut=True)
     with Session(Config.parse({}), MeetingBucket([segment])) as session:
-        assert bounds([settle_cut(session, piece)]) == [(5, 19)]
+        assert bounds([settle_cut(session.storage, piece)]) == [(5, 19)]

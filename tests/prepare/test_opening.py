@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -12,8 +13,7 @@ from hypothesis import given
 
 from remote_fetch.config import Config
 from remote_fetch.errors import EpochMismatch, UnknownTopic, Unlocatable
-from remote_fetch.locate.cluster import Cluster
-from remote_fetch.locate.locator import KnownTimelines
+from remote_fetch.locate.locator import KnownTimelines, SharedLocator
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import (
     IndexType,
@@ -29,6 +29,8 @@ from remote_fetch.prepare.opening import open_partition
 from remote_fetch.prepare.positions import narrow_edges, narrow_slice
 from remote_fetch.prepare.segment_files import object_of
 from remote_fetch.prepare.transactions import load_aborted
+from remote_fetch.prepare.view import OpenPartition
+from remote_fetch.session.brokers import Brokers
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
@@ -45,11 +47,17 @@ def session_of(fetcher: Bucket | WatchedBucket) -> Iterator[Session]:
         yield session
 
 
+def opened_in(session: Session, isolation: IsolationLevel, log: LogBounds) -> OpenPartition:
+    """The one partition of the session, opened."""
+    (partition,) = session.locator.partitions(None)
+    return open_partition(session.storage, session.brokers, session.locator.timeline(partition), isolation, log)
+
+
 class TestOpen:
     def test_ends(self) -> None:
         log = plain_log()
         with session_of(Bucket(log.segments()[1:])) as session:
-            opened = open_partition(session, log.topic_id_partition, COMMITTED, LogBounds(25))
+            opened = opened_in(session, COMMITTED, LogBounds(25))
         assert (opened.start_offset, opened.stop_offset, opened.stable_stop) == (20, 60, 60)
         assert (opened.first_offset, opened.end_offset, opened.last_start) == (25, 60, 60)
         assert opened.partition == log.topic_id_partition
@@ -57,15 +65,15 @@ class TestOpen:
     def test_ends_that_a_broker_tells(self) -> None:
         log = plain_log()
         with session_of(Bucket(log.segments()[1:])) as session:
-            opened = open_partition(session, log.topic_id_partition, COMMITTED, LogBounds(5, 70))
+            opened = opened_in(session, COMMITTED, LogBounds(5, 70))
         assert (opened.start_offset, opened.stop_offset, opened.stable_stop) == (20, 60, 60)
         assert (opened.first_offset, opened.end_offset, opened.last_start) == (5, 70, 70)
 
     def test_nothing(self) -> None:
         partition = LogBuilder().topic_id_partition
         with session_of(Bucket()) as session:
-            session.locator = KnownTimelines([Timeline(partition, (), ())])
-            opened = open_partition(session, partition, IsolationLevel.READ_COMMITTED, LogBounds())
+            session.locator = SharedLocator(KnownTimelines([Timeline(partition, (), ())]))
+            opened = opened_in(session, IsolationLevel.READ_COMMITTED, LogBounds())
         assert (opened.start_offset, opened.stop_offset, opened.stable_stop) == (0, 0, 0)
 
     @examples(80)
@@ -75,7 +83,7 @@ class TestOpen:
         if not segments:
             return
         with session_of(Bucket(segments)) as session:
-            opened = open_partition(session, log.topic_id_partition, COMMITTED, LogBounds())
+            opened = opened_in(session, COMMITTED, LogBounds())
         assert opened.stable_stop == min(opened.stop_offset, log.stable_offset_at(segments[-1].metadata.end_offset + 1))
 
     def test_the_lineage_is_that_of_the_newest_segment(self) -> None:
@@ -85,14 +93,14 @@ class TestOpen:
             log.new_leader_epoch()
             log.roll()
         with session_of(Bucket(log.segments())) as session:
-            opened = open_partition(session, log.topic_id_partition, UNCOMMITTED, LogBounds())
+            opened = opened_in(session, UNCOMMITTED, LogBounds())
         assert opened.lineage.entries == (LeaderEpoch(2, 0), LeaderEpoch(3, 1), LeaderEpoch(4, 2))
         assert opened.lineage.end_offset == 3
 
     def test_without_segments_that_failed(self) -> None:
         log = plain_log()
         with session_of(Bucket(log.segments())) as session:
-            opened = open_partition(session, log.topic_id_partition, UNCOMMITTED, LogBounds())
+            opened = opened_in(session, UNCOMMITTED, LogBounds())
         first, second, third = opened.timeline.segments
         stranger = RemoteLogSegmentId(opened.partition, Uuid(bytes(16)))
         left = opened.without({first.segment_id, third.segment_id, stranger})
@@ -129,20 +137,22 @@ class TestAborted:
         log = self.log()
         fetcher = WatchedBucket(Bucket(log.tiered()))
         with session_of(fetcher) as session:
-            opened = open_partition(session, log.topic_id_partition, COMMITTED, LogBounds())
+            opened = opened_in(session, COMMITTED, LogBounds())
             steps = plan_offsets(opened.partition, opened, 0, 2)
-            aborted = load_aborted(session, opened, steps)
+            aborted = load_aborted(session.storage, opened, steps)
             assert [e.last_offset for e in aborted.by_producer[1]] == [6]
             snapshots = [c for c in fetcher.calls if c.index_type is IndexType.PRODUCER_SNAPSHOT]
             assert max(c.metadata.start_offset for c in snapshots[1:]) == 6
-            assert load_aborted(session, opened, ()).by_producer == {}
+            assert load_aborted(session.storage, opened, ()).by_producer == {}
 
     def test_a_whole_read_needs_no_snapshot_more(self) -> None:
         log = self.log()
         fetcher = WatchedBucket(Bucket(log.tiered()))
         with session_of(fetcher) as session:
-            opened = open_partition(session, log.topic_id_partition, COMMITTED, LogBounds())
-            aborted = load_aborted(session, opened, plan_offsets(opened.partition, opened, 0, opened.stable_stop))
+            opened = opened_in(session, COMMITTED, LogBounds())
+            aborted = load_aborted(
+                session.storage, opened, plan_offsets(opened.partition, opened, 0, opened.stable_stop)
+            )
         assert list(aborted.by_producer) == [1]
         assert sum(c.index_type is IndexType.PRODUCER_SNAPSHOT for c in fetcher.calls) == 1
 
@@ -151,19 +161,19 @@ class TestAborted:
         log = self.log()
         segments = log.tiered()
         with session_of(Bucket(segments)) as session:
-            opened = open_partition(session, log.topic_id_partition, COMMITTED, LogBounds())
+            opened = opened_in(session, COMMITTED, LogBounds())
             known = opened.timeline.segments
             opened = opened.without({s.segment_id for s in known[1:-1]})
-            assert load_aborted(session, opened, plan_offsets(opened.partition, opened, 0, 1)).by_producer == {}
+            assert load_aborted(session.storage, opened, plan_offsets(opened.partition, opened, 0, 1)).by_producer == {}
 
     def test_a_snapshot_missing_on_the_way(self) -> None:
         log = self.log()
         bucket = Bucket(log.tiered())
         bucket.write_index(2, IndexType.PRODUCER_SNAPSHOT, None)
         with session_of(bucket) as session:
-            opened = open_partition(session, log.topic_id_partition, COMMITTED, LogBounds())
+            opened = opened_in(session, COMMITTED, LogBounds())
             with pytest.raises(Unlocatable, match="no producer snapshot"):
-                load_aborted(session, opened, plan_offsets(opened.partition, opened, 0, 2))
+                load_aborted(session.storage, opened, plan_offsets(opened.partition, opened, 0, 2))
 
 
 class TestNarrow:
@@ -171,9 +181,9 @@ class TestNarrow:
         log = plain_log()
         fetcher = WatchedBucket(Bucket(log.segments(DENSE)))
         with session_of(fetcher) as session:
-            opened = open_partition(session, log.topic_id_partition, UNCOMMITTED, LogBounds())
+            opened = opened_in(session, UNCOMMITTED, LogBounds())
             steps = plan_offsets(opened.partition, opened, 7, 70)
-            narrowed = narrow_edges(session, steps)
+            narrowed = narrow_edges(session.storage, steps)
         assert narrowed[1:] == steps[1:]
         assert isinstance(narrowed[0], SegmentSlice)
         assert narrowed[0].start_position > 0 or narrowed[0].start_entry_offset == -1
@@ -186,7 +196,7 @@ class TestNarrow:
         for entry_bytes in (8, 12):
             built = log.segments(SegmentOptions(0, 12 if entry_bytes == 12 else 8))[0]
             with session_of(Bucket([built])) as session:
-                piece = narrow_slice(session, SegmentSlice(built.metadata, 12, 13))
+                piece = narrow_slice(session.storage, SegmentSlice(built.metadata, 12, 13))
             found.append(replace(piece))
         assert found[0] == found[1]
         assert found[0].start_position > 0
@@ -212,11 +222,11 @@ def test_the_broker_confirms_the_lineage_of_the_tier(holds: bool) -> None:
     log = plain_log()
     broker = Diverging(holds)
     with session_of(Bucket(log.segments())) as session:
-        session.cluster = cast(Cluster, broker)
+        session.brokers = cast(Brokers, SimpleNamespace(cluster=broker))
         if holds:
-            assert open_partition(session, log.topic_id_partition, UNCOMMITTED, LogBounds(0, 60)).stop_offset == 60
+            assert opened_in(session, UNCOMMITTED, LogBounds(0, 60)).stop_offset == 60
         else:
             with pytest.raises(EpochMismatch, match="ended at 60 in the tier"):
-                open_partition(session, log.topic_id_partition, UNCOMMITTED, LogBounds(0, 60))
+                opened_in(session, UNCOMMITTED, LogBounds(0, 60))
     ((epoch, end_offset),) = broker.asked
     assert (epoch, end_offset) == (log.segments()[-1].metadata.segment_leader_epochs[-1].epoch, 60)

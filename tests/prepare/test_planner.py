@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
@@ -11,9 +12,9 @@ from remote_fetch.errors import ErrorKind, StorageUnavailable
 from remote_fetch.model import IndexType, IsolationLevel, LogBounds
 from remote_fetch.observe import Event, Fallback
 from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice
-from remote_fetch.prepare.opening import open_partition
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
+from remote_fetch.session.broker import BrokerReader
 from remote_fetch.session.session import Session
 from remote_fetch.testing.faults import Fault, FaultKind, FetchCall
 from tests.scan.bucket import COMMITTED, UNCOMMITTED, Bucket, WatchedBucket, plain_log
@@ -34,7 +35,7 @@ def session_of(*, fails: bool = False, events: list[Event] | None = None) -> Ses
 
 def opened_in(session: Session, isolation: IsolationLevel, log: LogBounds) -> OpenPartition:
     (partition,) = session.locator.partitions("topic")
-    return open_partition(session, partition, isolation, log)
+    return Planner(session, isolation).open_timeline(session.locator.timeline(partition), log)
 
 
 @pytest.mark.parametrize("isolation", [UNCOMMITTED, COMMITTED])
@@ -90,7 +91,7 @@ def test_what_cannot_be_planned_is_raised_or_left_to_the_broker() -> None:
         planner = Planner(session, COMMITTED)
         with pytest.raises(StorageUnavailable):
             planner.outline(replace(opened, stop_offset=70), 0, 60)
-        session.fallback.has_broker = True
+        session.fallback.reader = cast(BrokerReader, object())
         plan = planner.outline(replace(opened, stop_offset=70), 0, 60)
     assert plan.steps == (BrokerRange(opened.partition, 0, 59, ErrorKind.UNAVAILABLE),)
     fallbacks = [event for event in events if isinstance(event, Fallback)]

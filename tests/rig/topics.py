@@ -108,9 +108,20 @@ def create_topic(
     else:
         new = NewTopic(topic, partitions, replica_assignment=[list(brokers)] * partitions, config=settings)
     client = admin(rig)  # an answer needs its client alive
-    client.create_topics([new])[topic].result(_TIMEOUT_S)
+    rig.until(f"topic {topic} is made", lambda: _is_made(client, new, topic), timeout_s=3 * _TIMEOUT_S)
     # The controller has it; the brokers hear of it a moment later.
     rig.until(f"topic {topic}", lambda: topic in _known_topics(client))
+
+
+def _is_made(client: AdminClient, new: NewTopic, topic: str) -> bool:
+    """Whether the controller has made a topic. It does not while a broker that stood still is fenced."""
+    try:
+        client.create_topics([new])[topic].result(_TIMEOUT_S)
+    except KafkaException as error:
+        if error.args[0].code() not in (KafkaError.INVALID_REPLICATION_FACTOR, KafkaError._TIMED_OUT):
+            raise
+        return False
+    return True
 
 
 def _known_topics(client: AdminClient) -> Collection[str]:

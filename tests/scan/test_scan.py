@@ -171,7 +171,7 @@ def in_parts(session: Session, plan: PartitionPlan, target_bytes: int) -> list[l
         found.append([])
         for _, step in share.steps:
             assert isinstance(step, SegmentSlice)
-            settled = settle_cut(session, step) if step.is_cut else step
+            settled = settle_cut(session.storage, step) if step.is_cut else step
             if settled is not None:
                 found[-1].append(settled)
     return found[::-1]

@@ -22,6 +22,7 @@ from remote_fetch.observe import Report
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.prepare.job import plan_job
 from remote_fetch.scan.scan import Scan
+from remote_fetch.session.brokers import Brokers
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from tests.scan.bucket import COLUMNS, Row, rows_of
@@ -92,8 +93,8 @@ def read_with_broker(fetcher: Any, log: LogBuilder, isolation: IsolationLevel, c
     broker, rows = Broker(log), []
     began = time.monotonic()
     with Session(Config.parse({**config, "fetch.remote.when": "always"}), fetcher) as session:
-        session.broker = session.cluster = session.guard = broker  # type: ignore[assignment]
-        session.fallback.has_broker = True
+        session.brokers = Brokers(broker, broker, broker)  # type: ignore[arg-type]
+        session.fallback.reader = session.brokers.reader
         plans = plan_job(
             session, log.topic_id_partition.topic, start="earliest", end="latest", partitions=None,
             isolation=isolation, log_start=None,

@@ -1,0 +1,192 @@
+"""The first offset at or after a time, from the tier's time indexes and batches, or from a broker.
+
+Rules of the file:
+
+- The answer is that of a broker's ListOffsets: the first record, in offset order, that is not before the time. Control
+  records count too.
+- An index only tells where to look. The batches decide: if they contradict it, the segment is searched again.
+- The broker is asked for what the tier does not hold, or the store does not give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import takewhile
+
+from remote_fetch.decode.columns import ColumnBuilder
+from remote_fetch.errors import CorruptSegment, RemoteFetchError, Unlocatable, UnsupportedFormat
+from remote_fetch.formats.batches import FramedBatch
+from remote_fetch.formats.codecs import Codecs
+from remote_fetch.formats.indexes import TimeIndex
+from remote_fetch.formats.legacy import as_v2
+from remote_fetch.locate.locator import GuessingLocator
+from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
+from remote_fetch.observe import RangeReread, SegmentScanned
+from remote_fetch.plan.ranges import PlanStep, SegmentSlice, plan_offsets
+from remote_fetch.prepare.batch_walk import batches_of
+from remote_fetch.prepare.order import MisleadingIndex, check_order
+from remote_fetch.prepare.positions import narrow_slice
+from remote_fetch.prepare.refusals import GAP_HINT, refuse_broker_ranges
+from remote_fetch.prepare.segment_files import object_of
+from remote_fetch.prepare.view import OpenPartition
+from remote_fetch.session.brokers import Brokers
+from remote_fetch.session.fallback import FallbackRule
+from remote_fetch.session.storage import Storage
+
+__all__ = ["TimeLookup"]
+
+
+class TimeLookup:
+    """Looks up times in the partitions of one session. Thread-safe."""
+
+    def __init__(
+        self, storage: Storage, locator: GuessingLocator, brokers: Brokers | None, fallback: FallbackRule
+    ) -> None:
+        self._storage = storage
+        self._locator = locator
+        self._brokers = brokers
+        self._fallback = fallback
+
+    def first_offset_at(self, opened: OpenPartition, timestamp_ms: int) -> int | None:
+        """The first offset whose record is not before `timestamp_ms`, None if there is none.
+
+        Raises the errors of reading.
+        """
+        steps = plan_offsets(opened.partition, opened, opened.first_offset, opened.last_start)
+        if self._brokers is None:
+            refuse_broker_ranges(opened.timeline, steps)
+        pieces = [step for step in takewhile(_is_slice, steps) if isinstance(step, SegmentSlice)]
+        try:
+            found = self._first_in_tier(pieces, timestamp_ms)
+            if found is not None or len(pieces) == len(steps) or self._brokers is None:
+                return found
+        except RemoteFetchError as error:
+            self._fallback.after(error, opened.partition, pieces[0].first_offset, pieces[-1].last_offset)
+        assert self._brokers is not None, "only a session with a broker falls back"
+        # The broker knows the whole log; what it names lies here or later, as nothing before is late enough.
+        return self._brokers.cluster.offset_for_time(opened.partition, timestamp_ms, opened.isolation)
+
+    def _first_in_tier(self, pieces: Iterable[SegmentSlice], timestamp_ms: int) -> int | None:
+        before: SegmentSlice | None = None
+        for piece in pieces:
+            found = self._first_in_slice(piece, timestamp_ms)
+            if found is not None:
+                self._check_joined(before, piece)
+                return found
+            before = piece
+        return None
+
+    def _check_joined(self, before: SegmentSlice | None, piece: SegmentSlice) -> None:
+        """Raise Unlocatable if an object is missing right before a slice: the time looked for may lie there."""
+        if before is None or not self._locator.end_is_inferred(before.segment):
+            return
+        partition = piece.segment.topic_id_partition
+        self._locator.measure(partition, before.segment)
+        last = max(
+            (
+                segment.end_offset
+                for segment in self._locator.timeline(partition).segments
+                if segment.start_offset < piece.first_offset
+            ),
+            default=-1,
+        )
+        if last < piece.first_offset - 1:
+            raise Unlocatable(
+                f"no object holds offsets {last + 1} to {piece.first_offset - 1}, where the time may be",
+                first=last + 1,
+                last=piece.first_offset - 1,
+                topic=partition.topic,
+                partition=partition.partition,
+                hint=GAP_HINT,
+            )
+
+    def _first_in_slice(self, piece: SegmentSlice, timestamp_ms: int) -> int | None:
+        segment = piece.segment
+        if 0 <= segment.max_timestamp_ms < timestamp_ms:
+            return None
+        narrowed, likely_end = piece, -1
+        index = self._time_index(segment)
+        if index is not None:
+            if segment.max_timestamp_ms < 0 and index.max_timestamp_ms < timestamp_ms:
+                return None
+            first = max(piece.first_offset, index.start_offset(timestamp_ms))
+            if first > piece.last_offset:
+                return None
+            reached = index.reached_offset(timestamp_ms)
+            last = piece.last_offset if reached is None else min(max(first, reached), piece.last_offset)
+            found = narrow_slice(self._storage, replace(piece, first_offset=first, last_offset=last))
+            narrowed = replace(piece, start_position=found.start_position, start_entry_offset=found.start_entry_offset)
+            likely_end = found.end_position  # a hint: no index is believed so far as to leave the rest out
+        try:
+            try:
+                return self._search(narrowed, timestamp_ms, likely_end)
+            except (MisleadingIndex, CorruptSegment, UnsupportedFormat) as error:
+                self._observe_second_try(narrowed, error)
+            return self._search(piece, timestamp_ms, -1)
+        except RemoteFetchError as error:
+            partition = segment.topic_id_partition
+            raise error.at(
+                topic=partition.topic, partition=partition.partition, object_name=object_of(segment)
+            ) from error.__cause__
+
+    def _observe_second_try(self, piece: SegmentSlice, error: MisleadingIndex | RemoteFetchError) -> None:
+        """Say why the segment is searched again, from its first byte: it may be the index, or damage that passes."""
+        partition = piece.segment.topic_id_partition
+        if piece.start_position > 0 or isinstance(error, MisleadingIndex):
+            self._storage.observe(SegmentScanned(partition, IndexType.OFFSET, "misleading"))
+        else:
+            self._storage.observe(RangeReread(partition, 0, error.kind))
+
+    def _search(self, piece: SegmentSlice, timestamp_ms: int, likely_end: int) -> int | None:
+        last_offset = -1
+        for batch in batches_of(self._storage, piece, likely_end):
+            header = batch.header
+            check_order(batch, last_offset, (piece.start_entry_offset,))
+            last_offset = header.last_offset
+            found = self._first_in_batch(batch, piece, timestamp_ms)
+            if found is not None:
+                return found
+        if last_offset < piece.last_offset and self._locator.end_is_inferred(piece.segment):
+            raise Unlocatable(
+                f"no object holds offsets {last_offset + 1} to {piece.last_offset}, where the time may be",
+                first=last_offset + 1,
+                last=piece.last_offset,
+                hint=GAP_HINT,
+            )
+        return None
+
+    def _time_index(self, segment: RemoteLogSegmentMetadata) -> TimeIndex | None:
+        """The time index; None if it is missing, damaged or empty. Then the segment is searched from its first byte."""
+        data = self._storage.reader.read_index(segment, IndexType.TIMESTAMP)
+        try:
+            index = None if data is None else TimeIndex.parse(data, segment.start_offset, end_offset=segment.end_offset)
+        except CorruptSegment:
+            self._storage.observe(SegmentScanned(segment.topic_id_partition, IndexType.TIMESTAMP, "corrupt"))
+            return None
+        if index is None:
+            self._storage.observe(SegmentScanned(segment.topic_id_partition, IndexType.TIMESTAMP, "missing"))
+        return index or None
+
+    def _first_in_batch(self, batch: FramedBatch, piece: SegmentSlice, timestamp_ms: int) -> int | None:
+        header = batch.header
+        if header.last_offset < piece.first_offset or (header.magic == 2 and header.max_timestamp_ms < timestamp_ms):
+            return None
+        if header.record_count == 0:
+            return None
+        # Several partitions are asked at once, and the session's own is for one thread.
+        codecs = Codecs(max_bytes=self._storage.settings.max_decompressed_bytes)
+        header, records = as_v2(batch, codecs)
+        partition = piece.segment.topic_id_partition
+        builder = ColumnBuilder(partition.topic, partition.partition, ("offset", "timestampMs"))
+        decoded = builder.append(header, records, piece.first_offset, piece.last_offset + 1)
+        last = builder.flush()
+        for rows in [*decoded, *([] if last is None else [last])]:
+            for offset, row_ms in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+                if row_ms >= timestamp_ms:
+                    return int(offset)
+        return None
+
+
+def _is_slice(step: PlanStep) -> bool:
+    return isinstance(step, SegmentSlice)

@@ -1,0 +1,83 @@
+"""The brokers of a session: all that asks them and reads from them, opened together.
+
+Rules of the file:
+
+- A session has brokers if `bootstrap.servers` is configured. `Session.brokers is None` is the one question for that.
+- Whether offsets may come through them is another question: `FallbackRule` answers it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from remote_fetch.model import TopicIdPartition
+from remote_fetch.observe import Observer
+from remote_fetch.settings import Settings
+
+if TYPE_CHECKING:
+    from remote_fetch.locate.cluster import Cluster
+    from remote_fetch.session.broker import BrokerReader
+    from remote_fetch.session.guard import LogGuard
+
+__all__ = ["CLUSTER_TIMEOUT_MS", "Brokers", "make_cluster", "open_brokers"]
+
+CLUSTER_TIMEOUT_MS = 30_000
+"""Longest wait for one answer of a broker about topics, offsets or metadata."""
+_PLANNED_TIMEOUT_MS = 10_000
+"""The same, for a session with a plan, which may not be able to reach a broker at all."""
+_PLANNED_PAUSE_S = 60.0
+"""How long a session with a plan does not ask a broker again that has not answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Brokers:
+    """`cluster` answers about topics and offsets, and `guard` asks it before each slice.
+
+    `reader` reads broker ranges. None: the caller of the session reads them itself.
+    """
+
+    cluster: Cluster
+    guard: LogGuard
+    reader: BrokerReader | None
+
+
+def open_brokers(
+    properties: Mapping[str, Any],
+    settings: Settings,
+    observe: Observer,
+    *,
+    shared: bool,
+    log_starts: Mapping[TopicIdPartition, int] | None,
+) -> Brokers | None:
+    """The brokers that librdkafka's `properties` name; None if they name none.
+
+    `shared`: the caller reads broker ranges itself. `log_starts` are those of a plan that was made elsewhere, which
+    hold if no broker can be asked; None: there is no such plan.
+    """
+    if "bootstrap.servers" not in properties:
+        return None
+    from remote_fetch.session.broker import BrokerReader  # noqa: PLC0415 - librdkafka is loaded for it
+    from remote_fetch.session.guard import LogGuard, Patience  # noqa: PLC0415 - as above
+
+    is_planned = log_starts is not None
+    timeout_ms = _PLANNED_TIMEOUT_MS if is_planned else CLUSTER_TIMEOUT_MS
+    cluster = make_cluster(properties, timeout_ms, checks=not is_planned and not shared)
+    skips = properties.get("auto.offset.reset") in ("earliest", "beginning", "smallest")
+    patience = Patience(blind_s=math.inf, slice_pause_s=_PLANNED_PAUSE_S) if is_planned else None
+    guard = LogGuard(cluster, observe, skips=skips, patience=patience)
+    for partition, log_start in (log_starts or {}).items():
+        guard.remember(partition, log_start)
+    give_up_s = settings.broker_timeout_ms / 1000 or None
+    return Brokers(cluster, guard, None if shared else BrokerReader(cluster, guard, observe, give_up_s=give_up_s))
+
+
+def make_cluster(
+    properties: Mapping[str, Any], timeout_ms: int = CLUSTER_TIMEOUT_MS, *, checks: bool = False
+) -> Cluster:
+    """A client of the cluster; it connects when it is first asked."""
+    from remote_fetch.locate.cluster import Cluster  # noqa: PLC0415 - librdkafka is loaded for it
+
+    return Cluster(properties, timeout_ms=timeout_ms, checks=checks)

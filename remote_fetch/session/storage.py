@@ -1,0 +1,23 @@
+"""The remote storage of a session: the reader of ranges and indexes, its settings, and the observer.
+
+Rules of the file: values only. `Session` makes it, and the functions of `prepare` and `scan` take it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from remote_fetch.fetch.readahead import RangeReader
+from remote_fetch.observe import Observer
+from remote_fetch.settings import Settings
+
+__all__ = ["Storage"]
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The remote storage of one session. Its parts may be used from several threads."""
+
+    reader: RangeReader
+    observe: Observer
+    settings: Settings
