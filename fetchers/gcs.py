@@ -1,16 +1,25 @@
-"""Segments in Google Cloud Storage, by way of gcsfs.
+"""Segments in Google Cloud Storage's JSON API, with the credentials and the endpoint that gcsfs finds.
 
-Rules of the file: credentials are found by gcsfs (options, application default credentials, workload identity, none)
-and renewed five minutes before they expire, in the thread that reads and not in the loop that serves all of them;
-gcsfs's plain filesystem is taken, for the other one first asks by gRPC what kind of bucket it has.
+Rules of the file:
+
+- gcsfs finds the credentials (options, application default credentials, workload identity, none).
+- The thread that reads renews them, five minutes before they expire. The loop serves all threads and must not wait.
+- The filesystem is gcsfs's plain one. Its default first asks by gRPC what kind of bucket it has.
+- The connections are an aiohttp session of our own: gcsfs has no public method that makes its session.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
+import ssl
+import weakref
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
+
+from fsspec.asyn import sync
 
 from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, RefusedError, receive, size_of_range
 from fetchers._options import OPTIONS, Timeouts, with_defaults
@@ -26,21 +35,16 @@ _ERROR_BYTES = 4096
 
 
 class _GcsStore(CloudStore):
+    _session: Any = None
+
     def read(self, path: str, start: int, end: int | None) -> Buffer:
         self._filesystem.credentials.maybe_refresh()
         return super().read(path, start, end)
 
     async def get_range(self, bucket: str, key: str, start: int, end: int | None) -> Buffer:
-        filesystem, byte_range = self._filesystem, range_of(start, end)
-        await filesystem._set_session()
-        asked = filesystem.session.get(
-            filesystem.url(f"{bucket}/{key}"),
-            params=filesystem._get_params({}),
-            headers=filesystem._get_headers({} if byte_range is None else {"Range": byte_range}),
-            timeout=filesystem.requests_timeout,
-            allow_redirects=False,
-        )
-        async with asked as answer:
+        byte_range = range_of(start, end)
+        headers = {} if byte_range is None else {"Range": byte_range}
+        async with self._ask(self._filesystem.url(f"{bucket}/{key}"), headers, {}) as answer:
             await _refused(answer)
             told = answer.headers.get("X-Goog-Generation") or answer.headers.get("ETag")
             self.identities.check(f"{bucket}/{key}", told)
@@ -48,16 +52,9 @@ class _GcsStore(CloudStore):
             return await receive(answer.content.iter_chunked(BODY_BYTES), size_bytes)
 
     async def list_page(self, bucket: str, prefix: str, page: str | None) -> Page:
-        filesystem = self._filesystem
-        await filesystem._set_session()
-        asked = filesystem.session.get(
-            filesystem._format_path("b/{}/o", (bucket,)),
-            params=filesystem._get_params({"prefix": prefix, "delimiter": "/", "pageToken": page}),
-            headers=filesystem._get_headers({}),
-            timeout=filesystem.requests_timeout,
-            allow_redirects=False,
-        )
-        async with asked as answer:
+        url = f"{self._filesystem.base}b/{quote(bucket, safe='')}/o"
+        params = {"prefix": prefix, "delimiter": "/", **({} if page is None else {"pageToken": page})}
+        async with self._ask(url, {}, params) as answer:
             await _refused(answer)
             found = await answer.json(content_type=None)
         return Page(
@@ -67,8 +64,40 @@ class _GcsStore(CloudStore):
         )
 
     async def disconnect(self) -> None:
-        if self._filesystem._session is not None:
-            await self._filesystem._session.close()
+        if self._session is not None:
+            await self._session.close()
+
+    def _ask(self, url: str, headers: Mapping[str, str], params: Mapping[str, str]) -> Any:
+        """A GET with the filesystem's credentials, project and timeouts. Runs in the loop."""
+        import aiohttp  # noqa: PLC0415 - the extra brings it
+        import gcsfs  # noqa: PLC0415 - as above
+
+        filesystem, pays = self._filesystem, self._filesystem.requester_pays
+        if self._session is None:  # a session belongs to the loop in which it is made
+            self._session = aiohttp.ClientSession(**filesystem.session_kwargs)
+            weakref.finalize(self, _close, self._session, filesystem.loop)
+        signed = {"User-Agent": f"python-gcsfs/{gcsfs.__version__}", **headers}
+        filesystem.credentials.apply(signed)
+        project = {"userProject": pays if isinstance(pays, str) else filesystem.project} if pays else {}
+        return self._session.get(
+            url,
+            params={**params, **project},
+            headers=signed,
+            timeout=filesystem.requests_timeout,
+            allow_redirects=False,
+        )
+
+
+def _close(session: Any, loop: asyncio.AbstractEventLoop) -> None:
+    """Close the session of a store that is garbage. Does not wait."""
+    if not session.closed and loop.is_running():
+        asyncio.run_coroutine_threadsafe(session.close(), loop)
+
+
+async def _connector(certificate: ssl.SSLContext) -> Any:
+    import aiohttp  # noqa: PLC0415 - the extra brings it
+
+    return aiohttp.TCPConnector(ssl=certificate)
 
 
 async def _refused(answer: Any) -> None:
@@ -104,6 +133,18 @@ class GcsFetcher(CloudFetcher):
             raise ConfigError("the token is the name of a file that is not there", key=OPTIONS + "token")
         limits = aiohttp.ClientTimeout(total=timeouts.read_s, sock_connect=timeouts.connect_s)
         return with_defaults(given, {"access": "read_only", "requests_timeout": limits, "session_kwargs": {}})
+
+    def prepare(self, filesystem: Any, timeouts: Timeouts) -> None:
+        """As `CloudFetcher.prepare`: with the client certificate of the machine (mutual TLS), if it has one."""
+        from google.auth.transport import mtls  # noqa: PLC0415 - the extra brings it
+
+        default_certificate = getattr(mtls, "get_default_ssl_context", None)  # google-auth had none before
+        if default_certificate is None or "connector" in filesystem.session_kwargs:
+            return
+        if filesystem.base.startswith("https://") and (certificate := default_certificate()) is not None:
+            certificate.set_alpn_protocols(["http/1.1"])
+            connector = sync(filesystem.loop, _connector, certificate)
+            filesystem.session_kwargs = {**filesystem.session_kwargs, "connector": connector}
 
     def _filesystem_class(self) -> Any:
         super()._filesystem_class()  # raises MissingExtra

@@ -1,7 +1,11 @@
-"""Segments in Amazon S3 and stores that speak its protocol, by way of s3fs.
+"""Segments in Amazon S3 and stores that speak its protocol, by the client that s3fs makes.
 
-Rules of the file: credentials are found by botocore's own chain (options, environment, profile, instance or workload
-identity), which also renews them before they expire; what is retried is decided above, so botocore and s3fs try once.
+Rules of the file:
+
+- botocore's own chain finds the credentials (options, environment, profile, instance or workload identity), and renews
+  them before they expire.
+- The reader above decides what is retried, so botocore tries once.
+- s3fs makes the client. The requests are the client's own methods, and its errors come as they are.
 """
 
 from __future__ import annotations
@@ -29,7 +33,8 @@ class _S3Store(CloudStore):
     async def get_range(self, bucket: str, key: str, start: int, end: int | None) -> Buffer:
         byte_range = range_of(start, end)
         asked = {} if byte_range is None else {"Range": byte_range}
-        answer = await self._filesystem._call_s3("get_object", Bucket=bucket, Key=key, **asked)
+        client = await self._client(bucket)
+        answer = await client.get_object(**self._arguments(client, "GetObject", Bucket=bucket, Key=key, **asked))
         body = answer["Body"]
         try:
             told = tuple(str(answer.get(name, "")) for name in ("VersionId", "ETag", "LastModified"))
@@ -41,9 +46,9 @@ class _S3Store(CloudStore):
 
     async def list_page(self, bucket: str, prefix: str, page: str | None) -> Page:
         asked = {} if page is None else {"ContinuationToken": page}
-        answer = await self._filesystem._call_s3(
-            "list_objects_v2", Bucket=bucket, Prefix=prefix, Delimiter="/", **asked
-        )
+        client = await self._client(bucket)
+        arguments = self._arguments(client, "ListObjectsV2", Bucket=bucket, Prefix=prefix, Delimiter="/", **asked)
+        answer = await client.list_objects_v2(**arguments)
         return Page(
             tuple(folder["Prefix"] for folder in answer.get("CommonPrefixes", ())),
             tuple(ObjectInfo(found["Key"], found["Size"]) for found in answer.get("Contents", ())),
@@ -51,8 +56,24 @@ class _S3Store(CloudStore):
         )
 
     async def disconnect(self) -> None:
-        if self._filesystem._s3 is not None:
-            await self._filesystem._s3.close()
+        client = await self._filesystem.get_s3()
+        if client is not None:
+            await client.close()
+
+    async def _client(self, bucket: str) -> Any:
+        """The client for a bucket: the one that `prepare` made, unless s3fs is to learn the regions of buckets."""
+        await self._filesystem.set_session()  # makes another client if this one was closed
+        return await self._filesystem.get_s3(bucket)
+
+    def _arguments(self, client: Any, operation: str, **asked: str) -> dict[str, Any]:
+        """The arguments of a request: `asked`, and those of the options that the operation takes.
+
+        s3fs has them as `s3_additional_kwargs` and `requester_pays`, for requests of every kind.
+        """
+        filesystem = self._filesystem
+        of_options = {**filesystem.s3_additional_kwargs, **filesystem.req_kw}
+        taken = client.meta.service_model.operation_model(operation).input_shape.members if of_options else ()
+        return {**{name: value for name, value in of_options.items() if name in taken and value is not None}, **asked}
 
 
 class S3Fetcher(CloudFetcher):
@@ -79,7 +100,6 @@ class S3Fetcher(CloudFetcher):
 
     def prepare(self, filesystem: Any, timeouts: Timeouts) -> None:
         """As `CloudFetcher.prepare`: a client takes a while to make, and its credentials to find."""
-        filesystem.retries = 1
         filesystem.session = _session(filesystem.kwargs)
         sync(filesystem.loop, filesystem.set_session, timeout=_OPEN_TIMEOUT_S)
 

@@ -67,6 +67,10 @@ def test_this_project_keeps_the_house_rules() -> None:
             "examples/a.py", '"""A last one, where there is one."""\n', "', where there is'", id="where for if"
         ),
         pytest.param("remote_fetch/consumer/a.py", OWNER + "view.kept = 1\n", "assigns view.kept", id="foreign field"),
+        pytest.param("fetchers/a.py", MODULE + "fs._s3.close()\n", "private name _s3", id="borrowed attribute"),
+        pytest.param("fetchers/a.py", MODULE + "self.fs._s3\n", "private name _s3", id="borrowed by a field"),
+        pytest.param("fetchers/a.py", MODULE + "getattr(fs, '_s3')\n", "private name _s3", id="borrowed by getattr"),
+        pytest.param("fetchers/a.py", MODULE + "from s3fs import _s3\n", "private name _s3", id="borrowed by import"),
         pytest.param("tools/a.py", MODULE + "# " + "/wor" + "k/x\n", "outside the project", id="stray path"),
         pytest.param("Makefile", "check:\n\tcat .." + "/shared/x\n", "outside the project", id="stray relative path"),
         pytest.param("README.md", "Run `make bricks`.\n", "no such target", id="unknown target"),

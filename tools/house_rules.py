@@ -43,6 +43,10 @@ PURE = (
 )
 OWNING = ("remote_fetch/consumer",)
 """Packages in which a class alone assigns its fields."""
+BORROWING = ("fetchers",)
+"""Packages that use the objects of other packages, by their public names."""
+INTERFACES = frozenset({"_get_kwargs_from_urls", "_replace", "_strip_protocol"})
+"""Names with a `_` that are documented for callers: fsspec's of a filesystem's class, and those of a NamedTuple."""
 IMPURE_CALLS = frozenset({"breakpoint", "input", "open", "print"})
 
 TEXT_SUFFIXES = frozenset(
@@ -175,6 +179,27 @@ def _is_self(target: ast.Attribute) -> bool:
     return isinstance(target.value, ast.Name) and target.value.id == "self"
 
 
+def borrowed(root: Path) -> Iterator[Breach]:
+    """A package that builds on another uses its public names, so that a release of the other does not break it."""
+    for path, source in _modules(root, *BORROWING):
+        for node in ast.walk(ast.parse(source)):
+            for name in _names_of_others(node):
+                if re.match("_[^_]", name) and name not in INTERFACES:
+                    yield Breach(_relative(root, path), getattr(node, "lineno", 1), f"uses the private name {name}")
+
+
+def _names_of_others(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Attribute(ast.Name("self" | "cls") | ast.Call(ast.Name("super"))):
+            return
+        case ast.Attribute(attr=name):
+            yield name
+        case ast.Call(ast.Name("getattr" | "hasattr" | "setattr"), [_, ast.Constant(str(name)), *_]):
+            yield name
+        case ast.ImportFrom(module=str(module), names=names) if module.partition(".")[0] not in PRODUCT:
+            yield from (*module.split("."), *(alias.name for alias in names))
+
+
 def _texts(root: Path) -> Iterator[tuple[str, str]]:
     for folder, folders, files in os.walk(root):
         # Folders are left out before the walk enters them: an environment has a hundred times as many files.
@@ -248,6 +273,7 @@ RULES: tuple[Callable[[Path], Iterator[Breach]], ...] = (
     words,
     purity,
     ownership,
+    borrowed,
     paths,
     targets,
     module_page,

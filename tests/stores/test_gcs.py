@@ -7,14 +7,18 @@ Rules of the file:
 
 from __future__ import annotations
 
+import asyncio
 import datetime
+import gc
 import json
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fsspec.asyn import sync
 
 from fetchers.gcs import GcsFetcher
 from remote_fetch.errors import ConfigError, SegmentNotFound, StorageDenied
@@ -88,9 +92,36 @@ def test_connections_with_old_credentials_are_closed() -> None:
         for _ in range(3):
             fetcher.refresh_credentials()
             fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)
-            sessions.append(filesystem_of(fetcher).session)
+            sessions.append(fetcher._opened()[1]._session)  # type: ignore[attr-defined]
         assert [session.closed for session in sessions] == [True, False, False]
     assert [session.closed for session in sessions] == [True, True, True]
+
+
+@pytest.mark.parametrize(("scheme", "presented"), [("http", False), ("https", True)])
+def test_a_client_certificate_of_the_machine(monkeypatch: pytest.MonkeyPatch, scheme: str, presented: bool) -> None:
+    """google-auth finds it; every connection of the session presents it."""
+    import aiohttp
+    from google.auth.transport import mtls
+
+    certificate, given = ssl.create_default_context(), []
+    connector = aiohttp.TCPConnector
+    monkeypatch.setattr(mtls, "get_default_ssl_context", lambda: certificate)
+    monkeypatch.setattr(aiohttp, "TCPConnector", lambda ssl: given.append(ssl) or connector(ssl=ssl))  # type: ignore[func-returns-value]
+    with RangeServer() as server, reading(server, endpoint_url=server.url.replace("http", scheme)) as fetcher:
+        assert given == [certificate] * presented
+        assert ("connector" in filesystem_of(fetcher).session_kwargs) == presented
+
+
+def test_a_store_that_is_garbage_closes_its_session() -> None:
+    with RangeServer(FILES) as server, reading(server) as fetcher:
+        fetcher.fetch_log_segment(SEGMENT.metadata, 0, 61)
+        store = fetcher._opened()[1]
+        session, loop = store._session, store._filesystem.loop  # type: ignore[attr-defined]
+        fetcher._store = None
+        del store
+        gc.collect()
+        sync(loop, asyncio.sleep, 0)  # what was scheduled before has begun
+        assert session.closed
 
 
 def test_the_requester_pays() -> None:

@@ -37,6 +37,7 @@ from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMe
 from remote_fetch.observe import RangeFetched
 from tests.stores.artifacts import MissingTool
 from tests.stores.conftest import TOPIC, tree_of_one_topic
+from tests.stores.range_server import RangeServer
 from tests.stores.s3_server import BUCKET, S3Server, s3_server
 
 OPTIONS = "remote.storage.options."
@@ -233,6 +234,24 @@ def test_a_signed_url(
         with pytest.raises(StorageDenied) as caught:
             opened({"remote.storage.url": refused}).fetch_log_segment(segment, 0, 61)
         assert "Signature=" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_options_for_every_request(
+    server: S3Server, segment: RemoteLogSegmentMetadata, opened: Callable[[dict[str, str]], Any]
+) -> None:
+    """A request takes those that its operation knows."""
+    more = '{"ExpectedBucketOwner": "4711", "StorageClass": "GLACIER", "RequestPayer": null}'
+    with RangeServer() as own:
+        options = {"endpoint_url": own.url, "requester_pays": "true", "s3_additional_kwargs": more}
+        fetcher = opened(server.configs(**options))
+        with pytest.raises(RemoteFetchError):
+            fetcher.fetch_log_segment(segment, 0, 61)
+        assert list(fetcher.list_segments()) == []
+    assert len({path.partition("?")[0] for path in own.paths}) == 2
+    for headers in own.headers:
+        assert headers["x-amz-request-payer"] == "requester"
+        assert headers["x-amz-expected-bucket-owner"] == "4711"
+        assert "x-amz-storage-class" not in headers
 
 
 def test_options_that_botocore_does_not_know(server: S3Server, opened: Callable[[dict[str, str]], Any]) -> None:
