@@ -1,9 +1,12 @@
-"""What the stores of the clouds share: one GET for one range, received into one buffer, and listings page by page.
+"""The stores of the clouds: one GET for one range, received into one buffer, and listings page by page.
 
-Rules of the file: an answer is believed only if it says itself that it is the range that was asked for, and is refused
-before memory is taken for it; a body goes into one buffer of Arrow's pool, which keeps what is given back. Requests
-are made here and not by fsspec's `cat_file` and `ls`, for those retry by themselves, ask about sizes, parents and
-kinds of buckets on the way, and hide the headers that tell which range came.
+Rules of the file:
+
+- An answer is believed only if its headers name the range that was asked for. Else it is refused before memory is taken
+  for its body.
+- A body goes into one buffer of Arrow's pool, which keeps memory that is given back.
+- Requests are made here, not by fsspec's `cat_file` and `ls`. Those methods retry, ask about sizes, parents and kinds
+  of buckets first, and hide the headers that name the range.
 """
 
 from __future__ import annotations
@@ -62,7 +65,7 @@ class CloudStore(FsspecStore):
         raise NotImplementedError
 
     async def list_page(self, bucket: str, prefix: str, page: str | None) -> Page:
-        """What is right below `prefix`, from the page on that is so called. Raises what the SDK raises."""
+        """The folders and objects right below `prefix`, from the named page on. Raises the errors of the SDK."""
         raise NotImplementedError
 
     async def disconnect(self) -> None:

@@ -1,8 +1,10 @@
 """A fetcher is a layout over an fsspec filesystem: the one place where the two meet.
 
-Rules of the file: a fetcher has a filesystem of its own, shared with nobody and remembered by nobody, that keeps no
-listings; option values are secrets and stay out of every message. A built-in fetcher is a subclass that says how its
-filesystem is called, which extra brings it, and what its SDK calls the timeouts.
+Rules of the file:
+
+- A fetcher has a filesystem of its own. No other fetcher shares it, fsspec does not cache it, and it keeps no listings.
+- Values of options are secrets. No message shows them.
+- A built-in fetcher is a subclass. It names its filesystem, the extra that brings it, and the SDK's words for timeouts.
 """
 
 from __future__ import annotations
@@ -61,11 +63,11 @@ class ComposedFetcher:
 
     @property
     def layout_name(self) -> str | None:
-        """What the layout's class is called, None before `configure`."""
+        """The name of the layout's class; None before `configure`."""
         return None if self._layout is None else type(self._layout).__name__
 
     def refresh_credentials(self) -> None:
-        """Open the filesystem anew, so that its SDK looks for credentials again. Reads under way keep the old one."""
+        """Open another filesystem, whose SDK looks for credentials again. Reads under way keep the old one."""
         self._opened()
         self._store = self.open_store(self._configs)
 

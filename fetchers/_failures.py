@@ -1,12 +1,15 @@
-"""What stores and their SDKs raise, and which of our errors it is: one taxonomy, one table, for every fetcher.
+"""From the exceptions of stores and their SDKs to the errors of this package: one table for every fetcher.
 
-Rules of the file: no SDK is imported; an error is known by the store's own code, else by the HTTP status, else by its
-type, the first that is found on the way down its `__cause__`s; what nothing here knows is a mistake and is not dressed
-up; nothing that the store said is repeated, for it may hold secrets. A refusal is never an absence: 404 of an object
-is the only answer that says so, and a bucket or container that is not there is a refusal of everything in it.
+Rules of the file:
 
-412 and 410 say that the object which was meant is no longer the one of that name: gone, as the metadata that named it
-has to be read again. 416 says that a range starts past the end (RFC 9110, 15.5.17); `is_past_the_end` knows it.
+- No SDK is imported. An exception is known by the store's own code, else by the HTTP status, else by its type. The
+  first of its `__cause__`s that is known counts.
+- An exception that is not known is a mistake in the code. It is passed on as it is.
+- No text of the store is repeated, because it may hold secrets.
+- A refusal is never an absence. Only 404 of an object says that the object is not there. A bucket or container that is
+  not there refuses everything in it.
+- 412 and 410: the name belongs to another object now. The object is gone, and its metadata has to be read again.
+- 416: the range starts behind the end (RFC 9110, 15.5.17). `is_past_the_end` tells.
 """
 
 from __future__ import annotations

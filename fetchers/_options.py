@@ -1,6 +1,9 @@
-"""What a fetcher reads of the configuration: the filesystem's options, which come as text, and both timeouts.
+"""A fetcher's part of the configuration: the filesystem's options, which come as text, and both timeouts.
 
-Rules of the file: a value is a secret, and is in no message; text stays text unless it can only be meant otherwise.
+Rules of the file:
+
+- A value is a secret. No message shows it.
+- Text stays text unless it can only be a number, a truth value or JSON.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What HTTP says about ranges of bytes (RFC 9110, 14): the header that asks for one, and the one that names it.
+"""Ranges of bytes in HTTP (RFC 9110, 14): the header that asks for one, and the header that names it.
 
-Rules of the file: pure; what a fetcher makes of an answer is the fetcher's.
+Rules of the file: pure. The fetcher decides what an answer means.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class FsspecStore:
         return (name for name, _ in self._entries(""))
 
     def kind(self) -> str:
-        """What the root is: "folder", where there is something below it; "empty", "file" or "missing"."""
+        """The kind of the root: "folder" if there is something below it, else "empty", "file" or "missing"."""
         if next(self._entries(""), None) is not None:
             return "folder"
         try:
@@ -99,7 +99,7 @@ class FsspecStore:
         return cast(Mapping[str, Any], self._call("info", self._root or "/", timeout_s=_LISTING_TIMEOUT_S))
 
     def _entries(self, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """What is right below a folder. By `ls`, for fsspec's `find` passes over the folders that it may not read."""
+        """The names right below a folder, from `ls`: fsspec's `find` passes over folders that it may not read."""
         try:
             found = self._mapped(prefix, self._ls, self.path_of(prefix))
         except SegmentNotFound:

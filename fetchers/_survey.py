@@ -1,7 +1,10 @@
-"""What stands where a tier was expected, when no segment was found there: a wrong URL or a wrong layout, and which.
+"""Looks at a place where no segment was found: whether the URL or the layout is wrong, and which would be right.
 
-Rules of the file: a few listings, each bounded, and no object is read; a level that would fit is named only if names of
-the layout were seen there; the URL that is shown has no secrets.
+Rules of the file:
+
+- It takes a few listings, each bounded, and reads no object.
+- Another level is named only if names of the layout were seen there.
+- The URL that is shown has no secrets.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ _NOT_FOLDERS = {
 
 
 def surveyed(store: FsspecStore, url: str, base: str, layout: str, layouts: Mapping[str, object]) -> Survey:
-    """What stands at `url`, as the names below the root of `store` tell; `base` is the URL that others are made from.
+    """Tell what is at `url`, by the names below the root of `store`; `base` is the URL from which others are made.
 
     `layout` names the configured one of `layouts`. Raises as `FsspecStore.list`.
     """

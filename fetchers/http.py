@@ -93,7 +93,7 @@ def _connections(options: dict[str, Any]) -> urllib3.PoolManager:
 
 
 class _Range(NamedTuple):
-    """What is asked for: [start, end), -1 the end of the object; and by when it has to be here."""
+    """The bytes [start, end) that are asked for, -1 for the end of the object, and the deadline of the answer."""
 
     start: int
     end: int
@@ -200,7 +200,7 @@ class _HttpStore:
 
 
 def _identity_of(response: urllib3.BaseHTTPResponse) -> tuple[str | None, str | None] | None:
-    """What the server tells of the object: its ETag, weak ones too, and when it was changed."""
+    """The ETag of the object, weak ones too, and the time of its last change; None if the server tells neither."""
     told = response.headers.get("ETag"), response.headers.get("Last-Modified")
     return None if told == (None, None) else told
 

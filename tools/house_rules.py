@@ -67,7 +67,6 @@ _TELLS = re.compile(
 )
 """Words of a dialect that has to be read twice. CONTRIBUTING.md shows what to write."""
 _TELLS_LEFT = (
-    "fetchers",
     "tests/benchmarks",
     "tests/fetch",
     "tests/fetchers",

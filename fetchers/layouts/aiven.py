@@ -325,7 +325,7 @@ def _stored(store: ObjectStore, opened: _Opened, wanted: ByteRange) -> memoryvie
 
 
 def _whole(data: Buffer, wanted: ByteRange) -> memoryview:
-    """What was fetched, if it is all there."""
+    """The fetched bytes. Raises CorruptSegment if some of the wanted ones are missing."""
     view = memoryview(data)
     if view.nbytes != wanted.end - wanted.start:
         end = wanted.start + view.nbytes

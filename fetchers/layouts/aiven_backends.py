@@ -1,7 +1,10 @@
 """From the properties of Aiven's plug-in in a broker's file to the keys of this package.
 
-Rules of the file: names on the left are the plug-in's, without the broker's prefix; names on the right are fsspec's.
-What only the writer needs is passed over, what a reader may need and is not mapped is named, values never are.
+Rules of the file:
+
+- Names on the left are the plug-in's, without the broker's prefix. Names on the right are fsspec's.
+- A property that only the writer needs is passed over. A property that a reader may need and that is not mapped is
+  named. A value is never shown.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Manifests of Aiven's plug-in that have been read: a segment's does not change, and every range of it needs it.
+"""The manifests of Aiven's plug-in that were read. A manifest does not change, and each range of its segment needs it.
 
-Rules of the file: what is kept is bounded in number and in size, and nobody waits for another thread for ever.
+Rules of the file: the cache is bounded in number and in size. No thread waits for another one without a deadline.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ManifestCache:
         self._chunks = 0
 
     def turn(self, name: str) -> _Turn:
-        """A context in which nobody else fetches this manifest, unless that takes long."""
+        """A context in which no other thread fetches this manifest, unless that takes long."""
         return _Turn(self._turns[hash(name) % len(self._turns)])
 
     def get(self, name: str) -> Known | None:

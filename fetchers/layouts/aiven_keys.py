@@ -91,7 +91,7 @@ def key_files(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _load(key_pair_id: str, path: str) -> Callable[[bytes], bytes]:
-    """What opens a data key. The text of the file, and what the libraries say about it, stay here."""
+    """The function that opens a data key. No error shows the text of the file, or a library's message about it."""
     option = _PREFIX + KEY_FILE_OPTION.format(key_pair_id)
     try:
         import cryptography  # noqa: F401, PLC0415 - an extra, which is missed here and not in the middle of a read

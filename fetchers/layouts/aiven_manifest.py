@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 CIPHER_OVERHEAD_BYTES = 12 + 16
-"""What AES-GCM adds to a chunk or an index: the nonce before it and the tag behind it."""
+"""AES-GCM adds these bytes to a chunk or an index: the nonce before it and the tag behind it."""
 
 MAX_CHUNKS = 1 << 20
 """Most chunks of one segment that are believed: 2 GiB in chunks of 2 KiB, where the plug-in's default is 4 MiB."""

@@ -1,8 +1,8 @@
-"""What the names of folders and objects say in a tier of Aiven's plug-in: partitions, segments, levels.
+"""Reads the names of folders and objects in a tier of Aiven's plug-in: partitions, segments, levels.
 
     <key.prefix><topic>-<topic id>/<partition>/<start offset, 20 digits>-<segment id>{.log,.indexes,.rsm-manifest}
 
-Rules of the file: what does not look as the plug-in writes it is passed over; no object is read.
+Rules of the file: a name that the plug-in does not write is passed over. No object is read.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _SUFFIXES = {
     IndexType.LEADER_EPOCH: ".leader_epoch_checkpoint",
 }
 _ALWAYS = {_SUFFIXES[IndexType.PRODUCER_SNAPSHOT], _SUFFIXES[IndexType.LEADER_EPOCH]}
-"""What every finished upload has; the `.log` comes first, so that one without both is still under way, or broke off."""
+"""Every finished upload has these files. The `.log` comes first, so that an upload without them has not ended."""
 _PARTITION = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})-(?P<id>[A-Za-z0-9_-]{22})")
 _SEGMENT = re.compile(r"(?P<stem>[0-9]{20}-[A-Za-z0-9_-]{22})(?P<suffix>\.[a-z_]+)")
 

@@ -1,4 +1,4 @@
-"""What a layout is configured with: the keys below `remote.storage.layout.`, without that prefix."""
+"""The configuration of a layout: the keys below `remote.storage.layout.`, without that prefix."""
 
 from __future__ import annotations
 

@@ -2,9 +2,11 @@
 
     remote.storage.layout.template = {topic}-{partition}/{start_offset}.{file}
 
-Rules of the file: the template language is names in braces and text, nothing else; a template is checked when it is
-configured; a name is read back by the template's inverse and taken for a segment only if writing it again gives the
-same name. What a plug-in does not keep is not made up: without a transaction index read_committed is refused.
+Rules of the file:
+
+- A template is text with names in braces, and nothing else. It is checked when it is configured.
+- A name is taken for a segment only if the values that are read from it give the same name again.
+- A file that the plug-in does not keep is not made up. Without a transaction index read_committed is refused.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _FILES: Mapping[str, str] = MappingProxyType(
         IndexType.LEADER_EPOCH.value: "leader_epoch_checkpoint",
     }
 )
-"""What `{file}` stands for, where `remote.storage.layout.file.<name>` says nothing else: Kafka's own suffixes."""
+"""The values of `{file}`, Kafka's own suffixes, unless `remote.storage.layout.file.<name>` gives another."""
 
 _PATTERNS: Mapping[str, str] = MappingProxyType(
     {
@@ -142,7 +144,7 @@ class PlainLayout:
         return "".join(values[text] if is_name else text for text, is_name in self._pieces)
 
     def _values(self, partition: TopicIdPartition) -> dict[str, str]:
-        """What the names in braces stand for that a partition tells."""
+        """The values of those names in braces that depend on the partition."""
         return {
             "topic": partition.topic,
             "topic_id": str(partition.topic_id),
@@ -232,7 +234,7 @@ class PlainLayout:
 
 
 class _Level(NamedTuple):
-    """What a folder or an object of one level is called: names that fit `pattern`; `name` where it is but one."""
+    """The names of folders or objects of one level, which fit `pattern`. `name` if the level can have but one name."""
 
     pattern: re.Pattern[str]
     name: str | None

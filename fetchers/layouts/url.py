@@ -3,10 +3,12 @@
     https://bucket.example/tier/orders-0/00000000000000000042.log?X-Amz-Signature=...
     {"log": "orders-0/42.log", "offset": "orders-0/42.index", "transaction": null}
 
-Rules of the file: custom metadata is UTF-8, the location of the log or a JSON object with one location for each file;
-every location lies below `remote.storage.url`, whatever metadata says. The query of a URL may be a signature: it is in
-no message, and errors lose their causes, which may show it. A refusal is StorageDenied: whoever reads looks for a newer
-location, once.
+Rules of the file:
+
+- Custom metadata is UTF-8: the location of the log, or a JSON object with one location for each file.
+- A location that does not lie below `remote.storage.url` is refused.
+- The query of a URL may be a signature. No message shows it, and errors lose their causes, which may show it.
+- A refusal is StorageDenied. The scan then looks for a newer location, once.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _MAX_INDEX_BYTES = 64 << 20
 
 
 class Locations(dict[str, str | None]):
-    """Where each file of a segment is; None: there is no such file. What is not in it is not known. Never printed."""
+    """The location of each file of a segment. None: there is no such file. A missing key: not known. Never printed."""
 
     def __repr__(self) -> str:
         return f"Locations({', '.join(sorted(self))})"
@@ -139,7 +141,7 @@ def _shown(location: str) -> str:
 
 
 def parse_locations(custom_metadata: bytes | None) -> Locations:
-    """What custom metadata says of the places of a segment's files. Raises UnsupportedFormat."""
+    """The locations of a segment's files, from its custom metadata. Raises UnsupportedFormat."""
     if not custom_metadata:
         raise UnsupportedFormat("the segment has no custom metadata, where the layout 'url' looks for its location")
     if len(custom_metadata) > _MAX_METADATA_BYTES:
