@@ -33,15 +33,15 @@ __all__ = ["BODY_BYTES", "CloudFetcher", "CloudStore", "Page", "RefusedError", "
 T = TypeVar("T")
 
 BODY_BYTES = 256 << 10
-"""Most bytes of a body that are taken at once."""
+"""Most bytes of a body that are received at once."""
 
-_PAGE_TRIES = 3
-_PAGE_PAUSE_S = 0.2
+_PAGE_PAUSES_S = (0.2, 0.4)
+"""The pauses before a page of a listing is asked for again. After the last one the error is raised."""
 _CLOSE_TIMEOUT_S = 1
 
 
 class Page(NamedTuple):
-    """A part of a listing: what is right below a prefix, under full keys, folders with the closing `/`."""
+    """A part of a listing: the folders and objects right below a prefix. Names are full keys, folders end with `/`."""
 
     folders: tuple[str, ...]
     objects: tuple[ObjectInfo, ...]
@@ -49,7 +49,7 @@ class Page(NamedTuple):
 
 
 class RefusedError(Exception):
-    """An answer that is none, by its HTTP `status`. Holds nothing else: not the URL, not the headers."""
+    """An answer that refuses the request. Has the HTTP `status` and the store's code, and neither URL nor headers."""
 
     def __init__(self, status: int, code: str | None = None) -> None:
         super().__init__(f"HTTP status {status}")
@@ -58,7 +58,7 @@ class RefusedError(Exception):
 
 
 class CloudStore(FsspecStore):
-    """A store that asks through its filesystem's SDK: subclasses say how to get a range, and how to list a page."""
+    """A store that uses the client of its filesystem. Subclasses get a range and list a page."""
 
     async def get_range(self, bucket: str, key: str, start: int, end: int | None) -> Buffer:
         """Bytes [start, end) of an object, by one GET. Raises what the SDK raises."""
@@ -73,8 +73,8 @@ class CloudStore(FsspecStore):
         raise NotImplementedError
 
     def close(self) -> None:
-        """Close the connections; reads under way break off."""
-        with contextlib.suppress(Exception):  # nobody needs them any more
+        """Close the connections. Reads under way break off."""
+        with contextlib.suppress(Exception):  # the store is not used after this
             sync(self._filesystem.loop, self.disconnect, timeout=_CLOSE_TIMEOUT_S)
 
     def read(self, path: str, start: int, end: int | None) -> Buffer:
@@ -92,7 +92,7 @@ class CloudStore(FsspecStore):
             raise
 
     def kind(self) -> str:
-        """As `FsspecStore.kind`; "bare" where no object is stored below the root: then there is no folder either."""
+        """As `FsspecStore.kind`. "bare" if no object is stored below the root, because a cloud has no empty folders."""
         return "bare" if next(self._entries(""), None) is None else "folder"
 
     def _entries(self, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -115,24 +115,30 @@ class CloudStore(FsspecStore):
                 return
 
     def _page(self, prefix: str, bucket: str, key: str, page: str | None) -> Page:
-        """One page of a listing. Reads have their retries above; listings have them here."""
-        for attempt in range(_PAGE_TRIES):
+        """One page of a listing.
+
+        Asks again after a failure that may pass, at most twice: the reader retries reads, and nothing else retries
+        listings. `remote_fetch.deadline.retry` asks until a time is over, which would be many requests to a store that
+        asks for fewer.
+        """
+        pauses_s = iter(_PAGE_PAUSES_S)
+        while True:
             try:
                 found = self._mapped(
                     prefix, sync, self._filesystem.loop, self.list_page, bucket, key, page, timeout=self._timeout_s
                 )
                 return cast(Page, found)
             except RetriableError:
-                if attempt == _PAGE_TRIES - 1:
+                pause_s = next(pauses_s, None)
+                if pause_s is None:
                     raise
-                time.sleep(_PAGE_PAUSE_S * 2**attempt)
+                time.sleep(pause_s)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise StorageUnavailable("the store's listing cannot be understood", object_name=prefix) from error
-        raise AssertionError("unreachable")
 
 
 class CloudFetcher(ComposedFetcher):
-    """A fetcher whose filesystem is prepared for our requests, and whose store has connections to close."""
+    """A fetcher over a `CloudStore`: it prepares the filesystem for the store's requests, and closes connections."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,10 +156,10 @@ class CloudFetcher(ComposedFetcher):
         return root
 
     def prepare(self, filesystem: Any, timeouts: Timeouts) -> None:
-        """Make ready what should not be made within a read's deadline. Raises what the SDK raises."""
+        """Make clients and find credentials, which may take longer than a read may. Raises what the SDK raises."""
 
     def open_filesystem(self, configs: Mapping[str, str]) -> Any:
-        """As `ComposedFetcher.open_filesystem`; raises the errors of a fetcher where credentials are looked for."""
+        """As `ComposedFetcher.open_filesystem`. Raises the errors of a fetcher if the search for credentials fails."""
         try:
             filesystem = super().open_filesystem(configs)
             self.prepare(filesystem, timeouts_of(configs))
@@ -167,7 +173,7 @@ class CloudFetcher(ComposedFetcher):
         return filesystem
 
     def refresh_credentials(self) -> None:
-        """As `ComposedFetcher.refresh_credentials`. Reads under way keep their connections until the next time."""
+        """As `ComposedFetcher.refresh_credentials`. Reads under way keep their connections until the next refresh."""
         replaced = self._store
         super().refresh_credentials()
         _close(self._replaced)
@@ -187,10 +193,10 @@ def _close(store: ObjectStore | None) -> None:
 
 
 def size_of_range(start: int, end: int | None, content_range: str | None, content_length: int | None) -> int:
-    """The size of the body that an answer announces, in bytes, if it is the range that was asked for.
+    """The size of an answer's body in bytes, after a check that the answer is the range [start, end).
 
-    `content_range` and `content_length` are the answer's headers. Raises StorageUnavailable for any other range, or
-    none (RFC 9110, 14.4: a server may ignore a Range header, and then answers with the whole object).
+    `content_range` and `content_length` are the answer's headers. Raises StorageUnavailable for another range, and for
+    an answer without one: a server may ignore a Range header and answer with the whole object (RFC 9110, 14.2).
     """
     if range_of(start, end) is None:
         if content_length is None:
@@ -201,7 +207,7 @@ def size_of_range(start: int, end: int | None, content_range: str | None, conten
         raise StorageUnavailable("the store answered a range without saying which")
     first, last, total = answered
     if first == start == total and last == start - 1:
-        return 0  # Azurite's way to say that nothing is there; others say 416
+        return 0  # Azurite answers so to a range at the end of the object, other stores with 416
     wanted_last = last if total is None else total - 1
     if end is not None:
         wanted_last = min(wanted_last, end - 1)
@@ -211,7 +217,7 @@ def size_of_range(start: int, end: int | None, content_range: str | None, conten
 
 
 async def receive(body: AsyncIterable[bytes], size_bytes: int) -> memoryview:
-    """A body of exactly that size. Raises StorageUnavailable for another one."""
+    """A body of `size_bytes`. Raises StorageUnavailable if it is longer or shorter."""
     view = memoryview(pa.allocate_buffer(size_bytes)).cast("B") if size_bytes else memoryview(bytearray())
     at = 0
     async for part in body:

@@ -1,7 +1,10 @@
-"""Segments in Azure Blob Storage, by way of adlfs.
+"""Segments in Azure Blob Storage, with the credentials and the account that adlfs finds.
 
-Rules of the file: credentials are found by adlfs and azure-identity (options, environment, workload or managed
-identity) and renewed by the SDK; the client is made here, for adlfs gives it neither timeouts nor an end of retries.
+Rules of the file:
+
+- adlfs and azure-identity find the credentials (options, environment, workload or managed identity). The SDK renews
+  them.
+- The client is made here, because adlfs gives its own neither timeouts nor a limit of retries.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from remote_fetch.model import Buffer
 __all__ = ["AzureFetcher"]
 
 _MAX_GET_BYTES = 1 << 40
-"""The SDK splits what is larger into several GETs; ranges have been cut to size before they come here."""
+"""The SDK splits a larger read into several GETs. The reader has already cut ranges to size."""
 
 
 class _AzureStore(CloudStore):
@@ -42,7 +45,7 @@ class _AzureStore(CloudStore):
                 raw_response_hook=check,
             )
         except BaseException:
-            for answer in answers:  # the SDK leaves them open when it is cancelled
+            for answer in answers:  # the SDK leaves them open if the read is cancelled
                 answer.internal_response.close()
             raise
         kept = _Kept()
@@ -72,7 +75,7 @@ def _is_folder(found: Any) -> bool:
 
 
 class _Kept:
-    """A file that is written to and keeps what it is given, without copying it."""
+    """A file in memory that keeps the written parts without a copy."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -92,8 +95,8 @@ class AzureFetcher(CloudFetcher):
     `az://container/prefix` beside an account among the options. `abfss`, `wasb` and `wasbs` mean the same.
 
     Options are those of `adlfs.AzureBlobFileSystem`: `connection_string`, or `account_name` with `account_key`,
-    `sas_token`, `tenant_id`, `client_id` and `client_secret`, or `anon`; without any of them, what azure-identity's
-    DefaultAzureCredential finds. `account_host` names another endpoint.
+    `sas_token`, `tenant_id`, `client_id` and `client_secret`, or `anon`. Without any of them, azure-identity's
+    DefaultAzureCredential finds the credentials. `account_host` names another endpoint.
     """
 
     protocol = "abfs"
@@ -105,12 +108,12 @@ class AzureFetcher(CloudFetcher):
         return super().root_of(f"abfs://{url.partition('://')[2]}")
 
     def prepare(self, filesystem: Any, timeouts: Timeouts) -> None:
-        """As `CloudFetcher.prepare`: with a client of our own."""
+        """As `CloudFetcher.prepare`: replaces adlfs's client."""
         filesystem.service_client = _client_of(filesystem, timeouts)
 
 
 def _client_of(filesystem: Any, timeouts: Timeouts) -> Any:
-    """A client with what adlfs has found: where the account is, and who asks."""
+    """A client for the account and the credentials that adlfs has found."""
     from azure.storage.blob.aio import BlobServiceClient  # noqa: PLC0415 - the extra brings it
 
     limits: dict[str, Any] = {

@@ -31,7 +31,7 @@ from remote_fetch.model import Buffer
 __all__ = ["GcsFetcher"]
 
 _ERROR_BYTES = 4096
-"""As much of the text of a refusal as is looked at."""
+"""The part of a refusal's text that is examined."""
 
 
 class _GcsStore(CloudStore):
@@ -46,8 +46,8 @@ class _GcsStore(CloudStore):
         headers = {} if byte_range is None else {"Range": byte_range}
         async with self._ask(self._filesystem.url(f"{bucket}/{key}"), headers, {}) as answer:
             await _refused(answer)
-            told = answer.headers.get("X-Goog-Generation") or answer.headers.get("ETag")
-            self.identities.check(f"{bucket}/{key}", told)
+            identity = answer.headers.get("X-Goog-Generation") or answer.headers.get("ETag")
+            self.identities.check(f"{bucket}/{key}", identity)
             size_bytes = size_of_range(start, end, answer.headers.get("Content-Range"), answer.content_length)
             return await receive(answer.content.iter_chunked(BODY_BYTES), size_bytes)
 
@@ -59,7 +59,7 @@ class _GcsStore(CloudStore):
             found = await answer.json(content_type=None)
         return Page(
             tuple(found.get("prefixes", ())),
-            tuple(ObjectInfo(one["name"], int(one["size"])) for one in found.get("items", ())),
+            tuple(ObjectInfo(item["name"], int(item["size"])) for item in found.get("items", ())),
             found.get("nextPageToken"),
         )
 
@@ -101,7 +101,7 @@ async def _connector(certificate: ssl.SSLContext) -> Any:
 
 
 async def _refused(answer: Any) -> None:
-    """Raise what is no answer. The text of a 404 tells a missing bucket from a missing object."""
+    """Raise RefusedError unless the answer has data. The text of a 404 tells a missing bucket from a missing object."""
     if answer.status >= 300:
         text = await answer.content.read(_ERROR_BYTES)
         raise RefusedError(answer.status, "NoSuchBucket" if b"bucket does not exist" in text else None)
@@ -129,7 +129,7 @@ class GcsFetcher(CloudFetcher):
 
         token = given.get("token")
         if isinstance(token, str) and _is_file_name(token) and not os.path.exists(token):
-            # gcsfs would take it for a token, and ask Google what it is worth.
+            # gcsfs would take the name for a token, and send it to Google.
             raise ConfigError("the token is the name of a file that is not there", key=OPTIONS + "token")
         limits = aiohttp.ClientTimeout(total=timeouts.read_s, sock_connect=timeouts.connect_s)
         return with_defaults(given, {"access": "read_only", "requests_timeout": limits, "session_kwargs": {}})
@@ -138,7 +138,7 @@ class GcsFetcher(CloudFetcher):
         """As `CloudFetcher.prepare`: with the client certificate of the machine (mutual TLS), if it has one."""
         from google.auth.transport import mtls  # noqa: PLC0415 - the extra brings it
 
-        default_certificate = getattr(mtls, "get_default_ssl_context", None)  # google-auth had none before
+        default_certificate = getattr(mtls, "get_default_ssl_context", None)  # older releases of google-auth have none
         if default_certificate is None or "connector" in filesystem.session_kwargs:
             return
         if filesystem.base.startswith("https://") and (certificate := default_certificate()) is not None:

@@ -25,7 +25,7 @@ from remote_fetch.model import Buffer
 __all__ = ["S3Fetcher"]
 
 _CONNECTIONS = 64
-"""More than the threads of one reader, so that none of them waits for another; botocore's default is 10."""
+"""More than the threads of one reader, so that no thread waits for a connection. botocore's default is 10."""
 _OPEN_TIMEOUT_S = 30
 
 
@@ -37,8 +37,8 @@ class _S3Store(CloudStore):
         answer = await client.get_object(**self._arguments(client, "GetObject", Bucket=bucket, Key=key, **asked))
         body = answer["Body"]
         try:
-            told = tuple(str(answer.get(name, "")) for name in ("VersionId", "ETag", "LastModified"))
-            self.identities.check(f"{bucket}/{key}", told if any(told) else None)
+            identity = tuple(str(answer.get(name, "")) for name in ("VersionId", "ETag", "LastModified"))
+            self.identities.check(f"{bucket}/{key}", identity if any(identity) else None)
             size_bytes = size_of_range(start, end, answer.get("ContentRange"), answer.get("ContentLength"))
             return await receive(body.iter_chunks(BODY_BYTES), size_bytes)
         finally:
@@ -61,8 +61,8 @@ class _S3Store(CloudStore):
             await client.close()
 
     async def _client(self, bucket: str) -> Any:
-        """The client for a bucket: the one that `prepare` made, unless s3fs is to learn the regions of buckets."""
-        await self._filesystem.set_session()  # makes another client if this one was closed
+        """The filesystem's client, or with its option `cache_regions` a client for the region of the bucket."""
+        await self._filesystem.set_session()  # makes a new client if the last was closed
         return await self._filesystem.get_s3(bucket)
 
     def _arguments(self, client: Any, operation: str, **asked: str) -> dict[str, Any]:
@@ -99,15 +99,15 @@ class S3Fetcher(CloudFetcher):
         return with_defaults(given, {"config_kwargs": config})
 
     def prepare(self, filesystem: Any, timeouts: Timeouts) -> None:
-        """As `CloudFetcher.prepare`: a client takes a while to make, and its credentials to find."""
+        """As `CloudFetcher.prepare`: makes the client, with its credentials."""
         filesystem.session = _session(filesystem.kwargs)
         sync(filesystem.loop, filesystem.set_session, timeout=_OPEN_TIMEOUT_S)
 
 
 def _session(arguments: Mapping[str, Any]) -> Any:
-    """As s3fs makes one, but for the description of S3's operations, which every session would parse for itself.
+    """A session as s3fs makes it, but with descriptions of S3's operations that all sessions of the process share.
 
-    That takes twenty times as long as all the rest of a client, and a task of Spark's has a client of its own.
+    To parse them takes twenty times as long as the rest of a client, and each task of Spark has a client of its own.
     """
     from aiobotocore.session import AioSession  # noqa: PLC0415 - the extra brings it
 

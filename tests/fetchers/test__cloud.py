@@ -124,7 +124,7 @@ def test_a_listing_of_two_pages(root: str, at: str) -> None:
 
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_cloud, "_PAGE_PAUSE_S", 0.001)
+    monkeypatch.setattr(_cloud, "_PAGE_PAUSES_S", (0.001, 0.001))
 
 
 def test_a_page_is_tried_three_times(no_pauses: None) -> None:
