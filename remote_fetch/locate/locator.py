@@ -10,13 +10,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.topics import one_topic, sorted_partitions, split_topic, unknown_topic
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 
-__all__ = ["EndMeasurer", "GuessingLocator", "KnownTimelines", "Locator", "PlannedLocator", "SharedLocator"]
+__all__ = [
+    "EndMeasurer",
+    "ExactEnds",
+    "GuessingLocator",
+    "KnownTimelines",
+    "Locator",
+    "PlannedLocator",
+    "SharedLocator",
+]
 
 
 class Locator(Protocol):
@@ -36,7 +44,6 @@ class Locator(Protocol):
         """As `timeline`, after a new lookup. For a read that missed an object."""
 
 
-@runtime_checkable
 class EndMeasurer(Protocol):
     """Finds the ends that a listing has to guess, because an object's name does not tell where its segment ends."""
 
@@ -54,11 +61,8 @@ class GuessingLocator(Locator, EndMeasurer, Protocol):
     """A locator whose ends may be guesses."""
 
 
-class ExactEnds:
-    """The ends of a locator that guesses none."""
-
-    def __init__(self, locator: Locator) -> None:
-        self._locator = locator
+class ExactEnds(Locator, Protocol):
+    """A locator that knows where segments end."""
 
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
         """As `EndMeasurer.end_is_inferred`: never."""
@@ -66,14 +70,14 @@ class ExactEnds:
 
     def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
         """As `EndMeasurer.measure`. There is nothing to measure."""
-        return self._locator.timeline(partition)
+        return self.timeline(partition)
 
     def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
         """As `EndMeasurer.recheck`: a new lookup."""
-        return self._locator.refresh(partition)
+        return self.refresh(partition)
 
 
-class KnownTimelines:
+class KnownTimelines(ExactEnds):
     """A locator over given timelines, such as those that a driver sends to a worker."""
 
     def __init__(self, timelines: Iterable[Timeline]) -> None:
@@ -104,12 +108,15 @@ class PlannedLocator:
     """
 
     def __init__(
-        self, timelines: Iterable[Timeline], inferred: Collection[RemoteLogSegmentId], open_rest: Callable[[], Locator]
+        self,
+        timelines: Iterable[Timeline],
+        inferred: Collection[RemoteLogSegmentId],
+        open_rest: Callable[[], GuessingLocator],
     ) -> None:
         self._known = KnownTimelines(timelines)
         self._inferred = inferred
         self._open_rest = open_rest
-        self._rest: Locator | None = None
+        self._rest: GuessingLocator | None = None
 
     def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
         """As `Locator.partitions`: the partitions of the plan."""
@@ -125,19 +132,19 @@ class PlannedLocator:
 
     def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
         """As `EndMeasurer.recheck`."""
-        return _ends_of(self._found(partition)).recheck(partition, offset)
+        return self._found(partition).recheck(partition, offset)
 
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
         """As `EndMeasurer.end_is_inferred`."""
-        if self._rest is not None and _ends_of(self._rest).end_is_inferred(segment):
+        if self._rest is not None and self._rest.end_is_inferred(segment):
             return True
         return segment.segment_id in self._inferred
 
     def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
         """As `EndMeasurer.measure`."""
-        return _ends_of(self._found(partition)).measure(partition, segment)
+        return self._found(partition).measure(partition, segment)
 
-    def _found(self, partition: TopicIdPartition) -> Locator:
+    def _found(self, partition: TopicIdPartition) -> GuessingLocator:
         """The full locator, after it has looked the partition up."""
         if self._rest is None:
             self._rest = self._open_rest()
@@ -148,9 +155,8 @@ class PlannedLocator:
 class SharedLocator:
     """A locator for several threads: a lock lets one call at a time reach `locator`."""
 
-    def __init__(self, locator: Locator) -> None:
+    def __init__(self, locator: GuessingLocator) -> None:
         self._locator = locator
-        self._ends = _ends_of(locator)
         self._lock = threading.Lock()
 
     def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
@@ -171,18 +177,14 @@ class SharedLocator:
     def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
         """As `EndMeasurer.recheck`."""
         with self._lock:
-            return self._ends.recheck(partition, offset)
+            return self._locator.recheck(partition, offset)
 
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
         """As `EndMeasurer.end_is_inferred`."""
         with self._lock:
-            return self._ends.end_is_inferred(segment)
+            return self._locator.end_is_inferred(segment)
 
     def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
         """As `EndMeasurer.measure`."""
         with self._lock:
-            return self._ends.measure(partition, segment)
-
-
-def _ends_of(locator: Locator) -> EndMeasurer:
-    return locator if isinstance(locator, EndMeasurer) else ExactEnds(locator)
+            return self._locator.measure(partition, segment)

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.errors import UnknownTopic, Unlocatable
 from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.locator import ExactEnds
 from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic, Unreadable, unlocatable
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.topics import sorted_partitions, split_topic
@@ -24,7 +25,7 @@ from remote_fetch.model import TopicIdPartition
 __all__ = ["METADATA_TOPIC", "MetadataTopicLocator"]
 
 
-class MetadataTopicLocator:
+class MetadataTopicLocator(ExactEnds):
     """Timelines from the metadata topic of `metadata`, for topics of `cluster`. Often the two are the same cluster.
 
     `metadata` None: no storage is configured, and no segment is located. `say` is called, once, with the reason why the

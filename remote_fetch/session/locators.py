@@ -5,25 +5,24 @@ Rules of the file: a listing reads segments with the deadlines and counters of t
 
 from __future__ import annotations
 
-from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
-from remote_fetch.fetch.readahead import RangeReader, RangeRequest
+from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
 from remote_fetch.locate.listing import ListingLocator
 from remote_fetch.locate.locator import KnownTimelines
 from remote_fetch.locate.snapshot import load_timelines
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
-from remote_fetch.observe import Observer, SegmentScanned
+from remote_fetch.observe import SegmentScanned
+from remote_fetch.session.storage import Storage
 from remote_fetch.session.surveyor import listings_of
+from remote_fetch.settings import Settings
 
 __all__ = ["open_listing", "open_snapshot"]
 
 _MAX_SNAPSHOT_BYTES = 1 << 30
 
 
-def open_listing(
-    fetcher: RemoteStorageFetcher, reader: RangeReader, observe: Observer, config: Config
-) -> ListingLocator:
+def open_listing(fetcher: RemoteStorageFetcher, storage: Storage) -> ListingLocator:
     """The locator over the fetcher's listings. Raises ConfigError if the fetcher cannot list."""
     if not isinstance(fetcher, SegmentLister):
         raise ConfigError(
@@ -31,14 +30,13 @@ def open_listing(
             key="remote.locator",
             hint="Choose another locator than listing, or a fetcher with list_segments",
         )
-    max_batch_bytes = config.settings.max_batch_bytes
-    return ListingLocator(listings_of(fetcher), _SegmentBytes(reader, observe, max_batch_bytes))
+    return ListingLocator(listings_of(fetcher), _SegmentBytes(storage))
 
 
-def open_snapshot(config: Config) -> KnownTimelines:
+def open_snapshot(settings: Settings) -> KnownTimelines:
     """The locator over the timelines of a file. Raises ConfigError if it cannot be read, and CorruptSegment."""
     key = "remote.locator.snapshot.file"
-    name = config.settings.locator_snapshot_file
+    name = settings.locator_snapshot_file
     if name is None:
         raise ConfigError(f"remote.locator=snapshot needs {key}", key=key)
     try:
@@ -52,17 +50,16 @@ def open_snapshot(config: Config) -> KnownTimelines:
 class _SegmentBytes:
     """The reads of the listing locator, with the deadlines and counters of a session."""
 
-    def __init__(self, reader: RangeReader, observe: Observer, max_batch_bytes: int) -> None:
-        self._reader = reader
-        self.max_batch_bytes = max_batch_bytes
-        self._observe = observe
-        self.range_bytes = reader.range_bytes
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.max_batch_bytes = storage.settings.max_batch_bytes
+        self.range_bytes = storage.reader.range_bytes
 
     def read_bytes(self, segment: RemoteLogSegmentMetadata, start_position: int, end_position: int) -> memoryview:
-        return self._reader.read(RangeRequest(segment, start_position, end_position))
+        return self._storage.reader.read(RangeRequest(segment, start_position, end_position))
 
     def read_index(self, segment: RemoteLogSegmentMetadata, index_type: IndexType) -> memoryview | None:
-        return self._reader.read_index(segment, index_type)
+        return self._storage.reader.read_index(segment, index_type)
 
     def read_without_index(self, segment: RemoteLogSegmentMetadata, reason: str) -> None:
-        self._observe(SegmentScanned(segment.topic_id_partition, IndexType.OFFSET, reason))
+        self._storage.observe(SegmentScanned(segment.topic_id_partition, IndexType.OFFSET, reason))

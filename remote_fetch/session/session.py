@@ -22,7 +22,7 @@ from remote_fetch.fetch.readahead import RangeReader
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.fetch.spi import RemoteStorageFetcher
 from remote_fetch.formats.codecs import Codecs
-from remote_fetch.locate.locator import GuessingLocator, Locator, PlannedLocator, SharedLocator
+from remote_fetch.locate.locator import GuessingLocator, PlannedLocator, SharedLocator
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import RemoteLogSegmentId, TopicIdPartition, Uuid
 from remote_fetch.observe import (
@@ -154,22 +154,22 @@ class Session:
         session.observe(Notice("no remote storage is configured: everything comes through the broker", is_warning=True))
         return session
 
-    def _locator_over(self, fetcher: RemoteStorageFetcher, planned: Planned | None) -> Locator:
+    def _locator_over(self, fetcher: RemoteStorageFetcher, planned: Planned | None) -> GuessingLocator:
         if planned is None:
             return self._open_locator(fetcher)
         return PlannedLocator(planned.timelines, planned.inferred, lambda: self._open_locator(fetcher))
 
-    def _open_locator(self, fetcher: RemoteStorageFetcher) -> Locator:
-        config = self.config
+    def _open_locator(self, fetcher: RemoteStorageFetcher) -> GuessingLocator:
+        settings = self.config.settings
         default = "metadata-topic" if self.brokers is not None else "listing"
-        kind = default if isinstance(fetcher, NoStorage) else config.settings.locator or default
+        kind = default if isinstance(fetcher, NoStorage) else settings.locator or default
         if kind == "snapshot":
-            return open_snapshot(config)
+            return open_snapshot(settings)
         if kind == "metadata-topic":
             return self._open_metadata_topic(readable=not isinstance(fetcher, NoStorage))
-        return open_listing(fetcher, self.reader, self.observe, config)
+        return open_listing(fetcher, self.storage)
 
-    def _open_metadata_topic(self, *, readable: bool) -> Locator:
+    def _open_metadata_topic(self, *, readable: bool) -> GuessingLocator:
         if self.brokers is None:
             raise ConfigError("remote.locator=metadata-topic needs bootstrap.servers (-b)", key="remote.locator")
         from remote_fetch.locate.metadata_topic import MetadataTopicLocator  # noqa: PLC0415 - as above

@@ -11,7 +11,7 @@ import pytest
 
 from remote_fetch.cli.ls import print_segments
 from remote_fetch.cli.report import human_bytes
-from remote_fetch.locate.locator import KnownTimelines, SharedLocator
+from remote_fetch.locate.locator import KnownTimelines
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import UNKNOWN_SIZE, Uuid
 from remote_fetch.session.session import Session
@@ -96,7 +96,7 @@ def test_unknown_sizes_and_known_times_are_shown(bucket: str, capsys: pytest.Cap
     (built,) = log.tiered()
     segment = replace(built.metadata, segment_size_in_bytes=UNKNOWN_SIZE)
     with Session.open({"remote.storage.url": bucket}) as session:
-        session.locator = SharedLocator(KnownTimelines([Timeline(log.topic_id_partition, (segment,), (0,))]))
+        session.locator = KnownTimelines([Timeline(log.topic_id_partition, (segment,), (0,))])
         print_segments(session, None, None, as_json=False)
         print_segments(session, None, None, as_json=True)
     _, row, _, text = capsys.readouterr().out.splitlines()
@@ -120,7 +120,7 @@ def test_metadata_that_locates_nothing_is_counted(
         Timeline(none, (), (), orphan_updates=1, malformed_records=1),
     ]
     with Session.open({"remote.storage.url": bucket}) as session:
-        session.locator = SharedLocator(KnownTimelines(timelines))
+        session.locator = KnownTimelines(timelines)
         print_segments(session, None, None, as_json=False)
         print_segments(session, None, None, as_json=True)
         report = session.counters.report()

@@ -43,6 +43,8 @@ def test_nothing_newer_is_known() -> None:
     locator, timeline = known()
     assert locator.timeline(timeline.partition) is timeline
     assert locator.refresh(timeline.partition) is timeline
+    assert locator.recheck(timeline.partition, 30) is timeline
+    assert not locator.end_is_inferred(timeline.segments[0])
 
 
 def test_a_later_timeline_replaces_an_earlier_one() -> None:

@@ -18,7 +18,6 @@ from remote_fetch.errors import UnknownTopic, Unlocatable
 from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.formats.metadata_records import SegmentMetadataRecord, encode_metadata_record
 from remote_fetch.locate.cluster import Cluster, Topic
-from remote_fetch.locate.locator import SharedLocator
 from remote_fetch.locate.metadata_replay import MetadataTopic
 from remote_fetch.locate.metadata_topic import METADATA_TOPIC, MetadataTopicLocator
 from remote_fetch.model import (
@@ -205,11 +204,10 @@ def test_refresh_reads_only_new_records_of_the_needed_partition() -> None:
     before = len(topics.assignments)
     topics.write(partition, 1)
     assert reader.starts(partition) == [0]
-    shared = SharedLocator(reader.locator)
-    assert shared.recheck(partition, 10).end_offset == 20
+    assert reader.locator.recheck(partition, 10).end_offset == 20
     assert topics.assignments[before:] == [[metadata_partition(DATA_ID, 3, COUNT)]]
-    assert shared.measure(partition, segment(partition, 1)) == reader.locator.timeline(partition)
-    assert not shared.end_is_inferred(segment(partition, 1))
+    assert reader.locator.measure(partition, segment(partition, 1)) == reader.locator.timeline(partition)
+    assert not reader.locator.end_is_inferred(segment(partition, 1))
 
 
 def test_each_answer_of_the_topic_is_noted() -> None:

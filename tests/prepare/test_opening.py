@@ -13,7 +13,7 @@ from hypothesis import given
 
 from remote_fetch.config import Config
 from remote_fetch.errors import EpochMismatch, UnknownTopic, Unlocatable
-from remote_fetch.locate.locator import KnownTimelines, SharedLocator
+from remote_fetch.locate.locator import KnownTimelines
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import (
     IndexType,
@@ -72,7 +72,7 @@ class TestOpen:
     def test_nothing(self) -> None:
         partition = LogBuilder().topic_id_partition
         with session_of(Bucket()) as session:
-            session.locator = SharedLocator(KnownTimelines([Timeline(partition, (), ())]))
+            session.locator = KnownTimelines([Timeline(partition, (), ())])
             opened = opened_in(session, IsolationLevel.READ_COMMITTED, LogBounds())
         assert (opened.start_offset, opened.stop_offset, opened.stable_stop) == (0, 0, 0)
 

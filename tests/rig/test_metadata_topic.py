@@ -85,6 +85,7 @@ def test_timelines_are_what_lies_in_the_tier(rig: Rig, reader: Reader, new_topic
         assert timeline.partition == partition
         assert in_timeline(timeline) == in_tier(rig, topic, partition.partition)
         assert_gapless(timeline, counts[partition.partition])
+        assert not any(reader.locator.end_is_inferred(segment) for segment in timeline.segments)
         assert all(segment.segment_leader_epochs for segment in timeline.segments)
         # Brokers say since Kafka 4.0 whether a segment has a transaction index.
         assert timeline.writes_txn_index_empty == (rig.version >= "4" and counts[partition.partition] > 0)
@@ -107,7 +108,7 @@ def test_refresh_sees_what_was_uploaded_and_deleted_since(rig: Rig, reader: Read
         assert reader.locator.refresh(partition).segments == before.segments
     wait_tiered(rig, topic)
     assert reader.locator.timeline(partition).segments == before.segments
-    after = reader.locator.refresh(partition)
+    after = reader.locator.recheck(partition, 100)
     assert in_timeline(after) == in_tier(rig, topic, 0)
     assert_gapless(after, 180)
 

@@ -12,7 +12,7 @@ import pytest
 
 from remote_fetch.config import Config
 from remote_fetch.errors import RemoteFetchError, SegmentNotFound, StorageDenied
-from remote_fetch.locate.locator import KnownTimelines, SharedLocator
+from remote_fetch.locate.locator import KnownTimelines
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
 from remote_fetch.prepare.job import plan_job
@@ -73,8 +73,7 @@ def read(bucket: SignedBucket, *, hears: bool = True) -> tuple[list[Row], Remote
         {**snapshot_config(bucket.metadata), "fetch.remote.range.bytes": 1024, "fetch.remote.max.bytes": 1024}
     )
     with Session(config, bucket) as session:
-        locator = Refreshing(bucket)
-        session.locator = SharedLocator(locator)
+        session.locator = locator = Refreshing(bucket)
         locator.hears = hears
         plans = plan_job(
             session, "topic", start="earliest", end="latest", partitions=None, isolation=UNCOMMITTED, log_start=0

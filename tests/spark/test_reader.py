@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from fetchers.local import LocalFetcher
 from remote_fetch.config import Config
 from remote_fetch.errors import OffsetOutOfRange, RemoteFetchError, SegmentNotFound, StorageDenied, Unlocatable
-from remote_fetch.locate.locator import SharedLocator
 from remote_fetch.model import IsolationLevel
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.prepare.completion import complete
@@ -178,8 +177,7 @@ def test_a_location_that_expires_before_a_cut_is_looked_for(
     parts = [part for task in plan.tasks for part in task.parts]
     assert any(isinstance(step, SegmentSlice) and step.is_cut for part in parts for step in part.steps)
     with Session(Config.parse(snapshot_config(bucket.metadata)), bucket) as session:
-        locator = Refreshing(bucket)
-        session.locator = SharedLocator(locator)
+        session.locator = locator = Refreshing(bucket)
         locator.hears = hears
         offsets: list[int] = []
         for part in parts:
