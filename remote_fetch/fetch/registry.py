@@ -25,7 +25,6 @@ FETCHERS_GROUP = "remote_fetch.fetchers"
 """The entry-point group in which fetchers announce their short names."""
 
 _CLASS_KEY = "remote.storage.fetcher.class"
-_PATH_KEY = "remote.storage.fetcher.class.path"
 _URL_KEY = "remote.storage.url"
 _SCHEMES = {
     "": "local",

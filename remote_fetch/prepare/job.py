@@ -14,7 +14,7 @@ from remote_fetch.model import IsolationLevel
 from remote_fetch.observe import Notice
 from remote_fetch.prepare.arguments import bounds_by_partition, choose_partitions, parse_log_starts, parse_numbers
 from remote_fetch.prepare.bounds import Timestamp, resolve
-from remote_fetch.prepare.planner import Planner
+from remote_fetch.prepare.planner import Planner, say_end
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 from remote_fetch.session.session import Session
 
@@ -58,7 +58,7 @@ def plan_job(
 
     plans = planner.open(chosen, planned, log_starts)
     for plan in plans:
-        planner.say_end(plan.opened, stops[plan.opened.partition.partition])
+        say_end(session.observe, plan.opened, stops[plan.opened.partition.partition])
     if len(late) == len(plans):  # of some partitions alone it is usual
         text = f"start={start} is later than every record of {topic!r}: the read begins at the end"
         session.observe(Notice(text, is_warning=True))

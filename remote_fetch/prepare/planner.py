@@ -72,7 +72,6 @@ class Planner:
 
     def open_timeline(self, timeline: Timeline, log: LogBounds) -> OpenPartition:
         """Open one partition whose segments are known. `log` is what a broker says of its ends. Raises: see `open`."""
-        self._session.note_unusable(timeline)
         return open_partition(self._storage, self._brokers, timeline, self._isolation, log)
 
     def first_offset_at(self, opened: OpenPartition, timestamp_ms: int) -> int | None:
@@ -84,10 +83,6 @@ class Planner:
         if self._brokers is None:
             text = "log start unknown: the bucket alone does not tell which records were deleted before its segments"
             self.observe(Notice(text))
-
-    def say_end(self, opened: OpenPartition, stop: int) -> None:
-        """As the function `say_end`."""
-        say_end(self.observe, opened, stop)
 
     def plan(self, opened: OpenPartition, first: int, stop: int) -> PartitionPlan:
         """How offsets [first, stop) of one partition are read, as far as the log goes.
@@ -120,7 +115,9 @@ class Planner:
     def _open(self, partition: TopicIdPartition, log_start: int | None) -> OpenPartition:
         log = self._log_bounds(partition, log_start)
         try:
-            return self.open_timeline(self._locator.timeline(partition), log)
+            timeline = self._locator.timeline(partition)
+            self._session.note_unusable(timeline)
+            return self.open_timeline(timeline, log)
         except RemoteFetchError as error:
             self._session.fallback.after(error, partition, log.log_start_offset or 0, (log.end_offset or 1) - 1)
             return untiered(partition, self._isolation, log)

@@ -81,7 +81,6 @@ class Scan:
         self._fallback, self._ahead = session.fallback, session.ahead
         self._codecs = codecs or session.codecs
         self._max_bytes = max_bytes
-        self._max_batch_bytes = session.storage.settings.max_batch_bytes
         self._columns = tuple(columns)
         self._circuit = Circuit()
         self._todo: deque[Work | BrokerWork] = deque()
@@ -203,7 +202,7 @@ class Scan:
             work.partition.rows,
             self._codecs,
             position=work.position,
-            max_batch_bytes=self._max_batch_bytes,
+            max_batch_bytes=self._storage.settings.max_batch_bytes,
             end_is_inferred=self._locator.end_is_inferred(work.piece.segment),
             ahead=self._ahead,
         )

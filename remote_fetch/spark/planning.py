@@ -24,7 +24,7 @@ from remote_fetch.observe import Observer, ignore
 from remote_fetch.plan.cost import PlanCost, estimate
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.plan.shares import share_out
-from remote_fetch.prepare.planner import Planner
+from remote_fetch.prepare.planner import Planner, say_end
 from remote_fetch.prepare.refusals import refuse_broker_ranges
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 from remote_fetch.session.session import Session
@@ -112,7 +112,7 @@ def _plans(
             found = planner.first_offset_at(opened, wanted.since_ms)
             first = stop if found is None else max(first, found)
         first, stop = max(first, wanted.first_offset), min(stop, wanted.stop_offset)
-        planner.say_end(opened, stop)
+        say_end(planner.observe, opened, stop)
         plan = planner.outline(opened, first, stop)
         if session.fallback.reader is None:
             refuse_broker_ranges(opened.timeline, plan.steps)

@@ -21,7 +21,7 @@ from remote_fetch.model import LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Notice
 from remote_fetch.plan.ranges import PlanStep, plan_offsets
 from remote_fetch.prepare.bounds import Edge
-from remote_fetch.prepare.planner import Planner
+from remote_fetch.prepare.planner import Planner, say_end
 from remote_fetch.prepare.view import OpenPartition, untiered
 from remote_fetch.session.session import Session
 from remote_fetch.spark.limits import FAIL_ON_DATA_LOSS_HINT, LimitRules, check_covered, offsets_of
@@ -134,7 +134,7 @@ class StreamDriver:
         plans = []
         for opened in open_subscribed(planner, chosen):
             first, stop = self._clipped(opened, start, end)
-            planner.say_end(opened, stop)
+            say_end(planner.observe, opened, stop)
             plans.append(planner.outline(opened, first, stop))
         return tasks_of(plans, self._options, session.locator.end_is_inferred)
 
