@@ -14,9 +14,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import (
     OFFSET_END,
@@ -36,6 +36,8 @@ from remote_fetch.locate.epoch_prober import EpochProber
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 
 __all__ = ["Cluster", "Topic"]
+
+T = TypeVar("T")
 
 _ZERO_UUID = bytes(16)
 _RETRY_S = 0.1
@@ -161,9 +163,13 @@ class Cluster:
         """
         deadline = Deadline.after(timeout_s or self._timeout_s)
         wanted = TopicPartition(partition.topic, partition.partition)
-        consumer = self.consumer(isolation)
+
+        def ask(consumer: Consumer) -> tuple[int, int]:
+            low, high = consumer.get_watermark_offsets(wanted, timeout=max(deadline.left_s, _RETRY_S))
+            return low, high
+
         low, high = retry(
-            lambda: consumer.get_watermark_offsets(wanted, timeout=max(deadline.left_s, _RETRY_S)),
+            lambda: self._of_leader(wanted.topic, isolation, ask, deadline),
             KafkaException,
             until=Deadline.after(min(_ONE_ANSWER_S, deadline.left_s)),
             pause_s=_RETRY_S,
@@ -173,7 +179,7 @@ class Cluster:
         if isolation is IsolationLevel.READ_COMMITTED and low < high:
             # librdkafka returns the smaller offset first, and the smaller one may be the end.
             wanted.offset = OFFSET_END
-            if 0 <= _listed(consumer, wanted, deadline) < high:
+            if 0 <= self._listed(wanted, isolation, deadline) < high:
                 low = high
         return LogBounds(low, high)
 
@@ -222,8 +228,48 @@ class Cluster:
         Raises KafkaException with the broker's error.
         """
         wanted = TopicPartition(partition.topic, partition.partition, max(timestamp_ms, 0))
-        found = _listed(self.consumer(isolation), wanted, Deadline.after(self._timeout_s))
+        found = self._listed(wanted, isolation, Deadline.after(self._timeout_s))
         return found if found >= 0 else None
+
+    def _listed(self, wanted: TopicPartition, isolation: IsolationLevel, deadline: Deadline) -> int:
+        """The offset that ListOffsets gives for a time or for the end, negative if there is none.
+
+        Raises KafkaException.
+        """
+
+        def ask(consumer: Consumer) -> int:
+            (found,) = consumer.offsets_for_times([wanted], timeout=max(deadline.left_s, _RETRY_S))
+            if found.error is not None:
+                raise KafkaException(found.error)
+            return int(found.offset)
+
+        return retry(
+            lambda: self._of_leader(wanted.topic, isolation, ask, deadline),
+            KafkaException,
+            until=deadline,
+            pause_s=_RETRY_S,
+            may_pass=_may_be_listed_later,
+        )
+
+    def _of_leader(self, topic: str, isolation: IsolationLevel, ask: Callable[[Consumer], T], deadline: Deadline) -> T:
+        """The answer to a question for the leader of a partition. Raises KafkaException.
+
+        A broker that shuts down answers that the partition has no leader, or even that there is no broker. librdkafka
+        (2.16) believes the first for fifteen minutes if it does not fetch the partition, and the second for ever. So a
+        client that knows no leader is told to look for one, and is replaced if it cannot.
+        """
+        consumer = self.consumer(isolation)
+        try:
+            return ask(consumer)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+                raise
+        try:
+            consumer.list_topics(topic, timeout=max(min(_ONE_ANSWER_S, deadline.left_s), _RETRY_S))
+        except KafkaException:
+            self.replace(consumer)
+            raise
+        return ask(consumer)
 
     def still_holds(self, partition: TopicIdPartition, leader_epoch: int, end_offset: int) -> bool:
         """Whether the leader still has the log up to `end_offset` (exclusive), whose last record is of `leader_epoch`.
@@ -268,12 +314,23 @@ class Cluster:
             return self._admin
 
     def consumer(self, isolation: IsolationLevel) -> Consumer:
-        """The consumer of an isolation level. It joins no group, commits nothing and never resets its offset."""
+        """The consumer of an isolation level. It joins no group, commits nothing and never resets its offset.
+
+        It is another one after `replace`.
+        """
         return self._consumer(isolation, "reader", {})
 
     def catcher(self) -> Consumer:
         """The consumer for topics that are read to their end again and again, such as `__remote_log_metadata`."""
         return self._consumer(IsolationLevel.READ_UNCOMMITTED, "catcher", NO_LONG_POLL)
+
+    def replace(self, consumer: Consumer) -> None:
+        """Make a new consumer when the next one is asked for: this one may have lost all brokers for ever.
+
+        It is not closed, for another thread may still use it. It ends with its last reference.
+        """
+        with self._making:
+            self._consumers = {key: known for key, known in self._consumers.items() if known is not consumer}
 
     def _consumer(self, isolation: IsolationLevel, purpose: str, more: Mapping[str, Any]) -> Consumer:
         """The consumer for a purpose, made at its first use."""
@@ -297,18 +354,6 @@ class Cluster:
             consumers, self._consumers, self._admin = self._consumers, {}, None
         for consumer in consumers.values():
             consumer.close()
-
-
-def _listed(consumer: Consumer, wanted: TopicPartition, deadline: Deadline) -> int:
-    """The offset that ListOffsets gives for a time or for the end, negative if there is none. Raises KafkaException."""
-
-    def ask() -> int:
-        (found,) = consumer.offsets_for_times([wanted], timeout=max(deadline.left_s, _RETRY_S))
-        if found.error is not None:
-            raise KafkaException(found.error)
-        return int(found.offset)
-
-    return retry(ask, KafkaException, until=deadline, pause_s=_RETRY_S, may_pass=_may_be_listed_later)
 
 
 def _may_be_listed_later(error: KafkaException) -> bool:

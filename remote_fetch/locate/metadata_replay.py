@@ -211,6 +211,7 @@ class MetadataTopic:
                 deadline = Deadline.after(self._timeout_ms / 1000)
                 self._cluster.answered()
             elif deadline.is_over:
+                self._cluster.replace(consumer)
                 self._count = None
                 self._partition_count()  # raises if the permission was taken away
                 raise Unlocatable(f"no answer from {METADATA_TOPIC} within {self._timeout_ms} ms")

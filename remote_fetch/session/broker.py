@@ -73,17 +73,17 @@ class BrokerReader:
         own error. After `give_up_s` without progress: OffsetOutOfRange for a log that ends before the stretch, else
         KafkaException (_TIMED_OUT).
         """
-        consumer, partition = self._cluster.consumer(isolation), step.partition
-        stop = step.last_offset + 1
+        partition, stop = step.partition, step.last_offset + 1
         pace = _Pace(step.first_offset, self._clock, self._clock())
-        try:
-            while pace.offset < stop and self._is_ready(step, isolation, pace):
-                consumer.assign([TopicPartition(partition.topic, partition.partition, pace.offset)])
+        while pace.offset < stop and self._is_ready(step, isolation, pace):
+            consumer = self._cluster.consumer(isolation)
+            consumer.assign([TopicPartition(partition.topic, partition.partition, pace.offset)])
+            try:
                 for messages in self._messages(consumer, step, isolation, pace):
                     self._guard.confirm(partition)
                     yield self._rows(messages, partition, columns)
-        finally:
-            consumer.unassign()
+            finally:
+                consumer.unassign()
 
     def follow(
         self, starts: Mapping[TopicIdPartition, int], isolation: IsolationLevel, columns: Sequence[str]
@@ -122,7 +122,8 @@ class BrokerReader:
     ) -> Iterator[list[Any]]:
         """Messages of the stretch, until the consumer's position reaches its end: the last offsets may hold no records.
 
-        Ends early if the broker refuses the position: then the ends of the log have to be asked for again.
+        Ends early if the broker refuses the position, for then the ends of the log have to be asked for again; and if
+        the consumer was replaced.
         """
         stop = step.last_offset + 1
         wanted = TopicPartition(step.partition.topic, step.partition.partition)
@@ -141,6 +142,7 @@ class BrokerReader:
             self._mind(step, isolation, pace)
             if is_refused:
                 time.sleep(_POLL_S)
+            if is_refused or self._cluster.consumer(isolation) is not consumer:
                 return
 
     def _mind(self, step: BrokerRange, isolation: IsolationLevel, pace: _Pace) -> None:
@@ -151,6 +153,7 @@ class BrokerReader:
             return
         pace.minded_at = self._clock()
         self._guard.confirm(step.partition)
+        self._guard.bounds(step.partition, isolation)  # a consumer that has lost its brokers is replaced by that
         if pace.is_said:
             return
         pace.is_said = True

@@ -75,6 +75,54 @@ class Moving(Answers):
         return 36, 38
 
 
+class Forgetful(Answers):
+    """A consumer that does not know the leader, and does not look for it until it is asked for the topic."""
+
+    def __init__(self, answer: int | TopicPartition) -> None:
+        super().__init__(KafkaError._UNKNOWN_PARTITION)
+        self.answer = answer
+        self.topics: list[str] = []
+
+    def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
+        self.offsets_for_times([], 0)
+        return 36, 38
+
+    def list_topics(self, topic: str, timeout: float) -> None:
+        self.topics.append(topic)
+        self.answers = [self.answer]
+
+
+def test_a_leader_that_is_not_known_any_more_is_looked_up() -> None:
+    known = TopicPartition("t", 0, 42)
+    ends, time = Forgetful(known), Forgetful(known)
+    assert cluster_with(ends).log_bounds(PARTITION, LEVEL) == LogBounds(36, 38)
+    assert cluster_with(time).offset_for_time(PARTITION, 5, LEVEL) == 42
+    assert ends.topics == time.topics == ["t"]
+
+
+def test_a_client_that_has_lost_all_brokers_is_replaced() -> None:
+    class Lost(Forgetful):
+        def list_topics(self, topic: str, timeout: float) -> None:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    lost = Lost(0)
+    cluster = cluster_with(lost)
+    with pytest.raises(KafkaException, match="_TRANSPORT"):
+        cluster.log_bounds(PARTITION, LEVEL)
+    assert not cluster._consumers, "the next question gets a new one"
+    assert not lost.is_closed, "another thread may still use it"
+
+
+@pytest.mark.parametrize("code", [KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART])
+def test_a_partition_without_a_leader_is_looked_up_once(code: int) -> None:
+    """The caller decides how long to wait for one."""
+    forgetful = Forgetful(code)
+    with pytest.raises(KafkaException) as caught:
+        cluster_with(forgetful).log_bounds(PARTITION, LEVEL)
+    assert caught.value.args[0].code() == code
+    assert forgetful.topics == ["t"]
+
+
 def test_the_ends_are_asked_of_the_new_leader() -> None:
     moving = Moving(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.FENCED_LEADER_EPOCH)
     assert cluster_with(moving).log_bounds(PARTITION, LEVEL) == LogBounds(36, 38)

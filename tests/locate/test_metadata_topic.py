@@ -112,6 +112,9 @@ class Topics:
     def catcher(self) -> Topics:
         return self
 
+    def replace(self, consumer: object) -> None:
+        assert consumer is self
+
     def answered(self) -> None:
         self.answered_s += 1
 

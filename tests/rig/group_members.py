@@ -28,7 +28,7 @@ from tests.rig.group_checker import Assigned, Committed, Delivered, Event, Pause
 from tests.rig.topics import QUIET
 from tests.rig.workload_oracle import Place
 
-__all__ = ["KINDS", "PROTOCOLS", "Member", "Setting", "StaysInside", "Style"]
+__all__ = ["KINDS", "PROTOCOLS", "LostItsBrokers", "Member", "Setting", "StaysInside", "Style"]
 
 KINDS = ("on", "off", "plain")
 PROTOCOLS: dict[str, dict[str, Any]] = {
@@ -125,6 +125,10 @@ class StaysInside(TimeoutError):
     """Librdkafka does not let a member out: who is closed while a rebalance is on its way may wait in vain."""
 
 
+class LostItsBrokers(AssertionError):
+    """A broker that shuts down may say that there is no broker. librdkafka 2.16 then never looks for one again."""
+
+
 class Member(threading.Thread):
     """One member. Its events go into `events`, and its messages to `say`."""
 
@@ -173,6 +177,13 @@ class Member(threading.Thread):
         """Raise what the member raised."""
         if self.error is not None:
             raise AssertionError(f"{self.name}, {self.style}") from self.error
+
+    def check_brokers(self) -> None:
+        """Raise LostItsBrokers if the consumer knows no broker any more. The broker has to be up."""
+        try:
+            self._consumer.list_topics(timeout=_TIMEOUT_S)
+        except KafkaException as error:
+            raise LostItsBrokers(f"{self.name}: {error}") from error
 
     # ------------------------------------------------------------------------------------------------- its thread
 

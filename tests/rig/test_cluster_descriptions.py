@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.broker_errors import is_refusal
+from remote_fetch.broker_errors import is_passing, is_refusal
+from remote_fetch.deadline import Deadline, retry
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from tests.rig.faults import topic_id
@@ -49,6 +54,36 @@ def test_a_topic_that_is_not_there_stays_away(rig: Rig, cluster: Cluster, new_to
     with pytest.raises(KafkaException):
         cluster.log_bounds(TopicIdPartition(Uuid(bytes(16)), topic, 0), COMMITTED)
     assert topic not in admin(rig).list_topics(timeout=10).topics
+
+
+def test_the_ends_are_answered_again_after_a_restart(rig: Rig, cluster: Cluster, new_topic: NewTopic) -> None:
+    """A broker that shuts down says that there is no leader, or no broker; librdkafka does not look for them again."""
+    topic = new_topic("restarted")
+    create_topic(rig, topic, 12)
+    partitions = [TopicIdPartition(Uuid(bytes(16)), topic, number) for number in range(12)]
+    is_up = threading.Event()
+
+    def keep_asking(partition: TopicIdPartition) -> LogBounds:
+        while not is_up.is_set():
+            with suppress(KafkaException):
+                cluster.log_bounds(partition, COMMITTED)
+            time.sleep(0.1)
+        deadline = Deadline.after(45)
+        return retry(
+            lambda: cluster.log_bounds(partition, COMMITTED),
+            KafkaException,
+            until=deadline,
+            pause_s=0.1,
+            may_pass=is_passing,
+        )
+
+    with ThreadPoolExecutor(12) as pool:
+        answers = [pool.submit(keep_asking, partition) for partition in partitions]
+        try:
+            rig.restart()
+        finally:
+            is_up.set()
+        assert [answer.result(90) for answer in answers] == [LogBounds(0, 0)] * 12
 
 
 def test_log_bounds_move_with_the_log(rig: Rig, cluster: Cluster, new_topic: NewTopic) -> None:

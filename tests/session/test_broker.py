@@ -412,6 +412,26 @@ class TestAwayInTheMiddle:
         assert raised.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
+def test_another_consumer_goes_on_after_one_that_was_replaced() -> None:
+    """A consumer that has lost all brokers gives nothing for ever. The question about the ends of the log shows it."""
+    successor = Broker([records(7, 10)])
+
+    @dataclass
+    class Lost(Broker):
+        questions: int = 0
+
+        def log_bounds(self, *_: object, **__: object) -> LogBounds:
+            self.questions += 1
+            return self.bounds
+
+        def consumer(self, isolation: IsolationLevel) -> Broker:
+            return self if self.questions < 2 else successor
+
+    lost = Lost([records(5, 7), *[()] * (int(STALL_S) + 2)])
+    assert read(lost, 5, 9)[0] == [5, 6, 7, 8, 9]
+    assert (lost.assigned, successor.assigned) == ([5], [7])
+
+
 def test_what_is_followed_is_counted() -> None:
     """As what a plan gives; else a report would leave it out."""
     heard: list[Event] = []
