@@ -103,7 +103,11 @@ class SliceReader:
             if found is None:
                 return
             first, last = found.batches[0], found.last
-            self._check_place(first, self._last_offset)
+            try:
+                self._check_place(first, self._last_offset)
+            except (RemoteFetchError, MisleadingIndex):
+                yield from self._deliver_confirmed()
+                raise
             yield from self._deliver_held()
             if self._is_past_the_end(first.header):
                 self.done = self._past_the_end or not self._lacks_wanted()
@@ -287,6 +291,12 @@ class SliceReader:
             if batch.header.last_offset >= self._start_offset:
                 yield from self._deliver(batch)
             self._went_past(batch)
+
+    def _deliver_confirmed(self) -> Iterator[pa.RecordBatch]:
+        """Deliver of the held batches all but the last one, whose place the next header does not confirm."""
+        if self._held is not None and len(self._held.batches) > 1:
+            self._held = _Coming(self._held.batches[:-1])
+            yield from self._deliver_held()
 
     def _went_past(self, batch: FramedBatch) -> None:
         self._rows.next_offset = max(self._rows.next_offset, min(batch.header.last_offset, self.piece.last_offset) + 1)
