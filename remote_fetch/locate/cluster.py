@@ -255,8 +255,8 @@ class Cluster:
         """The answer to a question for the leader of a partition. Raises KafkaException.
 
         A broker that shuts down answers that the partition has no leader, or even that there is no broker. librdkafka
-        (2.16) believes the first for fifteen minutes if it does not fetch the partition, and the second for ever. So a
-        client that knows no leader is told to look for one, and is replaced if it cannot.
+        (2.16) believes the first for fifteen minutes if it does not fetch the partition, and the second for ever. So
+        librdkafka is made to look for the leader, and the client is replaced if that fails.
         """
         consumer = self.consumer(isolation)
         try:
