@@ -40,6 +40,7 @@ __all__ = ["Cluster", "Topic"]
 T = TypeVar("T")
 
 _ZERO_UUID = bytes(16)
+_NO_ANSWER = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
 _RETRY_S = 0.1
 _ONE_ANSWER_S = 5.0
 
@@ -256,13 +257,16 @@ class Cluster:
 
         A broker that shuts down answers that the partition has no leader, or even that there is no broker. librdkafka
         (2.16) believes the first for fifteen minutes if it does not fetch the partition, and the second for ever. So
-        librdkafka is made to look for the leader, and the client is replaced if that fails.
+        librdkafka is made to look for the leader. The client is replaced if that fails, or if no answer comes at all.
         """
         consumer = self.consumer(isolation)
         try:
             return ask(consumer)
         except KafkaException as error:
-            if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+            code = error.args[0].code()
+            if code in _NO_ANSWER and not consumer.assignment():  # a slow fetch may delay the answer
+                self.replace(consumer)
+            if code != KafkaError._UNKNOWN_PARTITION:
                 raise
         try:
             consumer.list_topics(topic, timeout=max(min(_ONE_ANSWER_S, deadline.left_s), _RETRY_S))

@@ -113,6 +113,20 @@ def test_a_client_that_has_lost_all_brokers_is_replaced() -> None:
     assert not lost.is_closed, "another thread may still use it"
 
 
+@pytest.mark.parametrize("fetches", [False, True])
+def test_a_client_without_an_answer_is_replaced_unless_it_fetches(fetches: bool) -> None:
+    """A broker answers one connection in order, so a slow fetch delays the answer, and would begin again."""
+
+    class Busy(Moving):
+        def assignment(self) -> list[TopicPartition]:
+            return [TopicPartition("t", 0)] if fetches else []
+
+    cluster = cluster_with(Busy(KafkaError._TIMED_OUT))
+    with pytest.raises(KafkaException, match="_TIMED_OUT"):
+        cluster.log_bounds(PARTITION, LEVEL)
+    assert bool(cluster._consumers) is fetches
+
+
 @pytest.mark.parametrize("code", [KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART])
 def test_a_partition_without_a_leader_is_looked_up_once(code: int) -> None:
     """The caller decides how long to wait for one."""
