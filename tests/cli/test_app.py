@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, libversion
 import remote_fetch.cli
 from remote_fetch.cli import ls, main
 from remote_fetch.cli.app import run as run_app
+from tests.own_processes import killed_after
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -160,7 +161,10 @@ def test_a_reader_that_has_enough(bucket: str) -> None:
     """A process whose output is closed after the first line ends quietly, with most of it unwritten."""
     template = "%o\n" + 100_000 * "x"
     argv = [*COMMAND, "cat", "--url", bucket, "-t", "shop", "-q", "-f", template]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with (
+        subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,
+        killed_after(60, process),
+    ):
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline() == b"0\n"

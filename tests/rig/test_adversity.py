@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.errors import OffsetOutOfRange, TopicRecreated
+from tests.own_processes import killed_after
 from tests.rig import topics
 from tests.rig.faults import failing_uploads, tier_folder
 from tests.rig.meanwhile import PLANNED, read_meanwhile
@@ -221,13 +222,10 @@ def test_cat_through_a_restart(rig_43: Rig, new_topic: NewTopic, isolation: str)
         "--binary",
         "base64",
     ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            first = process.stdout.readline()
-            rig_43.restart()
-            lines = [first, *process.stdout]
-            assert process.wait(60) == 0
-        finally:
-            process.kill()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, killed_after(180, process):
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        rig_43.restart()
+        lines = [first, *process.stdout]
+        assert process.wait(60) == 0
     assert [json.loads(line)["offset"] for line in lines] == list(range(count + 30))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
+from tests.own_processes import killed_after
 from tests.rig import topics
 from tests.rig.rig import Rig
 
@@ -25,15 +26,12 @@ def test_following(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
     topics.produce(rig_43, topic, 40)
     topics.wait_tiered(rig_43, topic)
     command = cat(rig_43, topic, "-J", "--binary", "base64", "-c", "60")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            first = [json.loads(process.stdout.readline())["offset"] for _ in range(40)]
-            topics.produce(rig_43, topic, 30, seed=1)
-            rest = [json.loads(line)["offset"] for line in process.stdout]
-            assert process.wait(_TIMEOUT_S) == 0
-        finally:
-            process.kill()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, killed_after(_TIMEOUT_S, process):
+        assert process.stdout is not None
+        first = [json.loads(process.stdout.readline())["offset"] for _ in range(40)]
+        topics.produce(rig_43, topic, 30, seed=1)
+        rest = [json.loads(line)["offset"] for line in process.stdout]
+        assert process.wait(_TIMEOUT_S) == 0
     assert first + rest == list(range(60))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.own_processes import killed_after
 from tests.rig.ports import Ports, free_port
 
 TIMEOUT_S = 60
@@ -28,7 +29,10 @@ def test_what_another_process_has_taken_is_left_to_it_until_it_ends(tmp_path: Pa
     lock_file = tmp_path / "lock"
     command = [sys.executable, "-c", TAKES, str(lock_file), str(FEW[0]), str(FEW[-1] + 1), "5"]
     ports = Ports(lock_file, FEW)
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
+        killed_after(TIMEOUT_S, process),
+    ):
         assert process.stdout is not None
         theirs = {int(port) for port in process.stdout.readline().split()}
         ours = {ports.take() for _ in range(len(FEW) - 5)}
