@@ -14,6 +14,8 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from remote_fetch.errors import Cancelled, StorageTimeout
@@ -25,42 +27,40 @@ T = TypeVar("T")
 
 
 class Call(Generic[T]):
-    """One submitted call: its result or error once it is done, and when it began."""
+    """One submitted call: its result or error once it is done, and when it began.
+
+    Of the standard library's Future it adds that a call under way can be given up, and a deadline that counts from the
+    begin of the call.
+    """
 
     def __init__(self, function: Callable[[], T], progressed_s: Callable[[], float] = lambda: 0.0) -> None:
         self._function = function
         self._progressed_s = progressed_s
-        self._done = threading.Condition()
-        self._finished = False
+        self._future: Future[T] = Future()
         self._started_at: float | None = None
-        self._result: T | None = None
-        self._error: BaseException | None = None
 
     def run(self) -> None:
         """Make the call, unless it was cancelled before it began. Only the pool calls this."""
-        with self._done:
-            if self._finished:
-                return
-            self._started_at = time.monotonic()  # nobody is woken: who waits looks when the time seems to be up
-        try:
-            self._finish(self._function(), None)
-        except BaseException as error:  # the waiting thread gets it, whatever it is
-            self._finish(None, error)
+        if self._future.done():
+            return
+        self._started_at = time.monotonic()  # this wakes no thread: `wait` looks when the time seems to be up
+        with suppress(InvalidStateError):  # it was cancelled
+            try:
+                result = self._function()
+            except BaseException as error:  # `wait` raises it
+                self._future.set_exception(error)
+            else:
+                self._future.set_result(result)
 
     def cancel(self) -> None:
-        """Make everybody who waits stop waiting. A call that has begun goes on, unheard."""
-        self._finish(None, Cancelled("the read was closed"))
-
-    def _finish(self, result: T | None, error: BaseException | None) -> None:
-        with self._done:
-            if not self._finished:
-                self._result, self._error, self._finished = result, error, True
-                self._done.notify_all()
+        """Let `wait` raise Cancelled, also if the call has begun: then it goes on, and its result is dropped."""
+        with suppress(InvalidStateError):  # it is done
+            self._future.set_exception(Cancelled("the read was closed"))
 
     @property
     def is_done(self) -> bool:
         """Whether there is a result or an error, so that `wait` returns at once."""
-        return self._finished
+        return self._future.done()
 
     def wait(self, timeout_ms: int) -> T:
         """The result, at most `timeout_ms` after the call began.
@@ -70,22 +70,18 @@ class Call(Generic[T]):
         when it takes longer, Cancelled after `cancel`.
         """
         asked_at = time.monotonic()
-        with self._done:
-            while not self._finished:
-                queued_at = max(asked_at, self._progressed_s())
-                began_at = queued_at if self._started_at is None else self._started_at
-                left_s = began_at + timeout_ms / 1000 - time.monotonic()
-                if left_s <= 0:
-                    break
-                self._done.wait(left_s)
-            if not self._finished:
+        while not self._future.done():
+            queued_at = max(asked_at, self._progressed_s())
+            began_at = queued_at if self._started_at is None else self._started_at
+            left_s = began_at + timeout_ms / 1000 - time.monotonic()
+            if left_s <= 0:
                 raise StorageTimeout(
                     f"no answer from the store within {timeout_ms} ms",
                     hint="Raise fetch.remote.read.timeout.ms or lower fetch.remote.range.bytes",
                 )
-            if self._error is not None:
-                raise self._error
-            return self._result  # type: ignore[return-value]
+            with suppress(TimeoutError):  # of this wait; a TimeoutError of the call is raised below
+                return self._future.result(left_s)
+        return self._future.result()
 
 
 class DaemonPool:

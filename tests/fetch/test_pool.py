@@ -166,7 +166,7 @@ def test_a_hanging_call_is_left_in_time_and_its_late_result_is_kept(
     assert time.monotonic() - began < SHORT_MS / 1000 + SLACK_S
     assert "fetch.remote.read.timeout.ms" in str(caught.value)
     release.set()
-    assert eventually(lambda: call._finished)
+    assert eventually(lambda: call.is_done)
     assert call.wait(0) == "late"
 
 
@@ -380,7 +380,8 @@ def test_the_result_of_a_cancelled_call_is_dropped(make: Callable[[int], DaemonP
     release.set()
     assert pool.submit(lambda: 1).wait(SOON_MS) == 1
     assert all(result() is None for result in results)
-    assert not call._result
+    with pytest.raises(Cancelled):
+        call.wait(0)
 
 
 def test_a_hanging_call_does_not_keep_the_process() -> None:
