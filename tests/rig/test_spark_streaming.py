@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as ds
 import pytest
-from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
 from remote_fetch.errors import OffsetOutOfRange
 from remote_fetch.spark import backfill
@@ -247,8 +246,7 @@ def test_partitions_that_are_new(rig_43: Rig, new_topic: Callable[[str], str], d
     stream = driver(options_of(rig_43, topic), startingOffsets="latest")
     at = stream.initial()
     assert at == {(topic, 0): 10}
-    client = topics.admin(rig_43)
-    client.create_partitions([NewPartitions(topic, 2)])[topic].result(60)
+    topics.add_partitions(rig_43, topic, 2)
     topics.produce(rig_43, topic, 5, partition=1)
     rig_43.until("the new partition", lambda: (topic, 1) in stream.next_stop(at, is_limited=False))
     end = stream.next_stop(at, is_limited=False)

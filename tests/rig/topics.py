@@ -12,7 +12,7 @@ import hashlib
 import random
 import time
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,6 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    NewPartitions,
     NewTopic,
     ResourceType,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "QUIET",
     "Offsets",
     "OracleRecord",
+    "add_partitions",
     "admin",
     "broker_records",
     "create_topic",
@@ -111,6 +113,17 @@ def create_topic(
     rig.until(f"topic {topic} is made", lambda: _is_made(client, new, topic), timeout_s=3 * _TIMEOUT_S)
     # The controller has it; the brokers hear of it a moment later.
     rig.until(f"topic {topic}", lambda: topic in _known_topics(client))
+
+
+def add_partitions(rig: Rig, topic: str, partitions: int) -> None:
+    """Give a topic so many partitions in all. A producer that asks too early hears only of the old ones."""
+    client = admin(rig)
+    client.create_partitions([NewPartitions(topic, partitions)])[topic].result(_TIMEOUT_S)
+
+    def are_known() -> bool:
+        return len(client.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions) == partitions
+
+    rig.until(f"{partitions} partitions of {topic}", are_known)
 
 
 def _is_made(client: AdminClient, new: NewTopic, topic: str) -> bool:
@@ -303,15 +316,29 @@ def produce(
         }
     )
     dice = random.Random(seed)
+    failures: list[KafkaError] = []
+
+    def note(error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            failures.append(error)
+
     for number in range(count):
-        produce_one(producer, topic, partition, number, dice, sizes)
+        produce_one(producer, topic, partition, number, dice, sizes, note)
     left = producer.flush(_TIMEOUT_S)
+    if failures:
+        raise KafkaException(failures[0])
     if left:
         raise TimeoutError(f"{left} records were not delivered to {topic}-{partition}")
 
 
 def produce_one(
-    producer: Producer, topic: str, partition: int, number: int, dice: random.Random, sizes: Sequence[int]
+    producer: Producer,
+    topic: str,
+    partition: int,
+    number: int,
+    dice: random.Random,
+    sizes: Sequence[int],
+    on_delivery: Callable[[KafkaError | None, Any], None] | None = None,
 ) -> None:
     """Queue one record whose shape the dice decide."""
     keys = (None, b"", b"k%d" % number, "schlüssel-ключ".encode(), dice.randbytes(16))
@@ -331,6 +358,7 @@ def produce_one(
                 headers=dice.choice(headers),
                 partition=partition,
                 timestamp=1_700_000_000_000 + number * 1000 + dice.randint(-5000, 5000),
+                on_delivery=on_delivery,
             )
             return
         except BufferError:

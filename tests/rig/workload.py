@@ -16,8 +16,6 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
-
 from tests.rig import topics
 from tests.rig.faults import failing_uploads, new_leader_epoch
 from tests.rig.rig import Rig
@@ -217,12 +215,7 @@ class Workload:
     def _add_partition(self, dice: random.Random) -> str:
         topic = dice.choice(list(self._partitions))
         count = self._partitions[topic] + 1
-        client = topics.admin(self._rig)
-        client.create_partitions([NewPartitions(topic, count)])[topic].result(_TIMEOUT_S)
-        self._rig.until(
-            f"partition {count - 1} of {topic}",
-            lambda: len(client.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions) == count,
-        )
+        topics.add_partitions(self._rig, topic, count)
         self._partitions[topic] = count
         return f"{topic} to {count}"
 
