@@ -1,9 +1,12 @@
 """A tiered topic read straight from the store, beside consumers that get it through the broker.
 
-Rules of the file: one real broker, whose JVM optimises as in production, tiers the topics to a directory and deletes
-its own copy; then every reader reads each topic whole, in a process of its own, one after the other, and has to find
-the same number of records and of bytes of values. What counts is the best of several rounds after one to warm up. All
-bytes are in the page cache for everybody. `--write` puts the tables into docs/performance/.
+Rules of the file:
+
+- One real broker tiers the topics to a directory and deletes its own copy. Its JVM optimises as in production.
+- Every reader reads each topic whole, in a process of its own, one after the other. It has to find the same number of
+  records and of bytes of values.
+- The best of several rounds counts, after one round to warm up. All bytes are in the page cache for every reader.
+- `--write` puts the tables into docs/performance/.
 """
 
 from __future__ import annotations
@@ -53,7 +56,7 @@ RATIO_HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a topic is made of. `batch_bytes` is the uncompressed size at which the producer closes a batch."""
+    """The records of a topic. `batch_bytes` is the uncompressed size at which the producer closes a batch."""
 
     value_bytes: int
     codec: str
@@ -84,7 +87,7 @@ class Best:
 
 
 def add_shape_options(parser: argparse.ArgumentParser) -> None:
-    """What says which topics are made."""
+    """The options that choose the topics."""
     parser.add_argument("--values", type=int, nargs="+", choices=(100, 1000), default=[100, 1000], help="bytes a value")
     parser.add_argument("--codecs", nargs="+", choices=("none", "zstd"), default=["none", "zstd"])
     parser.add_argument(

@@ -49,7 +49,7 @@ RATIO_HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was measured on one topic: the best of each reader, and the hand-overs in ms, each soon and later."""
+    """The figures of one topic: the best of each reader, and its hand-overs in ms, soon after the start and later."""
 
     best: Mapping[str, Best]
     hand_overs_ms: Sequence[tuple[float, float]]

@@ -46,7 +46,7 @@ class Case:
 
     @property
     def label(self) -> str:
-        """What the plot says beside its bars."""
+        """The words beside the bars of the plot."""
         batch = "1 MB" if self.batch_bytes > 1 << 19 else "16 KB"
         return f"{self.value_bytes} B, {self.codec}, {batch} batches"
 

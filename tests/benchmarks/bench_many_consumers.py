@@ -1,9 +1,11 @@
 """Many RemoteConsumers of one process that begin on a cluster with a large metadata topic.
 
-Rules of the file: the metadata topic is that of `tests/benchmarks/metadata_topic.py`, with as many records as asked
-for; its segments are in no store, so that each consumer looks, finds an object missing, and reads from the broker.
-What counts is how soon, how long a `poll(1.0)` takes at most, and what the process has by then in threads and memory.
-Each number of consumers is measured in a process of its own.
+Rules of the file:
+
+- The metadata topic is that of `tests/benchmarks/metadata_topic.py`, with as many records as the command asks for.
+- Its segments are in no store. So each consumer looks, finds an object missing, and reads from the broker.
+- Three figures count: the time to the first record, the longest `poll(1.0)`, and the threads and memory of the process.
+- Each number of consumers is measured in a process of its own.
 """
 
 from __future__ import annotations

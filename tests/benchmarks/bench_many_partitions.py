@@ -41,7 +41,7 @@ _TIERED_S = 300
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one consumer did. `threads` are the most of its process."""
+    """The figures of one consumer. `threads` is the largest number of threads in its process."""
 
     records: int
     first_s: float

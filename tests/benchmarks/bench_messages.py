@@ -104,7 +104,7 @@ def ours_from_columns(batches: Iterator[pa.RecordBatch]) -> Lists:
 
 
 def plain_loop(segment: Segment) -> Lists:
-    """What one would write: columns as lists, and the class called row by row, by position."""
+    """The plain way: columns as lists, and the class called row by row, by position."""
     for whole in segment.batches:
         for start in range(0, whole.num_rows, LIST_MESSAGES):
             batch = whole.slice(start, LIST_MESSAGES)
@@ -165,7 +165,7 @@ def ways(segment: Segment) -> dict[str, Callable[[], Lists]]:
 
 
 def fields(message: Message) -> tuple[Any, ...]:
-    """What has to be the same whoever made the message."""
+    """The fields that are equal in the messages of every maker."""
     return (
         message.offset(),
         message.key(),

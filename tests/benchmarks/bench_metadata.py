@@ -99,7 +99,7 @@ def replay(records: int, wanted: list[Uuid] | None) -> tuple[float, int]:
 
 
 def memory_bytes(records: int, wanted: list[Uuid] | None) -> int:
-    """What the builder and the timelines hold at the end: both, as for a reader that follows the topic."""
+    """The memory of the builder and of the timelines at the end: a reader that follows the topic keeps both."""
     builder = TimelineBuilder(wanted)
     tracemalloc.start()
     try:

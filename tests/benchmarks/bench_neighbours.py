@@ -1,9 +1,13 @@
-"""What a backfill does to its neighbours: a live producer and consumer on a broker whose tiered topic is read whole.
+"""Latency of a live producer and consumer while a backfill reads a tiered topic of the same broker.
 
-Rules of the file: the broker has one processor, all clients have another, and the backfill gives way to the live client
-there (nice), so that what is measured is the broker; the live topic is on the same broker and not tiered; the backfill
-reads eight partitions again and again, through the broker or from the store, and is compared with nobody reading.
-`--write` puts the table into docs/performance/.
+Rules of the file:
+
+- The broker has one processor, all clients have another. The backfill gives way to the live client there (nice). So the
+  latency is the broker's.
+- The live topic is on the same broker and not tiered.
+- The backfill reads eight partitions again and again, through the broker or from the store. Both are compared with a
+  broker that has no backfill.
+- `--write` puts the table into docs/performance/.
 """
 
 from __future__ import annotations
@@ -47,7 +51,7 @@ HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round has shown: the live client's latencies, and what it was beside."""
+    """One round: the latencies of the live client, and the backfill that ran beside it."""
 
     p50_ms: float
     p99_ms: float
@@ -63,7 +67,7 @@ def pin(pid: int, processor: int) -> None:
 
 
 def command(task: Task) -> list[str]:
-    """What runs a task."""
+    """The command of a task."""
     return [sys.executable, "-m", "tests.benchmarks.neighbours", json.dumps(asdict(task))]
 
 

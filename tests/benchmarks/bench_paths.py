@@ -1,7 +1,9 @@
-"""What depends on how a topic was written and is read: small batches, aborted data, two threads, a cold start.
+"""Reading of topics that were written in special ways: small batches, aborted data, two threads, a cold start.
 
-Rules of the file: as in `bench_decode`; threads and cold starts are wall time, for they are about waiting, and the best
-of several rounds. `--write` puts the tables and the plot into the documentation.
+Rules of the file:
+
+- The rules of `bench_decode` hold. Threads and cold starts are wall time, for their cost is waiting.
+- The best of several rounds counts. `--write` puts the tables and the plot into the documentation.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def best_of(rounds: Sequence[Cost], rows: int, value_bytes: int, sent_bytes: int
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What all topics are measured with."""
+    """The parts that the measurements of all topics share."""
 
     rig: Rig
     spark: SparkSession
@@ -119,7 +119,7 @@ class Bench:
         return {name: best_of(costs[name], contents.rows, value_bytes, sent_bytes[name]) for name in costs}
 
     def _checked(self, topic: str, records: int) -> tuple[Contents, dict[str, int]]:
-        """What all jobs read, and by job the record bytes that the broker sends for it, by its own count."""
+        """The rows that all jobs read, and by job the record bytes that the broker sends for it, by its own count."""
         found: dict[str, Contents] = {}
         sent_bytes: dict[str, int] = {}
         before = topic_metrics(self.rig, topic)

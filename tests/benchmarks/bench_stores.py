@@ -44,7 +44,7 @@ MARK = "bench_stores"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What one process reads: `objects` of them, by `reader`, from the store of that name."""
+    """The task of one process: `objects` objects, by `reader`, from the store of that name."""
 
     store: str
     reader: str
@@ -55,7 +55,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Wall time, bytes and their checksum, GETs (None where nobody counts them), memory on top of the start's."""
+    """Wall time, bytes and their checksum, GETs (None if they are not counted), memory on top of the start's."""
 
     seconds: float
     size_bytes: int

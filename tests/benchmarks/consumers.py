@@ -32,7 +32,7 @@ HAND_OVER = "hand-over"
 """The job that gives two times in ms, from the last record of the store to the first of the broker, once a round: soon
 after `assign`, and later."""
 PARTS = "the parts alone"
-"""The job that makes the same messages of the same segments in one thread, and has nobody to ask where they are."""
+"""The job that makes the same messages of the same segments in one thread, and asks no broker where they are."""
 _PIECE_BYTES = 8 << 20
 _TIMEOUT_S = 600
 _BATCH = 10_000

@@ -1,4 +1,4 @@
-"""What the benchmarks have in common: the pages that hold their tables, and the machine they ran on.
+"""Parts that the benchmarks share: the pages that hold their tables, and the machine that they ran on.
 
 Rules of the file:
 

@@ -34,10 +34,10 @@ _TIMEOUT_MS = 120_000
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to read with.
+    """The task of a reader.
 
-    `ends` are the ends (exclusive) of the metadata partitions that matter to the topic, for those who do not ask;
-    `remote` is the directory of the tier, for those who plan.
+    - `ends` are the ends (exclusive) of the metadata partitions that matter to the topic, for readers that do not ask.
+    - `remote` is the directory of the tier, for readers that plan.
     """
 
     reader: str
@@ -50,7 +50,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of it. CPU time is that of all threads of the process, growth that of its peak memory."""
+    """The result of a reader. CPU time is that of all threads of the process, growth that of its peak memory."""
 
     segments: int
     wall_s: float
@@ -105,7 +105,7 @@ def only_consume(job: Job) -> int:
 
 
 def with_struct(job: Job) -> int:
-    """What one would write for it: `struct`, dictionaries, no check; only the wanted topic is taken apart."""
+    """The plain way: `struct`, dictionaries, no check. Only the records of the wanted topic are decoded."""
     wanted = Uuid.parse(job.topic_id).raw
     segments: dict[bytes, dict[str, Any]] = {}
     for message in _messages(job):

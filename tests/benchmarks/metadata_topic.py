@@ -1,9 +1,11 @@
 """Reading the metadata topic of a real broker, beside named peers: `python -m tests.benchmarks.metadata_topic`.
 
-Rules of the file: where many records are read, the broker's own tiering is off, so that nobody else writes to the topic
-or reads it; they are what brokers write when a segment is copied, an upload and its end, of ten topics in any mixture,
-each in the metadata partition that is its own. Every reader is a process of its own; the readers take turns, and the
-least of several rounds counts.
+Rules of the file:
+
+- If many records are read, the broker's own tiering is off. So no other client writes to the topic or reads it.
+- The records are those that brokers write for a copied segment: an upload and its end. They are of ten topics in any
+  mixture, each in its own metadata partition.
+- Every reader is a process of its own. The readers take turns, and the least of several rounds counts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
 """One client beside a backfill, or the backfill: `python -m tests.benchmarks.neighbours TASK`, a JSON line out.
 
-Rules of the file: a process pins itself to its processor before it makes a client; the live client measures each
-record from `produce` to the return of `poll`, by one clock; the backfill begins anew whenever it has read everything,
-says when its first record has come, and ends when its standard input gives a line.
+Rules of the file:
+
+- A process pins itself to its processor before it makes a client.
+- The live client measures each record from `produce` to the return of `poll`, by one clock.
+- The backfill begins again when it has read everything. It reports its first record, and ends when its standard input
+  gives a line.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ __all__ = ["add_options", "run"]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What all of these take."""
+    """The options that all these benchmarks take."""
     parser.add_argument("--version", default=VERSIONS[0], help=f"the Kafka version (default: {VERSIONS[0]})")
     parser.add_argument("--write", action="store_true", help="write the tables into docs/performance/")
 

@@ -1,8 +1,10 @@
 """One reader of a tiered topic in a process of its own: `python -m tests.benchmarks.peers JOB`, a JSON line out.
 
-Rules of the file: a reader reads the whole topic from its first record, counts records and bytes of values, and does no
-more with them; its client is made anew for every round, as a job would; the first round warms up and does not count.
-CPU is that of this process, all threads, and that of the broker beside it.
+Rules of the file:
+
+- A reader reads the whole topic from its first record, counts records and bytes of values, and does no more with them.
+- It makes a new client for every round, as a job does. The first round warms up and does not count.
+- CPU is that of this process, all threads, and that of the broker beside it.
 """
 
 from __future__ import annotations
@@ -44,7 +46,10 @@ _TIMEOUT_S = 600
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to read, how much that is, how often, and whose CPU to look at. `remote` is the directory of the tier."""
+    """The task: the topic, its size, the number of rounds, and the broker whose CPU counts.
+
+    `remote` is the directory of the tier.
+    """
 
     reader: str
     topic: str
@@ -58,7 +63,7 @@ class Job:
 
 
 class Total(NamedTuple):
-    """What a reader has read."""
+    """The records that a reader has read."""
 
     records: int
     value_bytes: int
@@ -140,7 +145,7 @@ def _add(batches: Iterable[pa.RecordBatch], records: int, value_bytes: int) -> t
 
 TUNED: Mapping[str, Any] = MappingProxyType({"queued.min.messages": 1_000_000, "fetch.queue.backoff.ms": 10})
 LARGE_FETCHES: Mapping[str, Any] = MappingProxyType({**TUNED, "fetch.message.max.bytes": 8 << 20})
-"""What makes confluent_kafka faster: a larger queue without a pause when it is full, and then larger fetches."""
+"""Settings that make confluent_kafka faster: a larger queue without a pause when it is full, and larger fetches."""
 
 
 def _confluent(job: Job, config: Mapping[str, Any]) -> Total:

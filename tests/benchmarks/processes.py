@@ -1,8 +1,10 @@
-"""The CPU of a process and of all that descend from it, also of those that end meanwhile.
+"""The CPU of a process and of its descendants, also of descendants that end during the measurement.
 
-Rules of the file: Spark's Python workers come and go, and their parent ignores how they end, so that nobody adds up
-what they took: a thread looks twenty times a second, and what a process takes after the last look is missed. Its own
-CPU is told, to be taken off.
+Rules of the file:
+
+- Spark's Python workers come and go. Their parent ignores their end, so that the system does not add up their CPU.
+- A thread looks twenty times a second. It misses the CPU that a process takes after the last look.
+- The thread's own CPU is in the result, so that a caller can subtract it.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ class Usage:
 
 @contextmanager
 def watched(root: int) -> Iterator[Usage]:
-    """What the process `root` and its descendants take within the context; complete when it has ended."""
+    """The CPU of the process `root` and its descendants within the context; complete when the context has ended."""
     usage, done = Usage(root), threading.Event()
 
     def watch() -> None:

@@ -1,8 +1,11 @@
-"""What the Spark benchmark runs: jobs that read a whole topic, what they give, and what they cost.
+"""The jobs of the Spark benchmark: each reads a whole topic. Their rows and their cost.
 
-Rules of the file: a job makes its DataFrame anew each time, so that planning is part of it; all jobs see the same
-options for what is read; CPU is that of every process that has to do with the job: the driver's Python, its JVM, which
-runs the tasks too, Python workers, the broker.
+Rules of the file:
+
+- A job makes a new DataFrame each time, so that planning is part of it.
+- All jobs have the same options for the records that they read.
+- CPU is that of every process of the job: the driver's Python, its JVM, which runs the tasks too, Python workers, the
+  broker.
 """
 
 from __future__ import annotations
@@ -58,7 +61,7 @@ _ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a job has read: rows, the sum of their offsets, and all of their columns in one checksum."""
+    """The rows of a job: their number, the sum of their offsets, and all of their columns in one checksum."""
 
     rows: int
     offsets: int
@@ -67,7 +70,7 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one job took. `python_s` is the driver's and the workers', `tasks_s` the JVM's CPU time in tasks alone."""
+    """The cost of one job. `python_s` is the driver's and the workers', `tasks_s` the JVM's CPU time in tasks alone."""
 
     wall_s: float
     jvm_s: float

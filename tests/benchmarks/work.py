@@ -1,8 +1,11 @@
-"""What the benchmarks of decoding share: segments that a foreign writer wrote, the contenders, the clock, the page.
+"""Parts that the benchmarks of decoding share: segments of a foreign writer, the contenders, the clock, the page.
 
-Rules of the file: a contender is a function without arguments that reads one segment to its end and returns how many
-records it got; each ends with record batches of the same columns, except the floors (`copy`, `loop`, `bare`), which say
-what they leave out. What counts is the least thread CPU time of several rounds in which all take turns.
+Rules of the file:
+
+- A contender is a function without arguments. It reads one segment to its end and returns its number of records.
+- Each makes record batches of the same columns, except the floors (`copy`, `loop`, `bare`). Their docstrings name the
+  steps that they leave out.
+- The least thread CPU time of several rounds counts. All contenders take turns in a round.
 """
 
 from __future__ import annotations
@@ -270,7 +273,7 @@ def _peer(segment: Segment, batches_of: Callable[[bytes], Iterator[Iterable[Any]
 
 
 def aiokafka(segment: Segment) -> Callable[[], int]:
-    """What aiokafka's fetcher does with a response, by its compiled record reader, and pyarrow."""
+    """The work of aiokafka's fetcher on a response, by its compiled record reader, and pyarrow."""
 
     def batches_of(data: bytes) -> Iterator[Iterable[Any]]:
         records = AiokafkaRecords(data)

@@ -1,4 +1,4 @@
-"""A broker's own file: which layout reads it, what it becomes, what wins over it, what is said of the rest."""
+"""A broker's own file: its layout, its keys here, the keys that win over it, and the notice about the rest."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_layout_that_does_not_load_hides_no_other(file: Path, monkeypatch: pyt
 
 
 def test_a_tier_is_read_by_its_brokers_file_alone(file: Path) -> None:
-    """And what could not be mapped is told to whoever observes."""
+    """The observer gets the keys that could not be mapped."""
     remote = GOLDENS / "aiven" / "aiven-zstd" / "remote"
     file.write_text(
         f"{AIVEN}rsm.config.storage.backend.class={STORAGE}filesystem.FileSystemStorage\n"

@@ -52,7 +52,7 @@ def body_of(start_position: int, end_position: int) -> bytes:
 
 @dataclass
 class Fetcher:
-    """Answers with `body_of`, and measures how many bytes are asked for, or answered and still in somebody's hands."""
+    """Answers with `body_of`, and measures how many bytes are asked for, or answered and still referenced."""
 
     before: Callable[[int], None] = lambda start_position: None
     index: Callable[[RemoteLogSegmentMetadata, IndexType], Buffer | None] = lambda segment, index_type: b"index"
@@ -214,7 +214,7 @@ def test_one_range_larger_than_the_budget_goes_alone(make: Made) -> None:
 
 
 def test_a_store_that_keeps_up_is_asked_for_few_at_a_time(make: Made) -> None:
-    """Whoever reads finds each range already there: more of them would take memory, and no time less."""
+    """The reader finds each range already there: more of them would take memory and save no time."""
     fetcher = Fetcher()
     stage = make(fetcher, max_bytes=10_000, max_threads=16)
     for request, wait in stage.read_ahead(ranges([100] * 30)):

@@ -1,6 +1,6 @@
-"""The registry: how a fetcher is found by name, by class, on a path or by the URL, and what is said when it is not.
+"""The registry: how a fetcher is found by name, by class, on a path or by the URL, and the error if it is not.
 
-Rules of the file: what changes the import path happens in a process of its own, or is undone by the fixture.
+Rules of the file: a test that changes the import path does so in a process of its own, or the fixture undoes it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The window: halved once for a burst of refusals, wider again by and by, and always open for somebody."""
+"""The window: halved once for a burst of refusals, wider again after successes, and always open for one call."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Ranges, what answers say of themselves, bodies, and the pages of a listing.
+"""Ranges, the headers of answers, bodies, and the pages of a listing.
 
-Rules of the file: the SDK is a fake that gives what it is told to; the real ones are in `tests/stores`.
+Rules of the file: the SDK is a fake that gives prepared answers; the real ones are in `tests/stores`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def test_the_header_of_a_range(start: int, end: int | None, header: str | None) 
 
 @given(st.integers(0, 100), st.none() | st.integers(1, 200), st.integers(1, 100), st.booleans())
 def test_the_range_that_was_asked_for(start: int, end: int | None, total: int, tells_total: bool) -> None:
-    """Whatever a server may say truly is understood, and one byte more or less is not."""
+    """Every true answer of a server is understood. An answer that is one byte off is refused."""
     if start >= total or (end is not None and end <= start):
         return
     stop = total if end is None else min(end, total)

@@ -1,6 +1,6 @@
 """Layout and filesystem put together: the table of errors, ranges, listings, options, and the closing.
 
-Rules of the file: the filesystem is a fake that raises what it is told to; the real ones are in `test_local` and
+Rules of the file: the filesystem is a fake that raises prepared errors; the real ones are in `test_local` and
 `test_memory`.
 """
 

@@ -1,4 +1,4 @@
-"""What other libraries log at DEBUG is held back, unless the application asked for it."""
+"""Debug messages of other libraries are held back, unless the application asked for them."""
 
 from __future__ import annotations
 

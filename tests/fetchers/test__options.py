@@ -1,4 +1,4 @@
-"""What the text of an option becomes, and what it never becomes."""
+"""The value that the text of an option becomes, and values that it never becomes."""
 
 from __future__ import annotations
 

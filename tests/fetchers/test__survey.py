@@ -1,4 +1,4 @@
-"""What is said of a place where no tier is: each mistake has a sentence of its own, with the URL and what is there."""
+"""The message about a place without a tier: each mistake has its own sentence, with the URL and the names there."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def opened(server: RangeServer, *, query: str = "", url: str | None = None, **co
 
 
 def failure(server: RangeServer, fault: Fault, start: int = 100, end: int = 600, **configs: str) -> RemoteFetchError:
-    """What a read raises when every request has this fault."""
+    """The error of a read if every request has this fault."""
     server.plan = lambda asked: fault
     fetcher = opened(server, query=f"?sig={SECRET}", **configs)
     with pytest.raises(RemoteFetchError) as caught:

@@ -145,7 +145,7 @@ class TestOffsets:
         assert read(bucket, isolation=COMMITTED, start=7, end="latest").offsets == []
 
     def test_times_that_nothing_lies_between(self) -> None:
-        """As with offsets, the wrong order is an error; a start after the last record is said."""
+        """As with offsets, the wrong order is an error; a start after the last record gives a notice."""
         bucket = Bucket(plain_log().segments())
         outcome = read(bucket, start="2026-01-02", end="2026-01-01")
         assert isinstance(outcome.error, ConfigError)
@@ -366,7 +366,7 @@ class TestTimesWithABroker:
 
 
 def first_with(broker: OfTheBroker, log: LogBuilder, schedule: Schedule, timestamp_ms: int) -> tuple[int, int]:
-    """The offsets of a read from a time on, where there is a broker; what fell back was told."""
+    """The offsets of a read from a time on, with a broker. Each fallback was reported."""
     segments = log.segments(DENSE)
     quick = {"fetch.remote.read.timeout.ms": 50, "fetch.remote.retry.backoff.ms": 1}
     config = Config.parse(quick | snapshot_config(one.metadata for one in segments))

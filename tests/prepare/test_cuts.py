@@ -23,7 +23,7 @@ from tests.scan.bucket import DENSE, Bucket, examples, plain_log
 
 
 def parts(session: Session, piece: SegmentSlice, cuts: list[int]) -> list[SegmentSlice | None]:
-    """A slice cut at bytes, each part settled by itself."""
+    """A slice that is cut at bytes. The offsets of each part are found without the other parts."""
     edges = [0, *cuts, -1]
     return [
         settle_cut(session.storage, replace(piece, start_position=low, end_position=high, is_cut=True))

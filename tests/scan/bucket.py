@@ -1,7 +1,10 @@
-"""What the tests of reading share: a bucket in memory that can be damaged, and one way to read it and look at the rows.
+"""Parts that the tests of reading share: a bucket in memory that can be damaged, and one way to read its rows.
 
-Rules of the file: the reader under test is the real one from the session on, only the store is ours; what a read gives
-is compared as plain tuples; nothing here is cleverer than what it tests.
+Rules of the file:
+
+- The reader under test is the real one from the session on. Only the store is a fake.
+- The rows of a read are compared as plain tuples.
+- Nothing here is cleverer than the code that it tests.
 """
 
 from __future__ import annotations
@@ -79,7 +82,7 @@ def rows_of(batch: pa.RecordBatch) -> list[Row]:
 
 
 def expected_rows(records: Iterable[LogRecord]) -> list[Row]:
-    """What the oracle's records have to look like."""
+    """The oracle's records as rows."""
     return [Row(r.offset, r.timestamp_ms, r.timestamp_type, r.key, r.value, r.headers, r.leader_epoch) for r in records]
 
 
@@ -123,7 +126,7 @@ class Bucket:
         self.write(number, bytes(data))
 
     def drop(self, number: int) -> None:
-        """Take segment `number` away, with its indexes; its metadata is still known to whoever kept it."""
+        """Take segment `number` away, with its indexes; a reader that has kept its metadata still knows it."""
         key = self.metadata.pop(number).segment_id.id
         del self.logs[key]
         self.indexes = {at: data for at, data in self.indexes.items() if at[0] != key}
@@ -140,7 +143,7 @@ class Bucket:
         """Nothing to configure."""
 
     def list_segments(self, topic: str | None = None) -> Iterator[RemoteLogSegmentMetadata]:
-        """What the names and sizes of objects tell."""
+        """The metadata that the names and sizes of objects give."""
         for metadata in self.metadata:
             if topic in (None, metadata.topic_id_partition.topic):
                 yield RemoteLogSegmentMetadata(
@@ -183,7 +186,7 @@ class WatchedBucket(FaultyFetcher):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a read gave before it ended, how it ended, and what it cost."""
+    """The rows that a read gave, its end, and its cost."""
 
     rows: list[Row]
     report: Report

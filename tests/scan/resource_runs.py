@@ -39,8 +39,12 @@ HEADERS: tuple[Header, ...] = (("trace", b"x" * 40),)
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What a run used. Counts of threads and files are those before and after it; `stored` and `inflated` are the
-    sizes of its largest batch; `configured` the values of the two keys that bound what is under way."""
+    """The resources of a run.
+
+    - Counts of threads and files are those before and after it.
+    - `stored` and `inflated` are the sizes of its largest batch.
+    - `configured` has the values of the two keys that bound the bytes under way.
+    """
 
     rows: int
     grown_bytes: int
@@ -99,7 +103,7 @@ def _read(
 def _measured(
     tier: RepeatingTier, config: Mapping[str, Any] | None = None, *, inflated_bytes: int = 0, **bounds: Any
 ) -> Used:
-    """Read a tier and tell what it took. An error of ours ends the run and is part of what is told."""
+    """Read a tier and report the resources. An error of ours ends the run and is part of the report."""
     given = {"fetch.remote.read.timeout.ms": 600_000, **(config or {})}
     for codec in range(5):
         _read(RepeatingTier(repeated(1000, 3, 20, codec=codec)), given)
@@ -175,7 +179,7 @@ def _bomb(codec: int) -> Used:
 
 
 def slow_reader() -> Used:
-    """Somebody draws one Arrow batch and then nothing until the store has nothing to do any more; then a few more."""
+    """The caller draws one Arrow batch, then none until the store has nothing to do any more, then a few more."""
     tier = RepeatingTier(repeated(1 << 30, 64, 16 << 10), hold=late)
     got: list[int] = []
 

@@ -26,8 +26,8 @@ DEADLINE_S = 120
 class Repeated:
     """A segment that is `copies` of one v2 batch, of which each covers `offsets` offsets and comes a second later.
 
-    Only a batch of which LogAppendTime is set, or of which nobody asks the time, may pretend so: the bytes but for the
-    base offset stay the same.
+    The copies differ only in their base offset. So this is true only of a batch with LogAppendTime, or if no test asks
+    for the time.
     """
 
     batch: bytes
@@ -57,7 +57,7 @@ class Repeated:
         return memoryview(out)
 
     def index(self, index_type: IndexType) -> bytes | None:
-        """What a broker uploads beside it; of the offset index an entry for every batch but the first."""
+        """The files that a broker uploads beside it. The offset index has an entry for every batch but the first."""
         lasts = [copy * self.offsets + self.offsets - 1 for copy in range(1, self.copies)]
         if index_type is IndexType.OFFSET:
             positions = range(len(self.batch), self.size_bytes, len(self.batch))

@@ -382,7 +382,7 @@ class TestStateFiles:
         assert read(bucket).fine() == expected_rows(log.records())
 
     def test_a_producer_snapshot_that_is_lost_with_its_segment(self) -> None:
-        """A wrong URL: nothing of what the metadata names is there. That is said, and not that a file is lost."""
+        """A wrong URL: no object that the metadata names is there. The error says so, and not that a file is lost."""
         bucket = Bucket(plain_log().segments())
         config = snapshot_config(bucket.metadata)
         while bucket.metadata:

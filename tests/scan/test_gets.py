@@ -1,10 +1,11 @@
 """Few, large GETs: what a read of segments of 64 MiB asks of a store, index by index and range by range.
 
-A partition is opened with one small GET (its leader epochs), under read_committed with two (what is open at the end of
-the tier). One record then takes at most three GETs and 256 KiB: the offset index, where there is one the transaction
-index, and the batches. A batch cannot be had in parts, so that with batches of 1 MB the rule holds for the number of
-GETs alone; and the offset index is had whole, so that it holds for the bytes in segments of up to some 400 MiB, at
-16 KB a batch.
+- A partition is opened with one small GET (its leader epochs), under read_committed with two (the transactions that are
+  open at the end of the tier).
+- One record then takes at most three GETs and 256 KiB: the offset index, the transaction index if there is one, and the
+  batches.
+- A batch is read whole. So with batches of 1 MB the rule holds for the number of GETs alone.
+- The offset index is read whole. So the rule holds for the bytes in segments of up to some 400 MiB, at 16 KB a batch.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Tier:
     def read(
         self, start: object, end: object, isolation: IsolationLevel, *, by_listing: bool = False
     ) -> tuple[Outcome, WatchedBucket]:
-        """What was read, and the bucket with its counts."""
+        """The rows of a read, and the bucket with its counts."""
         watched = WatchedBucket(self._bucket)
         outcome = read(watched, start=start, end=end, isolation=isolation, config={} if by_listing else self._known)
         return outcome, watched

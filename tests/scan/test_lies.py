@@ -1,8 +1,11 @@
-"""What others wrote down is believed only as far as the bytes agree: random lies, and the right rows or an error.
+"""Random lies in fields that others write: the reader gives the right rows, or an error.
 
-Rules of the file: each lie changes one field that a broker, a plug-in, a store or a file tells; the log itself stays
-whole, so that the right rows can always be had; what is believed as brokers believe it has a test of its own. The table
-is in docs/explanation/what-is-believed.md.
+Rules of the file:
+
+- Each lie changes one field of a broker, a plug-in, a store or a file. The log stays whole, so that the right rows
+  exist.
+- A field that the reader believes, as brokers do, has a test of its own. The table is in
+  docs/explanation/what-is-believed.md.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ SHIFTS = (-(2**40), -1000, -7, -2, -1, 1, 2, 7, 1000, 2**31, 2**40)
 ISOLATIONS = st.sampled_from((UNCOMMITTED, COMMITTED))
 
 Lie: TypeAlias = "Callable[[Tier, int], None]"
-"""Changes what is told of one segment of a tier."""
+"""Changes the metadata of one segment of a tier."""
 
 
 class Tier(Bucket):
@@ -266,7 +269,7 @@ def test_listings_that_lie(tier: Tier, isolation: IsolationLevel) -> None:
 @examples(120)
 @given(tiers(told_lies() | file_lies()), ISOLATIONS)
 def test_with_a_broker(tier: Tier, isolation: IsolationLevel) -> None:
-    """What cannot be read from the store comes through the broker: all the rows of the log, whatever the lie."""
+    """Offsets that the store cannot give come through the broker: all rows of the log, with every lie."""
     if not tier.metadata:
         return
     try:

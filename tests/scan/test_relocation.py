@@ -67,7 +67,7 @@ class Refreshing(KnownTimelines):
 
 
 def read(bucket: SignedBucket, *, hears: bool = True) -> tuple[list[Row], RemoteFetchError | None, Refreshing]:
-    """What was read, how it ended, and the locator."""
+    """The rows of a read, its end, and the locator."""
     rows: list[Row] = []
     config = Config.parse(
         {**snapshot_config(bucket.metadata), "fetch.remote.range.bytes": 1024, "fetch.remote.max.bytes": 1024}

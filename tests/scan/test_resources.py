@@ -1,15 +1,17 @@
-"""Memory, threads, open files and GETs stay within what is configured, whatever is read and however it ends.
+"""Memory, threads, open files and GETs stay within the configured bounds, in every read and after every end.
 
-Each run is a process of its own that measures itself (tests/scan/resource_runs.py). What memory may grow by is
+Each run is a process of its own that measures itself (tests/scan/resource_runs.py). Memory may grow by
 
     fetch.remote.max.bytes + 2 x fetch.remote.range.bytes
     + 2 x the largest batch as stored + 3 x the same inflated + 24 MiB
     + for each unit of batches that is prepared ahead (4 to 6, by the number of processors): twice what it inflates to
 
-One range more than the budget is in the decoder's hands, and one in the batch that waits for the next header; a batch
-is there as stored together with the next one; and inflated it is there in parts and in one piece, or in one piece and
-in columns, while whoever reads still has the columns before. The C library and Arrow's allocator are told to give
-freed blocks back at once: what they would keep for themselves is not ours to bound.
+- One range more than the budget is in the decoder, and one in the batch that waits for the next header.
+- A batch is in memory as stored together with the next one.
+- An inflated batch is in memory in parts and in one piece, or in one piece and in columns. The caller still has the
+  columns before.
+- The C library and Arrow's allocator are set to give freed blocks back at once. The reader cannot bound the memory that
+  they would keep.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ def run(name: str) -> Used:
 
 
 def check(used: Used) -> None:
-    """What holds for every run."""
+    """The checks of every run."""
     under_way_bytes = used.max_bytes + 2 * used.range_bytes
     ahead_bytes = (AHEAD_THREADS + 2) * 2 * min(used.inflated_bytes, 8 * MIB)  # as stored in the batch, and in columns
     budget_bytes = under_way_bytes + ahead_bytes + 2 * used.stored_bytes + 3 * used.inflated_bytes + 24 * MIB
@@ -103,7 +105,7 @@ def test_a_batch_that_inflates_too_far_is_refused_with_a_hint(name: str) -> None
 
 
 def test_a_slow_reader_holds_the_store_back() -> None:
-    """While nobody draws, no more is fetched than may be held, the range that is drawn from included."""
+    """While the caller draws no batch, no more is fetched than the budget allows, including the range in use."""
     used = run("slow_reader")
     assert used.rows == 64 * 512
     assert used.returned_bytes <= used.max_bytes + 2 * used.range_bytes

@@ -366,7 +366,7 @@ class TestScan:
 
     @pytest.mark.parametrize(("start", "last"), [(0, 60), (3, 60), (3, 9)])
     def test_ranges_end_at_multiples_unless_one_is_enough(self, start: int, last: int) -> None:
-        """What a store keeps in chunks is fetched once then, however a read begins; and estimated as it is."""
+        """A store that keeps chunks is asked for each chunk once, at any start of a read; and the estimate is right."""
         log = plain_log(segments=1, value_bytes=300)
         bucket = WatchedBucket(Bucket(log.segments(DENSE)))
         config = {**snapshot_config(s.metadata for s in log.segments(DENSE)), "fetch.remote.range.bytes": 1024}

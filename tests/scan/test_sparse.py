@@ -1,6 +1,6 @@
 """A segment of more than 4 GiB (KIP-1333), of which only a few bytes are on the disk: reads touch what they need.
 
-The middle of the file is a hole: whoever reads into it finds no batch, and gigabytes of nothing.
+The middle of the file is a hole: a reader that goes into it finds gigabytes of zeros and no batch.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def test_where_metadata_knows_the_size(tier: Tier) -> None:
 
 
 def test_where_the_size_is_too_large_for_its_field(tier: Tier) -> None:
-    """Nobody knows where the object ends: what lies past the end may be asked for, and gives nothing."""
+    """The end of the object is not known: a range past the end may be asked for, and gives nothing."""
     outcome = tier.read(503, replace(tier.metadata, segment_size_in_bytes=UNKNOWN_SIZE))
     assert [row.value for row in outcome.fine()] == [b"last0", b"last1", b"last2"]
     assert outcome.report.remote_bytes == tier.end_bytes

@@ -1,7 +1,7 @@
-"""What a real broker cannot be made to do on demand: stand still, be away, be another topic, refuse an offset.
+"""Brokers in states that a real one does not enter on demand: still, away, with another topic, refusing an offset.
 
-Rules of the file: the reader and the guard are the real ones, the clients are stubs that play a script, and time passes
-only where a client waits.
+Rules of the file: the reader and the guard are the real ones. The clients are stubs that play a script. Time passes
+only while a client waits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Batches prepared in other threads: the same rows and the same errors as on the spot.
 
-Rules of the file: whole logs are read both ways and compared; what one batch gives is said beside its test.
+Rules of the file: whole logs are read both ways and compared. A test of one batch names its result.
 """
 
 from __future__ import annotations

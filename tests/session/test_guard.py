@@ -1,4 +1,4 @@
-"""What the guard asks while slices are read, how often, and what it does while nobody answers."""
+"""The questions of the guard while slices are read: which, how often, and its waits while no broker answers."""
 
 from __future__ import annotations
 

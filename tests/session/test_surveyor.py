@@ -1,4 +1,4 @@
-"""What is said where a URL seems to be wrong: once, and only by those who can tell."""
+"""The notice about a URL that seems to be wrong: it comes once, and only from a fetcher that can tell."""
 
 from __future__ import annotations
 

@@ -76,5 +76,5 @@ def at(offset: int) -> str:
 
 
 def expected(records: Iterable[LogRecord], partition: int = 0) -> list[Row]:
-    """What the oracle's records have to look like in Spark: without headers there are none."""
+    """The oracle's records as Spark has them: a record without headers has null."""
     return [("topic", partition, r.offset, r.timestamp_ms, r.key, r.value, r.headers or None) for r in records]

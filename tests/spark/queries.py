@@ -1,7 +1,7 @@
-"""Streaming queries in tests: waited for with a deadline, and begun again where Spark was too slow to begin.
+"""Streaming queries in tests: waited for with a deadline, and begun again if Spark was too slow to begin.
 
-Rules of the file: Spark gives the Python process that plans a query ten seconds to start, and nobody a say in it; on a
-busy machine that is too little, and says nothing about the query, which has not been asked anything yet.
+Rules of the file: Spark gives the Python process that plans a query ten seconds to start, and has no setting for that.
+On a busy machine that is too little. It shows nothing about the query, which was not asked anything yet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def is_slow_start(error: object) -> bool:
 
 
 def run_to_end(start: Callable[[], Any]) -> Any:
-    """A query that ends by itself, at its end. Raises what it failed with."""
+    """Wait for the end of a query that ends without a `stop`. Raises the error of the query."""
     deadline_s = time.monotonic() + DEADLINE_S
     while True:
         query = start()

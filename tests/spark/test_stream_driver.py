@@ -1,4 +1,4 @@
-"""What the driver of a stream decides, over a bucket alone and without Spark; each micro-batch is read task by task."""
+"""The decisions of a stream's driver, over a bucket alone and without Spark; each micro-batch is read task by task."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_batches_are_the_log_whatever_the_limits_and_whoever_goes_on(
 
 
 def test_a_query_begins_at_the_end(bucket: dict[str, str]) -> None:
-    """Unless it is told otherwise."""
+    """Unless an option says otherwise."""
     with closing(StreamDriver(parse_options(bucket), parse_trigger_limits({}))) as stream:
         at = stream.initial()
         assert at == {AT: plain_log().next_offset}

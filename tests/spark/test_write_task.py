@@ -19,7 +19,7 @@ MIB = 1 << 20
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="measures by Linux's /proc")
 def test_memory_is_bounded(tmp_path: Path) -> None:
-    """What is read ahead, what waits for row groups, the row group in the writer's hands, and 24 MiB."""
+    """The bytes that are read ahead, that wait for row groups and that the writer has, and 24 MiB."""
     given = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(128 << 10), "ARROW_DEFAULT_MEMORY_POOL": "system"}
     command = [sys.executable, "-m", "tests.spark.write_task_run", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, timeout=400, check=False)

@@ -43,7 +43,7 @@ def log(batches: int) -> LogBuilder:
 
 
 def used(directory: Path, run: str, batches: int) -> dict[str, int]:
-    """What a task over a segment has written, and how far memory has grown meanwhile."""
+    """The output of a task over a segment, and the growth of its memory."""
     tier = directory / f"{run}.tier"
     tier.mkdir()
     write_kafka_local(tier, log(batches).segments())

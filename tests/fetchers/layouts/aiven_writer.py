@@ -108,7 +108,7 @@ class Written:
 
     @property
     def name(self) -> str:
-        """What the names of its objects share."""
+        """The part that the names of its objects share."""
         folder = f"{PARTITION.topic}-{PARTITION.topic_id}/{PARTITION.partition}"
         return f"{self.prefix}{folder}/{self.start_offset:020d}-{SEGMENT_ID.id}"
 

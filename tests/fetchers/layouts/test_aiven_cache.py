@@ -1,4 +1,4 @@
-"""What is kept of manifests, and who waits for whom."""
+"""The cache of manifests: its entries, and the callers that wait for one GET."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Private keys: which files are taken, what is said of the others, what is never said."""
+"""Private keys: which files are taken, the errors about other files, and the secrets that no error shows."""
 
 from __future__ import annotations
 

@@ -334,6 +334,6 @@ def test_a_listing_that_is_allowed_later_is_believed() -> None:
 
 
 def test_options_of_another_layout_are_refused() -> None:
-    """Whoever sets them has forgotten to name that layout."""
+    """A configuration with these keys lacks the name of that layout."""
     with pytest.raises(ConfigError, match=r"'kafka_local' has no option remote\.storage\.layout\.key\.prefix"):
         KafkaLocalLayout().configure({"remote.storage.layout.key.prefix": "tiered/"})

@@ -1,4 +1,4 @@
-"""Locations in custom metadata: what they may be, where they may lead, and that nobody sees what signs them."""
+"""Locations in custom metadata: their forms, their hosts, and their signatures, which no message shows."""
 
 from __future__ import annotations
 
