@@ -29,7 +29,7 @@ class CallerGate:
     """Lets one caller in at a time, who may enter again. A caller is not a thread here.
 
     A callback runs within a call of the application, and may make a further call in another thread of the executor. The
-    binding recognises both as one caller by a context variable; so does this gate.
+    binding recognises both as one caller by a context variable; so does this gate. The variable has no public name.
     """
 
     def __init__(self) -> None:

@@ -130,7 +130,7 @@ class Target:
 
 
 def _filesystem(url: str, options: dict[str, Any]) -> tuple[Any, str]:
-    from fsspec.core import url_to_fs  # noqa: PLC0415 - only where something is written
+    from fsspec.core import strip_protocol, url_to_fs  # noqa: PLC0415 - only where something is written
 
     scheme = url.split("://", 1)[0] if "://" in url else "file"
     # A cached listing would hide files that other processes write.
@@ -140,7 +140,7 @@ def _filesystem(url: str, options: dict[str, Any]) -> tuple[Any, str]:
             # Before each operation fsspec's own choice of class asks by gRPC for the kind of the bucket. If only the
             # JSON API is served, each of these calls takes a minute.
             plain = import_module("gcsfs.core").GCSFileSystem
-            return plain(**options), plain._strip_protocol(url)
+            return plain(**options), strip_protocol(url)
         return url_to_fs(url, **options)  # type: ignore[no-any-return]
     except ImportError as error:
         extra = _EXTRAS.get(scheme)
