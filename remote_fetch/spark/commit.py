@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import uuid4
 
+from remote_fetch.deadline import Deadline
 from remote_fetch.errors import StorageTimeout
 
 __all__ = [
@@ -94,9 +95,9 @@ class ObjectStoreCommit:
 
     def _wait_for(self, placement: Placement, name: str, staging: str) -> None:
         """Wait until a copy is complete. Azure may return early, and shows an empty object until it is."""
-        deadline_s = time.monotonic() + _COPY_TIMEOUT_S
+        deadline = Deadline.after(_COPY_TIMEOUT_S)
         while _size_bytes(self._fs, name) != placement.size_bytes:
-            if time.monotonic() > deadline_s:
+            if deadline.is_over:
                 raise StorageTimeout(
                     f"{placement.path} was not copied to {name} within {_COPY_TIMEOUT_S:.0f} s",
                     hint=f"The staged files are still in {staging}: run the same job again, and it finishes the commit",
