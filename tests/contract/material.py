@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from tests.contract.kinds import unique
 from tests.rig import topics
 from tests.rig.rig import Rig
-from tests.rig.transactions import interleaved_transactions
+from tests.rig.transactions import interleaved_transactions, wait_decided
 
 __all__ = [
     "TIMEOUT_S",
@@ -86,6 +86,7 @@ def make_material(rig: Rig) -> Material:
         topics.produce(rig, topic, _LOCAL, partition=partition, seed=4, sizes=(0, 24))
     topics.produce(rig, trimmed, _LOCAL, seed=5, sizes=(0, 24))
     interleaved_transactions(rig, transactional, [True, False], producers=2, rounds=2, seed=6)
+    wait_decided(rig, transactional)
     end = topics.offsets(rig, transactional, 0).latest
     return Material(topic, trimmed, transactional, local, tier_end, end)
 

@@ -13,12 +13,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from tests.rig.rig import Rig
-from tests.rig.topics import QUIET, produce_one
+from tests.rig.topics import QUIET, admin, produce_one
 
-__all__ = ["OpenTransaction", "interleaved_transactions", "open_transaction"]
+__all__ = ["OpenTransaction", "interleaved_transactions", "open_transaction", "wait_decided"]
 
 _TIMEOUT_S = 60
 _SIZES = (0, 24, 200, 700)
@@ -117,3 +118,17 @@ def interleaved_transactions(
             # Those that go on write between the markers.
             for transaction, _ in under_way:
                 transaction.write(dice.randint(0, 8))
+
+
+def wait_decided(rig: Rig, topic: str, partition: int = 0) -> None:
+    """Wait until the broker has written the markers of all transactions, which have to be ended."""
+    client, wanted = admin(rig), TopicPartition(topic, partition)
+
+    def latest(isolation: IsolationLevel) -> int:
+        asked = client.list_offsets({wanted: OffsetSpec.latest()}, isolation_level=isolation)  # type: ignore[no-untyped-call]
+        return int(asked[wanted].result(_TIMEOUT_S).offset)
+
+    rig.until(
+        f"the markers of {topic}-{partition}",
+        lambda: latest(IsolationLevel.READ_COMMITTED) == latest(IsolationLevel.READ_UNCOMMITTED),
+    )
