@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from operator import methodcaller
@@ -89,21 +90,39 @@ class BrokerReader:
         self, starts: Mapping[TopicIdPartition, int], isolation: IsolationLevel, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
         """The records from these offsets on, as they are written, without end. Raises as `read`, except for offsets."""
-        consumer = self._cluster.consumer(isolation)
-        known = {(one.topic, one.partition): one for one in starts}
-        consumer.assign([TopicPartition(one.topic, one.partition, offset) for one, offset in starts.items()])
-        try:
-            while True:
-                heard = consumer.consume(_BATCH_MESSAGES, timeout=_POLL_S)
-                messages = [one for one in heard if not _is_news(one, _FOR_EVER)]
-                messages.sort(key=lambda one: (one.topic(), one.partition()))
-                for key, group in groupby(messages, key=lambda one: (one.topic(), one.partition())):
-                    self._guard.confirm(known[key])
-                    rows = list(group)
-                    self._observer(RecordsRead(known[key], len(rows), int(rows[-1].offset() or 0) + 1))
-                    yield self._rows(rows, known[key], columns)
-        finally:
-            consumer.unassign()
+        known = {(partition.topic, partition.partition): partition for partition in starts}
+        offsets = dict(starts)
+        while True:
+            consumer = self._cluster.consumer(isolation)
+            consumer.assign([TopicPartition(at.topic, at.partition, offset) for at, offset in offsets.items()])
+            try:
+                for messages in self._news(consumer, next(iter(starts), None), isolation):
+                    messages.sort(key=_place)
+                    for place, group in groupby(messages, key=_place):
+                        partition, rows = known[place], list(group)
+                        self._guard.confirm(partition)
+                        offsets[partition] = int(rows[-1].offset() or 0) + 1
+                        self._observer(RecordsRead(partition, len(rows), offsets[partition]))
+                        yield self._rows(rows, partition, columns)
+            finally:
+                consumer.unassign()
+
+    def _news(
+        self, consumer: Consumer, partition: TopicIdPartition | None, isolation: IsolationLevel
+    ) -> Iterator[list[Any]]:
+        """Messages as they come, until the consumer was replaced. A long silence is reason to ask about `partition`."""
+        heard_at = self._clock()
+        while self._cluster.consumer(isolation) is consumer:
+            heard = consumer.consume(_BATCH_MESSAGES, timeout=_POLL_S)
+            messages = [message for message in heard if not _is_news(message, _FOR_EVER)]
+            if messages:
+                yield messages
+            if messages or partition is None:
+                heard_at = self._clock()
+            elif self._clock() - heard_at > self._stall_s:
+                heard_at = self._clock()
+                with suppress(KafkaException):  # the brokers may be away: librdkafka waits for them
+                    self._cluster.log_bounds(partition, isolation)  # may replace the consumer
 
     def _is_ready(self, step: BrokerRange, isolation: IsolationLevel, pace: _Pace) -> bool:
         """Wait until the log holds the next offset; False where the log start has passed the whole stretch."""
@@ -200,6 +219,10 @@ class _Pace:
         """Take a position; one before the next offset, or none, is no progress."""
         if offset > self.offset:
             self.offset, self.moved_at, self.is_said = offset, self.clock(), False
+
+
+def _place(message: Any) -> tuple[str, int]:
+    return message.topic(), message.partition()
 
 
 def _is_refused_offset(message: Any) -> bool:

@@ -432,6 +432,28 @@ def test_another_consumer_goes_on_after_one_that_was_replaced() -> None:
     assert (lost.assigned, successor.assigned) == ([5], [7])
 
 
+def test_another_consumer_follows_after_one_that_was_replaced() -> None:
+    successor = Broker([records(9, 12)])
+
+    @dataclass
+    class Lost(Broker):
+        is_asked: bool = False
+
+        def log_bounds(self, *_: object, **__: object) -> LogBounds:
+            self.is_asked = True
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+        def consumer(self, isolation: IsolationLevel) -> Broker:
+            return successor if self.is_asked else self
+
+    lost = Lost([records(7, 9), *[()] * (int(STALL_S) + 2)])
+    rows = reader_of(lost, lambda _: None).follow({PARTITION: 7}, UNCOMMITTED, ("offset",))
+    assert [next(rows).column("offset").to_pylist() for _ in range(2)] == [[7, 8], [9, 10, 11]]
+    assert (lost.assigned, successor.assigned) == ([7], [9])
+    assert lost.at == -1, "the partition is given back"
+    rows.close()  # type: ignore[attr-defined]
+
+
 def test_what_is_followed_is_counted() -> None:
     """As what a plan gives; else a report would leave it out."""
     heard: list[Event] = []
