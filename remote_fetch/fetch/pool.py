@@ -18,6 +18,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
+from remote_fetch.deadline import Deadline, join_all
 from remote_fetch.errors import Cancelled, StorageTimeout
 from remote_fetch.fetch.window import Window
 
@@ -163,12 +164,9 @@ class DaemonPool:
                 call.cancel()
         for _ in threads:
             self._queue.put(None)
-        deadline = time.monotonic() + timeout_ms / 1000
-        for thread in threads:
-            if thread is not threading.current_thread():
-                thread.join(max(deadline - time.monotonic(), 0.0))
+        left = join_all(threads, Deadline.after(timeout_ms / 1000))
         with self._lock:
             left_behind = list(self._open)
         for call in left_behind:
             call.cancel()
-        return sum(thread.is_alive() for thread in threads)
+        return left
