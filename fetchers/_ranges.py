@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["ContentRange", "range_of"]
+__all__ = ["ContentRange", "range_of", "total_of"]
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
+_UNSATISFIED = re.compile(r"bytes \*/([0-9]{1,19})")
 
 
 class ContentRange(NamedTuple):
@@ -27,6 +28,18 @@ class ContentRange(NamedTuple):
         if match is None:
             return None
         return cls(int(match[1]), int(match[2]), None if match[3] == "*" else int(match[3]))
+
+
+def total_of(header: str | None) -> int | None:
+    """The size of an object by a Content-Range header, None if it lacks the size.
+
+    An answer 416 has `bytes */SIZE` (RFC 9110, 14.4).
+    """
+    match = _UNSATISFIED.fullmatch(header or "")
+    if match is not None:
+        return int(match[1])
+    answered = ContentRange.parse(header)
+    return None if answered is None else answered.total_bytes
 
 
 def range_of(start: int, end: int | None) -> str | None:

@@ -149,6 +149,10 @@ class AivenLayout:
         except RemoteFetchError as error:
             raise error.at(object_name=opened.indexes) from error.__cause__
 
+    def segment_size(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """As `SizedLayout.segment_size`: the manifest's `originalFileSize`."""
+        return self._open(store, metadata).manifest.chunks.segment_bytes
+
     # ------------------------------------------------------------------------------------------------ where things are
 
     def _open(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> _Opened:

@@ -25,7 +25,12 @@ __all__ = [
     "PartitionLayout",
     "PartitionLister",
     "RemoteStorageFetcher",
+    "RootedLayout",
     "SegmentLister",
+    "SegmentSizer",
+    "SizedLayout",
+    "SizedStore",
+    "SizedUrlStore",
     "StorageSurveyor",
     "UrlStore",
 ]
@@ -111,6 +116,14 @@ class CredentialRefresher(Protocol):
         """
 
 
+@runtime_checkable
+class SegmentSizer(Protocol):
+    """Optional: the size of a segment that its metadata cannot say (KIP-1333)."""
+
+    def size(self, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """The bytes of the `.log` as Kafka wrote it; None if the store cannot tell. Raises as `fetch_log_segment`."""
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
     """One object of a listing: its name below the store's root, and its size."""
@@ -143,6 +156,22 @@ class UrlStore(Protocol):
         """As `ObjectStore.get`, of a whole URL. Its query is in no message and no cause."""
 
 
+@runtime_checkable
+class SizedUrlStore(Protocol):
+    """Optional, beside UrlStore: the sizes of what such URLs name."""
+
+    def url_size(self, url: str) -> int | None:
+        """As `SizedStore.size`, of a whole URL, which may be signed for GET alone."""
+
+
+@runtime_checkable
+class SizedStore(Protocol):
+    """Optional, on an object store: the sizes of objects, without their bytes."""
+
+    def size(self, name: str) -> int | None:
+        """The size of an object in bytes, None if the store does not tell it. Raises as `ObjectStore.get`."""
+
+
 class Layout(Protocol):
     """How one storage plug-in keeps a segment and its indexes in objects. Called from several threads."""
 
@@ -170,6 +199,28 @@ class PartitionLayout(Protocol):
 
     def list_partition(self, store: ObjectStore, partition: TopicIdPartition) -> Iterator[RemoteLogSegmentMetadata]:
         """As `PartitionLister.list_partition`."""
+
+
+@runtime_checkable
+class RootedLayout(Protocol):
+    """Optional, on a layout: what lets a segment's metadata choose its root (KIP-917), among `remote.storage.roots`.
+
+    A layout without it is refused beside that key.
+    """
+
+    def take_roots(self, roots: Mapping[str, ObjectStore]) -> None:
+        """Take the stores below the further roots, by the URL of each root.
+
+        Called after `configure`, and again with other stores after credentials were renewed.
+        """
+
+
+@runtime_checkable
+class SizedLayout(Protocol):
+    """Optional, on a layout: what lets its fetcher be a SegmentSizer."""
+
+    def segment_size(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """As `SegmentSizer.size`."""
 
 
 @runtime_checkable

@@ -20,6 +20,7 @@ from remote_fetch.fetch.broker_file import complete
 from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.readahead import RangeReader
 from remote_fetch.fetch.registry import load_fetcher
+from remote_fetch.fetch.sizes import SegmentSizes
 from remote_fetch.fetch.spi import RemoteStorageFetcher
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.locate.locator import GuessingLocator, PlannedLocator, SharedLocator
@@ -28,7 +29,6 @@ from remote_fetch.model import RemoteLogSegmentId, TopicIdPartition, Uuid
 from remote_fetch.observe import (
     Counters,
     Event,
-    LogObserver,
     MetadataUnusable,
     Notice,
     Observer,
@@ -36,6 +36,7 @@ from remote_fetch.observe import (
 )
 from remote_fetch.session.brokers import CLUSTER_TIMEOUT_MS, make_cluster, open_brokers
 from remote_fetch.session.decode_pool import Ahead
+from remote_fetch.session.event_log import LogObserver
 from remote_fetch.session.fallback import FallbackRule
 from remote_fetch.session.librdkafka import check_properties
 from remote_fetch.session.locators import open_listing, open_snapshot
@@ -118,7 +119,8 @@ class Session:
             range_bytes=settings.range_bytes,
             observer=self.observe,
         )
-        self.storage = Storage(self.reader, self.observe, settings)
+        sizes = SegmentSizes(self.reader, self.observe, timeout_ms=settings.read_timeout_ms)
+        self.storage = Storage(self.reader, sizes, self.observe, settings)
         self.codecs = Codecs(max_bytes=settings.max_decompressed_bytes)
         self.ahead = Ahead(max_bytes=settings.max_decompressed_bytes)
         try:
