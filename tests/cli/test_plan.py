@@ -23,6 +23,7 @@ from remote_fetch.model import (
 from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice
 from remote_fetch.plan.saved import load_plan
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
+from tests.scan.sparse import SparseTier
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -44,6 +45,20 @@ def test_steps_and_costs(run: Run, bucket: str) -> None:
 def test_bounds_and_log_start_narrow_it(run: Run, bucket: str) -> None:
     outcome = run("plan", "--url", bucket, "-t", "shop", "-p", "0", "--log-start", "4", "--end", "8")
     assert [line.split(" from ")[0] for line in outcome.lines[1:-1]] == ["  offsets 4..5", "  offsets 6..7"]
+
+
+def test_a_size_that_metadata_cannot_hold_is_asked_of_the_store(run: Run, tmp_path: Path) -> None:
+    """8 GiB, which metadata clamps to 2 GiB and one byte less (KIP-1333)."""
+    sparse = SparseTier(tmp_path, 8 << 30)
+    saved = [word for name, value in sparse.clamped(tmp_path).items() for word in ("-X", f"{name}={value}")]
+    outcome = run("plan", "--url", str(tmp_path), "-t", "topic", "-o", "1000", *saved)
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert outcome.lines[0] == "topic-0: 1 segments, 1027 GETs, 8.0 GiB"
+    assert "of unknown size" not in outcome.stdout.decode()
+    whole = run("plan", "--url", str(tmp_path), "-t", "topic", "-o", "1000", *saved, "-J")
+    (step,) = load_plan(whole.stdout.decode())
+    assert isinstance(step, SegmentSlice)
+    assert step.size_bytes == 8 << 30
 
 
 def test_a_read_of_nothing(run: Run, bucket: str) -> None:

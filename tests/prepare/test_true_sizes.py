@@ -13,11 +13,14 @@ from remote_fetch.model import UNKNOWN_SIZE, LogBounds, RemoteLogSegmentMetadata
 from remote_fetch.plan.cost import estimate
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.plan.shares import share_out
+from remote_fetch.prepare.cuts import settle_cut
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.session.session import Session
 from tests.cases import each_of
 from tests.scan.bucket import COMMITTED, UNCOMMITTED, Bucket, expected_rows, plain_log, read, snapshot_config
+from tests.scan.resource_runs import repeated
+from tests.scan.resources import RepeatingTier
 
 LOG = plain_log()
 """Three segments, of offsets 0 to 19, 20 to 39 and 40 to 59."""
@@ -99,6 +102,31 @@ def test_no_range_is_asked_past_the_end() -> None:
     assert outcome.report.sizes == {"learned": 3}
     assert ends
     assert all(end <= size for end, size in ends)
+
+
+def test_cuts_beyond_4_gib_divide_the_records() -> None:
+    """Every byte of this segment is a real batch, and its offset index has entries of 12 bytes."""
+
+    class Large(RepeatingTier):
+        def size(self, metadata: RemoteLogSegmentMetadata) -> int:
+            return self.segment.size_bytes
+
+    tier = Large(repeated(5 * GIB, 64, 16 << 10, entry_bytes=12))
+    end_offset = tier.segment.copies * tier.segment.offsets - 1
+    tier.metadata = [replace(tier.metadata[0], segment_size_in_bytes=UNKNOWN_SIZE, end_offset=end_offset)]
+    with Session(Config.parse(snapshot_config(tier.metadata)), tier) as session:
+        (partition,) = session.locator.partitions("topic")
+        planner = Planner(session, UNCOMMITTED)
+        opened = planner.open_timeline(session.locator.timeline(partition), LogBounds())
+        shares = share_out([planner.outline(opened, 0, opened.stop_offset).steps], 64 << 20)
+        steps = [step for share in shares for _, step in share.steps if isinstance(step, SegmentSlice)]
+        behind = [at for at, step in enumerate(steps) if step.start_position > 1 << 32]
+        found = [settle_cut(session.storage, steps[at]) for at in (behind[0] - 1, behind[0], behind[-1])]
+    before, after, last = (slice_ for slice_ in found if slice_ is not None)
+    assert before.last_offset + 1 == after.first_offset
+    assert after.start_position > (1 << 32) - (2 << 20)
+    assert last.last_offset == end_offset
+    assert tier.returned_bytes < 32 << 20
 
 
 def test_tasks_of_a_clamped_segment_are_even() -> None:

@@ -413,3 +413,15 @@ def test_a_manifest_is_fetched_once_by_several_threads() -> None:
         thread.join()
     assert found == [LOG] * 6
     assert sum(name.endswith(".rsm-manifest") for name, *_ in store.gets) == 1
+
+
+@pytest.mark.parametrize("packs", [False, True])
+def test_the_size_is_the_manifests(packs: bool) -> None:
+    """By no byte of the log, and without the size that the metadata has."""
+    written = Written(LOG, 100, packs)
+    store = Store(written.objects())
+    unknown = dataclasses.replace(written.metadata, segment_size_in_bytes=UNKNOWN_SIZE)
+    assert opened().segment_size(store, unknown) == len(LOG)
+    assert {name for name, _, _ in store.gets} == {f"{written.name}.rsm-manifest"}
+    with pytest.raises(SegmentNotFound):
+        opened().segment_size(Store({}), unknown)
