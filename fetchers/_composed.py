@@ -149,8 +149,7 @@ class ComposedFetcher:
             raise ConfigError("the fetcher is closed, or was never configured")
         return self._layout, self._store
 
-    @property
-    def store(self) -> ObjectStore:
+    def opened_store(self) -> ObjectStore:
         """The store below the URL. Raises ConfigError before `configure` and after `close`."""
         return self._opened()[1]
 

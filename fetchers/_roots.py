@@ -28,10 +28,9 @@ _URL = "remote.storage.url"
 class _Opener(Protocol):
     """A fetcher of this package: it has an object store below its URL."""
 
-    @property
-    def store(self) -> ObjectStore: ...
-
     def configure(self, configs: Mapping[str, str]) -> None: ...
+
+    def opened_store(self) -> ObjectStore: ...
 
     def refresh_credentials(self) -> None: ...
 
@@ -60,7 +59,7 @@ class Roots:
     @property
     def stores(self) -> Mapping[str, ObjectStore]:
         """The store below each root, by the URL of the root."""
-        return {url: fetcher.store for url, fetcher in self._fetchers.items()}
+        return {url: fetcher.opened_store() for url, fetcher in self._fetchers.items()}
 
     def refresh_credentials(self) -> None:
         """As `CredentialRefresher.refresh_credentials`, of all roots."""
@@ -79,7 +78,7 @@ def _urls(text: str) -> Iterator[str]:
             continue
         scheme = scheme_of(url)
         try:
-            place = urlsplit(url).netloc + urlsplit(url).path
+            place = urlsplit(url).netloc.rpartition("@")[2] + urlsplit(url).path
         except ValueError:
             place = ""
         is_folder = place.strip("/") if scheme else url.startswith("/") and url.strip("/")
