@@ -19,6 +19,7 @@ MASK = "***"
 
 _OPTIONS = "remote.storage.options."
 _LOCATOR = "remote.locator."
+_ROOTS = "remote.storage.roots"
 _HARMLESS_OPTIONS = frozenset(
     {
         "account_host", "account_name", "addressing_style", "anon", "asynchronous", "block_size", "ca_certs",
@@ -41,6 +42,8 @@ def masked(name: str, value: object) -> str:
         return _option(name.removeprefix(_OPTIONS), text)
     if name.startswith(_LOCATOR) and name != f"{_LOCATOR}snapshot.file":
         return text if name.removeprefix(_LOCATOR) in _HARMLESS_PROPERTIES else MASK
+    if name == _ROOTS:
+        return ",".join(masked_url(root) for root in text.split(","))
     if name.startswith(("remote.", "fetch.remote.")):
         return masked_url(text)
     return text if name in _HARMLESS_PROPERTIES else MASK
