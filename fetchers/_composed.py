@@ -25,7 +25,7 @@ from fetchers._store import FsspecStore
 from fetchers._survey import surveyed
 from remote_fetch.errors import ConfigError, MissingExtra, RemoteFetchError
 from remote_fetch.fetch.plugins import own_entry_point
-from remote_fetch.fetch.spi import Layout, ObjectStore, PartitionLayout, RootedLayout, SizedLayout
+from remote_fetch.fetch.spi import Layout, ObjectStore, PartitionLayout, RootedLayout, SizedLayout, StoredSizer
 from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata, Survey, TopicIdPartition
 
 __all__ = ["ComposedFetcher", "without_secrets"]
@@ -169,6 +169,10 @@ class ComposedFetcher:
         """As `SegmentSizer.size`."""
         layout, store = self._opened()
         return layout.segment_size(store, metadata) if isinstance(layout, SizedLayout) else None
+
+    def stored_size(self, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """As `StoredSizer.stored_size`."""
+        return self._layout.stored_size(metadata) if isinstance(self._layout, StoredSizer) else None
 
     def list_segments(self, topic: str | None = None) -> Iterator[RemoteLogSegmentMetadata]:
         """As `SegmentLister.list_segments`."""

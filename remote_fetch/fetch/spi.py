@@ -32,6 +32,7 @@ __all__ = [
     "SizedStore",
     "SizedUrlStore",
     "StorageSurveyor",
+    "StoredSizer",
     "UrlStore",
 ]
 
@@ -122,6 +123,17 @@ class SegmentSizer(Protocol):
 
     def size(self, metadata: RemoteLogSegmentMetadata) -> int | None:
         """The bytes of the `.log` as Kafka wrote it; None if the store cannot tell. Raises as `fetch_log_segment`."""
+
+
+@runtime_checkable
+class StoredSizer(Protocol):
+    """Optional, on a fetcher and on a layout: the size of a segment in the store, by metadata alone."""
+
+    def stored_size(self, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """The bytes of all objects of the segment, as the plug-in wrote it down (KIP-917: REMOTE_SIZE).
+
+        None if the metadata does not tell. Asks no store, and raises nothing: the number is shown and decides nothing.
+        """
 
 
 @dataclass(frozen=True, slots=True)
