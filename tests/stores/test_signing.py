@@ -24,6 +24,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 import pytest
 import urllib3
 
+from fetchers.vended import VendedFetcher
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, UnsupportedFormat
 from remote_fetch.fetch.registry import load_fetcher
@@ -37,6 +38,7 @@ from tests.stores.conftest import TOPIC
 from tests.stores.gcs_server import GcsServer
 from tests.stores.s3_server import S3Server
 from tests.stores.servers import StoreServer
+from tests.stores.vended_reader import KINDS, SignedBy
 
 OPTIONS = "remote.storage.options."
 AS_PLAIN = {
@@ -47,7 +49,6 @@ AS_PLAIN = {
 }
 """The names of `kafka_local`. No listing is needed to find where they begin."""
 SEGMENT = contract_segments()[0].metadata
-ALL = ("log", *(kind.value for kind in IndexType))
 
 
 @pytest.fixture
@@ -99,8 +100,8 @@ def test_signed_urls_are_read_without_credentials(store: StoreServer, opened: Ca
     signer: ObjectSigner = fetcher
     assert isinstance(signer, ObjectSigner)
     segment = largest(fetcher)
-    urls = fetcher.sign(segment, ALL, 300)
-    assert len(urls) == len(ALL)
+    urls = fetcher.sign(segment, KINDS, 300)
+    assert len(urls) == len(KINDS)
     whole = bytes(fetcher.fetch_log_segment(segment, 0))
     for name, url in urls.items():
         assert belongs_to(name, segment)
@@ -114,6 +115,26 @@ def test_signed_urls_are_read_without_credentials(store: StoreServer, opened: Ca
             assert answer.status in (200, 404)
         else:
             assert answer.status == 200
+
+
+def test_a_reader_without_credentials_follows_them(store: StoreServer, opened: Callable[..., Any]) -> None:
+    fetcher = opened(store.configs())
+    reader = VendedFetcher()
+    reader.configure({"remote.locator.url": "http://127.0.0.1:9"})
+    reader.take_locations(SignedBy(fetcher, "kafka_local", {}))
+    segments = sorted(fetcher.list_segments(TOPIC), key=lambda one: int(one.segment_size_in_bytes))
+    assert {segment.txn_index_empty for segment in segments} == {True, False}
+    for segment in (segments[0], segments[-1]):
+        whole = bytes(fetcher.fetch_log_segment(segment, 0))
+        assert bytes(reader.fetch_log_segment(segment, 0)) == whole
+        assert bytes(reader.fetch_log_segment(segment, 7, 61)) == whole[7:61]
+        for start in (len(whole) - 1, len(whole), len(whole) + 10):
+            assert bytes(reader.fetch_log_segment(segment, start, start + 100)) == whole[start:]
+    for segment in segments[:20]:
+        for kind in IndexType:
+            found, wanted = reader.fetch_index(segment, kind), fetcher.fetch_index(segment, kind)
+            assert (None if found is None else bytes(found)) == (None if wanted is None else bytes(wanted))
+    reader.close()
 
 
 def test_only_the_kinds_that_are_asked_for(store: StoreServer, opened: Callable[..., Any]) -> None:
