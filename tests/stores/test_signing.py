@@ -14,7 +14,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,9 +25,7 @@ import pytest
 import urllib3
 
 from fetchers.vended import VendedFetcher
-from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, UnsupportedFormat
-from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.fetch.spi import ObjectSigner
 from remote_fetch.formats.object_names import belongs_to
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
@@ -49,19 +47,6 @@ AS_PLAIN = {
 }
 """The names of `kafka_local`. No listing is needed to find where they begin."""
 SEGMENT = contract_segments()[0].metadata
-
-
-@pytest.fixture
-def opened() -> Iterator[Callable[..., Any]]:
-    fetchers: list[Any] = []
-
-    def open_one(configs: dict[str, str]) -> Any:
-        fetchers.append(load_fetcher(Config.parse(configs)))
-        return fetchers[-1]
-
-    yield open_one
-    for fetcher in fetchers:
-        fetcher.close()
 
 
 def largest(fetcher: Any) -> RemoteLogSegmentMetadata:
