@@ -19,6 +19,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
+from fetchers._secrets import hidden, shown
+from fetchers.layouts.naming import checked_names
 from fetchers.layouts.options import layout_options
 from remote_fetch.errors import CorruptSegment, RemoteFetchError, SegmentNotFound, UnsupportedFormat
 from remote_fetch.fetch.spi import ObjectStore, SizedStore, SizedUrlStore, UrlStore
@@ -100,7 +102,7 @@ class UrlLayout:
         except SegmentNotFound:
             return None
         if memoryview(data).nbytes > _MAX_INDEX_BYTES:
-            raise CorruptSegment(f"an index of more than {_MAX_INDEX_BYTES} bytes", object_name=_shown(location))
+            raise CorruptSegment(f"an index of more than {_MAX_INDEX_BYTES} bytes", object_name=shown(location))
         return data
 
     def list_segments(self, store: ObjectStore, topic: str | None) -> Iterator[RemoteLogSegmentMetadata]:
@@ -109,6 +111,23 @@ class UrlLayout:
             "the layout 'url' cannot list segments: the brokers' metadata says where they are",
             hint="Set bootstrap.servers, or remote.locator=snapshot",
         )
+
+    def object_names(self, metadata: RemoteLogSegmentMetadata, store: ObjectStore | None = None) -> Mapping[str, str]:
+        """As `ObjectNamer.object_names`: locations without a query that lie below the root and belong to the segment.
+
+        Raises UnsupportedFormat for any other location: custom metadata may name every object of the storage.
+        """
+        names: dict[str, str] = {}
+        for kind, location in parse_locations(metadata.custom_metadata).items():
+            if location is None:
+                continue
+            if "?" in location:
+                raise UnsupportedFormat(
+                    f"the location {kind!r} in the custom metadata has a query: it is signed already",
+                    object_name=shown(location),
+                )
+            names[kind] = self._below_own_root(location)
+        return checked_names(names, metadata)
 
     def _get(self, store: ObjectStore, location: str, start: int, end: int) -> Buffer:
         place = self._place(store, location)
@@ -120,10 +139,10 @@ class UrlLayout:
         path, question_mark, _ = location.partition("?")
         root, chosen = self._chosen(store, _without_file(path))
         name = _without_file(path).removeprefix(root)
-        if "://" in name or name.startswith("/") or {"", ".", ".."} & set(unquote(name).split("/")):
+        if _leads_elsewhere(name):
             raise UnsupportedFormat(
                 "a segment's location does not lie below remote.storage.url, nor below a root of remote.storage.roots",
-                object_name=_shown(path),
+                object_name=shown(path),
                 hint="If that store is yours, add the URL of its folder to remote.storage.roots",
             )
         if not question_mark:
@@ -133,9 +152,18 @@ class UrlLayout:
             return _Place(chosen, location.replace(" ", "%20"), location, is_signed=True)
         raise UnsupportedFormat(
             "a segment's location is a signed URL, which only the fetcher 'http' reads",
-            object_name=_shown(path),
+            object_name=shown(path),
             hint="Set remote.storage.url to the https:// URL that the locations begin with",
         )
+
+    def _below_own_root(self, path: str) -> str:
+        """The name below `remote.storage.url` of a location without its query. Raises UnsupportedFormat elsewhere."""
+        name = _without_file(path).removeprefix(self._root)
+        if _leads_elsewhere(name):
+            raise UnsupportedFormat(
+                "a segment's location does not lie below remote.storage.url", object_name=shown(path)
+            )
+        return name
 
     def _chosen(self, store: ObjectStore, path: str) -> tuple[str, ObjectStore]:
         """The longest root that a path lies below, and its store. Other paths are relative to `remote.storage.url`."""
@@ -151,6 +179,11 @@ class _Place(NamedTuple):
     name: str
     location: str
     is_signed: bool = False
+
+
+def _leads_elsewhere(name: str) -> bool:
+    """Whether a name below a root is none: a URL, an absolute path, or one with empty parts or dots."""
+    return "://" in name or name.startswith("/") or bool({"", ".", ".."} & set(unquote(name).split("/")))
 
 
 def _folder(url: str) -> str:
@@ -175,26 +208,7 @@ def _unsigned(place: _Place, ask: Callable[[str], T]) -> T:
     try:
         return ask(place.name)
     except RemoteFetchError as error:
-        raise _hidden(error, place.location) from None
-
-
-def _hidden(error: RemoteFetchError, location: str) -> RemoteFetchError:
-    """The error without what is signed: what others raised, and the name they gave the object, may have the query."""
-    query = location.partition("?")[2]
-    if query:
-        error.message = error.message.replace(query, "...")
-        error.args = (error.message,)
-    error.object_name = _shown(location)
-    error.__context__ = None
-    return error
-
-
-def _shown(location: str) -> str:
-    """A location as messages may have it: without query and user information."""
-    path = location.partition("?")[0]
-    scheme, colon, rest = path.partition("://")
-    host, slash, name = rest.partition("/")
-    return f"{scheme}{colon}{host.rpartition('@')[2]}{slash}{name}" if colon else path
+        raise hidden(error, place.location) from None
 
 
 def parse_locations(custom_metadata: bytes | None) -> Locations:

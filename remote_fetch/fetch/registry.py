@@ -23,6 +23,8 @@ __all__ = ["FETCHERS_GROUP", "load_fetcher"]
 
 _CLASS_KEY = "remote.storage.fetcher.class"
 _URL_KEY = "remote.storage.url"
+_VENDED = "vended"
+"""The fetcher of the URLs that a service signs, if `remote.locator=service` and no storage is configured beside it."""
 
 
 def load_fetcher(config: Config) -> RemoteStorageFetcher:
@@ -77,6 +79,8 @@ def _check_slashes(url: str) -> None:
 
 def _name_from_url(config: Config) -> str:
     url = config.settings.storage_url
+    if url is None and config.settings.locator == "service":
+        return _VENDED
     if url is None:
         raise ConfigError(
             "no remote storage is configured",
