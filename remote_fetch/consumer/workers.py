@@ -56,7 +56,7 @@ class Workers:
         self.wake(feed)
 
     def wake(self, feed: Feed) -> None:
-        """Records were taken from a feed: it may have room again."""
+        """Queue the feed for a worker if it has room. To be called after records were taken from it."""
         with self._lock:
             if self._states.get(feed) == _IDLE and feed.wants_work:
                 self._states[feed] = _QUEUED
