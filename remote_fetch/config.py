@@ -92,6 +92,14 @@ KEYS: Mapping[str, Key] = MappingProxyType(
                 "`https://host/tier` or another URL, whose scheme chooses the fetcher.",
             ),
             Key(
+                "remote.storage.roots",
+                _Type.STRING,
+                None,
+                "Further URLs, with commas, below which segments may lie too: the allow-list for a plug-in that picks "
+                "a bucket for each segment and puts the location into the custom metadata (KIP-917, layout `url`). "
+                "`remote.storage.options.*` go to the roots of the same kind of store as `remote.storage.url`.",
+            ),
+            Key(
                 "remote.storage.layout",
                 _Type.STRING,
                 None,

@@ -25,6 +25,7 @@ class Settings:
 
     enabled: bool
     storage_url: str | None
+    storage_roots: str | None
     storage_layout: str | None
     storage_broker_properties: str | None
     fetcher_class: str | None
@@ -61,6 +62,7 @@ class Settings:
         return cls(
             enabled=get("fetch.remote.enabled", bool),
             storage_url=text("remote.storage.url"),
+            storage_roots=text("remote.storage.roots"),
             storage_layout=text("remote.storage.layout"),
             storage_broker_properties=text("remote.storage.broker.properties"),
             fetcher_class=text("remote.storage.fetcher.class"),

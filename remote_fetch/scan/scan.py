@@ -48,6 +48,7 @@ from remote_fetch.prepare.relocation import relocated
 from remote_fetch.prepare.segment_ends import EndsTooSoon, Gap, SizeTooSmall, check_end, offset_at_start
 from remote_fetch.prepare.segment_files import object_of
 from remote_fetch.prepare.transactions import load_aborted
+from remote_fetch.prepare.true_sizes import with_true_sizes
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.scan.rows import PartitionRows
 from remote_fetch.scan.slice_reader import SliceReader
@@ -368,7 +369,8 @@ class Scan:
         """How offsets `first` to `last` of a slice are read without its segment."""
         shared = work.partition
         opened = shared.fails(work.piece.segment, first)
-        return narrow_edges(self._storage, plan_offsets(opened.partition, opened, first, last + 1))
+        steps = with_true_sizes(self._storage, plan_offsets(opened.partition, opened, first, last + 1))
+        return narrow_edges(self._storage, steps)
 
     def _replace(
         self, work: Work, pieces: Sequence[SegmentSlice], rest: SegmentSlice | None, error: RemoteFetchError

@@ -20,15 +20,15 @@ from remote_fetch.fetch.broker_file import complete
 from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.readahead import RangeReader
 from remote_fetch.fetch.registry import load_fetcher
-from remote_fetch.fetch.spi import RemoteStorageFetcher
+from remote_fetch.fetch.sizes import SegmentSizes
+from remote_fetch.fetch.spi import RemoteStorageFetcher, StoredSizer
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.locate.locator import GuessingLocator, PlannedLocator, SharedLocator
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.model import RemoteLogSegmentId, TopicIdPartition, Uuid
+from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from remote_fetch.observe import (
     Counters,
     Event,
-    LogObserver,
     MetadataUnusable,
     Notice,
     Observer,
@@ -36,6 +36,7 @@ from remote_fetch.observe import (
 )
 from remote_fetch.session.brokers import CLUSTER_TIMEOUT_MS, make_cluster, open_brokers
 from remote_fetch.session.decode_pool import Ahead
+from remote_fetch.session.event_log import LogObserver
 from remote_fetch.session.fallback import FallbackRule
 from remote_fetch.session.librdkafka import check_properties
 from remote_fetch.session.locators import open_listing, open_snapshot
@@ -94,6 +95,7 @@ class Session:
         planned: Planned | None = None,
     ) -> None:
         self.config = config
+        self._fetcher = fetcher
         self.counters = Counters()
         self._log = LogObserver()
         self._observer = observer
@@ -118,7 +120,8 @@ class Session:
             range_bytes=settings.range_bytes,
             observer=self.observe,
         )
-        self.storage = Storage(self.reader, self.observe, settings)
+        sizes = SegmentSizes(self.reader, self.observe, timeout_ms=settings.read_timeout_ms)
+        self.storage = Storage(self.reader, sizes, self.observe, settings)
         self.codecs = Codecs(max_bytes=settings.max_decompressed_bytes)
         self.ahead = Ahead(max_bytes=settings.max_decompressed_bytes)
         try:
@@ -257,6 +260,11 @@ class Session:
             for partition, bounds in found.items()
             if bounds.earliest_local_offset is not None
         }
+
+    def stored_size(self, segment: RemoteLogSegmentMetadata) -> int | None:
+        """The bytes of a segment's objects in the store, None if its metadata does not tell: see `StoredSizer`."""
+        fetcher = self._fetcher
+        return fetcher.stored_size(segment) if isinstance(fetcher, StoredSizer) else None
 
     def note_unusable(self, timeline: Timeline) -> None:
         """Tell of the metadata that locates nothing, as far as there is more of it than was told of before.

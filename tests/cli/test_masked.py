@@ -57,6 +57,11 @@ def test_options(name: str, value: str, shown: str | None) -> None:
         assert json.loads(found).keys() == json.loads(value).keys()
 
 
+def test_each_root_is_masked() -> None:
+    roots = "s3://me:s3cret@b/tier,https://u:s3cret@h/p?sig=s3cret,https://s3cret@h/x"
+    assert masked("remote.storage.roots", roots) == "s3://b/tier,https://h/p?***,https://h/x"
+
+
 def test_the_rest() -> None:
     assert masked("remote.locator.sasl.password", "s3cret") == "***"
     assert masked("remote.locator.bootstrap.servers", "b:9092") == "b:9092"
