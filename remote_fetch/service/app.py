@@ -91,8 +91,12 @@ class Service:
             first.cancel()
             with suppress(asyncio.CancelledError):
                 await first
-            for workers in (self._workers, self._askers, self._reader):
-                workers.close()
+            self.close()
+
+    def close(self) -> None:
+        """Let no more work begin. May be called twice."""
+        for workers in (self._workers, self._askers, self._reader):
+            workers.close()
 
     async def _first_reading(self) -> None:
         """Read the metadata at once, so that the first request finds it."""
