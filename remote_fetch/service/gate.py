@@ -26,7 +26,7 @@ from remote_fetch.service.answers import as_bytes
 from remote_fetch.service.limits import Limits
 from remote_fetch.service.metrics import Metrics
 from remote_fetch.service.refusals import Refusal
-from remote_fetch.service.settings import MAX_QUERY_BYTES
+from remote_fetch.service.settings import MAX_HEADER_BYTES, MAX_QUERY_BYTES
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -127,9 +127,14 @@ def _response_to(error: Exception) -> Response:
 
 
 def _check_size(scope: Scope) -> None:
-    """Raise Refusal for a body (413) and for a long query (414)."""
+    """Raise Refusal for a body (413), a long query (414) and long headers (431).
+
+    h11 bounds only those headers that arrive in several pieces.
+    """
     if len(scope["query_string"]) > MAX_QUERY_BYTES:
         raise Refusal(414, "QUERY_TOO_LONG", f"a query has at most {MAX_QUERY_BYTES} bytes")
+    if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
+        raise Refusal(431, "HEADERS_TOO_LONG", f"headers have at most {MAX_HEADER_BYTES} bytes")
     for name, value in scope["headers"]:
         if name == b"transfer-encoding" or (name == b"content-length" and value.strip() != b"0"):
             raise Refusal(413, "BODY_REFUSED", "a request has no body here", headers={"Connection": "close"})
