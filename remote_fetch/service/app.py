@@ -58,9 +58,9 @@ class Service:
         session.vendor.check()
         self._settings = settings
         self.metrics = Metrics()
-        self._workers = Workers(settings.threads, "answers")
-        self._askers = Workers(settings.asks, "asks")
-        self._reader = Workers(1, "metadata")
+        self._workers = Workers(settings.threads, "answers", settings.max_requests)
+        self._askers = Workers(settings.asks, "asks", settings.max_requests)
+        self._reader = Workers(1, "metadata", 2)
         self._limits = Limits(
             rate=settings.rate, at_once=settings.at_once, most=settings.max_requests, clock=clock
         )  # fmt: skip

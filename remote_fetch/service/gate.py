@@ -1,10 +1,10 @@
-"""What every request passes: bounds on its size and time, errors as JSON, one log line, the counters.
+"""The gate that every request passes: bounds on its size and time, errors as JSON, one log line, the counters.
 
 Rules of the file:
 
 - The log line has the path without its query, the principal's name once the brokers have taken the credentials, and
   nothing of a header. Characters that cannot be printed are escaped, so that no request writes a line of its own.
-- A request with a body is refused, and its connection ends: nobody reads the body.
+- A request with a body is refused, and its connection ends: the service reads no body.
 - An error that is not expected is a 500 without its text. The log has the stack.
 - `/healthz`, `/readyz` and `/metrics` are answered even if the service is full.
 """

@@ -33,7 +33,7 @@ _BACKLOG = 512
 
 
 def check_exposure(settings: ServiceSettings, *, insecure: bool) -> None:
-    """Raise ConfigError if passwords would cross a network in the clear, and nobody has allowed that."""
+    """Raise ConfigError if passwords would cross a network in the clear. `insecure`: the user allows that."""
     if settings.tls is not None or insecure or _is_loopback(settings.host):
         return
     raise ConfigError(
@@ -62,7 +62,11 @@ def configured(service: Service, settings: ServiceSettings) -> uvicorn.Config:
     config = uvicorn.Config(
         service.app,
         loop="asyncio",
-        http=timed_protocol(headers_timeout_s=settings.headers_timeout_s, drain_timeout_s=settings.drain_timeout_s),
+        http=timed_protocol(
+            headers_timeout_s=settings.headers_timeout_s,
+            drain_timeout_s=settings.drain_timeout_s,
+            cut_off=service.metrics.cut_off,
+        ),
         ws="none",
         lifespan="on",
         log_config=None,

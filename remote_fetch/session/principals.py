@@ -46,7 +46,7 @@ class CredentialsRefused(BrokerUnavailable):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the brokers say to a principal of a topic. `topic` None: no topic was asked for."""
+    """The brokers' answer to a principal about a topic. `topic` None: no topic was asked for."""
 
     topic: Topic | None
 

@@ -42,17 +42,20 @@ SETTINGS = ServiceSettings(mechanisms=("SCRAM-SHA-512", "OAUTHBEARER"), ask_time
 
 
 class SigningBucket(Bucket):
-    """A bucket that signs. `name_of` gives the name of an object by its kind; `signed` has all names, in order."""
+    """A bucket that signs. `name_of` gives the name of an object by its kind; `signed` has all
+    names, in order, while `records`.
+    """
 
     def __init__(self, segments: Iterable[BuiltSegment] = ()) -> None:
         super().__init__(segments)
         self.signed: list[str] = []
+        self.records = True
         self.name_of: Callable[[RemoteLogSegmentMetadata, str], str] = _name
 
     def sign(self, metadata: RemoteLogSegmentMetadata, kinds: Collection[str], expires_s: int) -> Mapping[str, str]:
         """As `ObjectSigner.sign`."""
         names = [self.name_of(metadata, kind) for kind in kinds]
-        self.signed += names
+        self.signed += names if self.records else ()
         return {name: f"https://bucket.invalid/{name}?expires={expires_s}&signature=5ecre7" for name in names}
 
 
@@ -64,7 +67,7 @@ def _name(metadata: RemoteLogSegmentMetadata, kind: str) -> str:
 
 @dataclass
 class FakeBrokers:
-    """What brokers say to principals. `asked` has the questions; `away`: they do not answer. `gate` holds
+    """The answers of brokers to principals. `asked` has the questions; `away`: they do not answer. `gate` holds
     answers back, those to `held` alone if that has names.
     """
 

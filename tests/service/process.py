@@ -4,7 +4,7 @@
 
 Rules of the file:
 
-- stdout has the URL as soon as the service listens. stderr has the log, with everything at DEBUG.
+- stdout has the URL as soon as the service listens. stderr has the log, by default with everything.
 - The principals are those of `FakeBrokers`. The user `held` never gets an answer from the brokers.
 - The segments have no bytes: nothing that reads them may be asked.
 """
@@ -55,7 +55,7 @@ def made_up_timeline(segments: int) -> Timeline:
 
 
 def write_certificate(folder: Path, name: str = "server") -> TlsFiles:
-    """A certificate for 127.0.0.1, signed by itself, and its key."""
+    """A self-signed certificate for 127.0.0.1, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
@@ -103,9 +103,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--request-timeout", type=float, default=20.0)
     parser.add_argument("--drain-timeout", type=float, default=SETTINGS.drain_timeout_s)
     parser.add_argument("--shutdown-timeout", type=int, default=20)
+    parser.add_argument("--log-level", default="DEBUG")
     parser.add_argument("--users", type=int, default=0, help="principals user0, user1, ... that may read")
     arguments = parser.parse_args(argv)
-    logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
+    logging.basicConfig(level=arguments.log_level, stream=sys.stderr)
     named = [f"user{number}" for number in range(arguments.users)]
     brokers = FakeBrokers(held={"held"}, gate=threading.Event())
     brokers.gate.clear()
@@ -120,7 +121,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     timelines = [made_up_timeline(arguments.segments)]
     limits = {"rate": arguments.rate, "request_timeout_s": arguments.request_timeout}
-    with open_service(SigningBucket(), brokers, timelines=timelines, **limits) as service:
+    bucket = SigningBucket()
+    bucket.records = False  # a list of all names would grow for ever
+    with open_service(bucket, brokers, timelines=timelines, **limits) as service:
         server.run(service, settings, lambda url: print(url, flush=True))
         brokers.gate.set()
 

@@ -32,7 +32,7 @@ class Bench:
     def __init__(self, **settings: Any) -> None:
         self.brokers, self.clock = FakeBrokers(), Clock()
         self.outcomes: list[str] = []
-        self._workers = Workers(8, "asks")
+        self._workers = Workers(8, "asks", 64)
         self.access = Access(
             self.brokers.ask,
             replace(SETTINGS, **settings),

@@ -41,7 +41,7 @@ def request(path: str = SEGMENTS) -> bytes:
 
 
 def ended_after_s(connection: socket.socket) -> float:
-    """How long the server keeps a connection on which nothing is sent. What it sends is not read until it has ended."""
+    """How long the server keeps a connection on which nothing is sent."""
     began = time.monotonic()
     connection.settimeout(WAIT_S)
     try:
