@@ -71,5 +71,5 @@ class ServiceSettings:
     request_timeout_s: float = 20.0
     headers_timeout_s: float = 15.0
     keep_alive_s: int = 10
-    drain_timeout_s: float = 30.0
+    drain_timeout_s: float = 20.0
     shutdown_timeout_s: int = 20
