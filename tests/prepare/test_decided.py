@@ -1,4 +1,4 @@
-"""What the tier decides of transactions in a range, beside the oracle's own answer."""
+"""Which transactions the tier decides in a range, beside the oracle's own answer."""
 
 from __future__ import annotations
 
