@@ -6,6 +6,8 @@ Rules of the file:
 - A yes ends after `allowed_s`, a no after `refused_s`. No answer of the brokers is no answer, and is not kept.
 - Questions run at most `asks` at once. Half of these are for credentials that the brokers have taken before, and so is
   half of all requests, so that wrong credentials, however many, do not keep out the right ones.
+- Wrong credentials slow down further ones under the same name from the same address. A stranger elsewhere who tries a
+  user's passwords does not lock the user out.
 - One question runs for the same credentials and topic. All who wait share its answer.
 - A refusal has the brokers' code and words. A principal that may not describe a topic gets the same refusal whether
   the topic exists or not, because the brokers answer so.
@@ -22,6 +24,7 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -40,11 +43,14 @@ __all__ = ["Access", "Allowed", "Ask"]
 Ask = Callable[[Credentials, str | None], Answer]
 """Asks the brokers as the principal about a topic (None: about nothing): see `session/principals.py: ask_as`."""
 
+_Who: TypeAlias = tuple[str, str]
+"""A name that a client has shown, and the address it was shown from."""
+
 _MOST_ANSWERS = 10_000
 _TAKEN_S = 3600.0
 """How long credentials count as taken before, for the order of questions. It permits nothing."""
 _NAMES_AT_ONCE = 2
-"""How many different credentials under one name may be asked about at once, if the brokers have taken none of them."""
+"""How many credentials of one name and address are asked about at once, if the brokers have taken none of them."""
 _RETRY_S = 2.0
 
 
@@ -97,7 +103,7 @@ class Access:
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
         self._taken: OrderedDict[bytes, float] = OrderedDict()
         self._running: dict[bytes, asyncio.Task[Allowed | None]] = {}
-        self._names: dict[str, Counter[bytes]] = {}
+        self._names: dict[_Who, Counter[bytes]] = {}
         self._strangers = asyncio.Semaphore(max(settings.asks // 2, 1))
         self._waiting = 0
 
@@ -105,18 +111,18 @@ class Access:
         """The keyed hash of credentials. Another process gives another one."""
         return hmac.digest(self._key, credentials.key_bytes(*more), hashlib.sha256)
 
-    async def authenticate(self, credentials: Credentials) -> None:
-        """Check that the brokers take the credentials. Raises Refusal: 401, 429, 503."""
-        await self._decide(credentials, None)
+    async def authenticate(self, credentials: Credentials, origin: str) -> None:
+        """Check that the brokers take the credentials, shown by the address `origin`. Raises Refusal: 401, 429, 503."""
+        await self._decide(credentials, None, origin)
 
-    async def may_read(self, credentials: Credentials, topic: str) -> Allowed:
+    async def may_read(self, credentials: Credentials, topic: str, origin: str) -> Allowed:
         """The topic, if its principal may READ it. Raises Refusal: 401, 403, 404, 429, 503."""
-        allowed = await self._decide(credentials, topic)
+        allowed = await self._decide(credentials, topic, origin)
         if allowed is None:
             raise overloaded("the brokers have not described the topic")
         return allowed
 
-    async def _decide(self, credentials: Credentials, topic: str | None) -> Allowed | None:
+    async def _decide(self, credentials: Credentials, topic: str | None, origin: str) -> Allowed | None:
         own = self.digest(credentials)
         key = own if topic is None else self.digest(credentials, topic)
         for known in (own, key):  # wrong credentials are wrong for every topic
@@ -128,7 +134,8 @@ class Access:
                 return outcome
         running = self._running.get(key)
         if running is None:
-            running = self._running[key] = asyncio.create_task(self._asked(credentials, topic, own, key))
+            who = credentials.name, origin
+            running = self._running[key] = asyncio.create_task(self._asked(credentials, topic, who))
             running.add_done_callback(lambda task: self._ended(key, task))
         return await asyncio.shield(running)
 
@@ -137,8 +144,10 @@ class Access:
         if not task.cancelled():
             task.exception()  # a request that has ended does not take it
 
-    async def _asked(self, credentials: Credentials, topic: str | None, own: bytes, key: bytes) -> Allowed | None:
-        async with self._room(credentials.name, own):
+    async def _asked(self, credentials: Credentials, topic: str | None, who: _Who) -> Allowed | None:
+        own = self.digest(credentials)
+        key = own if topic is None else self.digest(credentials, topic)
+        async with self._room(who, own):
             try:
                 async with asyncio.timeout(2 * self._settings.ask_timeout_s):
                     answer = await self._workers.run(lambda: self._ask(credentials, topic))
@@ -147,7 +156,7 @@ class Access:
                 refusal = self._refused(error)
                 self._count(_word(refusal))
                 if refusal.status == 401:
-                    self._slowdown.failed(credentials.name)
+                    self._slowdown.failed(who)
                     self._keep(own, refusal, self._settings.refused_s)
                 elif refusal.status != 503:
                     self._took(own)
@@ -165,18 +174,18 @@ class Access:
         return outcome
 
     @asynccontextmanager
-    async def _room(self, name: str, own: bytes) -> AsyncIterator[None]:
+    async def _room(self, who: _Who, own: bytes) -> AsyncIterator[None]:
         """The room of one question, waited for. Raises Refusal (429, 503) if there will be none."""
         if self._taken.get(own, 0.0) > self._clock():
             yield
             return
-        self._slowdown.check(name)
-        under_way = self._names.get(name, Counter())
-        if name and own not in under_way and len(under_way) >= _NAMES_AT_ONCE:
+        self._slowdown.check(who)
+        under_way = self._names.get(who, Counter())
+        if who[0] and own not in under_way and len(under_way) >= _NAMES_AT_ONCE:
             raise Refusal(429, "TOO_MANY_FAILURES", "other credentials under this name are being checked", _RETRY_S)
         if self._waiting >= max(self._settings.max_requests // 2, 1):
             raise overloaded("too many new credentials are being checked")
-        self._names[name] = under_way
+        self._names[who] = under_way
         under_way[own] += 1
         self._waiting += 1
         try:
@@ -188,7 +197,7 @@ class Access:
             if not under_way[own]:
                 del under_way[own]
             if not under_way:
-                self._names.pop(name, None)
+                self._names.pop(who, None)
 
     def _refused(self, error: Exception) -> Refusal:
         if isinstance(error, CredentialsRefused):

@@ -130,7 +130,7 @@ class Service:
         credentials = self._credentials(request)
         with ExitStack() as room:
             room.enter_context(self._limits.of(self.access.digest(credentials)))
-            await self.access.authenticate(credentials)
+            await self.access.authenticate(credentials, _origin(request))
             self._let_in(room, request, credentials)
             return Response(self._vending.storage(), headers=_OK, media_type="application/json")
 
@@ -142,7 +142,7 @@ class Service:
         )
         with ExitStack() as room:
             room.enter_context(self._limits.of(self.access.digest(credentials)))
-            allowed = await self.access.may_read(credentials, query.topic)
+            allowed = await self.access.may_read(credentials, query.topic, _origin(request))
             self._let_in(room, request, credentials)
             partition = allowed.partition(query.partition)
             await self.timelines.fresh()
@@ -190,6 +190,11 @@ def ask_through(properties: dict[str, object], settings: ServiceSettings) -> Ask
         return ask_as(connection, shown, topic, timeout_ms=round(settings.ask_timeout_s * 1000))
 
     return ask
+
+
+def _origin(request: Request) -> str:
+    """The client's address: that of the proxy, unless `--proxies` names it."""
+    return "" if request.client is None else request.client.host
 
 
 async def _raised(request: Request, error: Exception) -> Response:
