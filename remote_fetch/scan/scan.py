@@ -43,7 +43,7 @@ from remote_fetch.observe import (
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice, plan_offsets
 from remote_fetch.prepare.order import MisleadingIndex
 from remote_fetch.prepare.positions import narrow_edges
-from remote_fetch.prepare.refusals import not_to_be_had, refuse_broker_ranges
+from remote_fetch.prepare.refusals import no_other_copy, refuse_broker_ranges
 from remote_fetch.prepare.relocation import relocated
 from remote_fetch.prepare.segment_ends import EndsTooSoon, Gap, SizeTooSmall, check_end, offset_at_start
 from remote_fetch.prepare.segment_files import object_of
@@ -359,7 +359,7 @@ class Scan:
         steps = self._elsewhere(work, first, piece.last_offset)
         before = _slices(takewhile(lambda step: isinstance(step, SegmentSlice), steps))
         if not before:
-            raise not_to_be_had(partition, steps[0], error, may_be_gap=isinstance(error, EndsTooSoon)) from error
+            raise no_other_copy(partition, steps[0], error, may_be_gap=isinstance(error, EndsTooSoon)) from error
         # A hole may follow: what lies before it is read, then this segment fails again.
         behind = [SegmentSlice(piece.segment, step.first_offset, piece.last_offset) for step in steps[len(before) :]]
         self._replace(work, before, behind[0] if behind else None, error)

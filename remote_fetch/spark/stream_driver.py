@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from remote_fetch.errors import ConfigError, OffsetOutOfRange, UnknownTopic
-from remote_fetch.locate.topics import split_topic
 from remote_fetch.model import LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Notice
 from remote_fetch.plan.ranges import PlanStep, plan_offsets
 from remote_fetch.prepare.bounds import Edge
 from remote_fetch.prepare.planner import Planner, say_end
+from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.prepare.view import OpenPartition, untiered
 from remote_fetch.session.session import Session
 from remote_fetch.spark.limits import FAIL_ON_DATA_LOSS_HINT, LimitRules, check_covered, offsets_of
@@ -176,7 +176,7 @@ class StreamDriver:
             try:
                 found += subscribed(session, replace(wanted, topics=(topic,)))
             except UnknownTopic as error:
-                if split_topic(topic)[0] not in self._ids:
+                if topic_name(topic) not in self._ids:
                     raise
                 session.observe(Notice(f"{error.message}, some data may have been missed", is_warning=True))
         return tuple(found)
