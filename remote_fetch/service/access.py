@@ -150,28 +150,37 @@ class Access:
         async with self._room(who, own):
             try:
                 async with asyncio.timeout(2 * self._settings.ask_timeout_s):
-                    answer = await self._workers.run(lambda: self._ask(credentials, topic))
-                outcome = _judged(answer)
-            except (RemoteFetchError, KafkaException, TimeoutError) as error:
-                refusal = self._refused(error)
-                self._count(_word(refusal))
-                if refusal.status == 401:
-                    self._slowdown.failed(who)
-                    self._keep(own, refusal, self._settings.refused_s)
-                elif refusal.status != 503:
-                    self._took(own)
-                    self._keep(key, refusal, self._settings.refused_s)
-                raise refusal from None
-            except Refusal as refusal:
-                if refusal.status == 403:
-                    self._count(_word(refusal))
-                    self._took(own)
-                    self._keep(key, refusal, self._settings.refused_s)
-                raise
-        self._count("allowed")
+                    outcome = await self._workers.run(lambda: self._outcome(credentials, topic))
+            except TimeoutError:
+                outcome = _unanswered()
+        self._count(_word(outcome))
+        if isinstance(outcome, Refusal):
+            if outcome.status == 401:
+                self._slowdown.failed(who)
+                self._keep(own, outcome, self._settings.refused_s)
+            elif outcome.status != 503:
+                self._took(own)
+                self._keep(key, outcome, self._settings.refused_s)
+            raise _again(outcome)
         self._took(own)
         self._keep(key, outcome, self._settings.allowed_s)
         return outcome
+
+    def _outcome(self, credentials: Credentials, topic: str | None) -> Allowed | Refusal | None:
+        """The brokers' answer. Called in a thread.
+
+        A refusal is returned and not raised: an error holds the frames that it has passed, and in these the client of
+        the question, with its threads and sockets.
+        """
+        try:
+            return _judged(self._ask(credentials, topic))
+        except CredentialsRefused:
+            words = "the brokers refuse these credentials"
+            return Refusal(401, "SASL_AUTHENTICATION_FAILED", words, headers=challenge(self._settings.mechanisms))
+        except KafkaException as error:
+            return _of_brokers(error)
+        except RemoteFetchError:
+            return _unanswered()
 
     @asynccontextmanager
     async def _room(self, who: _Who, own: bytes) -> AsyncIterator[None]:
@@ -199,18 +208,6 @@ class Access:
             if not under_way:
                 self._names.pop(who, None)
 
-    def _refused(self, error: Exception) -> Refusal:
-        if isinstance(error, CredentialsRefused):
-            return Refusal(
-                401,
-                "SASL_AUTHENTICATION_FAILED",
-                "the brokers refuse these credentials",
-                headers=challenge(self._settings.mechanisms),
-            )
-        if isinstance(error, KafkaException):
-            return _of_brokers(error)
-        return Refusal(503, "BROKERS_UNAVAILABLE", "no broker has answered for this principal", _RETRY_S)
-
     def _found(self, key: bytes) -> _Kept | None:
         kept = self._kept.get(key)
         if kept is not None and kept.until_s <= self._clock():
@@ -231,13 +228,17 @@ class Access:
             self._taken.popitem(last=False)
 
 
-def _judged(answer: Answer) -> Allowed | None:
+def _judged(answer: Answer) -> Allowed | Refusal | None:
     topic = answer.topic
     if topic is None:
         return None
     if not topic.may_read:
-        raise Refusal(403, "TOPIC_AUTHORIZATION_FAILED", _words(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+        return Refusal(403, "TOPIC_AUTHORIZATION_FAILED", KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED).str())
     return Allowed(topic.name, topic.topic_id, topic.partitions)
+
+
+def _unanswered() -> Refusal:
+    return Refusal(503, "BROKERS_UNAVAILABLE", "no broker has answered for this principal", _RETRY_S)
 
 
 def _of_brokers(error: KafkaException) -> Refusal:
@@ -258,15 +259,11 @@ def _unknown(message: str) -> Refusal:
     return Refusal(404, "UNKNOWN_TOPIC_OR_PART", message)
 
 
-def _words(code: int) -> str:
-    return KafkaError(code).str()
-
-
 def _again(refusal: Refusal) -> Refusal:
-    """The same refusal for another request: an exception holds the stack of its last raise."""
+    """The same refusal for a request. The one that is kept is never raised: it would hold the frames of each raise."""
     return Refusal(refusal.status, refusal.code, refusal.message, refusal.retry_after_s, refusal.headers)
 
 
-def _word(refusal: Refusal) -> str:
+def _word(outcome: Allowed | Refusal | None) -> str:
     words = {401: "wrong-credentials", 403: "forbidden", 404: "unknown-topic", 503: "unanswered"}
-    return words.get(refusal.status, "other")
+    return words.get(outcome.status, "other") if isinstance(outcome, Refusal) else "allowed"

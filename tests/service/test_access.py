@@ -216,3 +216,13 @@ def test_the_key_is_that_of_the_process() -> None:
     with bench() as it, bench() as other:
         assert it.access.digest(of("alice")) == it.access.digest(of("alice"))
         assert it.access.digest(of("alice")) != other.access.digest(of("alice"))
+
+
+def test_a_refusal_that_is_kept_holds_no_error() -> None:
+    """An error holds the frames that it has passed, and in them the client of the question with its threads."""
+    with bench() as it:
+        statuses = [it.status("alice", "wrong"), it.status("bob"), it.status("alice", topic="absent")]
+        assert [*statuses, it.status("bob")] == [401, 403, 404, 403]
+        kept = [one.outcome for one in it.access._kept.values() if isinstance(one.outcome, Refusal)]
+        assert len(kept) == 3
+        assert [(one.__traceback__, one.__context__) for one in kept] == [(None, None)] * 3
