@@ -135,7 +135,8 @@ class Access:
         running = self._running.get(key)
         if running is None:
             who = credentials.name, origin
-            running = self._running[key] = asyncio.create_task(self._asked(credentials, topic, who))
+            asked = self._asked(credentials, topic, who, own, key)
+            running = self._running[key] = asyncio.create_task(asked)
             running.add_done_callback(lambda task: self._ended(key, task))
         return await asyncio.shield(running)
 
@@ -144,9 +145,9 @@ class Access:
         if not task.cancelled():
             task.exception()  # a request that has ended does not take it
 
-    async def _asked(self, credentials: Credentials, topic: str | None, who: _Who) -> Allowed | None:
-        own = self.digest(credentials)
-        key = own if topic is None else self.digest(credentials, topic)
+    async def _asked(
+        self, credentials: Credentials, topic: str | None, who: _Who, own: bytes, key: bytes
+    ) -> Allowed | None:
         async with self._room(who, own):
             try:
                 async with asyncio.timeout(2 * self._settings.ask_timeout_s):
