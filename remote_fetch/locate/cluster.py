@@ -151,6 +151,8 @@ class Cluster:
                         if self._admin is admin:
                             self._admin = None  # an AdminClient stays with its broker, even after that has died
                 raise
+            finally:
+                del answers  # else the future, its error and this frame hold each other, and the client
 
         return retry(ask, KafkaException, until=deadline, pause_s=0, may_pass=_is_timeout)
 
