@@ -23,7 +23,7 @@ from remote_fetch.formats.metadata_records import (
 from remote_fetch.formats.metadata_usual import SegmentChange, build_usual_segment, head_of, is_usual_head, read_usual
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.locate.snapshot import load_timelines
-from remote_fetch.locate.timeline import TimelineBuilder
+from remote_fetch.locate.timeline_builder import TimelineBuilder
 from remote_fetch.model import (
     IndexType,
     LeaderEpoch,

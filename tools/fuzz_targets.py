@@ -30,7 +30,7 @@ from remote_fetch.formats.checkpoints import parse_leader_epoch_checkpoint, pars
 from remote_fetch.formats.indexes import parse_transaction_index
 from remote_fetch.formats.metadata_records import topic_id_of
 from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines
-from remote_fetch.locate.timeline import TimelineBuilder
+from remote_fetch.locate.timeline_builder import TimelineBuilder
 from remote_fetch.model import Uuid
 from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice
 from remote_fetch.plan.saved import dump_plan

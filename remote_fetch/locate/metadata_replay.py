@@ -23,7 +23,8 @@ from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.locate.clients import Consumer
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.leases import Leases
-from remote_fetch.locate.timeline import Timeline, TimelineBuilder
+from remote_fetch.locate.timeline import Timeline
+from remote_fetch.locate.timeline_builder import TimelineBuilder
 from remote_fetch.model import TopicIdPartition, Uuid
 
 __all__ = ["METADATA_TOPIC", "METADATA_TOPICS", "MetadataTopic", "Unreadable", "unlocatable"]
