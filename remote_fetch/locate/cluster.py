@@ -25,7 +25,13 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclOperation,
+    AdminClient,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
 
 from remote_fetch.broker_errors import is_of_another_leader, is_passing
 from remote_fetch.deadline import Deadline, retry
@@ -133,6 +139,21 @@ class Cluster:
     def names(self) -> tuple[str, ...]:
         """The topics that this principal may see, sorted. Raises KafkaException with the broker's error."""
         return tuple(sorted(self._admin_client().list_topics(timeout=self._timeout_s).topics))
+
+    def cluster_id(self) -> str | None:
+        """The id of the cluster, None if the brokers give none. Raises KafkaException with the broker's error."""
+        found: str | None = self._admin_client().describe_cluster(request_timeout=self._timeout_s).result().cluster_id
+        return found
+
+    def topic_settings(self, name: str) -> dict[str, str]:
+        """The configuration of a topic in force, defaults included. Needs DESCRIBE_CONFIGS on the topic.
+
+        Raises KafkaException with the broker's error.
+        """
+        wanted = ConfigResource(ResourceType.TOPIC, name)
+        timeout_s = min(_ONE_ANSWER_S, self._timeout_s)
+        found = self._admin_client().describe_configs([wanted], request_timeout=timeout_s)[wanted].result()
+        return {key: entry.value for key, entry in found.items() if entry.value is not None}
 
     def _described(self, name: str) -> Any:
         """The description of a topic by the AdminClient. If its broker does not answer, a new client asks another."""
