@@ -28,6 +28,7 @@ from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.timeline_builder import TimelineBuilder
 from remote_fetch.model import Buffer, RemoteLogSegmentMetadata
 from remote_fetch.session.session import Session
+from remote_fetch.spark import plan
 from tests.locate.keyed_topic import DIALECTS, SCENARIOS, Dialect, Event, compacted
 from tests.rig.faults import new_leader_epoch, tier_folder
 from tests.rig.rig import Rig, single
@@ -279,6 +280,8 @@ def test_every_face_goes_on_from_the_cache(
     assert from_store(config, topic, "read_committed")[0] == expected
     assert consumed() == expected
     assert printed() == len(expected)
+    options = {name: value for name, value in config.items() if name not in ("bootstrap.servers", "log_level")}
+    assert plan({**options, "kafka.bootstrap.servers": rig.bootstrap, "subscribe": topic}).tasks
     assert applied == [], "nothing was read twice"
 
     new_leader_epoch(rig, topic)
