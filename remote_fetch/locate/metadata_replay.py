@@ -236,13 +236,16 @@ class MetadataTopic:
             if self._cache is not None:
                 self._origin = self._origin_of(self._patiently(lambda: self._cluster.describe(self.name)))
             replay = self._replays[topic_id] = Replay.of(topic_id)
-        resumed = self._resume(topic_id, replay, bounds, began_ms) if resumes else {}
+        unproven = self._resume(topic_id, replay, bounds, began_ms) if resumes else {}
+        if unproven:
+            # Else librdkafka waits for a second until it knows the leaders that it asks.
+            consumer.list_topics(self.name, timeout=self._timeout_ms / 1000)
         ends: dict[int, int] = {}
         starts = []
-        for number, (low, high) in bounds.items():
+        for number, (low, high, _) in bounds.items():
             start = replay.read_to[number] = max(replay.read_to.get(number, low), low)
             replay.since_ms.setdefault(number, began_ms)
-            epoch = resumed.get(number, NO_EPOCH)
+            epoch = unproven.get(number, NO_EPOCH)
             if start < high or epoch != NO_EPOCH:
                 ends[number] = high
                 starts.append(begin_at(self.name, number, start, epoch))
@@ -259,13 +262,13 @@ class MetadataTopic:
                 consumer.unassign()
         replay.since_ms.update(dict.fromkeys(bounds, began_ms))
 
-    def _is_lost(self, replay: Replay, bounds: dict[int, tuple[int, int]], now_ms: int) -> bool:
+    def _is_lost(self, replay: Replay, bounds: dict[int, tuple[int, int, int]], now_ms: int) -> bool:
         """Whether the records read before are not enough to go on from.
 
         The topic was created again, or an election cut it off: they are not its records. Or it is compacted, and the
         last reading was so long ago that a tombstone may be gone.
         """
-        if any(replay.read_to.get(number, 0) > high for number, (_, high) in bounds.items()):
+        if any(replay.read_to.get(number, 0) > high for number, (_, high, _) in bounds.items()):
             return True
         times_ms = [replay.since_ms[number] for number in bounds if number in replay.since_ms]
         return bool(times_ms) and any(
@@ -273,25 +276,30 @@ class MetadataTopic:
         )
 
     def _resume(
-        self, topic_id: Uuid | None, replay: Replay, bounds: dict[int, tuple[int, int]], now_ms: int
+        self, topic_id: Uuid | None, replay: Replay, bounds: dict[int, tuple[int, int, int]], now_ms: int
     ) -> dict[int, int]:
-        """Restore the saved replays of metadata partitions that were not read yet. Return their last leader epochs."""
+        """Restore the saved replays of metadata partitions that were not read yet.
+
+        Return the last leader epochs of those whose leader has changed since: an election may have cut them off. A
+        leader never cuts off its own log.
+        """
         fresh = bounds.keys() - replay.read_to.keys()
         if self._cache is None or self._origin is None or not fresh:
             return {}
-        resumed = {}
+        unproven = {}
         for number, saved in self._cache.load(self._origin, topic_id, sorted(fresh)).items():
-            low, high = bounds[number]
+            low, high, epoch = bounds[number]
             if low <= saved.next_offset <= high and not self._tombstones.missed(saved.origin.taken_at_ms, now_ms):
                 replay.restore(saved)
-                resumed[number] = saved.leader_epoch
-        return resumed
+                if saved.leader_epoch != epoch:
+                    unproven[number] = saved.leader_epoch
+        return unproven
 
-    def _bounds(self, numbers: Iterable[int]) -> dict[int, tuple[int, int]]:
-        """The first offset and the end (exclusive) of each of these metadata partitions."""
+    def _bounds(self, numbers: Iterable[int]) -> dict[int, tuple[int, int, int]]:
+        """The first offset, the end (exclusive) and the last leader epoch of each of these metadata partitions."""
         wanted = frozenset(numbers)
 
-        def ask() -> dict[int, tuple[int, int]]:
+        def ask() -> dict[int, tuple[int, int, int]]:
             try:
                 return self._cluster.ends(self.name, wanted)
             except KafkaException as error:

@@ -142,14 +142,18 @@ class Topics:
     def answered(self) -> None:
         self.answered_s += 1
 
-    def ends(self, name: str, numbers: Collection[int]) -> dict[int, tuple[int, int]]:
+    def list_topics(self, name: str, timeout: float) -> None:
+        assert (name, timeout > 0) == (self.name, True)
+
+    def ends(self, name: str, numbers: Collection[int]) -> dict[int, tuple[int, int, int]]:
         assert name == self.name
         self.asked.append(sorted(numbers))
         if self.passing:
             raise KafkaException(KafkaError(self.passing.pop(0)))
         if self.refusal is not None:
             raise KafkaException(self.refusal)
-        return {number: (self.starts.get(number, 0), self.end(number)) for number in numbers}
+        epoch = -1 if self.epoch is None else self.epoch
+        return {number: (self.starts.get(number, 0), self.end(number), epoch) for number in numbers}
 
     def end(self, number: int) -> int:
         return self.starts.get(number, 0) + len(self.logs[number])

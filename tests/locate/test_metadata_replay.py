@@ -256,16 +256,27 @@ def test_a_replay_that_an_election_cut_off_is_not_used() -> None:
     for number in range(COUNT):
         topics.logs[number] = topics.logs[number][:1]
     topics.write(PARTITION, 7, 8, 9, 10)
-    topics.epoch_ends = {4: 1}
+    topics.epoch_ends, topics.epoch = {4: 1}, 5
     reader = opened(topics, clock, files)
     reader.read_for([PARTITION, ELSEWHERE])
     assert starts(reader) == [0, 70, 80, 90, 100]
     reader.close()
-    topics.epoch_ends, topics.epoch = {}, 5
+    topics.epoch_ends = {}
     again = opened(topics, clock, files)
     topics.offsets_read = 0
     again.read_for([PARTITION])
     assert (starts(again), topics.offsets_read) == ([0, 70, 80, 90, 100], 0)
+
+
+def test_a_new_leader_that_has_the_log_is_gone_on_with() -> None:
+    topics, clock = written(), Clock()
+    files = saved_by(topics, clock)
+    before = len(topics.assignments)
+    assert_resumes(topics, clock, files)
+    assert len(topics.assignments) == before, "the leader is the same, and there is nothing to compare"
+    topics.epoch = 5
+    assert_resumes(topics, clock, files)
+    assert topics.assignments[before:] == [[NUMBER]]
 
 
 def test_an_old_file_of_a_compacted_topic_is_not_used() -> None:

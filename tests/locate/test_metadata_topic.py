@@ -341,7 +341,7 @@ def test_who_waits_for_another_reader_finds_it_read() -> None:
     topic = MetadataTopic(cast(Cluster, topics), timeout_ms=10_000)
     ends = topics.ends
 
-    def held_up(name: str, numbers: Collection[int]) -> dict[int, tuple[int, int]]:
+    def held_up(name: str, numbers: Collection[int]) -> dict[int, tuple[int, int, int]]:
         entered.set()
         assert may_go_on.wait(10)
         return ends(name, numbers)
@@ -370,7 +370,7 @@ def test_who_waits_for_another_reader_finds_its_error() -> None:
     topic.read_for(PARTITIONS[:1])
     ends, errors = topics.ends, list[str]()
 
-    def held_up(name: str, numbers: Collection[int]) -> dict[int, tuple[int, int]]:
+    def held_up(name: str, numbers: Collection[int]) -> dict[int, tuple[int, int, int]]:
         entered.set()
         assert may_go_on.wait(10)
         return ends(name, numbers)

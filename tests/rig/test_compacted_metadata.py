@@ -97,7 +97,7 @@ def tier(needs_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def _segments(rig: Rig, topic: str) -> tuple[RemoteLogSegmentMetadata, ...]:
-    """What the broker's own metadata topic tells of a topic."""
+    """The segments of a topic by the broker's own metadata topic."""
     with Session.open(config_of(rig)) as session:
         (partition,) = session.locator.partitions(topic)
         return session.locator.timeline(partition).segments

@@ -160,7 +160,7 @@ def test_an_error_of_one_file_is_an_error() -> None:
         def cat_ranges(self, paths: list[str], *_: Any, **__: Any) -> Sequence[object]:
             return [FileNotFoundError(), PermissionError(13, "Permission denied")][: len(paths)]
 
-    store = TimedStore(UrlStore(Filesystem(), "/root/"), 1000)
+    store = TimedStore(UrlStore(Filesystem(), "/cache/"), 1000)
     assert store.read(NAMES[:1]) == {}
     with pytest.raises(StoreFailed, match="Permission denied"):
         store.read(NAMES)
