@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from remote_fetch.errors import CorruptSegment
 from remote_fetch.formats.metadata_usual import SegmentChange
 from remote_fetch.locate.packed import UUID_BYTES, Frame, PackedReader, column, numbers
-from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines, load_timelines
+from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines, load_timelines, state_of
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.uploads import LooseUpload, Rest
-from remote_fetch.model import Buffer, RemoteLogSegmentState, Uuid
+from remote_fetch.model import Buffer, Uuid
 
 __all__ = ["MAX_BODY_BYTES", "SavedReplay", "dump_replay", "load_replay"]
 
@@ -30,7 +30,6 @@ MAX_BODY_BYTES = 1 << 28
 
 _NAME = "saved replay"
 _FRAME = Frame(b"RFRP", (1,), _NAME)
-_STATES = tuple(RemoteLogSegmentState)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +149,12 @@ class _Body(PackedReader):
         change_states, brokers, timestamps = self.column(count), self.column(count), self.column(count)
         customs = self.blobs(self.column(count))
         changes: list[SegmentChange | None] = [
-            None if change_states[at] == -1 else (_state(change_states[at]), brokers[at], timestamps[at], customs[at])
+            None
+            if change_states[at] == -1
+            else (state_of(change_states[at], _NAME), brokers[at], timestamps[at], customs[at])
             for at in range(count)
         ]
         return tuple(
-            LooseUpload(ids[at], _state(states[at]), finished[at], epochs[at], changes[at]) for at in range(count)
+            LooseUpload(ids[at], state_of(states[at], _NAME), finished[at], epochs[at], changes[at])
+            for at in range(count)
         )
-
-
-def _state(number: int) -> RemoteLogSegmentState:
-    if not 0 <= number < len(_STATES):
-        raise CorruptSegment(f"{_NAME}: a segment in state {number}")
-    return _STATES[number]

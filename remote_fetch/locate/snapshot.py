@@ -31,7 +31,7 @@ from remote_fetch.model import (
     Uuid,
 )
 
-__all__ = ["DEFAULT_MAX_BODY_BYTES", "SnapshotOrigin", "dump_timelines", "load_timelines"]
+__all__ = ["DEFAULT_MAX_BODY_BYTES", "SnapshotOrigin", "dump_timelines", "load_timelines", "state_of"]
 
 MAX_TIMELINES = 200_000
 """The most partitions of one snapshot: those of a large cluster."""
@@ -41,6 +41,8 @@ DEFAULT_MAX_BODY_BYTES = 1 << 30
 _NAME = "snapshot of timelines"
 _FRAME = Frame(b"RFTL", (1, 2), _NAME)
 _WITH_UPLOAD_EPOCHS = 2
+_STATES = tuple(RemoteLogSegmentState)
+"""By number: to call the enum takes ten times as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,7 @@ class _Body(PackedReader):
             RemoteLogSegmentMetadata(
                 RemoteLogSegmentId(partition, Uuid(ids[at])),
                 starts[at], ends[at], sizes[at], max_timestamps[at], event_timestamps[at], brokers[at], epochs[at],
-                custom[at], _state(states[at]), bool(flags[at]),
+                custom[at], state_of(states[at], _NAME), bool(flags[at]),
             )
             for at in range(count)
         )  # fmt: skip
@@ -204,8 +206,8 @@ def _check_segments(
         raise CorruptSegment("snapshot of timelines: segments that do not ascend by their offsets")
 
 
-def _state(number: int) -> RemoteLogSegmentState:
-    try:
-        return RemoteLogSegmentState(number)
-    except ValueError:
-        raise CorruptSegment(f"snapshot of timelines: a segment in state {number}") from None
+def state_of(number: int, name: str) -> RemoteLogSegmentState:
+    """The state with this number, in a file of this name. Raises CorruptSegment."""
+    if not 0 <= number < len(_STATES):
+        raise CorruptSegment(f"{name}: a segment in state {number}")
+    return _STATES[number]
