@@ -32,6 +32,7 @@ class Settings:
     locator: str | None
     locator_url: str | None
     locator_snapshot_file: str | None
+    locator_schema_file: str | None
     bucket_only: bool
     reads_local: bool
     connect_timeout_ms: int
@@ -68,6 +69,7 @@ class Settings:
             locator=text("remote.locator"),
             locator_url=text("remote.locator.url"),
             locator_snapshot_file=text("remote.locator.snapshot.file"),
+            locator_schema_file=text("remote.locator.schema.file"),
             bucket_only=get("fetch.remote.bucket.only", bool),
             reads_local=get("fetch.remote.when", str) == "always",
             connect_timeout_ms=get("fetch.remote.connect.timeout.ms", int),

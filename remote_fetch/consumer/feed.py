@@ -24,6 +24,7 @@ from remote_fetch.consumer.offsets import BEGINNING, TAIL
 from remote_fetch.decode.messages import MESSAGE_COLUMNS
 from remote_fetch.errors import Cancelled, ErrorKind, OffsetOutOfRange, RemoteFetchError, SegmentNotFound, UnknownTopic
 from remote_fetch.formats.codecs import Codecs
+from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Fallback, Notice
 from remote_fetch.plan.ranges import Reason
@@ -285,7 +286,7 @@ class Feed:
             partition = source.partition(self.topic, self.number)
             self._hear_of(partition)
             first = self._offset
-            timeline = session.locator.refresh(partition)
+            timeline = self._newest_timeline(partition)
         self.first_offset = first if self.first_offset < 0 else self.first_offset
         session.note_unusable(timeline)
         if first > max((segment.end_offset for segment in timeline.segments), default=-1):
@@ -310,6 +311,14 @@ class Feed:
         self._rows = scan.batches()
         return None
 
+    def _newest_timeline(self, partition: TopicIdPartition) -> Timeline:
+        """The timeline after a new lookup, at least as far as one plan needs it."""
+        session, stop = self._source.session, self.log.end_offset or 0
+        if session.stepwise is None:
+            return session.locator.refresh(partition)
+        isolation = self._source.isolation
+        return session.stepwise.reach(partition, self._offset, stop, isolation=isolation, most=_SLICES_AHEAD)
+
     def _hear_of(self, partition: TopicIdPartition) -> None:
         """Check the permission to read, ask for the ends of the log, and resolve a logical offset."""
         brokers = self._source.session.brokers
@@ -327,6 +336,8 @@ class Feed:
 
     def _nothing_tiered(self, first: int) -> Ending:
         """The ending if no segment was found from `first` on: nothing is tiered, or nothing can be located."""
+        if self._source.session.is_locator_off:
+            return Ending(first, ErrorKind.NOT_CONFIGURED, log=self.log)
         unlocated = self._source.session.unlocated
         if unlocated is None:
             return Ending(first, Reason.NOT_TIERED, log=self.log)

@@ -17,10 +17,11 @@ Rules of the file:
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from operator import itemgetter
+from typing import TypeAlias
 
 from remote_fetch.errors import RemoteFetchError
 from remote_fetch.formats.metadata_records import (
@@ -35,17 +36,24 @@ from remote_fetch.locate.lineage import Lineage, epoch_at
 from remote_fetch.locate.uploads import DELETED, FINISHED, STARTED, Gone, Said, Upload
 from remote_fetch.model import (
     Buffer,
+    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
     TopicIdPartition,
     Uuid,
 )
 
-__all__ = ["Timeline", "TimelineBuilder"]
+__all__ = ["AbortedLists", "Timeline", "TimelineBuilder"]
 
 _UPDATE_KEY_SUFFIX = b":UPDATE"
 _SHOWN = (STARTED, FINISHED)
 _BEFORE_SEGMENT = itemgetter(slice(4))
+
+AbortedLists: TypeAlias = Mapping[tuple[RemoteLogSegmentId, int], tuple[tuple[int, int], ...]]
+"""A leader's list of aborted transactions, (producer id, first offset), by segment and by the offset it was asked for.
+
+A list has the transactions with an offset from the asked one to the end of the segment (KIP-1254).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,7 @@ class Timeline:
     - `malformed_records` counts the records of all partitions that could not be read.
     - `partition_deleted`: the partition is being deleted, and none of its segments is readable.
     - `unfinished` are copies that were started. They are not readable, but a later update may finish them.
+    - `listed_aborts` tells what was aborted, if brokers did. None: the transaction indexes of the tier tell it.
     """
 
     partition: TopicIdPartition
@@ -69,6 +78,7 @@ class Timeline:
     malformed_records: int = 0
     partition_deleted: bool = False
     unfinished: tuple[RemoteLogSegmentMetadata, ...] = ()
+    listed_aborts: AbortedLists | None = None
     _starts: tuple[int, ...] = field(init=False, repr=False, compare=False)
     _reached: tuple[int, ...] = field(init=False, repr=False, compare=False)
 

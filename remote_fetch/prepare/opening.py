@@ -57,7 +57,7 @@ def open_partition(
     last = max(accepted, key=lambda segment: segment.end_offset)
     stop = last.end_offset + 1
     stable = stop
-    if isolation is IsolationLevel.READ_COMMITTED:
+    if isolation is IsolationLevel.READ_COMMITTED and timeline.listed_aborts is None:
         snapshots = ProducerSnapshots(storage)
         # The stable offset never falls: an end offset that is too high must not make an early snapshot the last word.
         stable = max(snapshots.stable_before(one) for one in dict.fromkeys((last, accepted[-1])))

@@ -41,6 +41,8 @@ def ended(error: Exception | None = None, unlocated: ErrorKind | None = None) ->
         note_unusable=lambda timeline: None,
         brokers=None,
         unlocated=unlocated,
+        stepwise=None,
+        is_locator_off=False,
         surveyor=SimpleNamespace(explain=lambda reason, waits: None),
     )
     context = FeedContext(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20)  # type: ignore[arg-type]
