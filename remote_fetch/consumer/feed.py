@@ -24,7 +24,6 @@ from remote_fetch.consumer.offsets import BEGINNING, TAIL
 from remote_fetch.decode.messages import MESSAGE_COLUMNS
 from remote_fetch.errors import Cancelled, ErrorKind, OffsetOutOfRange, RemoteFetchError, SegmentNotFound, UnknownTopic
 from remote_fetch.formats.codecs import Codecs
-from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Fallback, Notice
 from remote_fetch.plan.ranges import Reason
@@ -285,8 +284,8 @@ class Feed:
         with self._asking_brokers():
             partition = source.partition(self.topic, self.number)
             self._hear_of(partition)
-            first = self._offset
-            timeline = self._newest_timeline(partition)
+            first, stop = self._offset, self.log.end_offset or 0
+            timeline = session.newest_timeline(partition, first, stop, isolation=source.isolation, most=_SLICES_AHEAD)
         self.first_offset = first if self.first_offset < 0 else self.first_offset
         session.note_unusable(timeline)
         if first > max((segment.end_offset for segment in timeline.segments), default=-1):
@@ -310,14 +309,6 @@ class Feed:
         )
         self._rows = scan.batches()
         return None
-
-    def _newest_timeline(self, partition: TopicIdPartition) -> Timeline:
-        """The timeline after a new lookup, at least as far as one plan needs it."""
-        session, stop = self._source.session, self.log.end_offset or 0
-        if session.stepwise is None:
-            return session.locator.refresh(partition)
-        isolation = self._source.isolation
-        return session.stepwise.reach(partition, self._offset, stop, isolation=isolation, most=_SLICES_AHEAD)
 
     def _hear_of(self, partition: TopicIdPartition) -> None:
         """Check the permission to read, ask for the ends of the log, and resolve a logical offset."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from remote_fetch.errors import Unlocatable
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.existing import existing_partitions
-from remote_fetch.locate.location_channel import Answer, Location, Locations, LocationsUnsupported
+from remote_fetch.locate.locations import Answer, Location, Locations, LocationsUnsupported
 from remote_fetch.locate.timeline import AbortedLists, Timeline
 from remote_fetch.model import (
     UNKNOWN_SIZE,
@@ -37,7 +37,7 @@ _NO_LIMIT = 2**63 - 1
 
 @dataclass(slots=True)
 class _Told:
-    """What a leader told of one partition, under one isolation level."""
+    """The answers of a leader about one partition, under one isolation level."""
 
     isolation: IsolationLevel
     segments: dict[RemoteLogSegmentId, RemoteLogSegmentMetadata] = field(default_factory=dict)
@@ -210,7 +210,14 @@ class BrokerLocator:
         return again.location is None and again.has_records
 
     def _segment(
-        self, partition: TopicIdPartition, offset: int, answer: Answer, *, floor: int, stop: int, isolation: IsolationLevel
+        self,
+        partition: TopicIdPartition,
+        offset: int,
+        answer: Answer,
+        *,
+        floor: int,
+        stop: int,
+        isolation: IsolationLevel,
     ) -> RemoteLogSegmentMetadata:
         """The segment of an answer for `offset`. If the leader does not tell its ends, they are looked for.
 

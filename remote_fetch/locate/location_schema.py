@@ -6,10 +6,10 @@
 
 Rules of the file:
 
-- `location_schema.json`, beside this module, has the numbers of this project. `remote.locator.schema.file` names another.
+- `location_schema.json`, beside this module, has this project's numbers. `remote.locator.schema.file` names another.
 - A role says what a field means, and with that its type. The roles of `_REQUIRED` have to be there.
-- A field with `tag` is a tagged field. A field without it stands behind the field that `after` names. Without both it is
-  the last one of its struct.
+- A field with `tag` is a tagged field. A field without it stands behind the field that `after` names. Without both it
+  is the last one of its struct.
 - A file that breaks a rule is a ConfigError with the file's name and the place in it.
 """
 
@@ -140,8 +140,8 @@ class LocationSchema:
             raise _wrong(f"{name} is not a JSON object")
         strange = given.keys() - {"about", "fetchVersion", "supportedStorageFormatVersions", "request", "response"}
         if strange:
-            raise _wrong(f"{name}: {sorted(strange)[0]!r} is not a key of a schema")
-        version = given.get("fetchVersion")
+            raise _wrong(f"{name}: {min(strange)!r} is not a key of a schema")
+        version: Any = given.get("fetchVersion")
         if not _is_number(version, _FIRST_VERSION, _LAST_VERSION):
             raise _wrong(f"{name}: fetchVersion is {version!r}: give a number from {_FIRST_VERSION} on")
         formats = given.get("supportedStorageFormatVersions")
@@ -174,7 +174,7 @@ def _fields(given: Mapping[str, Any], message: Message, name: str) -> tuple[Sche
     roles = [field.role for field in found]
     missing = _REQUIRED[message].difference(roles)
     if missing:
-        raise _wrong(f"{name}: {message} has no field of the role {sorted(missing)[0]}")
+        raise _wrong(f"{name}: {message} has no field of the role {min(missing)}")
     if len(set(roles)) < len(roles):
         raise _wrong(f"{name}: {message} has two fields of one role")
     return found
@@ -185,7 +185,7 @@ def _field(entry: object, message: Message, where: str) -> SchemaField:
         raise _wrong(f"{where}: a field has role, struct and name")
     strange = entry.keys() - {"role", "struct", "name", "tag", "after"}
     if strange:
-        raise _wrong(f"{where}: {sorted(strange)[0]!r} is not a key of a field")
+        raise _wrong(f"{where}: {min(strange)!r} is not a key of a field")
     role, struct, name = entry["role"], entry["struct"], entry["name"]
     tag, after = entry.get("tag"), entry.get("after")
     roles = _REQUIRED[message] | _OPTIONAL[message]

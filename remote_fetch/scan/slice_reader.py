@@ -3,8 +3,9 @@
 Rules of the file: no I/O; a batch is handed on only when the next header has confirmed its place in the log, so that a
 damaged base offset is noticed before its records leave; whatever is wrong raises, with the position from which reading
 again makes sense in `resume_position`; nothing is skipped that the isolation level shows. Batches with nothing special
-about them go through `runs`, many at once: that changes how long it takes, and nothing else. If a broker's list of aborted
-transactions has entries, whether a batch is shown depends on the markers before it: then one batch is read at a time.
+about them go through `runs`, many at once: that changes how long it takes, and nothing else. If a broker's list of
+aborted transactions has entries, the markers before a batch decide whether it is shown: then one batch is read at a
+time.
 """
 
 from __future__ import annotations

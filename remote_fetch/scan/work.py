@@ -83,7 +83,7 @@ def work_for(step: PlanStep, partition: SharedPartition) -> Work | BrokerWork:
 
 
 def _listed_aborts(piece: SegmentSlice, partition: SharedPartition) -> AbortedIntervals | SequentialAborts | None:
-    """What a broker listed for the first offset of a slice. None: nothing is listed, for the whole partition."""
+    """The broker's list for the first offset of a slice. None: brokers list nothing of the whole partition."""
     opened = partition.opened
     if opened.isolation is IsolationLevel.READ_UNCOMMITTED or opened.timeline.listed_aborts is None:
         return None

@@ -30,7 +30,7 @@ from remote_fetch.locate.locator import (
     StepwiseGuessing,
 )
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.model import RemoteLogSegmentId, TopicIdPartition, Uuid
+from remote_fetch.model import IsolationLevel, RemoteLogSegmentId, TopicIdPartition, Uuid
 from remote_fetch.observe import (
     Counters,
     Event,
@@ -135,8 +135,7 @@ class Session:
         try:
             located_by = self._locator_over(fetcher, planned)
             self.locator_name = type(located_by).__name__
-            is_stepwise = isinstance(located_by, StepwiseGuessing)
-            self.stepwise = SharedStepwiseLocator(located_by) if is_stepwise else None
+            self.stepwise = SharedStepwiseLocator(located_by) if isinstance(located_by, StepwiseGuessing) else None
             self.locator: GuessingLocator = self.stepwise or SharedLocator(located_by)
         except BaseException:
             self.close()
@@ -242,6 +241,17 @@ class Session:
     def _turn_locator_off(self, why: str) -> None:
         self.is_locator_off = True
         self.observe(Notice(why, is_warning=True))
+
+    def newest_timeline(
+        self, partition: TopicIdPartition, first_offset: int, stop_offset: int, *, isolation: IsolationLevel, most: int
+    ) -> Timeline:
+        """The timeline after a new lookup, at least as far as a plan of `most` segments of these offsets needs it.
+
+        Raises the errors of the locator.
+        """
+        if self.stepwise is None:
+            return self.locator.refresh(partition)
+        return self.stepwise.reach(partition, first_offset, stop_offset, isolation=isolation, most=most)
 
     @property
     def _cluster(self) -> Cluster | None:

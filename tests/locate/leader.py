@@ -19,7 +19,7 @@ import pyarrow as pa
 from remote_fetch.decode.columns import schema_for
 from remote_fetch.formats.indexes import parse_transaction_index
 from remote_fetch.locate.broker_locator import BrokerLocator
-from remote_fetch.locate.location_channel import Answer, Location, LocationsUnsupported
+from remote_fetch.locate.locations import Answer, Location, LocationsUnsupported
 from remote_fetch.locate.locator import SharedStepwiseLocator
 from remote_fetch.model import (
     AbortedTransaction,
@@ -27,7 +27,6 @@ from remote_fetch.model import (
     LogBounds,
     RemoteLogSegmentMetadata,
     TopicIdPartition,
-    Uuid,
 )
 from remote_fetch.observe import BrokerRead
 from remote_fetch.plan.ranges import BrokerRange
@@ -197,8 +196,3 @@ def attach(session: Session, leader: Leader) -> BrokerLocator:
     session.fallback.reader = cluster
     leader.observe = session.observe
     return locator
-
-
-def uuid(number: int) -> Uuid:
-    """A segment id."""
-    return Uuid(bytes(15) + bytes((number,)))

@@ -5,6 +5,7 @@ Rules of the file: the leader of tests/locate/leader.py answers; the rows are th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -115,11 +116,11 @@ def test_no_transaction_index_and_no_producer_snapshot_is_read() -> None:
 
 @each_of("kind", [FaultKind.DENIED, FaultKind.NOT_FOUND, FaultKind.FLIP_BYTE, FaultKind.TRUNCATE, FaultKind.SHORT_BODY])
 def test_a_store_that_fails_in_the_middle_of_transactions(kind: FaultKind) -> None:
-    """What was aborted is remembered over a range that is read again, and the leader reads what the store does not."""
+    """The markers that passed are remembered over a range that is read again. The leader reads the rest of a lost one."""
     log = transactions()
     segments = log.tiered()
     for at in range(1, 12):
-        calls = []
+        calls: list[FetchCall] = []
 
         def schedule(call: FetchCall, calls: list[FetchCall] = calls, at: int = at) -> Fault | None:
             if call.index_type is None:
@@ -170,8 +171,6 @@ def test_an_end_that_the_leader_tells_too_high_is_asked_for_again() -> None:
     whole = leader.covering
 
     def told_too_high(offset: int) -> Any:
-        from dataclasses import replace  # noqa: PLC0415
-
         found = whole(offset)
         return replace(found, end_offset=59) if found is not None and offset == 0 else found
 
