@@ -116,7 +116,7 @@ def test_no_transaction_index_and_no_producer_snapshot_is_read() -> None:
 
 @each_of("kind", [FaultKind.DENIED, FaultKind.NOT_FOUND, FaultKind.FLIP_BYTE, FaultKind.TRUNCATE, FaultKind.SHORT_BODY])
 def test_a_store_that_fails_in_the_middle_of_transactions(kind: FaultKind) -> None:
-    """The markers that passed are remembered over a range that is read again. The leader reads the rest of a lost one."""
+    """The markers that passed are remembered when a range is read again. The leader reads the rest of a lost one."""
     log = transactions()
     segments = log.tiered()
     for at in range(1, 12):
