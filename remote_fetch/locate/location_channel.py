@@ -17,11 +17,10 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
-from contextlib import suppress
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any
 
-from remote_fetch.errors import ConfigError, Unlocatable
+from remote_fetch.errors import Cancelled, ConfigError, Unlocatable
 from remote_fetch.locate.broker_channel import Discretion, load_kafka
 from remote_fetch.locate.broker_settings import map_properties
 from remote_fetch.locate.caller_thread import CallerThread
@@ -34,6 +33,10 @@ __all__ = ["LocationChannel"]
 
 _EARLIEST_LOCAL = -4
 _PAUSE_S = 0.1
+_PATIENCE = 0.8
+"""The part of a call's time in which a leader is looked up again. The rest is for the last answer."""
+_REST_S = 10.0
+"""How long no call is made after a call that failed as a whole."""
 _MAX_RESPONSE_BYTES = 129 << 20
 """A leader that sends records sends at least one batch, however small the limit of the request is."""
 _DEFINING = Lock()
@@ -55,6 +58,9 @@ class LocationChannel:
         self._properties = properties
         self._timeout_ms = timeout_ms
         self._connection: _Connection | None = None
+        self._changing = Lock()
+        self._is_closed = False
+        self._rest_until_s, self._failure = float("-inf"), ""
         self._settings()
 
     def ask(self, partition: TopicIdPartition, offset: int, isolation: IsolationLevel) -> Answer:
@@ -92,36 +98,56 @@ class LocationChannel:
         return int(found[0].offset)
 
     def reconnect(self) -> None:
-        """As `Locations.reconnect`."""
-        self.close()
+        """As `Locations.reconnect`. Any thread may call it."""
+        self._rest_until_s = float("-inf")
+        self._disconnect()
 
     def close(self) -> None:
-        """As `Locations.close`. Waits at most `timeout_ms`."""
-        connection, self._connection = self._connection, None
+        """As `Locations.close`. Waits at most `timeout_ms`. Any thread may call it, and later questions are refused."""
+        self._is_closed = True
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        with self._changing:
+            connection, self._connection = self._connection, None
         if connection is not None:
             wait([connection.close()], self._timeout_ms / 1000)
 
+    def _connected(self) -> _Connection:
+        with self._changing:
+            if self._is_closed:
+                raise Cancelled("the session was closed")
+            if self._connection is None:
+                self._connection = _Connection(self._kafka, self._settings(), self._timeout_ms)
+            return self._connection
+
     def _call(self, partition: TopicIdPartition, request: Any) -> Any:
         """The response to a request of the leader. Raises LocationsUnsupported and Unlocatable."""
-        if self._connection is None:
-            self._connection = _Connection(self._kafka, self._settings(), self._timeout_ms)
-        connection = self._connection
+        if time.monotonic() < self._rest_until_s:
+            raise self._unanswered(partition)
+        connection = self._connected()
         try:
             return connection.send(partition, request, self._messages).result(self._timeout_ms / 1000)
         except LocationsUnsupported:
             raise
         except TimeoutError:
-            connection.abandon()
-            self._connection = None
-            raise self._unanswered(partition, f"no answer within {self._timeout_ms} ms") from None
+            # It is closed after the call, which ends later: names are resolved without a deadline.
+            self._rest(connection, f"no answer within {self._timeout_ms} ms")
+            raise self._unanswered(partition) from None
         except Exception as error:  # the client may raise any class
-            connection.close()
-            self._connection = None
-            raise self._unanswered(partition, str(error) or type(error).__name__) from error
+            self._rest(connection, str(error) or type(error).__name__)
+            raise self._unanswered(partition) from error
 
-    def _unanswered(self, partition: TopicIdPartition, why: str) -> Unlocatable:
+    def _rest(self, connection: _Connection, why: str) -> None:
+        connection.close()
+        with self._changing:
+            if self._connection is connection:
+                self._connection = None
+        self._rest_until_s, self._failure = time.monotonic() + _REST_S, why
+
+    def _unanswered(self, partition: TopicIdPartition) -> Unlocatable:
         return Unlocatable(
-            f"the brokers do not answer where offsets lie in the tier: {why}",
+            f"the brokers do not answer where offsets lie in the tier: {self._failure}",
             topic=partition.topic,
             partition=partition.partition,
         )
@@ -156,7 +182,7 @@ class _Connection:
 
     def send(self, partition: TopicIdPartition, request: Any, messages: LocationMessages) -> Future[Any]:
         """Send a request to the partition's leader, in the client's thread."""
-        deadline_s = time.monotonic() + self._timeout_ms / 1000
+        deadline_s = time.monotonic() + _PATIENCE * self._timeout_ms / 1000
         return self._thread.submit(lambda: self._send(partition, request, messages, deadline_s))
 
     def close(self) -> Future[None]:
@@ -165,17 +191,6 @@ class _Connection:
         self._thread.end()
         return closed
 
-    def abandon(self) -> None:
-        """Break off the client's current call, without waiting for it."""
-        self.close()
-        Thread(target=self._break_off, name="remote-fetch-location-channel-end", daemon=True).start()
-
-    def _break_off(self) -> None:
-        client = self._client
-        if client is not None:
-            with suppress(Exception):  # the channel has already reported why it gives up
-                client.close()
-
     def _open(self) -> Any:
         from kafka.net.compat import KafkaNetClient  # noqa: PLC0415 - optional, as in `load_kafka`
 
@@ -183,6 +198,7 @@ class _Connection:
         client = self._client = KafkaNetClient(
             **self._settings,
             request_timeout_ms=self._timeout_ms,
+            socket_connection_setup_timeout_ms=self._timeout_ms,
             receive_message_max_bytes=_MAX_RESPONSE_BYTES,
             reconnect_backoff_max_ms=1000,
         )
@@ -203,20 +219,17 @@ class _Connection:
         errors = self._kafka.errors
         is_new = False
         while True:
-            error: Exception
+            is_last = time.monotonic() + _PAUSE_S > deadline_s
             try:
                 node = self._leader(client, partition, refresh=is_new)
                 client.await_ready(node, timeout_ms=max((deadline_s - time.monotonic()) * 1000, 1))
                 messages.check_version(client._manager._conns[node].broker_version_data.api_versions, request, node)
                 response = client.send_and_receive(node, request, timeout_ms=self._timeout_ms)
-                code = messages.error_code(response)
-                if code not in _PASSING:
+                if is_last or messages.error_code(response) not in _PASSING:
                     return response
-                error = errors.for_code(code)()
-            except (errors.KafkaConnectionError, errors.NodeNotReadyError, KeyError) as passing:
-                error = passing
-            if time.monotonic() + _PAUSE_S > deadline_s:
-                raise error
+            except (errors.KafkaConnectionError, errors.NodeNotReadyError, KeyError):
+                if is_last:
+                    raise
             time.sleep(_PAUSE_S)
             is_new = True
 

@@ -99,7 +99,7 @@ class LocationMessages:
         if len(topics) != 1 or len(topics[0].partitions) != 1:
             raise _unusable(partition, offset, "a response for another number of partitions")
         (topic,), (found,) = topics, topics[0].partitions
-        topic_id = topic.topic_id.bytes
+        topic_id = bytes(16) if topic.topic_id is None else topic.topic_id.bytes
         if topic_id != partition.topic_id.raw or found.partition_index != partition.partition:
             raise _unusable(partition, offset, f"a response for {Uuid(topic_id)}, partition {found.partition_index}")
         aborted = tuple((each.producer_id, each.first_offset) for each in found.aborted_transactions or ())
