@@ -63,7 +63,7 @@ class _Told:
         segments = sorted(self.segments.values(), key=lambda segment: (segment.start_offset, segment.end_offset))
         orders = tuple(order[segment.segment_id] for segment in segments)
         lists: AbortedLists | None = dict(self.aborted) if self.isolation is IsolationLevel.READ_COMMITTED else None
-        return Timeline(partition, tuple(segments), orders, listed_aborts=lists)
+        return Timeline(partition, tuple(segments), orders, is_leaders=True, listed_aborts=lists)
 
 
 class BrokerLocator:

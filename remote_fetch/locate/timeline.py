@@ -67,6 +67,7 @@ class Timeline:
     - `malformed_records` counts the records of all partitions that could not be read.
     - `partition_deleted`: the partition is being deleted, and none of its segments is readable.
     - `unfinished` are copies that were started. They are not readable, but a later update may finish them.
+    - `is_leaders`: the partition's leader named each segment, so that all of them are of one history.
     - `listed_aborts` tells what was aborted, if brokers did. None: the transaction indexes of the tier tell it.
     """
 
@@ -78,6 +79,7 @@ class Timeline:
     malformed_records: int = 0
     partition_deleted: bool = False
     unfinished: tuple[RemoteLogSegmentMetadata, ...] = ()
+    is_leaders: bool = False
     listed_aborts: AbortedLists | None = None
     _starts: tuple[int, ...] = field(init=False, repr=False, compare=False)
     _reached: tuple[int, ...] = field(init=False, repr=False, compare=False)

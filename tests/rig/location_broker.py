@@ -62,6 +62,7 @@ class LocationBroker:
     - `formats` are the storage formats that its segments have.
     - `tags` are the fields beyond KIP-1254's that it fills.
     - `custom_metadata` of a segment, instead of what the metadata topic has.
+    - `errors` are the error codes of the next answers of the new version, as of a leader that has changed.
     - `fetches` counts the requests by version, `locations` those that were answered with a location.
     - `records_bytes` are the bytes of all responses to other Fetch requests.
     """
@@ -72,6 +73,7 @@ class LocationBroker:
     ignores: bool = False
     formats: frozenset[str] = frozenset({"ApacheKafkaV1"})
     tags: Collection[int] = ALL_TAGS
+    errors: list[int] = field(default_factory=list)
     custom_metadata: Any = None
     fetches: Counter[int] = field(default_factory=Counter)
     locations: int = 0
@@ -170,6 +172,10 @@ class LocationBroker:
             )
             return correlation + b"\x00" + bytes(empty.encode())
         usual = self._usual(broker, parsed)
+        if self.errors:
+            (failed,) = usual.responses[0].partitions
+            failed.error_code, failed.records = self.errors.pop(0), None
+            return correlation + b"\x00" + bytes(usual.encode())
         segment = None
         if is_requested and not self.ignores and self.formats.intersection(formats):
             segment = self._segment(broker, topic.topic_id.bytes, wanted.partition, wanted.fetch_offset)

@@ -142,6 +142,25 @@ def test_transactions_that_end_behind_the_tier(
     assert 0 < report.broker_records < len(records)
 
 
+def test_a_leader_that_has_changed_is_looked_up_again(double: LocationBroker, expected: FromBroker) -> None:
+    """NOT_LEADER_OR_FOLLOWER, then UNKNOWN_TOPIC_ID of a broker that has not heard of the topic yet."""
+    records = expected(double.rig, "read_committed")
+    double.errors = [6, 100]
+    found, report = from_store(through(double), TOPIC, "read_committed")
+    assert (found, report.broker_records, report.fallbacks) == (records, 0, {})
+    assert double.errors == []
+
+
+def test_an_error_of_the_leader_is_a_fallback(double: LocationBroker, expected: FromBroker) -> None:
+    """KAFKA_STORAGE_ERROR. The broker's own answer follows, and the next read asks again."""
+    records = expected(double.rig, "read_committed")
+    double.errors = [56]
+    found, report = from_store(through(double), TOPIC, "read_committed")
+    assert (found, report.fallbacks) == (records, {"unlocatable": 1})
+    found, report = from_store(through(double), TOPIC, "read_committed")
+    assert (found, report.broker_records) == (records, 0)
+
+
 def test_a_schema_file_replaces_the_numbers(double: LocationBroker, expected: FromBroker, tmp_path: Path) -> None:
     """The double knows the segment id under tag 3. A client that looks under tag 9 finds no location."""
     text = Path("remote_fetch/locate/location_schema.json").read_text()
