@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.config import Config
-from remote_fetch.model import IsolationLevel
+from remote_fetch.model import AbortedTransaction, IsolationLevel
 from remote_fetch.observe import Report
 from remote_fetch.prepare.job import plan_job
 from remote_fetch.scan.scan import Scan
@@ -36,6 +36,7 @@ from tests.scan.bucket import (
     plain_log,
     rows_of,
 )
+from tests.scan.test_relocation import SignedBucket
 
 
 def read(
@@ -164,17 +165,103 @@ def test_an_old_broker_turns_the_locator_off_with_one_line(old: str) -> None:
     assert line.startswith("remote.locator=broker is off, and the brokers give all records: ")
 
 
-def test_an_end_that_the_leader_tells_too_high_is_asked_for_again() -> None:
+@each_of(
+    ("asked", "wrong", "reasons"),
+    [
+        (0, {"start_offset": 8}, {"unlocatable"}),  # a segment that does not hold the offset
+        (20, {"start_offset": 13}, set()),
+        (7, {"start_offset": 5}, {"corrupt"}),
+        (0, {"end_offset": 9}, set()),
+        (0, {"end_offset": 33}, {"not-found"}),
+        (0, {"end_offset": 59}, {"not-found", "unlocatable"}),  # its rest has no list of its own
+        (40, {"end_offset": 70}, {"not-found"}),
+        (20, {"segment_size_in_bytes": 100}, set()),
+        (20, {"segment_size_in_bytes": 1 << 40}, set()),
+    ],
+)
+def test_lies_about_a_segment(asked: int, wrong: dict[str, int], reasons: set[str]) -> None:
+    """The rows are right, whatever the leader tells of one segment. If the bytes contradict it, the leader reads."""
     log = plain_log(segments=3)
+    log.append_batch([Record(0)] * 1)
+    segments = log.tiered()
+    for isolation in (COMMITTED, UNCOMMITTED):
+        leader = Leader(log, [each.metadata for each in segments])
+        usual = leader.covering
+
+        def lying(offset: int, usual: Any = usual) -> Any:
+            found = usual(offset)
+            return replace(found, **wrong) if offset == asked else found
+
+        leader.covering = lying  # type: ignore[method-assign]
+        start = asked if asked == 7 else 0
+        rows, report = read(leader, Bucket(segments), isolation, start)
+        assert rows == expected_rows(log.expected(isolation, start))
+        assert set(report.fallbacks) <= reasons
+        assert bool(report.fallbacks) == bool(reasons)
+
+
+@pytest.mark.parametrize("stable", [20, 35, 10**6])
+def test_lies_about_the_last_stable_offset(stable: int) -> None:
+    """The ends of the log by ListOffsets are the limit. Where a segment's part is left, the leader reads."""
+    log = transactions()
     segments = log.tiered()
     leader = Leader(log, [each.metadata for each in segments])
-    whole = leader.covering
+    usual = leader.answer
+    leader.answer = lambda *args, **more: replace(  # type: ignore[method-assign]
+        usual(*args, **more), last_stable_offset=stable
+    )
+    rows, report = read(leader, Bucket(segments), COMMITTED)
+    assert rows == expected_rows(log.expected(COMMITTED))
+    assert bool(report.broker_records) == (stable < log.next_offset)
 
-    def told_too_high(offset: int) -> Any:
-        found = whole(offset)
-        return replace(found, end_offset=59) if found is not None and offset == 0 else found
 
-    leader.covering = told_too_high  # type: ignore[method-assign]
-    rows, _ = read(leader, Bucket(segments), UNCOMMITTED)
-    assert rows == expected_rows(log.records())
-    assert 20 in leader.asked
+def test_a_list_with_a_committed_transaction_is_believed() -> None:
+    """As a consumer believes it: nothing in the data speaks against it before the marker."""
+    log = plain_log(segments=1)
+    log.begin(1)
+    log.append_batch([Record(0)], producer_id=1)
+    log.commit(1)
+    log.roll()
+    segments = log.tiered()
+    leader = Leader(log, [each.metadata for each in segments])
+    leader.aborted = [AbortedTransaction(1, 20, 21, 22)]
+    rows, _ = read(leader, Bucket(segments), COMMITTED)
+    assert [row.offset for row in rows] == list(range(20))
+
+
+def test_deleted_offsets_between_a_transaction_and_its_marker() -> None:
+    """The log start moves while a slice is read. The marker that it passes over still ends the transaction."""
+    log = LogBuilder()
+    log.append_batch([Record(0)])
+    log.begin(1)
+    log.append_batch([Record(0)], producer_id=1)
+    log.abort(1)
+    log.append_batch([Record(0)])
+    log.begin(1)
+    log.append_batch([Record(0)], producer_id=1)
+    log.commit(1)
+    log.roll()
+    segments = log.tiered()
+    leader = Leader(log, [each.metadata for each in segments])
+    leader.check = lambda partition, isolation, next_offset: max(next_offset, 3)  # type: ignore[method-assign]
+    rows, _ = read(leader, Bucket(segments), COMMITTED)
+    assert [row.offset for row in rows] == [3, 4]
+
+
+def test_locations_that_expire_are_asked_for_again() -> None:
+    """As signed URLs in custom metadata: the leader tells a newer one, and what was listed holds."""
+    log = transactions()
+    bucket = SignedBucket(log)
+    bucket.uses = 5
+    leader = Leader(log, bucket.metadata)
+    usual = leader.ask
+
+    def ask(*question: Any) -> Any:
+        leader.custom_metadata = b"location %d" % bucket.newest
+        return usual(*question)
+
+    leader.ask = ask  # type: ignore[method-assign]
+    rows, report = read(leader, bucket, COMMITTED)
+    assert rows == expected_rows(log.expected(COMMITTED))
+    assert (report.broker_records, report.fallbacks) == (0, {})
+    assert report.retries["auth"] > 0
