@@ -260,7 +260,7 @@ def test_locations_that_expire_are_asked_for_again() -> None:
         leader.custom_metadata = b"location %d" % bucket.newest
         return usual(*question)
 
-    leader.ask = ask  # type: ignore[method-assign]
+    leader.ask = ask  # type: ignore[method-assign, assignment]
     rows, report = read(leader, bucket, COMMITTED)
     assert rows == expected_rows(log.expected(COMMITTED))
     assert (report.broker_records, report.fallbacks) == (0, {})
