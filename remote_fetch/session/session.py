@@ -23,10 +23,17 @@ from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.fetch.sizes import SegmentSizes
 from remote_fetch.fetch.spi import RemoteStorageFetcher, StoredSizer
 from remote_fetch.formats.codecs import Codecs
-from remote_fetch.locate.locator import GuessingLocator, PlannedLocator, SharedLocator
+from remote_fetch.locate.locator import (
+    GuessingLocator,
+    PlannedLocator,
+    SharedLocator,
+    SharedStepwiseLocator,
+    StepwiseGuessing,
+)
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import (
     TOPIC_NAME_RULE,
+    IsolationLevel,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     TopicIdPartition,
@@ -47,13 +54,14 @@ from remote_fetch.session.event_log import LogObserver
 from remote_fetch.session.fallback import FallbackRule
 from remote_fetch.session.file_stores import open_file_store
 from remote_fetch.session.librdkafka import check_properties
-from remote_fetch.session.locators import open_listing, open_snapshot
+from remote_fetch.session.locators import open_broker_locator, open_listing, open_snapshot
 from remote_fetch.session.no_storage import NoStorage
 from remote_fetch.session.storage import Storage
 from remote_fetch.session.surveyor import Surveyor
 from remote_fetch.session.vending import Vendor
 
 if TYPE_CHECKING:
+    from remote_fetch.locate.broker_locator import BrokerLocator
     from remote_fetch.locate.cluster import Cluster
     from remote_fetch.locate.metadata_replay import MetadataTopic
     from remote_fetch.locate.metadata_topic import MetadataTopicLocator
@@ -88,11 +96,13 @@ class Session:
 
     - `brokers` are there if `bootstrap.servers` is configured. None: the bucket is all there is.
     - `storage` reads the objects of segments, and `locator` finds segments. Both may be used from several threads.
+    - `stepwise` is the locator if it has to be asked offset by offset, else None.
     - `shared`: several consumers' threads use the session, and they read broker ranges themselves.
     - `fallback` decides what goes through the broker.
     - `surveyor` tells what stands at a URL where objects were expected.
     - `vendor` signs URLs of segments' objects, if the fetcher can.
     - `unlocated` is the reason if segments cannot be located. None: nothing more is tiered than was found.
+    - `is_locator_off`: the brokers do not know how to answer the locator, and give all records themselves.
     - `planned`: the session reads a plan that was made elsewhere.
     """
 
@@ -111,6 +121,8 @@ class Session:
         self._log = LogObserver()
         self._observer = observer
         self.unlocated: ErrorKind | None = ErrorKind.NOT_CONFIGURED if isinstance(fetcher, NoStorage) else None
+        self.is_locator_off = False
+        self._broker_locator: BrokerLocator | None = None
         self._metadata_cluster: Cluster | None = None
         self._metadata_locator: MetadataTopicLocator | None = None
         self._metadata_topic: MetadataTopic | None = None
@@ -140,7 +152,8 @@ class Session:
         try:
             located_by = self._locator_over(fetcher, planned)
             self.locator_name = type(located_by).__name__
-            self.locator: GuessingLocator = SharedLocator(located_by)
+            self.stepwise = SharedStepwiseLocator(located_by) if isinstance(located_by, StepwiseGuessing) else None
+            self.locator: GuessingLocator = self.stepwise or SharedLocator(located_by)
         except BaseException:
             self.close()
             raise
@@ -183,11 +196,13 @@ class Session:
             return open_snapshot(settings)
         if kind == "metadata-topic":
             return self._open_metadata_topic(readable=not isinstance(fetcher, NoStorage))
+        if kind == "broker":
+            self._broker_locator = open_broker_locator(settings, self._cluster_for(kind), self._turn_locator_off)
+            return self._broker_locator
         return open_listing(fetcher, self.storage)
 
     def _open_metadata_topic(self, *, readable: bool) -> GuessingLocator:
-        if self.brokers is None:
-            raise ConfigError("remote.locator=metadata-topic needs bootstrap.servers (-b)", key="remote.locator")
+        cluster = self._cluster_for("metadata-topic")
         from remote_fetch.locate.metadata_topic import MetadataTopicLocator  # noqa: PLC0415 - as above
 
         metadata: MetadataTopic | None = None
@@ -197,9 +212,9 @@ class Session:
         elif readable:
             if self.config.locator:
                 self._metadata_cluster = make_cluster(properties)
-            metadata = self._metadata_topic = self._make_metadata_topic(self._metadata_cluster or self.brokers.cluster)
+            metadata = self._metadata_topic = self._make_metadata_topic(self._metadata_cluster or cluster)
         self._metadata_locator = MetadataTopicLocator(
-            self.brokers.cluster,
+            cluster,
             metadata,
             timeout_ms=CLUSTER_TIMEOUT_MS,
             say=self._cannot_locate,
@@ -221,6 +236,11 @@ class Session:
 
     def _remark(self, remark: Remark) -> None:
         self.observe(Notice(remark.text, is_warning=remark.is_warning))
+
+    def _cluster_for(self, kind: str) -> Cluster:
+        if self.brokers is None:
+            raise ConfigError(f"remote.locator={kind} needs bootstrap.servers (-b)", key="remote.locator")
+        return self.brokers.cluster
 
     def _take_metadata_topic(self, properties: dict[str, Any]) -> MetadataTopic:
         """The metadata topic as all consumers of this process read it that are configured so."""
@@ -256,6 +276,21 @@ class Session:
     def _can_locate(self) -> None:
         self.unlocated = None
 
+    def _turn_locator_off(self, why: str) -> None:
+        self.is_locator_off = True
+        self.observe(Notice(why, is_warning=True))
+
+    def newest_timeline(
+        self, partition: TopicIdPartition, first_offset: int, stop_offset: int, *, isolation: IsolationLevel, most: int
+    ) -> Timeline:
+        """The timeline after a new lookup, at least as far as a plan of `most` segments of these offsets needs it.
+
+        Raises the errors of the locator.
+        """
+        if self.stepwise is None:
+            return self.locator.refresh(partition)
+        return self.stepwise.reach(partition, first_offset, stop_offset, isolation=isolation, most=most)
+
     @property
     def _cluster(self) -> Cluster | None:
         return None if self.brokers is None else self.brokers.cluster
@@ -271,8 +306,8 @@ class Session:
 
         (`fetch.remote.when=not-local`, KIP-1254: the store is for what the broker would have had to fetch itself.)
         """
-        if self.brokers is None or self.config.settings.reads_local:
-            return {}
+        if self.brokers is None or self.config.settings.reads_local or self.stepwise is not None:
+            return {}  # a leader that is asked for locations gives none for what is on its own disk
         from remote_fetch.locate.broker_channel import BrokerChannel  # noqa: PLC0415 - an extra is loaded for it
 
         def say(text: str) -> None:
@@ -320,6 +355,8 @@ class Session:
         """New credentials for the clients of this session; not for a metadata cluster that has its own."""
         if self.brokers is not None:
             self.brokers.cluster.set_sasl_credentials(username, password)
+        if self._broker_locator is not None:
+            self._broker_locator.reconnect()
         if self._metadata_cluster is not None and "sasl.username" not in self.config.locator:
             self._metadata_cluster.set_sasl_credentials(username, password)
         locator, lease = self._metadata_locator, self._metadata_lease
@@ -347,6 +384,8 @@ class Session:
         self._give_back_metadata_topic()
         if self._metadata_locator is not None:
             self._metadata_locator.pass_on_remarks()
+        if self._broker_locator is not None:
+            self._broker_locator.close()
         self._log.close()
 
     def __enter__(self) -> Self:
