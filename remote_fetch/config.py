@@ -124,8 +124,17 @@ KEYS: Mapping[str, Key] = MappingProxyType(
                 None,
                 "Where segment locations come from. `metadata-topic`, the default where `bootstrap.servers` is set: "
                 "the brokers' own `__remote_log_metadata`. `listing`, the default without: the bucket itself, no "
-                "Kafka needed. `snapshot`: timelines that were saved before.",
-                choices=("metadata-topic", "listing", "snapshot"),
+                "Kafka needed. `snapshot`: timelines that were saved before. `service`: a `remote-fetch serve` that "
+                "answers where segments are, and signs a URL for each object that is read.",
+                choices=("metadata-topic", "listing", "snapshot", "service"),
+            ),
+            Key(
+                "remote.locator.url",
+                _Type.STRING,
+                None,
+                "Where the service of `remote.locator=service` answers, `https://host:port`. The credentials are those "
+                "for the brokers (`sasl.*`, `oauth_cb`), and so is the authority of its certificate "
+                "(`ssl.ca.location`). `http://` is accepted on loopback only.",
             ),
             Key(
                 "remote.locator.snapshot.file",
@@ -237,8 +246,9 @@ PREFIX_KEYS: Mapping[str, str] = MappingProxyType(
         "`true`, `false` and JSON become what they are, but for names that speak of identities and secrets.",
         "remote.storage.layout.": "Handed to the layout under the rest of the name: `docs/reference/layouts.md` lists "
         "what each takes.",
-        "remote.locator.": "Handed to the client that reads `__remote_log_metadata` under the rest of the name, over "
-        "the other client properties: `remote.locator.bootstrap.servers` where that topic lives on another cluster.",
+        "remote.locator.": "Handed to the client that reads `__remote_log_metadata`, or asks the service, under the "
+        "rest of the name, over the other client properties: `remote.locator.bootstrap.servers` where that topic lives "
+        "on another cluster, `remote.locator.ssl.ca.location` for the service's certificate.",
     }
 )
 """Prefixes of keys of this package whose last part is free."""

@@ -30,6 +30,7 @@ class Settings:
     fetcher_class: str | None
     fetcher_class_path: str | None
     locator: str | None
+    locator_url: str | None
     locator_snapshot_file: str | None
     bucket_only: bool
     reads_local: bool
@@ -65,6 +66,7 @@ class Settings:
             fetcher_class=text("remote.storage.fetcher.class"),
             fetcher_class_path=text("remote.storage.fetcher.class.path"),
             locator=text("remote.locator"),
+            locator_url=text("remote.locator.url"),
             locator_snapshot_file=text("remote.locator.snapshot.file"),
             bucket_only=get("fetch.remote.bucket.only", bool),
             reads_local=get("fetch.remote.when", str) == "always",

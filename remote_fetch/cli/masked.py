@@ -13,6 +13,8 @@ import json
 import re
 from typing import Any
 
+from remote_fetch.config import KEYS
+
 __all__ = ["MASK", "masked", "masked_url"]
 
 MASK = "***"
@@ -39,7 +41,7 @@ def masked(name: str, value: object) -> str:
     text = str(value)
     if name.startswith(_OPTIONS):
         return _option(name.removeprefix(_OPTIONS), text)
-    if name.startswith(_LOCATOR) and name != f"{_LOCATOR}snapshot.file":
+    if name.startswith(_LOCATOR) and name not in KEYS:
         return text if name.removeprefix(_LOCATOR) in _HARMLESS_PROPERTIES else MASK
     if name.startswith(("remote.", "fetch.remote.")):
         return masked_url(text)

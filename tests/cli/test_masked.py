@@ -61,6 +61,7 @@ def test_the_rest() -> None:
     assert masked("remote.locator.sasl.password", "s3cret") == "***"
     assert masked("remote.locator.bootstrap.servers", "b:9092") == "b:9092"
     assert masked("remote.locator.snapshot.file", "/f") == "/f"
+    assert masked("remote.locator.url", "https://me:s3cret@h:1/") == "https://h:1/"
     assert masked("remote.storage.layout.key.prefix", "tiered/") == "tiered/"
     assert masked("fetch.remote.read.timeout.ms", 5000) == "5000"
     assert masked("sasl.password", "s3cret") == "***"
