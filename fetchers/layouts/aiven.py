@@ -23,6 +23,7 @@ from fetchers.layouts.aiven_cache import Known, ManifestCache
 from fetchers.layouts.aiven_keys import KEY_FILE_OPTION, Cipher, KeyRing, key_files
 from fetchers.layouts.aiven_manifest import ByteRange, Manifest, parse_manifest
 from fetchers.layouts.aiven_names import MANIFEST_SUFFIX, levels_below, partitions_named, segments_named
+from fetchers.layouts.naming import checked_names
 from fetchers.layouts.options import layout_options
 from remote_fetch.errors import (
     ConfigError,
@@ -153,10 +154,8 @@ class AivenLayout:
 
     def _open(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> _Opened:
         """Find a segment's objects. The manifest is looked for where the plug-in does, then where it was written."""
-        main = _main_of(metadata)
-        prefix, key = _custom_names(metadata.custom_metadata)
-        written = (self._prefix if prefix is None else prefix) + (main if key is None else key)
-        names = list(dict.fromkeys((self._prefix + main, written)))
+        configured, written = self._names(metadata)
+        names = list(dict.fromkeys((configured, written)))
         for name in names:
             try:
                 known = self._manifest(store, name)
@@ -170,6 +169,25 @@ class AivenLayout:
         if self._is_iceberg:
             raise _no_segments().at(object_name=names[0] + _MANIFEST)
         raise missing
+
+    def object_names(self, metadata: RemoteLogSegmentMetadata, store: ObjectStore | None = None) -> Mapping[str, str]:
+        """As `ObjectNamer.object_names`: the log, the indexes in one object, and the manifest.
+
+        The manifest has two names if custom metadata gives another prefix or key: `_open` looks under both.
+        """
+        configured, written = self._names(metadata)
+        names = {"log": written + _LOG, **dict.fromkeys((kind.value for kind in IndexType), written + _INDEXES)}
+        names["manifest"] = configured + _MANIFEST
+        if written != configured:
+            names["written-manifest"] = written + _MANIFEST
+        return checked_names(names, metadata)
+
+    def _names(self, metadata: RemoteLogSegmentMetadata) -> tuple[str, str]:
+        """The name that the options give a segment's objects, without suffix, and the name they were written under."""
+        main = _main_of(metadata)
+        prefix, key = _custom_names(metadata.custom_metadata)
+        written = (self._prefix if prefix is None else prefix) + (main if key is None else key)
+        return self._prefix + main, written
 
     def _cipher(self, name: str, known: Known) -> Cipher | None:
         if known.cipher is None and known.manifest.encryption is not None:

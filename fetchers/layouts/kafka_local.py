@@ -14,6 +14,7 @@ from contextlib import suppress
 from itertools import islice
 from urllib.parse import urlsplit
 
+from fetchers.layouts.naming import checked_names
 from fetchers.layouts.options import layout_options
 from remote_fetch.errors import ConfigError, CorruptSegment, SegmentNotFound, StorageDenied, Unlocatable
 from remote_fetch.fetch.spi import BrokerStorage, ObjectInfo, ObjectStore
@@ -58,6 +59,7 @@ class KafkaLocalLayout:
     def __init__(self) -> None:
         self._tree: str | None = None  # unknown until it has been seen
         self._is_named = False
+        self._looked_for_names = False
 
     def configure(self, configs: Mapping[str, str]) -> None:
         """As `Layout.configure`: the URL may name the tree itself, and then no listing is needed to find it.
@@ -113,6 +115,16 @@ class KafkaLocalLayout:
         if start < end or end < 0:  # else nobody was asked
             self._tree = tree  # what was found there is there
         return data
+
+    def object_names(self, metadata: RemoteLogSegmentMetadata, store: ObjectStore | None = None) -> Mapping[str, str]:
+        """As `ObjectNamer.object_names`. The store is asked once whether it has the tree's folder."""
+        if store is not None and not self._looked_for_names:
+            self._tree_in(store, listed=True)
+            self._looked_for_names = True  # a store that refuses listings is not asked again
+        tree = self._tree if self._tree is not None else "" if self._is_named else f"{_TREE}/"
+        suffixes = {"log": ".log", **{index_type.value: suffix for index_type, suffix in _SUFFIXES.items()}}
+        names = {kind: f"{tree}{_name(metadata, suffix)}" for kind, suffix in suffixes.items()}
+        return checked_names(names, metadata)
 
     def list_segments(self, store: ObjectStore, topic: str | None) -> Iterator[RemoteLogSegmentMetadata]:
         """As `Layout.list_segments`: every `.log` object, with its size."""

@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
+from fetchers.layouts.naming import checked_names
 from fetchers.layouts.options import layout_options
 from remote_fetch.errors import ConfigError, CorruptSegment, SegmentNotFound, UnsupportedFormat
 from remote_fetch.fetch.spi import ObjectInfo, ObjectStore
@@ -132,6 +133,27 @@ class PlainLayout:
         if memoryview(data).nbytes > _MAX_INDEX_BYTES:
             raise CorruptSegment(f"an index of more than {_MAX_INDEX_BYTES} bytes", object_name=name)
         return data
+
+    def object_names(self, metadata: RemoteLogSegmentMetadata, store: ObjectStore | None = None) -> Mapping[str, str]:
+        """As `ObjectNamer.object_names`. Raises ConfigError for a template whose names do not tell the segment."""
+        names = self._names
+        has_topic = bool(names & {"topic_id", "topic_uuid"}) or {"topic", "partition"} <= names
+        if not (names & {"segment_id", "segment_uuid"} and has_topic):
+            raise self._unsignable()
+        try:
+            return checked_names({file: self._name(metadata, file) for file in self._files}, metadata)
+        except UnsupportedFormat as error:
+            raise self._unsignable() from error
+
+    def _unsignable(self) -> ConfigError:
+        key = f"{_OPTION}template"
+        template = "".join(f"{{{text}}}" if is_name else text for text, is_name in self._pieces)
+        return ConfigError(
+            f"{key}={template!r}: its names do not show which segment an object belongs to, so no URL of it is signed",
+            key=key,
+            hint="A name that may be signed has {segment_id} or {segment_uuid}, and {topic_id}, {topic_uuid} or "
+            "folders such as {topic}-{partition}, and none of '%', '?', '#' and '\\'",
+        )
 
     def _name(self, metadata: RemoteLogSegmentMetadata, file: str) -> str:
         values = {

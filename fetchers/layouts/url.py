@@ -19,6 +19,8 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
 
+from fetchers._secrets import hidden, shown
+from fetchers.layouts.naming import checked_names
 from fetchers.layouts.options import layout_options
 from remote_fetch.errors import CorruptSegment, RemoteFetchError, SegmentNotFound, UnsupportedFormat
 from remote_fetch.fetch.spi import ObjectStore, UrlStore
@@ -87,7 +89,7 @@ class UrlLayout:
         except SegmentNotFound:
             return None
         if memoryview(data).nbytes > _MAX_INDEX_BYTES:
-            raise CorruptSegment(f"an index of more than {_MAX_INDEX_BYTES} bytes", object_name=_shown(location))
+            raise CorruptSegment(f"an index of more than {_MAX_INDEX_BYTES} bytes", object_name=shown(location))
         return data
 
     def list_segments(self, store: ObjectStore, topic: str | None) -> Iterator[RemoteLogSegmentMetadata]:
@@ -97,13 +99,35 @@ class UrlLayout:
             hint="Set bootstrap.servers, or remote.locator=snapshot",
         )
 
-    def _get(self, store: ObjectStore, location: str, start: int, end: int) -> Buffer:
-        path, question_mark, _ = location.partition("?")
+    def object_names(self, metadata: RemoteLogSegmentMetadata, store: ObjectStore | None = None) -> Mapping[str, str]:
+        """As `ObjectNamer.object_names`: locations without a query that lie below the root and belong to the segment.
+
+        Raises UnsupportedFormat for any other location: custom metadata may name every object of the storage.
+        """
+        names: dict[str, str] = {}
+        for kind, location in parse_locations(metadata.custom_metadata).items():
+            if location is None:
+                continue
+            if "?" in location:
+                raise UnsupportedFormat(
+                    f"the location {kind!r} in the custom metadata has a query: it is signed already",
+                    object_name=shown(location),
+                )
+            names[kind] = self._below_root(location)
+        return checked_names(names, metadata)
+
+    def _below_root(self, path: str) -> str:
+        """The name below the root of a location without its query. Raises UnsupportedFormat if it lies elsewhere."""
         name = path.removeprefix(self._root)
         if "://" in name or name.startswith("/") or {"", ".", ".."} & set(unquote(name).split("/")):
             raise UnsupportedFormat(
-                "a segment's location does not lie below remote.storage.url", object_name=_shown(path)
+                "a segment's location does not lie below remote.storage.url", object_name=shown(path)
             )
+        return name
+
+    def _get(self, store: ObjectStore, location: str, start: int, end: int) -> Buffer:
+        path, question_mark, _ = location.partition("?")
+        name = self._below_root(path)
         get: Callable[[str, int, int], Buffer]
         if not question_mark:
             get = store.get
@@ -112,32 +136,13 @@ class UrlLayout:
         else:
             raise UnsupportedFormat(
                 "a segment's location is a signed URL, which only the fetcher 'http' reads",
-                object_name=_shown(path),
+                object_name=shown(path),
                 hint="Set remote.storage.url to the https:// URL that the locations begin with",
             )
         try:
             return get(name, start, end)
         except RemoteFetchError as error:
-            raise _hidden(error, location) from None
-
-
-def _hidden(error: RemoteFetchError, location: str) -> RemoteFetchError:
-    """The error without what is signed: what others raised, and the name they gave the object, may have the query."""
-    query = location.partition("?")[2]
-    if query:
-        error.message = error.message.replace(query, "...")
-        error.args = (error.message,)
-    error.object_name = _shown(location)
-    error.__context__ = None
-    return error
-
-
-def _shown(location: str) -> str:
-    """A location as messages may have it: without query and user information."""
-    path = location.partition("?")[0]
-    scheme, colon, rest = path.partition("://")
-    host, slash, name = rest.partition("/")
-    return f"{scheme}{colon}{host.rpartition('@')[2]}{slash}{name}" if colon else path
+            raise hidden(error, location) from None
 
 
 def parse_locations(custom_metadata: bytes | None) -> Locations:

@@ -8,7 +8,7 @@ and stores what Kafka gave it) over an *object store* (ranged reads and listings
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -20,12 +20,17 @@ __all__ = [
     "CredentialRefresher",
     "Layout",
     "LevelFinder",
+    "LocationSource",
+    "LocationTaker",
     "ObjectInfo",
+    "ObjectNamer",
+    "ObjectSigner",
     "ObjectStore",
     "PartitionLayout",
     "PartitionLister",
     "RemoteStorageFetcher",
     "SegmentLister",
+    "SegmentSizer",
     "StorageSurveyor",
     "UrlStore",
 ]
@@ -111,6 +116,58 @@ class CredentialRefresher(Protocol):
         """
 
 
+@runtime_checkable
+class SegmentSizer(Protocol):
+    """Optional: the size of a segment that its metadata cannot say (KIP-1333)."""
+
+    def size(self, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """The bytes of the `.log` as Kafka wrote it; None if the store cannot tell. Raises as `fetch_log_segment`."""
+
+
+@runtime_checkable
+class ObjectSigner(Protocol):
+    """Optional: what lets a service with credentials vend access to clients without any (KIP-1254)."""
+
+    def sign(self, metadata: RemoteLogSegmentMetadata, kinds: Collection[str], expires_s: int) -> Mapping[str, str]:
+        """Signed URLs of a segment's objects, by the names of the objects below the root of the storage.
+
+        - `kinds` are `log` and values of IndexType. The objects that the layout needs to read these are signed.
+        - A URL permits GET of one object, for at most `expires_s` seconds: less if the store or the life of the
+          credentials bounds it.
+        - Only names that `remote_fetch.formats.object_names.belongs_to` holds for are signed.
+        - An object that is signed need not exist. No request asks for it.
+
+        URLs are secrets. Raises ConfigError if this storage or these credentials cannot sign, UnsupportedFormat if the
+        segment's objects have no names that may be signed, and the errors of `fetch_log_segment`.
+        """
+
+
+@runtime_checkable
+class LocationSource(Protocol):
+    """Handed to a LocationTaker: answers where the objects of segments are. Called from several threads."""
+
+    def layout(self) -> tuple[str, Mapping[str, str]]:
+        """The name of the layout that wrote the segments, and its options without `remote.storage.layout.`.
+
+        Raises the errors of `RemoteStorageFetcher.fetch_log_segment`, and ConfigError.
+        """
+
+    def locations(self, metadata: RemoteLogSegmentMetadata, *, refused: bool) -> Mapping[str, str]:
+        """A URL for each object of a segment, by the names of the objects below the root of the storage.
+
+        `refused` is True if the URLs of the last answer were refused or have expired: the answer is then a new one.
+        Raises as `layout`; SegmentNotFound if the source does not know the segment.
+        """
+
+
+@runtime_checkable
+class LocationTaker(Protocol):
+    """Optional, on a fetcher: what reads URLs that a LocationSource gives."""
+
+    def take_locations(self, source: LocationSource) -> None:
+        """Take the source, once, before the first read. Before or after `configure`."""
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
     """One object of a listing: its name below the store's root, and its size."""
@@ -180,6 +237,23 @@ class LevelFinder(Protocol):
         """How many levels `folder` lies below the one that the URL has to name: 0 if it is that one.
 
         None where no name of this layout is seen in it. Looks at a few names only. Raises as `ObjectStore.list`.
+        """
+
+
+@runtime_checkable
+class ObjectNamer(Protocol):
+    """Optional, on a layout: what lets its fetcher be an ObjectSigner."""
+
+    def object_names(self, metadata: RemoteLogSegmentMetadata, store: ObjectStore | None = None) -> Mapping[str, str]:
+        """The names of a segment's objects below the root of the storage, by kind.
+
+        - A kind is `log` or a value of IndexType. Several kinds may share an object.
+        - Other kinds are the layout's own (`manifest`). Their objects are needed to read any other kind.
+        - A kind that this storage does not keep is missing. An object that is named need not exist.
+        - `store` lets the layout look once where its objects begin. Without it the layout assumes the usual place.
+
+        Reads no object. Raises ConfigError if the layout's options give no name that
+        `remote_fetch.formats.object_names.belongs_to` holds for, UnsupportedFormat if this segment has none.
         """
 
 
