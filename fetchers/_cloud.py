@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncIterable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterable, Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
@@ -67,6 +67,16 @@ class CloudStore(FsspecStore):
     async def list_page(self, bucket: str, prefix: str, page: str | None) -> Page:
         """The folders and objects right below `prefix`, from the named page on. Raises the errors of the SDK."""
         raise NotImplementedError
+
+    def signed_urls(self, bucket: str, keys: Sequence[str], expires_s: int) -> Sequence[str]:
+        """A URL for each key, for at most `expires_s` seconds. Raises ConfigError and what the SDK raises."""
+        raise NotImplementedError
+
+    def sign(self, names: Sequence[str], expires_s: int) -> Mapping[str, str]:
+        """As `SigningStore.sign`."""
+        places = [self.path_of(name).partition("/") for name in names]
+        keys = [key for _, _, key in places]
+        return dict(zip(names, self._mapped(names[0], self.signed_urls, places[0][0], keys, expires_s), strict=True))
 
     async def disconnect(self) -> None:
         """Close the connections."""

@@ -9,7 +9,7 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib.metadata import entry_points
 from typing import Any, cast
@@ -20,6 +20,7 @@ import fsspec
 from fetchers._failures import failure_of
 from fetchers._logging import hold_back_debug
 from fetchers._options import OPTIONS, Timeouts, options_of, timeouts_of
+from fetchers._signing import MAX_EXPIRY_S, SigningStore, cannot_sign, names_to_sign
 from fetchers._store import FsspecStore
 from fetchers._survey import surveyed
 from remote_fetch.errors import ConfigError, MissingExtra, RemoteFetchError
@@ -27,7 +28,7 @@ from remote_fetch.fetch.plugins import own_entry_point
 from remote_fetch.fetch.spi import Layout, ObjectStore, PartitionLayout
 from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata, Survey, TopicIdPartition
 
-__all__ = ["ComposedFetcher", "without_secrets"]
+__all__ = ["ComposedFetcher", "load_layout", "without_secrets"]
 
 LAYOUTS_GROUP = "remote_fetch.layouts"
 _URL = "remote.storage.url"
@@ -57,7 +58,7 @@ class ComposedFetcher:
             raise ConfigError(f"the fetcher needs {_URL}", key=_URL)
         hold_back_debug()
         self._configs = configs
-        self._layout = _load_layout(self._layout_name())
+        self._layout = load_layout(self._layout_name())
         self._layout.configure(configs)
         self._store = self.open_store(configs)
 
@@ -156,6 +157,16 @@ class ComposedFetcher:
             return layout.list_partition(store, partition)
         return (one for one in layout.list_segments(store, partition.topic) if one.topic_id_partition == partition)
 
+    def sign(self, metadata: RemoteLogSegmentMetadata, kinds: Collection[str], expires_s: int) -> Mapping[str, str]:
+        """As `ObjectSigner.sign`. Raises ConfigError if this storage has no signatures."""
+        layout, store = self._opened()
+        if not isinstance(store, SigningStore):
+            raise cannot_sign(self.protocol if self.extra is None else self.extra)
+        if expires_s < 1:
+            raise ConfigError(f"a URL that expires after {expires_s} s: at least 1 is needed")
+        names = names_to_sign(layout, self._layout_name(), store, metadata, kinds)
+        return store.sign(names, min(expires_s, MAX_EXPIRY_S))
+
     def survey(self) -> Survey:
         """As `StorageSurveyor.survey`."""
         layout, store = self._opened()
@@ -185,11 +196,12 @@ def _other_layouts(name: str) -> dict[str, Layout]:
     found: dict[str, Layout] = {}
     for other in sorted({entry.name for entry in entry_points(group=LAYOUTS_GROUP)} - {name}):
         with suppress(ConfigError):
-            found[other] = _load_layout(other)
+            found[other] = load_layout(other)
     return found
 
 
-def _load_layout(name: str) -> Layout:
+def load_layout(name: str) -> Layout:
+    """The layout of that name, before `configure`. Raises ConfigError if there is none."""
     entry = own_entry_point(LAYOUTS_GROUP, name)
     if entry is None:
         found = {entry.name: entry for entry in entry_points(group=LAYOUTS_GROUP)}

@@ -9,12 +9,17 @@ Rules of the file:
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+from fsspec.asyn import sync
 
 from fetchers._cloud import CloudFetcher, CloudStore, Page, size_of_range
 from fetchers._options import Timeouts
 from fetchers._ranges import range_of
-from remote_fetch.errors import StorageUnavailable
+from fetchers._signing import MAX_EXPIRY_S
+from remote_fetch.errors import ConfigError, StorageUnavailable
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
 
@@ -22,9 +27,15 @@ __all__ = ["AzureFetcher"]
 
 _MAX_GET_BYTES = 1 << 40
 """The SDK splits a larger read into several GETs. The reader has already cut ranges to size."""
+_DELEGATION = timedelta(hours=1)
+"""How long a key of user delegation is valid at least. Signatures with it share it."""
+_CLOCKS_DIFFER = timedelta(minutes=5)
+"""A key of user delegation begins this much in the past: the service's clock may be late."""
 
 
 class _AzureStore(CloudStore):
+    _delegation: tuple[datetime, Any] | None = None
+
     async def get_range(self, bucket: str, key: str, start: int, end: int | None) -> Buffer:
         is_range = range_of(start, end) is not None
         answers: list[Any] = []
@@ -64,6 +75,49 @@ class _AzureStore(CloudStore):
             elif not _is_folder(found):
                 objects.append(ObjectInfo(found.name, found.size))
         return Page(tuple(folders), tuple(objects), pages.continuation_token or None)
+
+    def signed_urls(self, bucket: str, keys: Sequence[str], expires_s: int) -> Sequence[str]:
+        loop = self._filesystem.loop
+        return cast(Sequence[str], sync(loop, self._with_sas, bucket, keys, expires_s, timeout=self._timeout_s))
+
+    async def _with_sas(self, container: str, keys: Sequence[str], expires_s: int) -> list[str]:
+        from azure.storage.blob import BlobSasPermissions, generate_blob_sas  # noqa: PLC0415 - the extra brings it
+
+        client = self._filesystem.service_client
+        until = datetime.now(UTC) + timedelta(seconds=expires_s)
+        key = await self._signing_key(client, until)
+        urls = []
+        for name in keys:
+            url = client.get_blob_client(container, name).url
+            sas = generate_blob_sas(
+                client.account_name,
+                container,
+                name,
+                permission=BlobSasPermissions(read=True),
+                expiry=until,
+                protocol="https" if url.startswith("https://") else None,
+                **key,
+            )
+            urls.append(f"{url}?{sas}")
+        return urls
+
+    async def _signing_key(self, client: Any, until: datetime) -> Mapping[str, Any]:
+        """The account's key, or a key that Azure gives an identity for some time (user delegation)."""
+        if hasattr(client.credential, "account_key"):
+            return {"account_key": client.credential.account_key}
+        if not hasattr(client.credential, "get_token"):
+            raise ConfigError(
+                "with a SAS, or without credentials, no URL can be signed",
+                key="remote.storage.options.*",
+                hint="Give account_key or a connection_string with it, or an identity that has the role Storage Blob "
+                "Delegator",
+            )
+        known = self._delegation
+        if known is None or known[0] < until:
+            begin = datetime.now(UTC) - _CLOCKS_DIFFER
+            expiry = min(max(until, begin + _DELEGATION), begin + timedelta(seconds=MAX_EXPIRY_S))
+            known = self._delegation = (expiry, await client.get_user_delegation_key(begin, expiry))
+        return {"user_delegation_key": known[1]}
 
     async def disconnect(self) -> None:
         await self._filesystem.service_client.close()

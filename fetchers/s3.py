@@ -10,15 +10,18 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
+from urllib.parse import parse_qs, urlsplit
 
 from fsspec.asyn import sync
 
 from fetchers._cloud import BODY_BYTES, CloudFetcher, CloudStore, Page, receive, size_of_range
 from fetchers._options import Timeouts, with_defaults
 from fetchers._ranges import range_of
+from remote_fetch.errors import ConfigError, StorageDenied
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.model import Buffer
 
@@ -55,6 +58,39 @@ class _S3Store(CloudStore):
             answer.get("NextContinuationToken") if answer.get("IsTruncated") else None,
         )
 
+    def signed_urls(self, bucket: str, keys: Sequence[str], expires_s: int) -> Sequence[str]:
+        loop = self._filesystem.loop
+        return cast(Sequence[str], sync(loop, self._presigned, bucket, keys, expires_s, timeout=self._timeout_s))
+
+    async def _presigned(self, bucket: str, keys: Sequence[str], expires_s: int) -> list[str]:
+        if self._filesystem.anon:
+            raise ConfigError("without credentials (anon=true) no URL can be signed", key="remote.storage.options.anon")
+        client = await self._client(bucket)
+        client.meta.events.register_first("choose-signer.s3.GetObject", _version_4, unique_id="remote-fetch")
+        valid_s = await self._valid_s(expires_s)
+        urls = []
+        for key in keys:
+            asked = self._arguments(client, "GetObject", Bucket=bucket, Key=key)
+            url = await client.generate_presigned_url("get_object", Params=asked, ExpiresIn=valid_s)
+            _check_headers(url)
+            urls.append(url)
+        return urls
+
+    async def _valid_s(self, expires_s: int) -> int:
+        """How long a URL can be valid: no longer than temporary credentials, if their end is known."""
+        filesystem = self._filesystem
+        if filesystem.key is not None or "aws_access_key_id" in filesystem.client_kwargs:
+            return expires_s
+        credentials = await filesystem.session.get_credentials()
+        if not hasattr(credentials, "refresh_needed"):
+            return expires_s
+        await credentials.get_frozen_credentials()  # renews them if they end soon
+        # The end itself is not public. The seconds after which a renewal would be needed tell it.
+        left_s = bisect_left(range(1, expires_s + 1), True, key=credentials.refresh_needed)
+        if left_s < 1:
+            raise StorageDenied("the credentials have expired", hint="Renew them")
+        return left_s
+
     async def disconnect(self) -> None:
         client = await self._filesystem.get_s3()
         if client is not None:
@@ -74,6 +110,25 @@ class _S3Store(CloudStore):
         of_options = {**filesystem.s3_additional_kwargs, **filesystem.req_kw}
         taken = client.meta.service_model.operation_model(operation).input_shape.members if of_options else ()
         return {**{name: value for name, value in of_options.items() if name in taken and value is not None}, **asked}
+
+
+def _version_4(signature_version: Any, **context: Any) -> str | None:
+    """Let botocore sign URLs by Signature Version 4. Its default for URLs is Version 2 in old regions.
+
+    None leaves all else to botocore: requests, access points of several regions, directory buckets.
+    """
+    return "s3v4-query" if signature_version == "v4-query" else None
+
+
+def _check_headers(url: str) -> None:
+    """Raise ConfigError unless a GET of the URL alone is enough: some options are headers, which a URL cannot carry."""
+    headers = parse_qs(urlsplit(url).query).get("X-Amz-SignedHeaders")
+    if headers != ["host"]:
+        raise ConfigError(
+            "with these options a URL cannot be signed by Signature Version 4 for a GET without further headers",
+            key="remote.storage.options.*",
+            hint="Leave out requester_pays, keys of customers (SSE-C) and config_kwargs.signature_version",
+        )
 
 
 class S3Fetcher(CloudFetcher):
