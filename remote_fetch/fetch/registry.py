@@ -39,6 +39,8 @@ _SCHEMES = {
     "https": "http",
 }
 """Schemes whose fetcher has another name. A fetcher of your own for one of these needs the class key."""
+_VENDED = "vended"
+"""The fetcher of the URLs that a service signs, if `remote.locator=service` and no storage is configured beside it."""
 _ANY = "fsspec"
 """The fetcher for the schemes of fsspec that have no fetcher of their own."""
 
@@ -99,6 +101,8 @@ def _installed() -> set[str]:
 
 def _name_from_url(config: Config) -> str:
     url = config.settings.storage_url
+    if url is None and config.settings.locator == "service":
+        return _VENDED
     if url is None:
         raise ConfigError(
             "no remote storage is configured",

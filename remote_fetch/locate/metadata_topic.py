@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 
-from remote_fetch.errors import UnknownTopic, Unlocatable
+from remote_fetch.errors import Unlocatable
 from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.described import described_partitions
 from remote_fetch.locate.locator import ExactEnds
 from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic, Unreadable, unlocatable
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.locate.topics import sorted_partitions, split_topic
+from remote_fetch.locate.topics import sorted_partitions
 from remote_fetch.model import TopicIdPartition
 
 __all__ = ["METADATA_TOPIC", "MetadataTopicLocator"]
@@ -67,20 +68,7 @@ class MetadataTopicLocator(ExactEnds):
                 return sorted_partitions(self._known().read_all())
             except KafkaException as error:
                 raise unlocatable(error) from None
-        name, topic_id = split_topic(topic)
-        try:
-            described = self._cluster.describe(name)
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise UnknownTopic(f"the cluster has no topic {name!r}", topic=name) from None
-            raise
-        if described.topic_id is None:
-            raise UnknownTopic(f"the brokers tell no topic id of {name!r}: they are older than Kafka 2.8", topic=name)
-        if topic_id not in (None, described.topic_id):
-            raise UnknownTopic(
-                f"topic {name!r} has the id {described.topic_id} now, not {topic_id}: it was deleted and made again"
-            )
-        found = tuple(TopicIdPartition(described.topic_id, name, number) for number in described.partitions)
+        found = described_partitions(self._cluster, topic)
         self._read_for(found)
         return found
 

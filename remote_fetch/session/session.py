@@ -40,6 +40,7 @@ from remote_fetch.session.fallback import FallbackRule
 from remote_fetch.session.librdkafka import check_properties
 from remote_fetch.session.locators import open_listing, open_snapshot
 from remote_fetch.session.no_storage import NoStorage
+from remote_fetch.session.service import SERVICE, Service, open_service
 from remote_fetch.session.storage import Storage
 from remote_fetch.session.surveyor import Surveyor
 
@@ -101,6 +102,7 @@ class Session:
         self._metadata_cluster: Cluster | None = None
         self._metadata_locator: MetadataTopicLocator | None = None
         self._metadata_lease: dict[str, Any] | None = None
+        self._service: Service | None = None
         self._is_shared = shared
         self._said: set[str] = set()
         self._orphans: dict[TopicIdPartition, int] = {}
@@ -122,6 +124,7 @@ class Session:
         self.codecs = Codecs(max_bytes=settings.max_decompressed_bytes)
         self.ahead = Ahead(max_bytes=settings.max_decompressed_bytes)
         try:
+            self._service = open_service(config, fetcher)
             located_by = self._locator_over(fetcher, planned)
             self.locator_name = type(located_by).__name__
             self.locator: GuessingLocator = SharedLocator(located_by)
@@ -144,7 +147,7 @@ class Session:
         completed = complete(config if isinstance(config, Config) else Config.parse(config))
         parsed = completed.config
         check_properties({**parsed.librdkafka, **parsed.locator})
-        configured = bool(parsed.given.intersection(_STORAGE_KEYS))
+        configured = bool(parsed.given.intersection(_STORAGE_KEYS)) or parsed.settings.locator == SERVICE
         if configured or "bootstrap.servers" not in parsed.librdkafka:
             session = cls(parsed, load_fetcher(parsed), observer, shared=shared, planned=planned)
             for text in completed.unmapped:
@@ -165,6 +168,8 @@ class Session:
         kind = default if isinstance(fetcher, NoStorage) else settings.locator or default
         if kind == "snapshot":
             return open_snapshot(settings)
+        if self._service is not None and self.brokers is not None:
+            return self._service.locator(self.brokers.cluster, self._cannot_locate, self._can_locate)
         if kind == "metadata-topic":
             return self._open_metadata_topic(readable=not isinstance(fetcher, NoStorage))
         return open_listing(fetcher, self.storage)
@@ -225,8 +230,8 @@ class Session:
 
     @property
     def answered_s(self) -> float:
-        """When the store or a broker last answered (`time.monotonic`), 0 if none ever has."""
-        asked = (self.reader, self._cluster, self._metadata_locator)
+        """When the store, a broker or the service last answered (`time.monotonic`), 0 if none ever has."""
+        asked = (self.reader, self._cluster, self._metadata_locator, self._service)
         return max(0.0 if it is None else it.answered_s for it in asked)
 
     def local_starts(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
@@ -280,6 +285,8 @@ class Session:
             self.brokers.cluster.set_sasl_credentials(username, password)
         if self._metadata_cluster is not None and "sasl.username" not in self.config.locator:
             self._metadata_cluster.set_sasl_credentials(username, password)
+        if self._service is not None:
+            self._service.set_sasl_credentials(username, password)
         locator, lease = self._metadata_locator, self._metadata_lease
         if locator is not None and lease is not None and "sasl.username" not in self.config.locator:
             # What others read with the credentials of before is not touched.
@@ -300,6 +307,8 @@ class Session:
         for cluster in (self._cluster, self._metadata_cluster):
             if cluster is not None:
                 cluster.close()
+        if self._service is not None:
+            self._service.close()
         self._give_back_metadata_topic()
         self._log.close()
 
