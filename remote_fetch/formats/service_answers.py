@@ -4,7 +4,8 @@ Rules of the file:
 
 - Pure. An answer is foreign bytes: the caller bounds their number, and every field is checked here.
 - A segment is held against the same rules as one of the metadata topic (`segment_checks`).
-- A page belongs to the partition that was asked for. A name of an object belongs to its segment (`belongs_to`).
+- A page belongs to the partition that was asked for.
+- Which names and URLs are believed is decided where they are read: by the fetcher (`fetchers/vended.py`).
 - Unknown fields are ignored, so that a newer service can have more of them.
 - URLs are secrets. No message and no repr holds one.
 """
@@ -15,12 +16,11 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeGuard
 
 from remote_fetch.errors import CorruptSegment
-from remote_fetch.formats.object_names import belongs_to
 from remote_fetch.formats.segment_checks import check_leader_epochs, check_segment_offsets
 from remote_fetch.model import (
     MAX_OFFSET,
@@ -36,7 +36,6 @@ __all__ = ["Refusal", "SegmentsPage", "parse_locations", "parse_refusal", "parse
 
 _MAX_OBJECTS = 64
 """The most objects of one segment: a log, five indexes, and what a layout adds."""
-_MAX_URL_CHARS = 16_384
 _MAX_OPTIONS = 256
 _SHOWN_CHARS = 300
 _INT64 = 2**63
@@ -51,14 +50,16 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentsPage:
-    """Some of a partition's readable segments, in the order of the service.
+    """Some of a partition's readable segments.
 
+    - `finish_order` has a number for each segment. The segment with the larger number was finished later.
     - `next_offset` is where the next page begins; None: this is the last one.
     - `orphan_updates` and `malformed_records` are those of `Timeline`.
     """
 
     segments: tuple[RemoteLogSegmentMetadata, ...]
-    next_offset: int | None = field(default=None)
+    finish_order: tuple[int, ...]
+    next_offset: int | None = None
     orphan_updates: int = 0
     malformed_records: int = 0
 
@@ -81,8 +82,11 @@ def parse_segments(body: Buffer, partition: TopicIdPartition, first_offset: int 
     next_offset = None if answer.get("next") is None else _integer(answer, "next")
     if next_offset is not None and not first_offset < next_offset <= MAX_OFFSET:
         raise CorruptSegment(f"the service gave a page from offset {first_offset} on that goes on at {next_offset}")
+    entries = [_object(entry, "a segment") for entry in _list(answer, "segments")]
+    segments = tuple(_segment(entry, partition) for entry in entries)
     return SegmentsPage(
-        tuple(_segment(_object(entry, "a segment"), partition) for entry in _list(answer, "segments")),
+        segments,
+        tuple(_finish_order(entry, segment) for entry, segment in zip(entries, segments, strict=True)),
         next_offset,
         _count(answer, "orphan_updates"),
         _count(answer, "malformed_records"),
@@ -96,7 +100,7 @@ def parse_locations(body: Buffer, segment: RemoteLogSegmentMetadata) -> Mapping[
     for entry in _list(answer, "segments"):
         found = _object(entry, "a segment")
         if found.get("id") == str(segment.segment_id.id):
-            return MappingProxyType(_locations(_object(found.get("objects", {}), "objects"), segment))
+            return MappingProxyType(_locations(_object(found.get("objects", {}), "objects")))
     return None
 
 
@@ -150,6 +154,11 @@ def _segment(entry: dict[str, Any], partition: TopicIdPartition) -> RemoteLogSeg
     )
 
 
+def _finish_order(entry: dict[str, Any], segment: RemoteLogSegmentMetadata) -> int:
+    """The number of a segment in the order in which segments were finished; without it the time of the event."""
+    return segment.event_timestamp_ms if entry.get("finish_order") is None else _integer(entry, "finish_order")
+
+
 def _epochs(entry: dict[str, Any]) -> tuple[LeaderEpoch, ...]:
     """The leader epochs, ascending. The last entry of an epoch counts, as in a metadata record."""
     starts: dict[int, int] = {}
@@ -162,20 +171,9 @@ def _epochs(entry: dict[str, Any]) -> tuple[LeaderEpoch, ...]:
     return epochs
 
 
-def _locations(objects: dict[str, Any], segment: RemoteLogSegmentMetadata) -> dict[str, str]:
-    if len(objects) > _MAX_OBJECTS:
+def _locations(objects: dict[str, Any]) -> dict[str, str]:
+    if len(objects) > _MAX_OBJECTS or not all(isinstance(url, str) for url in objects.values()):
         raise _wrong("objects")
-    for name, url in objects.items():
-        if not belongs_to(name, segment):
-            raise CorruptSegment(
-                "the service gave an object that is not one of the segment's",
-                topic=segment.topic_id_partition.topic,
-                partition=segment.topic_id_partition.partition,
-                offset=segment.start_offset,
-                object_name=_shown(name),
-            )
-        if not isinstance(url, str) or len(url) > _MAX_URL_CHARS or not url.isascii() or not url.isprintable():
-            raise _wrong("objects")
     return objects
 
 

@@ -4,8 +4,8 @@ Rules of the file:
 
 - A question is asked again until the deadline while the service cannot be reached, or asks for a pause (Retry-After).
 - Credentials go to the configured address only: over TLS with a certificate that is checked, or to loopback.
-- The answer's bytes are foreign: `formats.service_answers` checks them, and this module where a URL leads.
-- A URL is believed only if its path ends with the name of the object that it is for.
+- The answer's bytes are foreign: `formats.service_answers` checks them.
+- A timeline that the client knows is not sent again: its tag (ETag) asks whether there is another one.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ import random
 import ssl
 import threading
 from collections.abc import Mapping
-from typing import Any
-from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
+from typing import Any, NamedTuple
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import (
     Cancelled,
     ConfigError,
-    CorruptSegment,
     RemoteFetchError,
     SegmentNotFound,
     StorageConnectTimeout,
@@ -44,12 +43,20 @@ from remote_fetch.locate.service_credentials import ServiceCredentials
 from remote_fetch.locate.service_http import Answer, HttpChannel
 from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
 
-__all__ = ["ReadRefused", "ServiceClient"]
+__all__ = ["ReadRefused", "ServiceClient", "Tagged"]
 
 _KEY = "remote.locator.url"
 _LONGEST_PAUSE_S = 60.0
+_MAX_TAG_CHARS = 200
 _UNVERIFIED = ("enable.ssl.certificate.verification", "ssl.endpoint.identification.algorithm")
 """With these librdkafka accepts any certificate. SCRAM does not send the password to the brokers, HTTP Basic does."""
+
+
+class Tagged(NamedTuple):
+    """A page, and the tag of the timeline that it is of; "" if the service gives none."""
+
+    page: SegmentsPage
+    tag: str
 
 
 class ReadRefused(StorageDenied):
@@ -81,10 +88,10 @@ class ServiceClient:
 
     def storage(self) -> tuple[str, Mapping[str, str]]:
         """The name of the layout of the storage, and its options. Raises as `segments`."""
-        return parse_storage(self._get("/v1/storage"))
+        return parse_storage(self._get("/v1/storage").body)
 
-    def segments(self, partition: TopicIdPartition, first_offset: int = 0) -> SegmentsPage:
-        """One page of a partition's readable segments, from `first_offset` on.
+    def segments(self, partition: TopicIdPartition, first_offset: int = 0, known_tag: str = "") -> Tagged | None:
+        """One page of a partition's readable segments, from `first_offset` on. None: `known_tag` is still their tag.
 
         Raises StorageDenied for wrong credentials, ReadRefused, SegmentNotFound if the service has no such partition,
         CorruptSegment for an answer that is wrong, UnsupportedFormat for one that is not of this API; after the
@@ -92,7 +99,11 @@ class ServiceClient:
         """
         path = _path_of(partition)
         query = f"?{urlencode({'from': first_offset})}" if first_offset else ""
-        return parse_segments(self._get(path + query), partition, first_offset)
+        answer = self._get(path + query, known_tag)
+        if answer.status == 304:
+            return None
+        tag = answer.headers.get("etag", "")
+        return Tagged(parse_segments(answer.body, partition, first_offset), tag if _is_tag(tag) else "")
 
     def locations(self, segment: RemoteLogSegmentMetadata) -> Mapping[str, str]:
         """A signed URL for each object of a segment, by the names of the objects. Raises as `segments`."""
@@ -103,11 +114,9 @@ class ServiceClient:
             "segment": str(segment.segment_id.id),
         }
         answer = self._get(f"{_path_of(segment.topic_id_partition)}?{urlencode(query)}")
-        found = parse_locations(answer, segment)
+        found = parse_locations(answer.body, segment)
         if found is None:
             raise SegmentNotFound("the service does not know the segment (any more)")
-        for name, url in found.items():
-            _check_url(name, url)
         return found
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
@@ -119,17 +128,19 @@ class ServiceClient:
         self._closed.set()
         self._channel.close()
 
-    def _get(self, path: str) -> bytes:
+    def _get(self, path: str, known_tag: str = "") -> Answer:
         deadline = Deadline.after(self._timeout_s)
         pauses = _Pauses(self._backoff_s, deadline)
 
-        def ask() -> bytes:
+        def ask() -> Answer:
             if self._closed.is_set():
                 raise Cancelled("the connection to the service was closed")
             headers = {"Authorization": self._credentials.authorization()}
+            if known_tag:
+                headers["If-None-Match"] = known_tag
             answer = self._channel.get(path, headers, deadline)
-            if answer.status == 200:
-                return answer.body
+            if answer.status == 200 or (answer.status == 304 and known_tag):
+                return answer
             pauses.asked_s = _retry_after_s(answer)
             raise _error_of(answer)
 
@@ -207,19 +218,13 @@ def _tls(properties: Mapping[str, Any]) -> ssl.SSLContext:
         raise ConfigError(f"the TLS settings cannot be used for the service: {error}", key="ssl.ca.location") from None
 
 
-def _check_url(name: str, url: str) -> None:
-    """Raise CorruptSegment unless a URL can be that of the object: no error of a service may lead elsewhere."""
-    try:
-        parts = urlsplit(url)
-        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
-    except ValueError:
-        is_url = False
-    if not is_url or not unquote(parts.path).endswith(f"/{name.lstrip('/')}"):
-        raise CorruptSegment("the service gave a URL that does not lead to its object", object_name=name)
-
-
 def _path_of(partition: TopicIdPartition) -> str:
     return f"/v1/topics/{quote(partition.topic, safe='')}/partitions/{partition.partition}/segments"
+
+
+def _is_tag(text: str) -> bool:
+    """Whether a foreign text can be sent back as a header."""
+    return text.isascii() and text.isprintable() and len(text) <= _MAX_TAG_CHARS
 
 
 def _retry_after_s(answer: Answer) -> float | None:

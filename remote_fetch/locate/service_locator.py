@@ -12,7 +12,7 @@ Rules of the file:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 
 from confluent_kafka import KafkaError, KafkaException
@@ -24,6 +24,7 @@ from remote_fetch.errors import (
     SegmentNotFound,
     Unlocatable,
 )
+from remote_fetch.formats.service_answers import SegmentsPage
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.described import all_described_partitions, described_partitions
 from remote_fetch.locate.locator import ExactEnds
@@ -59,6 +60,7 @@ class ServiceLocator(ExactEnds):
         self._say, self._recovered = say, recovered
         self._clock = clock
         self._known: dict[TopicIdPartition, Timeline] = {}
+        self._tags: dict[TopicIdPartition, str] = {}
         self._is_failing = False
         self._rests_until_s = float("-inf")
 
@@ -99,22 +101,34 @@ class ServiceLocator(ExactEnds):
         return timeline
 
     def _asked(self, partition: TopicIdPartition) -> Timeline:
-        """All pages of a partition. A page without a new segment is an error: a service must come to an end."""
-        found: dict[RemoteLogSegmentId, RemoteLogSegmentMetadata] = {}
+        """The timeline as the service has it now. A timeline that has not changed is not sent again."""
+        known = self._known.get(partition)
+        first = self._client.segments(partition, known_tag="" if known is None else self._tags[partition])
+        if first is None:
+            return self._before(partition)
+        found: dict[RemoteLogSegmentId, tuple[RemoteLogSegmentMetadata, int]] = {}
         orphans = malformed = 0
-        next_offset: int | None = 0
-        while next_offset is not None:
+        for page in self._pages(partition, first.page):
             before = len(found)
-            page = self._client.segments(partition, next_offset)
-            found.update((segment.segment_id, segment) for segment in page.segments)
+            for segment, order in zip(page.segments, page.finish_order, strict=True):
+                found[segment.segment_id] = segment, order
             orphans, malformed = max(orphans, page.orphan_updates), max(malformed, page.malformed_records)
-            next_offset = page.next_offset
-            if next_offset is not None and len(found) == before:
-                raise CorruptSegment("the service gave a page without a segment that is not the last one")
             if len(found) > _MAX_SEGMENTS:
                 raise CorruptSegment(f"the service gave more than {_MAX_SEGMENTS} segments of one partition")
-        timeline = Timeline.of_listing(partition, found.values())
+            if len(found) == before and page.next_offset is not None:
+                raise CorruptSegment("the service gave a page without a segment that is not the last one")
+        timeline = Timeline.of_finished(partition, found.values())
+        # A timeline that changed between two pages has another tag by then: the next question gets all of it.
+        self._tags[partition] = first.tag
         return replace(timeline, orphan_updates=orphans, malformed_records=malformed)
+
+    def _pages(self, partition: TopicIdPartition, page: SegmentsPage) -> Iterator[SegmentsPage]:
+        yield page
+        while page.next_offset is not None:
+            following = self._client.segments(partition, page.next_offset)
+            assert following is not None, "no tag was sent"
+            page = following.page
+            yield page
 
     def _before(self, partition: TopicIdPartition) -> Timeline:
         return self._known.get(partition) or Timeline(partition, (), ())

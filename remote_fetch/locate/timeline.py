@@ -84,12 +84,21 @@ class Timeline:
         A listing does not tell when segments were finished, so their event timestamps give the order.
         """
         wanted = _identity(partition)
-        found = [
-            (segment, segment.event_timestamp_ms)
-            for segment in segments
-            if segment.state is FINISHED and _identity(segment.topic_id_partition) == wanted
-        ]
-        return cls(partition, *_sorted_segments(found))
+        return cls.of_finished(
+            partition,
+            (
+                (segment, segment.event_timestamp_ms)
+                for segment in segments
+                if segment.state is FINISHED and _identity(segment.topic_id_partition) == wanted
+            ),
+        )
+
+    @classmethod
+    def of_finished(
+        cls, partition: TopicIdPartition, found: Iterable[tuple[RemoteLogSegmentMetadata, int]]
+    ) -> Timeline:
+        """The timeline of readable segments of a partition, each with its number for `finish_order`."""
+        return cls(partition, *_sorted_segments(list(found)))
 
     @property
     def start_offset(self) -> int | None:

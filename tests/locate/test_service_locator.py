@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from remote_fetch.errors import CorruptSegment, Unlocatable
 from remote_fetch.locate import service_locator
 from remote_fetch.locate.cluster import Cluster, Topic
+from remote_fetch.locate.lineage import Lineage
 from remote_fetch.locate.service_client import ServiceClient
 from remote_fetch.locate.service_locator import ServiceLocations, ServiceLocator
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
@@ -100,6 +101,34 @@ def test_a_timeline_of_pages() -> None:
         assert locator.timeline(PARTITION).segments == (segments[0],)
         assert locator.recheck(PARTITION, 5).segments == (segments[0],)
     assert known.said == []
+
+
+def test_a_timeline_that_has_not_changed() -> None:
+    replies = [
+        Reply(body=page(PARTITION, [segment(0)], 10), headers={"ETag": '"1"'}),
+        Reply(body=page(PARTITION, [segment(1)]), headers={"ETag": '"2"'}),
+        Reply(304, b""),
+        Reply(body=page(PARTITION, [segment(1)])),
+        Reply(body=page(PARTITION, [])),
+    ]
+    with located(lambda path: replies.pop(0)) as (known, locator):
+        both = locator.timeline(PARTITION)
+        assert locator.refresh(PARTITION) is both
+        assert locator.refresh(PARTITION).segments == (segment(1),)
+        assert locator.refresh(PARTITION).segments == ()
+    tags = [headers.get("if-none-match") for _, headers in known.service.asked]
+    assert tags == [None, None, '"1"', '"1"', None], (
+        "the tag of the first page counts: the next may be of another state"
+    )
+
+
+def test_the_later_finish_decides_between_equal_uploads() -> None:
+    again = replace(SEGMENT, segment_id=RemoteLogSegmentId(PARTITION, Uuid(bytes(16))))
+    for orders in ((1, 2), (2, 1)):
+        entries = [segment_json(one, finish_order=order) for one, order in zip((SEGMENT, again), orders, strict=True)]
+        with located(of_pages({"": page(PARTITION, entries)})) as (_, locator):
+            chosen = locator.timeline(PARTITION).covering(10, Lineage.unknown())
+        assert chosen == (SEGMENT, again)[orders.index(2)]
 
 
 def test_a_service_that_never_comes_to_an_end() -> None:
