@@ -33,7 +33,7 @@ from remote_fetch.model import Buffer
 if TYPE_CHECKING:
     import urllib3
 
-__all__ = ["HttpFetcher"]
+__all__ = ["HttpFetcher", "HttpStore", "open_urls"]
 
 _MAX_CONNECTIONS = 64
 _MAX_REDIRECTS = 3
@@ -52,7 +52,7 @@ class HttpFetcher(ComposedFetcher):
     protocol = "http"
     extra = "http"
 
-    def open_store(self, configs: Mapping[str, str]) -> _HttpStore:
+    def open_store(self, configs: Mapping[str, str]) -> HttpStore:
         """The store below the configured URL. Raises ConfigError, MissingExtra."""
         url = configs["remote.storage.url"]
         if urlsplit(url).scheme.lower() not in ("http", "https") or not urlsplit(url).hostname:
@@ -61,14 +61,29 @@ class HttpFetcher(ComposedFetcher):
         headers = given.pop("headers", {})
         if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
             raise ConfigError('give the headers as a JSON object, {"name": "value"}', key=OPTIONS + "headers")
-        hosts = {host.strip().lower() for host in str(given.pop("redirect_hosts", "")).split(",")} - {""}
-        return _HttpStore(url, _connections(given), headers, timeouts_of(configs), frozenset(hosts))
+        hosts = _redirect_hosts(given)
+        return HttpStore(url, _connections(given), headers, timeouts_of(configs), hosts)
 
     def close(self) -> None:
         """As `RemoteStorageFetcher.close`."""
-        if isinstance(self._store, _HttpStore):
+        if isinstance(self._store, HttpStore):
             self._store.close()
         super().close()
+
+
+def open_urls(options: Mapping[str, Any], timeouts: Timeouts) -> HttpStore:
+    """A store without a root, for `get_url`. `options` are those of HttpFetcher without headers.
+
+    Raises ConfigError, MissingExtra.
+    """
+    given = dict(options)
+    hosts = _redirect_hosts(given)
+    return HttpStore("", _connections(given), {}, timeouts, hosts)
+
+
+def _redirect_hosts(options: dict[str, Any]) -> frozenset[str]:
+    """Take the hosts to which a redirect may lead out of the options."""
+    return frozenset({host.strip().lower() for host in str(options.pop("redirect_hosts", "")).split(",")} - {""})
 
 
 def _connections(options: dict[str, Any]) -> urllib3.PoolManager:
@@ -100,7 +115,7 @@ class _Range(NamedTuple):
     deadline: float
 
 
-class _HttpStore:
+class HttpStore:
     """As `ObjectStore`. One request for one range, and one for each redirect."""
 
     def __init__(
@@ -171,7 +186,7 @@ class _HttpStore:
 
     def _check_redirect(self, before: str, url: str) -> None:
         """Raise StorageDenied unless the URL may be followed: a host that can answer for this one is configured."""
-        if urlsplit(url).scheme != self._base.scheme:
+        if urlsplit(url).scheme != urlsplit(before).scheme:
             raise StorageDenied("the server redirects to another scheme, which is not followed")
         host = (urlsplit(url).hostname or "").lower()
         if _origin(url) != _origin(before) and host not in self._redirect_hosts:

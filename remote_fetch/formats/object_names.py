@@ -21,7 +21,7 @@ __all__ = ["belongs_to"]
 _MAX_NAME_CHARS = 1024
 """The longest name that S3, Google Cloud Storage and Azure take."""
 _MISLEADING = re.compile(r"[%?#\\]|(?:^|/)\.{1,2}(?:/|$)|/$")
-"""A URL of such a name may lead elsewhere: a second decoding, a query, a fragment, a folder above, no name at the end."""
+"""A URL of such a name may lead elsewhere: a second decoding, a query, a fragment, a folder above, an empty name."""
 _OF_TOPICS = "[A-Za-z0-9._-]"
 """The characters of topics' names (Kafka's Topic.validate). Any other one ends a topic's name."""
 _NO_ID = Uuid(bytes(16))

@@ -166,6 +166,13 @@ def test_a_class_is_configured_with_our_keys_as_text(plug: ModuleType) -> None:
     assert "group.id" not in found.configs
 
 
+def test_a_service_that_signs_urls_needs_no_storage() -> None:
+    service = {"remote.locator": "service", "remote.locator.url": "https://service.example"}
+    assert type(load_fetcher(Config.parse(service))).__name__ == "VendedFetcher"
+    assert type(load_fetcher(Config.parse({**service, URL: "memory://x"}))).__name__ == "MemoryFetcher"
+    assert type(load_fetcher(Config.parse({**service, CLASS: "memory", URL: "memory://x"}))).__name__ == "MemoryFetcher"
+
+
 def test_no_storage_at_all() -> None:
     error = refused({})
     assert error.key == URL
