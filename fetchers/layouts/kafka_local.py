@@ -9,8 +9,7 @@ like a segment is passed over. A name tells the start offset only: where a segme
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from urllib.parse import urlsplit
 
@@ -59,7 +58,7 @@ class KafkaLocalLayout:
     def __init__(self) -> None:
         self._tree: str | None = None  # unknown until it has been seen
         self._is_named = False
-        self._looked_for_names = False
+        self._cannot_look = False
 
     def configure(self, configs: Mapping[str, str]) -> None:
         """As `Layout.configure`: the URL may name the tree itself, and then no listing is needed to find it.
@@ -79,8 +78,10 @@ class KafkaLocalLayout:
 
     def _tree_in(self, store: ObjectStore, *, listed: bool = False) -> str:
         if self._tree is None and (listed or not self._is_named):  # two threads may ask: the answer is the same
-            with suppress(StorageDenied, Unlocatable):  # reading needs no listing: the tree is where brokers put it
-                self._tree = f"{_TREE}/" if _TREE in store.folders() else ""
+            try:
+                self._tree = _tree_of(store.folders())
+            except (StorageDenied, Unlocatable):  # reading needs no listing: the tree is where brokers put it
+                self._cannot_look = True
         if self._tree is None:
             return "" if self._is_named else f"{_TREE}/"
         return self._tree
@@ -117,10 +118,9 @@ class KafkaLocalLayout:
         return data
 
     def object_names(self, metadata: RemoteLogSegmentMetadata, store: ObjectStore | None = None) -> Mapping[str, str]:
-        """As `ObjectNamer.object_names`. The store is asked once whether it has the tree's folder."""
-        if store is not None and not self._looked_for_names:
+        """As `ObjectNamer.object_names`. Lists folders until they show the tree, or until a listing is refused."""
+        if store is not None and self._tree is None and not self._cannot_look:
             self._tree_in(store, listed=True)
-            self._looked_for_names = True  # a store that refuses listings is not asked again
         tree = self._tree if self._tree is not None else "" if self._is_named else f"{_TREE}/"
         suffixes = {"log": ".log", **{index_type.value: suffix for index_type, suffix in _SUFFIXES.items()}}
         names = {kind: f"{tree}{_name(metadata, suffix)}" for kind, suffix in suffixes.items()}
@@ -150,6 +150,17 @@ class KafkaLocalLayout:
         start = f"{folder}/" if folder else ""
         files = () if names else islice(store.list(folder), _PROBED_NAMES)
         return 1 if any(_SEGMENT.fullmatch(info.name.removeprefix(start)) for info in files) else None
+
+
+def _tree_of(folders: Iterable[str]) -> str | None:
+    """Where the tree begins, by the names of the first folders: in a folder of its own, or there. None: not seen."""
+    found = None
+    for folder in folders:
+        if folder == _TREE:
+            return f"{_TREE}/"
+        if found is None and _partition_of(folder) is not None:
+            found = ""
+    return found
 
 
 def _name(metadata: RemoteLogSegmentMetadata, suffix: str) -> str:

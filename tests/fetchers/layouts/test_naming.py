@@ -50,8 +50,8 @@ def test_every_layout_of_this_package_names_objects() -> None:
     ("url", "objects", "tree"),
     [
         ("s3://bucket/tier", ["kafka-tiered-storage/x/y"], "kafka-tiered-storage/"),
-        ("s3://bucket/tier", ["orders-3-x/y"], ""),
-        ("s3://bucket/kafka-tiered-storage", ["orders-3-x/y"], ""),
+        ("s3://bucket/tier", [f"orders-3-{TOPIC_ID}/y"], ""),
+        ("s3://bucket/kafka-tiered-storage", [f"orders-3-{TOPIC_ID}/y"], ""),
         ("s3://bucket/kafka-tiered-storage", ["kafka-tiered-storage/x/y"], "kafka-tiered-storage/"),
     ],
 )
@@ -66,6 +66,17 @@ def test_names_of_kafka_local(url: str, objects: list[str], tree: str) -> None:
         assert names["transaction"] == f"{tree}orders-3-{TOPIC_ID}/{STEM}.txnindex"
         assert all(belongs_to(name, SEGMENT) for name in names.values())
     assert (store.gets, store.opened_folders) == ([], [""])
+
+
+def test_a_bucket_without_segments_says_nothing_about_where_names_begin() -> None:
+    """A service may start before the first upload. Folders of others may be there."""
+    layout = KafkaLocalLayout()
+    layout.configure({"remote.storage.url": "s3://bucket/tier"})
+    store = Store({"backups/x": b""})
+    assert layout.object_names(SEGMENT, store)["log"].startswith("kafka-tiered-storage/orders-3-")
+    store.objects = {"backups/x": b"", f"orders-3-{TOPIC_ID}/{STEM}.log": b""}
+    assert layout.object_names(SEGMENT, store)["log"] == f"orders-3-{TOPIC_ID}/{STEM}.log"
+    assert len(store.opened_folders) == 2
 
 
 def test_kafka_local_assumes_the_usual_place_where_it_cannot_look() -> None:
