@@ -43,6 +43,7 @@ from remote_fetch.session.no_storage import NoStorage
 from remote_fetch.session.service import SERVICE, Service, open_service
 from remote_fetch.session.storage import Storage
 from remote_fetch.session.surveyor import Surveyor
+from remote_fetch.session.vending import Vendor
 
 if TYPE_CHECKING:
     from remote_fetch.locate.cluster import Cluster
@@ -81,6 +82,7 @@ class Session:
     - `shared`: several consumers' threads use the session, and they read broker ranges themselves.
     - `fallback` decides what goes through the broker.
     - `surveyor` tells what stands at a URL where objects were expected.
+    - `vendor` signs URLs of segments' objects, if the fetcher can.
     - `unlocated` is the reason if segments cannot be located. None: nothing more is tiered than was found.
     - `planned`: the session reads a plan that was made elsewhere.
     """
@@ -110,6 +112,7 @@ class Session:
         self._counting = threading.Lock()
         settings = config.settings
         self.surveyor = Surveyor(fetcher, self.observe, settings.read_timeout_ms)
+        self.vendor = Vendor(fetcher, config)
         log_starts = None if planned is None else planned.log_starts
         self.brokers = open_brokers(config.librdkafka, settings, self.observe, shared=shared, log_starts=log_starts)
         self.fallback = FallbackRule(self.observe, self.surveyor.explain, self.brokers)

@@ -1,0 +1,262 @@
+"""May these credentials READ this topic? The brokers decide, and their answers hold for a few seconds.
+
+Rules of the file:
+
+- Answers lie under an HMAC-SHA-256 of credentials and topic, with a key of this process. No credential is kept.
+- A yes ends after `allowed_s`, a no after `refused_s`. No answer of the brokers is no answer, and is not kept.
+- Questions run at most `asks` at once. Half of these are for credentials that the brokers have taken before, so that
+  wrong credentials, however many, do not keep out the right ones.
+- One question runs for the same credentials and topic. All who wait share its answer.
+- A refusal has the brokers' code and words. A principal that may not describe a topic gets the same refusal whether
+  the topic exists or not, because the brokers answer so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException
+
+from remote_fetch.broker_errors import is_passing
+from remote_fetch.errors import RemoteFetchError
+from remote_fetch.model import TopicIdPartition, Uuid
+from remote_fetch.service.credentials import Credentials, challenge
+from remote_fetch.service.limits import Slowdown
+from remote_fetch.service.refusals import Refusal, overloaded
+from remote_fetch.service.settings import ServiceSettings
+from remote_fetch.service.work import Workers
+from remote_fetch.session.principals import Answer, CredentialsRefused
+
+__all__ = ["Access", "Allowed", "Ask"]
+
+Ask = Callable[[Credentials, str | None], Answer]
+"""Asks the brokers as the principal about a topic (None: about nothing): see `session/principals.py: ask_as`."""
+
+_MOST_ANSWERS = 10_000
+_TAKEN_S = 3600.0
+"""How long credentials count as taken before, for the order of questions. It permits nothing."""
+_NAMES_AT_ONCE = 2
+"""How many different credentials under one name may be asked about at once, if the brokers have taken none of them."""
+_RETRY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """The principal may READ the topic, which has this id and these partitions."""
+
+    name: str
+    topic_id: Uuid | None
+    partitions: tuple[int, ...]
+
+    def partition(self, number: int) -> TopicIdPartition:
+        """The partition of this number. Raises Refusal (404) if there is none."""
+        if number not in self.partitions:
+            raise _unknown(f"topic {self.name} has no partition {number}")
+        if self.topic_id is None:
+            raise _unknown("the brokers tell no topic ids: they are older than Kafka 2.8")
+        return TopicIdPartition(self.topic_id, self.name, number)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    until_s: float
+    outcome: Allowed | Refusal | None
+
+
+class Access:
+    """The answers of the brokers to principals. Used by the event loop alone; `ask` runs in threads of `workers`.
+
+    `count` is called with the outcome of each question, in one word.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        settings: ServiceSettings,
+        workers: Workers,
+        *,
+        slowdown: Slowdown | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        count: Callable[[str], None] = lambda outcome: None,
+    ) -> None:
+        self._ask = ask
+        self._settings = settings
+        self._workers = workers
+        self._clock = clock
+        self._count = count
+        self._key = secrets.token_bytes(32)
+        self._slowdown = slowdown or Slowdown(clock=clock)
+        self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
+        self._taken: OrderedDict[bytes, float] = OrderedDict()
+        self._running: dict[bytes, asyncio.Task[Allowed | None]] = {}
+        self._names: dict[str, dict[bytes, int]] = {}
+        self._strangers = 0
+
+    def digest(self, credentials: Credentials, *more: str) -> bytes:
+        """The keyed hash of credentials. Another process gives another one."""
+        return hmac.digest(self._key, credentials.key_bytes(*more), hashlib.sha256)
+
+    async def authenticate(self, credentials: Credentials) -> None:
+        """Check that the brokers take the credentials. Raises Refusal: 401, 429, 503."""
+        await self._decide(credentials, None)
+
+    async def may_read(self, credentials: Credentials, topic: str) -> Allowed:
+        """The topic, if its principal may READ it. Raises Refusal: 401, 403, 404, 429, 503."""
+        allowed = await self._decide(credentials, topic)
+        if allowed is None:
+            raise overloaded("the brokers have not described the topic")
+        return allowed
+
+    async def _decide(self, credentials: Credentials, topic: str | None) -> Allowed | None:
+        own = self.digest(credentials)
+        key = own if topic is None else self.digest(credentials, topic)
+        for known in (own, key):  # wrong credentials are wrong for every topic
+            kept = self._found(known)
+            outcome = None if kept is None else kept.outcome
+            if isinstance(outcome, Refusal):
+                raise _again(outcome)
+            if kept is not None and known == key:
+                return outcome
+        running = self._running.get(key)
+        if running is None:
+            running = self._running[key] = asyncio.create_task(self._asked(credentials, topic, own, key))
+            running.add_done_callback(lambda task: self._ended(key, task))
+        return await asyncio.shield(running)
+
+    def _ended(self, key: bytes, task: asyncio.Task[Allowed | None]) -> None:
+        self._running.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # a request that has ended does not take it
+
+    async def _asked(self, credentials: Credentials, topic: str | None, own: bytes, key: bytes) -> Allowed | None:
+        with self._room(credentials.name, own):
+            try:
+                async with asyncio.timeout(2 * self._settings.ask_timeout_s):
+                    answer = await self._workers.run(lambda: self._ask(credentials, topic))
+                outcome = _judged(answer)
+            except (RemoteFetchError, KafkaException, TimeoutError) as error:
+                refusal = self._refused(error)
+                self._count(_word(refusal))
+                if refusal.status == 401:
+                    self._slowdown.failed(credentials.name)
+                    self._keep(own, refusal, self._settings.refused_s)
+                elif refusal.status != 503:
+                    self._took(own)
+                    self._keep(key, refusal, self._settings.refused_s)
+                raise refusal from None
+            except Refusal as refusal:
+                if refusal.status == 403:
+                    self._count(_word(refusal))
+                    self._took(own)
+                    self._keep(key, refusal, self._settings.refused_s)
+                raise
+        self._count("allowed")
+        self._took(own)
+        self._keep(key, outcome, self._settings.allowed_s)
+        return outcome
+
+    @contextmanager
+    def _room(self, name: str, own: bytes) -> Iterator[None]:
+        """The room of one question. Raises Refusal (429, 503) if there is none."""
+        if self._taken.get(own, 0.0) > self._clock():
+            yield
+            return
+        self._slowdown.check(name)
+        under_way = self._names.setdefault(name, {})
+        try:
+            if name and own not in under_way and len(under_way) >= _NAMES_AT_ONCE:
+                raise Refusal(429, "TOO_MANY_FAILURES", "other credentials under this name are being checked", _RETRY_S)
+            if self._strangers >= max(self._settings.asks // 2, 1):
+                raise overloaded("too many new credentials are being checked")
+            under_way[own] = under_way.get(own, 0) + 1
+            self._strangers += 1
+            try:
+                yield
+            finally:
+                self._strangers -= 1
+                under_way[own] -= 1
+                if not under_way[own]:
+                    del under_way[own]
+        finally:
+            if not under_way:
+                self._names.pop(name, None)
+
+    def _refused(self, error: Exception) -> Refusal:
+        if isinstance(error, CredentialsRefused):
+            return Refusal(
+                401,
+                "SASL_AUTHENTICATION_FAILED",
+                "the brokers refuse these credentials",
+                headers=challenge(self._settings.mechanisms),
+            )
+        if isinstance(error, KafkaException):
+            return _of_brokers(error)
+        return Refusal(503, "BROKERS_UNAVAILABLE", "no broker has answered for this principal", _RETRY_S)
+
+    def _found(self, key: bytes) -> _Kept | None:
+        kept = self._kept.get(key)
+        if kept is not None and kept.until_s <= self._clock():
+            del self._kept[key]
+            return None
+        return kept
+
+    def _keep(self, key: bytes, outcome: Allowed | Refusal | None, lifetime_s: float) -> None:
+        self._kept.pop(key, None)
+        self._kept[key] = _Kept(self._clock() + lifetime_s, outcome)
+        if len(self._kept) > _MOST_ANSWERS:
+            self._kept.popitem(last=False)
+
+    def _took(self, own: bytes) -> None:
+        self._taken.pop(own, None)
+        self._taken[own] = self._clock() + _TAKEN_S
+        if len(self._taken) > _MOST_ANSWERS:
+            self._taken.popitem(last=False)
+
+
+def _judged(answer: Answer) -> Allowed | None:
+    topic = answer.topic
+    if topic is None:
+        return None
+    if not topic.may_read:
+        raise Refusal(403, "TOPIC_AUTHORIZATION_FAILED", _words(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    return Allowed(topic.name, topic.topic_id, topic.partitions)
+
+
+def _of_brokers(error: KafkaException) -> Refusal:
+    """The brokers' error about a topic, with their code and words."""
+    said = error.args[0]
+    if said.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
+        return Refusal(403, said.name(), said.str())
+    if said.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        return _unknown(said.str())
+    if said.code() == KafkaError.TOPIC_EXCEPTION:
+        return Refusal(400, "INVALID_TOPIC_EXCEPTION", said.str())
+    if is_passing(error):
+        return Refusal(503, "BROKERS_UNAVAILABLE", f"the brokers do not answer: {said.str()}", _RETRY_S)
+    return Refusal(503, said.name(), f"the brokers answer: {said.str()}", _RETRY_S)
+
+
+def _unknown(message: str) -> Refusal:
+    return Refusal(404, "UNKNOWN_TOPIC_OR_PART", message)
+
+
+def _words(code: int) -> str:
+    return KafkaError(code).str()
+
+
+def _again(refusal: Refusal) -> Refusal:
+    """The same refusal for another request: an exception holds the stack of its last raise."""
+    return Refusal(refusal.status, refusal.code, refusal.message, refusal.retry_after_s, refusal.headers)
+
+
+def _word(refusal: Refusal) -> str:
+    words = {401: "wrong-credentials", 403: "forbidden", 404: "unknown-topic", 503: "unanswered"}
+    return words.get(refusal.status, "other")
