@@ -20,7 +20,20 @@ from typing import Any
 
 from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
 
-__all__ = ["Reply", "ScriptedService", "page", "scripted_service", "segment_json"]
+__all__ = ["Question", "Reply", "ScriptedService", "page", "scripted_service", "segment_json"]
+
+
+class Question(str):
+    """The path and query of a request. `headers` have names in lower case."""
+
+    headers: Mapping[str, str]
+
+    @classmethod
+    def of(cls, path: str, headers: Mapping[str, str]) -> Question:
+        """The question of a request."""
+        question = cls(path)
+        question.headers = headers
+        return question
 
 
 @dataclass(frozen=True)
@@ -36,16 +49,16 @@ class Reply:
 
 @dataclass
 class ScriptedService:
-    """`answer` gives the reply to a path. `asked` are the paths and the headers in lower case."""
+    """`answer` gives the reply to a question. `asked` are the paths and the headers in lower case."""
 
-    answer: Callable[[str], Reply]
+    answer: Callable[[Question], Reply]
     url: str = ""
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     connections: int = 0
 
 
 @contextmanager
-def scripted_service(answer: Callable[[str], Reply]) -> Iterator[ScriptedService]:
+def scripted_service(answer: Callable[[Question], Reply]) -> Iterator[ScriptedService]:
     """A running service."""
     service = ScriptedService(answer)
 
@@ -61,8 +74,9 @@ def scripted_service(answer: Callable[[str], Reply]) -> Iterator[ScriptedService
             pass
 
         def do_GET(self) -> None:
-            service.asked.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
-            reply = service.answer(self.path)
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            service.asked.append((self.path, headers))
+            reply = service.answer(Question.of(self.path, headers))
             head = {"Content-Length": str(len(reply.body)), **reply.headers}
             lines = [f"HTTP/1.1 {reply.status} -", *(f"{name}: {value}" for name, value in head.items())]
             whole = "\r\n".join([*lines, "", ""]).encode() + reply.body[: reply.cut]
