@@ -12,12 +12,14 @@ from __future__ import annotations
 from typing import Any
 
 from fetchers._options import Timeouts
-from remote_fetch.errors import ConfigError
+from remote_fetch.errors import ConfigError, StorageDenied
 
 __all__ = ["MAX_IAM_EXPIRY_S", "is_by_iam", "signer_of"]
 
 MAX_IAM_EXPIRY_S = 12 * 3600
 """Google rotates the keys with which IAM signs, and promises 12 hours for what they signed."""
+_REFUSED = frozenset({401, 403, 404})
+_NEEDED = "Without a key, the service account needs the role Service Account Token Creator on itself"
 _IAM_SCOPE = "https://www.googleapis.com/auth/iam"
 
 
@@ -48,7 +50,7 @@ def _cannot(reason: str) -> ConfigError:
     return ConfigError(
         f"{reason}, so no URL can be signed",
         key="remote.storage.options.token",
-        hint="Give the key of a service account, or run as one with the role Service Account Token Creator on itself",
+        hint=f"Give the key of a service account. {_NEEDED}",
     )
 
 
@@ -65,7 +67,10 @@ def _by_iam(credentials: Any, timeouts: Timeouts) -> Any:
     transport = Request()
 
     def request(*args: Any, **kwargs: Any) -> Any:
-        return transport(*args, **{**kwargs, "timeout": (timeouts.connect_s, timeouts.read_s)})
+        answer = transport(*args, **{**kwargs, "timeout": (timeouts.connect_s, timeouts.read_s)})
+        if answer.status in _REFUSED and str(kwargs.get("url", "")).endswith(":signBlob"):
+            raise StorageDenied("Google's IAM refuses to sign as the service account", hint=_NEEDED)
+        return answer
 
     credentials.refresh(request)  # a machine's own account has its address only now
     make_signer: Any = iam.Signer

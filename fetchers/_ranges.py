@@ -28,6 +28,10 @@ class ContentRange(NamedTuple):
             return None
         return cls(int(match[1]), int(match[2]), None if match[3] == "*" else int(match[3]))
 
+    def is_end(self, start: int) -> bool:
+        """Whether the answer has no byte because the object ends at `start`. Azurite says so, other stores say 416."""
+        return self.first == start == self.total_bytes and self.last == start - 1
+
 
 def range_of(start: int, end: int | None) -> str | None:
     """The Range header for bytes [start, end), None for a whole object."""

@@ -3,7 +3,7 @@
 Rules of the file:
 
 - URLs are secrets. They are in no repr, no log and no error.
-- Bounded: the segments that were read last are remembered.
+- Bounded in number and size: the segments that were read last are remembered.
 - No wait is without a deadline. Threads that wait for the same answer get the same error.
 - The life that a URL names is believed within bounds. A wrong one costs a request: the URL is refused, and asked for
   again.
@@ -29,6 +29,8 @@ from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata
 __all__ = ["Located", "UrlCache", "life_s"]
 
 _MOST_SEGMENTS = 1024
+_MOST_CHARS = 16 << 20
+"""All URLs together. Usual ones take 3 KiB a segment."""
 _UNKNOWN_LIFE_S = 60.0
 """The life of a URL that does not name one."""
 _LONGEST_LIFE_S = 900.0
@@ -48,6 +50,11 @@ class Located:
     urls: Mapping[str, str] = field(repr=False)
     until_s: float
 
+    @property
+    def chars(self) -> int:
+        """The size of the answer."""
+        return sum(len(name) + len(url) for name, url in self.urls.items())
+
 
 class UrlCache:
     """The URLs of the segments that were read last. Thread-safe."""
@@ -58,14 +65,17 @@ class UrlCache:
         patience_s: float,
         *,
         most_segments: int = _MOST_SEGMENTS,
+        most_chars: int = _MOST_CHARS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source = source
         self._patience_s = patience_s
         self._most_segments = most_segments
+        self._most_chars = most_chars
         self._clock = clock
         self._lock = threading.Lock()
         self._known: OrderedDict[_Key, Future[Located]] = OrderedDict()
+        self._sizes: dict[_Key, int] = {}
 
     def locate(self, metadata: RemoteLogSegmentMetadata, refused: Located | None = None) -> Located:
         """The URLs of a segment. `refused` is the answer with a URL that the store refused: another one is given.
@@ -77,10 +87,11 @@ class UrlCache:
             found = self._known.get(key)
             is_asked = found is None or not self._is_usable(found, refused)
             if found is None or is_asked:
+                self._forget(key)
                 found = self._known[key] = Future()
             self._known.move_to_end(key)
             while len(self._known) > self._most_segments:
-                self._known.popitem(last=False)
+                self._forget(next(iter(self._known)))
         return self._ask(key, found, metadata, refused is not None) if is_asked else self._wait(found)
 
     def _is_usable(self, found: Future[Located], refused: Located | None) -> bool:
@@ -95,7 +106,7 @@ class UrlCache:
         except BaseException as error:
             with self._lock:
                 if self._known.get(key) is asked:
-                    del self._known[key]
+                    self._forget(key)
             passed_on = (
                 error if isinstance(error, RemoteFetchError) else StorageUnavailable("the service was not asked")
             )
@@ -104,7 +115,23 @@ class UrlCache:
         life = min((life_s(url) for url in urls.values()), default=_UNKNOWN_LIFE_S)
         located = Located(urls, self._clock() + life - min(_MARGIN_S, life / 3))
         asked.set_result(located)
+        self._weigh(key, asked, located)
         return located
+
+    def _weigh(self, key: _Key, asked: Future[Located], located: Located) -> None:
+        """Count an answer that is remembered, and forget those that were not used for longest."""
+        with self._lock:
+            if self._known.get(key) is not asked:
+                return
+            self._sizes[key] = located.chars
+            for oldest in tuple(self._known):
+                if sum(self._sizes.values()) <= self._most_chars or oldest == key:
+                    return
+                self._forget(oldest)
+
+    def _forget(self, key: _Key) -> None:
+        self._known.pop(key, None)
+        self._sizes.pop(key, None)
 
     def _wait(self, asked: Future[Located]) -> Located:
         try:

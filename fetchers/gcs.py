@@ -41,6 +41,7 @@ _ERROR_BYTES = 4096
 class _GcsStore(CloudStore):
     _session: Any = None
     _signer: Any = None
+    _bucket: Any = None
 
     def read(self, path: str, start: int, end: int | None) -> Buffer:
         self._filesystem.credentials.maybe_refresh()
@@ -88,7 +89,9 @@ class _GcsStore(CloudStore):
             "credentials": signer,
             "query_parameters": project,
         }
-        return [_blob(bucket, key).generate_signed_url(**arguments) for key in keys]
+        if self._bucket is None:
+            self._bucket = _bucket(bucket)
+        return [self._bucket.blob(key).generate_signed_url(**arguments) for key in keys]
 
     async def disconnect(self) -> None:
         if self._session is not None:
@@ -115,13 +118,13 @@ class _GcsStore(CloudStore):
         )
 
 
-def _blob(bucket: str, key: str) -> Any:
-    """The SDK's description of an object. Its client asks for nothing: it only signs."""
+def _bucket(name: str) -> Any:
+    """The SDK's description of a bucket, whose objects sign. Its client has no credentials and asks for nothing."""
     from google.auth.credentials import AnonymousCredentials  # noqa: PLC0415 - the extra brings it
     from google.cloud import storage  # noqa: PLC0415 - as above
 
     nobody: Any = AnonymousCredentials
-    return storage.Client(project="none", credentials=nobody()).bucket(bucket).blob(key)
+    return storage.Client(project="none", credentials=nobody()).bucket(name)
 
 
 def _close(session: Any, loop: asyncio.AbstractEventLoop) -> None:

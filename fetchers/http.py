@@ -267,6 +267,8 @@ def _body_of(response: urllib3.BaseHTTPResponse, wanted: _Range) -> Buffer:
     answered = ContentRange.parse(response.headers.get("Content-Range"))
     if answered is None:
         raise _wrong_range("the server does not say which range it sent")
+    if answered.is_end(wanted.start):
+        return b""
     first, last, total = answered
     is_whole = last + 1 == wanted.end or (total is not None and last + 1 == total)
     if first != wanted.start or last < first or (0 <= wanted.end <= last) or not is_whole:

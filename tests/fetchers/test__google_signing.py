@@ -10,16 +10,20 @@ import base64
 import json
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from fetchers._google_signing import is_by_iam, signer_of
 from fetchers._options import Timeouts
-from remote_fetch.errors import ConfigError
+from fetchers.gcs import GcsFetcher
+from remote_fetch.errors import ConfigError, StorageDenied
+from remote_fetch.testing.contract import contract_segments
 
 pytest.importorskip("google.auth")
 
 from google.auth import credentials as google
+from google.auth.exceptions import TransportError
 from google.auth.transport import requests as transport
 
 TIMEOUTS = Timeouts(1.5, 4.0)
@@ -78,11 +82,17 @@ def test_a_machine_asks_iam_to_sign(iam: Iam) -> None:
     assert "https://www.googleapis.com/auth/iam" in asked["headers"]["authorization"]
 
 
-def test_iam_that_refuses_is_an_error_of_google_auth(iam: Iam) -> None:
-    iam.statuses = [403]
-    with pytest.raises(Exception, match="signBlob") as caught:
+def test_iam_that_refuses(iam: Iam) -> None:
+    for status in (401, 403, 404):
+        iam.statuses = [status]
+        with pytest.raises(StorageDenied, match="Service Account Token Creator"):
+            signer_of(Machine(), TIMEOUTS).sign_bytes(b"text")
+
+
+def test_iam_that_fails_is_an_error_of_google_auth(iam: Iam) -> None:
+    iam.statuses = [400]
+    with pytest.raises(TransportError, match="signBlob"):
         signer_of(Machine(), TIMEOUTS).sign_bytes(b"text")
-    assert type(caught.value).__name__ == "TransportError"
 
 
 def test_credentials_with_a_key_sign_alone() -> None:
@@ -112,3 +122,24 @@ def test_a_users_credentials_sign_nothing() -> None:
         signer_of(type("UserCredentials", (), {"token": "s3cret"})(), TIMEOUTS)
     assert caught.value.key == "remote.storage.options.token"
     assert "s3cret" not in str(caught.value)
+
+
+def test_urls_that_iam_signs_live_twelve_hours_at_most(iam: Iam) -> None:
+    from tests.stores.test_gcs import filesystem_of
+    from tests.stores.test_signing import AS_PLAIN
+
+    options = {"token": "anon", "endpoint_url": "https://127.0.0.1:9"}
+    fetcher = GcsFetcher()
+    named = {f"remote.storage.options.{name}": text for name, text in options.items()}
+    fetcher.configure({"remote.storage.url": "gs://tier", **named, **AS_PLAIN})
+    filesystem_of(fetcher).credentials.credentials = Machine()
+    for expires_s, wanted in ((600, "600"), (10**9, "43200")):
+        (url,) = fetcher.sign(contract_segments()[0].metadata, ["log"], expires_s).values()
+        query = {name: value for name, (value,) in parse_qs(urlsplit(url).query).items()}
+        assert query["X-Goog-Credential"].startswith("machine@project.example/")
+        assert query["X-Goog-Expires"] == wanted
+        assert bytes.fromhex(query["X-Goog-Signature"]).startswith(b"signed:GOOG4-RSA-SHA256")
+    iam.statuses = [403]
+    with pytest.raises(StorageDenied):
+        fetcher.sign(contract_segments()[0].metadata, ["log"], 60)
+    fetcher.close()

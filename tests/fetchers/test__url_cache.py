@@ -137,6 +137,16 @@ def test_segments_are_kept_apart_and_few() -> None:
     assert len(source.asked) == 5
 
 
+def test_long_answers_are_few() -> None:
+    source = Source(query="x" * 1000)
+    cache = UrlCache(source, 5, most_chars=2500)
+    for number in (0, 1, 0, 2, 0, 1):
+        cache.locate(segment(number))
+    assert len(source.asked) == 4  # 1 was forgotten for 2
+    huge = UrlCache(Source(query="x" * 5000), 5, most_chars=2500)
+    assert huge.locate(segment()) is huge.locate(segment())  # the last one stays
+
+
 def test_threads_share_a_question() -> None:
     entered = threading.Event()
     source = Source(before=lambda: entered.wait(0.3))

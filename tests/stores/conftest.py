@@ -8,12 +8,15 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from remote_fetch.config import Config
+from remote_fetch.fetch.registry import load_fetcher
 from tests.stores.artifacts import MissingTool
 from tests.stores.azure_server import AzureServer, azure_server
 from tests.stores.gcs_server import GcsServer, gcs_server
@@ -74,6 +77,20 @@ def store(request: pytest.FixtureRequest) -> StoreServer:
     """Each of them in turn."""
     found: StoreServer = request.getfixturevalue(request.param)
     return found
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[[dict[str, str]], Any]]:
+    """Opens a fetcher of a configuration. All of them are closed at the end of the test."""
+    fetchers: list[Any] = []
+
+    def open_one(configs: dict[str, str]) -> Any:
+        fetchers.append(load_fetcher(Config.parse(configs)))
+        return fetchers[-1]
+
+    yield open_one
+    for fetcher in fetchers:
+        fetcher.close()
 
 
 @pytest.hookimpl(wrapper=True)

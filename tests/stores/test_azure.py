@@ -9,7 +9,7 @@ Rules of the file:
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,19 +23,6 @@ from tests.stores.azure_server import ACCOUNT, CONTAINER, KEY, AzureServer
 from tests.stores.conftest import TOPIC
 
 OPTIONS = "remote.storage.options."
-
-
-@pytest.fixture
-def opened() -> Iterator[Callable[[dict[str, str]], Any]]:
-    fetchers: list[Any] = []
-
-    def open_one(configs: dict[str, str]) -> Any:
-        fetchers.append(load_fetcher(Config.parse(configs)))
-        return fetchers[-1]
-
-    yield open_one
-    for fetcher in fetchers:
-        fetcher.close()
 
 
 @pytest.fixture(autouse=True)

@@ -63,19 +63,6 @@ def segment(server: S3Server) -> RemoteLogSegmentMetadata:
     return max(segments, key=lambda one: one.segment_size_in_bytes)
 
 
-@pytest.fixture
-def opened() -> Iterator[Callable[[dict[str, str]], Any]]:
-    fetchers: list[Any] = []
-
-    def open_one(configs: dict[str, str]) -> Any:
-        fetchers.append(load_fetcher(Config.parse(configs)))
-        return fetchers[-1]
-
-    yield open_one
-    for fetcher in fetchers:
-        fetcher.close()
-
-
 def refusal(fetcher: Any, segment: RemoteLogSegmentMetadata) -> RemoteFetchError:
     """A segment and an index that does not exist are refused alike."""
     with pytest.raises(StorageDenied):

@@ -14,26 +14,29 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import pytest
 import urllib3
 
-from remote_fetch.config import Config
+from fetchers.vended import VendedFetcher
 from remote_fetch.errors import ConfigError, UnsupportedFormat
-from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.fetch.spi import ObjectSigner
 from remote_fetch.formats.object_names import belongs_to
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
+from remote_fetch.testing.contract import contract_segments
 from tests.cases import each_of
 from tests.stores.azure_server import AzureServer
 from tests.stores.conftest import TOPIC
 from tests.stores.gcs_server import GcsServer
 from tests.stores.s3_server import S3Server
 from tests.stores.servers import StoreServer
+from tests.stores.vended_reader import KINDS, SignedBy
 
 OPTIONS = "remote.storage.options."
 AS_PLAIN = {
@@ -43,20 +46,7 @@ AS_PLAIN = {
     ),
 }
 """The names of `kafka_local`. No listing is needed to find where they begin."""
-ALL = ("log", *(kind.value for kind in IndexType))
-
-
-@pytest.fixture
-def opened() -> Iterator[Callable[..., Any]]:
-    fetchers: list[Any] = []
-
-    def open_one(configs: dict[str, str]) -> Any:
-        fetchers.append(load_fetcher(Config.parse(configs)))
-        return fetchers[-1]
-
-    yield open_one
-    for fetcher in fetchers:
-        fetcher.close()
+SEGMENT = contract_segments()[0].metadata
 
 
 def largest(fetcher: Any) -> RemoteLogSegmentMetadata:
@@ -95,8 +85,8 @@ def test_signed_urls_are_read_without_credentials(store: StoreServer, opened: Ca
     signer: ObjectSigner = fetcher
     assert isinstance(signer, ObjectSigner)
     segment = largest(fetcher)
-    urls = fetcher.sign(segment, ALL, 300)
-    assert len(urls) == len(ALL)
+    urls = fetcher.sign(segment, KINDS, 300)
+    assert len(urls) == len(KINDS)
     whole = bytes(fetcher.fetch_log_segment(segment, 0))
     for name, url in urls.items():
         assert belongs_to(name, segment)
@@ -110,6 +100,26 @@ def test_signed_urls_are_read_without_credentials(store: StoreServer, opened: Ca
             assert answer.status in (200, 404)
         else:
             assert answer.status == 200
+
+
+def test_a_reader_without_credentials_follows_them(store: StoreServer, opened: Callable[..., Any]) -> None:
+    fetcher = opened(store.configs())
+    reader = VendedFetcher()
+    reader.configure({"remote.locator.url": "http://127.0.0.1:9"})
+    reader.take_locations(SignedBy(fetcher, "kafka_local", {}))
+    segments = sorted(fetcher.list_segments(TOPIC), key=lambda one: int(one.segment_size_in_bytes))
+    assert {segment.txn_index_empty for segment in segments} == {True, False}
+    for segment in (segments[0], segments[-1]):
+        whole = bytes(fetcher.fetch_log_segment(segment, 0))
+        assert bytes(reader.fetch_log_segment(segment, 0)) == whole
+        assert bytes(reader.fetch_log_segment(segment, 7, 61)) == whole[7:61]
+        for start in (len(whole) - 1, len(whole), len(whole) + 10):
+            assert bytes(reader.fetch_log_segment(segment, start, start + 100)) == whole[start:]
+    for segment in segments[:20]:
+        for kind in IndexType:
+            found, wanted = reader.fetch_index(segment, kind), fetcher.fetch_index(segment, kind)
+            assert (None if found is None else bytes(found)) == (None if wanted is None else bytes(wanted))
+    reader.close()
 
 
 def test_only_the_kinds_that_are_asked_for(store: StoreServer, opened: Callable[..., Any]) -> None:
@@ -263,6 +273,61 @@ def test_a_sas_signs_nothing(azure: AzureServer, opened: Callable[..., Any]) -> 
     assert sas not in str(caught.value)
 
 
+class Identity:
+    """A blob client of an identity, which Azure gives keys of user delegation. `asked` has their begins and ends."""
+
+    account_name = "account"
+
+    def __init__(self) -> None:
+        self.credential = self
+        self.asked: list[tuple[datetime, datetime]] = []
+
+    async def get_token(self, *scopes: str) -> None:
+        raise AssertionError("the SDK asks, not the fetcher")
+
+    async def get_user_delegation_key(self, begin: datetime, end: datetime) -> Any:
+        from azure.storage.blob import UserDelegationKey
+
+        key = UserDelegationKey()  # type: ignore[no-untyped-call]
+        key.signed_oid, key.signed_tid, key.signed_service, key.signed_version = "oid", "tid", "b", "2025-11-05"
+        key.signed_start, key.signed_expiry = begin.isoformat(), end.isoformat()
+        key.value = "a2V5"
+        self.asked.append((begin, end))
+        return key
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def get_blob_client(self, container: str, name: str) -> Any:
+        return SimpleNamespace(url=f"https://account.blob.core.windows.net/{container}/{quote(name)}")
+
+
+def test_an_identity_signs_by_user_delegation() -> None:
+    """Azurite gives such keys, but does not know the signatures of the SDK's newest version."""
+    from fetchers.azure import AzureFetcher
+
+    identity = Identity()
+
+    class ByIdentity(AzureFetcher):
+        def prepare(self, filesystem: Any, timeouts: Any) -> None:
+            filesystem.service_client = identity
+
+    fetcher = ByIdentity()
+    fetcher.configure({"remote.storage.url": "az://tier", f"{OPTIONS}account_name": "account", **AS_PLAIN})
+    urls = [url for _ in range(3) for url in fetcher.sign(SEGMENT, ["log", "offset"], 600).values()]
+    for url in urls:
+        query = {name: value for name, (value,) in parse_qs(urlsplit(url).query).items()}
+        assert (query["sp"], query["sr"], query["spr"], query["skoid"]) == ("r", "b", "https", "oid")
+    assert len(identity.asked) == 1
+    fetcher.sign(SEGMENT, ["log"], 5000)
+    fetcher.sign(SEGMENT, ["log"], 10**9)
+    assert len(identity.asked) == 3
+    for begin, end in identity.asked:
+        assert begin < datetime.now(UTC)
+        assert timedelta(hours=1) <= end - begin <= timedelta(days=7)
+    fetcher.close()
+
+
 # -------------------------------------------------------------------------------------------------- stores without
 
 
@@ -270,9 +335,8 @@ def test_a_sas_signs_nothing(azure: AzureServer, opened: Callable[..., Any]) -> 
 def test_stores_without_signatures_say_so(scheme: str, opened: Callable[..., Any], tmp_path: Path) -> None:
     url = {"local": str(tmp_path), "memory": "memory://x", "http": "http://127.0.0.1:9/x"}[scheme]
     fetcher = opened({"remote.storage.url": url})
-    segment = pytest.importorskip("remote_fetch.testing.contract").contract_segments()[0].metadata
     with pytest.raises(ConfigError, match=r"cannot sign URLs.*s3, gcs and azure"):
-        fetcher.sign(segment, ["log"], 60)
+        fetcher.sign(SEGMENT, ["log"], 60)
 
 
 # ------------------------------------------------------------------------------------------------ GCS alone
