@@ -47,6 +47,8 @@ __all__ = ["ReadRefused", "ServiceClient", "Tagged"]
 
 _KEY = "remote.locator.url"
 _LONGEST_PAUSE_S = 60.0
+_LONGEST_OWN_PAUSE_S = 1.0
+"""Pauses without a Retry-After double up to this: a service that was restarted is found soon."""
 _MAX_TAG_CHARS = 200
 _UNVERIFIED = ("enable.ssl.certificate.verification", "ssl.endpoint.identification.algorithm")
 """With these librdkafka accepts any certificate. SCRAM does not send the password to the brokers, HTTP Basic does."""
@@ -167,7 +169,7 @@ class _Pauses:
         if not isinstance(error, StorageThrottled | StorageUnavailable | StorageConnectTimeout):
             return False
         jittered_s = self._next_s * random.uniform(0.5, 1.5)
-        self._next_s *= 2
+        self._next_s = min(2 * self._next_s, _LONGEST_OWN_PAUSE_S)
         self._pause_s = max(jittered_s, self.asked_s or 0.0)
         self.asked_s = None
         return self._pause_s < self._deadline.left_s

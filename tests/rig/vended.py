@@ -116,14 +116,14 @@ def fetcher() -> RemoteStorageFetcher:
 def halted(first_offset: int, happen: Callable[[], object]) -> Iterator[dict[str, Any]]:
     """The configuration of a read in whose middle something happens: amid the first segment from an offset on.
 
-    Little is fetched ahead of it.
+    Nothing is fetched ahead of it.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(f"{__name__}.fetcher", lambda: _Halted(first_offset, happen))
         yield {
             "remote.storage.fetcher.class": f"{__name__}:fetcher",
             "fetch.remote.range.bytes": 1024,
-            "fetch.remote.max.bytes": 2048,
+            "fetch.remote.max.bytes": 1024,
             "fetch.remote.read.timeout.ms": 20_000,
         }
 

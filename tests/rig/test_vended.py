@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -207,11 +208,11 @@ def test_permission_withdrawn_in_the_middle(scene: Scene, isolation: str) -> Non
 def test_a_url_that_expires_in_the_middle_of_a_segment(scene: Scene) -> None:
     """The URLs of one segment live for a second, and the first question for new ones is answered with the old ones."""
     asks: list[Any] = []
-    client = scene.vended.s3.client()
+    client, middle = scene.vended.s3.client(), first_after(scene, MIDDLE)
 
     def edit(path: str, answer: Any) -> Any:
-        first = answer["segments"][0]
-        if "objects=" not in path or first["start_offset"] != first_after(scene, MIDDLE):
+        first = answer["segments"][0] if "objects=" in path else {}
+        if first.get("start_offset") != middle:
             return answer
         if not asks:
             for name in first["objects"]:
@@ -240,16 +241,17 @@ def first_after(scene: Scene, offset: int) -> int:
 
 def test_a_service_that_is_restarted_in_the_middle(scene: Scene) -> None:
     """The client waits for it: all comes from the store."""
-    service = scene.vended.service
-    starter = threading.Thread(target=service.start)
+    service, is_killed = scene.vended.service, threading.Event()
 
-    def restart() -> None:
+    def kill() -> None:
         service.kill()
-        starter.start()
+        is_killed.set()
 
-    with halted(MIDDLE, restart) as store:
-        found, report = from_store(scene.config() | store, TOPIC, "read_uncommitted")
-    starter.join()
+    with halted(MIDDLE, kill) as store, ThreadPoolExecutor(1) as reading:
+        read = reading.submit(from_store, scene.config() | store, TOPIC, "read_uncommitted")
+        assert is_killed.wait(30)
+        service.start()  # in this thread: a process dies with the thread that started it
+        found, report = read.result(60)
     assert found == scene.expected["read_uncommitted"]
     assert_all_from_the_store(report)
 
