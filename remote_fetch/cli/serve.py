@@ -3,7 +3,7 @@
 Rules of the file:
 
 - The configuration of the service (`-X`, `-F`, `--url` ...) is that of any reader. It holds the key to the bucket.
-- What is wrong with it is said before the service listens.
+- Errors of the configuration end the command before the service listens.
 - stderr has the log. stdout has one line, the URL, as soon as the service listens.
 """
 
@@ -78,8 +78,8 @@ def _add_clients(group: Any) -> None:
 def _add_limits(group: Any) -> None:
     group.add_argument("--rate", type=float, default=50.0, metavar="N", help="requests a second for a principal (50)")
     group.add_argument("--at-once", type=int, default=16, metavar="N", help="requests of a principal at once (16)")
-    group.add_argument("--max-requests", type=int, default=256, metavar="N", help="requests at once (256)")
-    group.add_argument("--max-connections", type=int, default=1_024, metavar="N", help="open connections (1024)")
+    group.add_argument("--max-requests", type=int, default=512, metavar="N", help="requests at once (512)")
+    group.add_argument("--max-connections", type=int, default=900, metavar="N", help="open connections (900)")
     group.add_argument("--threads", type=int, default=16, metavar="N", help="threads that make answers (16)")
     group.add_argument("--request-timeout", type=float, default=20.0, metavar="S", help="longest request (20)")
 

@@ -1,4 +1,4 @@
-"""What the tier decides of transactions in a range of offsets, for readers that have no producer snapshots at hand.
+"""Which transactions the tier decides in a range of offsets, for readers that have no producer snapshots at hand.
 
 Rules of the file:
 
@@ -37,7 +37,7 @@ class Decided:
 
 
 def decided(session: Session, timeline: Timeline, first_offset: int, stop_offset: int) -> Decided:
-    """What read_committed needs of offsets [first_offset, stop_offset), from the state files of the tier.
+    """The facts that read_committed needs of offsets [first_offset, stop_offset), from the state files of the tier.
 
     Raises Unlocatable if a producer snapshot is missing, CorruptSegment for a damaged file or a lost index, and the
     errors of a fetcher.

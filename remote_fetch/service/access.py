@@ -4,8 +4,8 @@ Rules of the file:
 
 - Answers lie under an HMAC-SHA-256 of credentials and topic, with a key of this process. No credential is kept.
 - A yes ends after `allowed_s`, a no after `refused_s`. No answer of the brokers is no answer, and is not kept.
-- Questions run at most `asks` at once. Half of these are for credentials that the brokers have taken before, so that
-  wrong credentials, however many, do not keep out the right ones.
+- Questions run at most `asks` at once. Half of these are for credentials that the brokers have taken before, and so is
+  half of all requests, so that wrong credentials, however many, do not keep out the right ones.
 - One question runs for the same credentials and topic. All who wait share its answer.
 - A refusal has the brokers' code and words. A principal that may not describe a topic gets the same refusal whether
   the topic exists or not, because the brokers answer so.
@@ -18,9 +18,9 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException
@@ -97,8 +97,9 @@ class Access:
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
         self._taken: OrderedDict[bytes, float] = OrderedDict()
         self._running: dict[bytes, asyncio.Task[Allowed | None]] = {}
-        self._names: dict[str, dict[bytes, int]] = {}
-        self._strangers = 0
+        self._names: dict[str, Counter[bytes]] = {}
+        self._strangers = asyncio.Semaphore(max(settings.asks // 2, 1))
+        self._waiting = 0
 
     def digest(self, credentials: Credentials, *more: str) -> bytes:
         """The keyed hash of credentials. Another process gives another one."""
@@ -137,7 +138,7 @@ class Access:
             task.exception()  # a request that has ended does not take it
 
     async def _asked(self, credentials: Credentials, topic: str | None, own: bytes, key: bytes) -> Allowed | None:
-        with self._room(credentials.name, own):
+        async with self._room(credentials.name, own):
             try:
                 async with asyncio.timeout(2 * self._settings.ask_timeout_s):
                     answer = await self._workers.run(lambda: self._ask(credentials, topic))
@@ -163,29 +164,29 @@ class Access:
         self._keep(key, outcome, self._settings.allowed_s)
         return outcome
 
-    @contextmanager
-    def _room(self, name: str, own: bytes) -> Iterator[None]:
-        """The room of one question. Raises Refusal (429, 503) if there is none."""
+    @asynccontextmanager
+    async def _room(self, name: str, own: bytes) -> AsyncIterator[None]:
+        """The room of one question, waited for. Raises Refusal (429, 503) if there will be none."""
         if self._taken.get(own, 0.0) > self._clock():
             yield
             return
         self._slowdown.check(name)
-        under_way = self._names.setdefault(name, {})
+        under_way = self._names.get(name, Counter())
+        if name and own not in under_way and len(under_way) >= _NAMES_AT_ONCE:
+            raise Refusal(429, "TOO_MANY_FAILURES", "other credentials under this name are being checked", _RETRY_S)
+        if self._waiting >= max(self._settings.max_requests // 2, 1):
+            raise overloaded("too many new credentials are being checked")
+        self._names[name] = under_way
+        under_way[own] += 1
+        self._waiting += 1
         try:
-            if name and own not in under_way and len(under_way) >= _NAMES_AT_ONCE:
-                raise Refusal(429, "TOO_MANY_FAILURES", "other credentials under this name are being checked", _RETRY_S)
-            if self._strangers >= max(self._settings.asks // 2, 1):
-                raise overloaded("too many new credentials are being checked")
-            under_way[own] = under_way.get(own, 0) + 1
-            self._strangers += 1
-            try:
+            async with self._strangers:
                 yield
-            finally:
-                self._strangers -= 1
-                under_way[own] -= 1
-                if not under_way[own]:
-                    del under_way[own]
         finally:
+            self._waiting -= 1
+            under_way[own] -= 1
+            if not under_way[own]:
+                del under_way[own]
             if not under_way:
                 self._names.pop(name, None)
 

@@ -58,9 +58,9 @@ class Service:
         session.vendor.check()
         self._settings = settings
         self.metrics = Metrics()
-        self._workers = Workers(settings.threads, "answers")
-        self._askers = Workers(settings.asks, "asks")
-        self._reader = Workers(1, "metadata")
+        self._workers = Workers(settings.threads, "answers", settings.max_requests)
+        self._askers = Workers(settings.asks, "asks", settings.max_requests)
+        self._reader = Workers(1, "metadata", 2)
         self._limits = Limits(
             rate=settings.rate, at_once=settings.at_once, most=settings.max_requests, clock=clock
         )  # fmt: skip
@@ -91,8 +91,12 @@ class Service:
             first.cancel()
             with suppress(asyncio.CancelledError):
                 await first
-            for workers in (self._workers, self._askers, self._reader):
-                workers.close()
+            self.close()
+
+    def close(self) -> None:
+        """Let no more work begin. May be called twice."""
+        for workers in (self._workers, self._askers, self._reader):
+            workers.close()
 
     async def _first_reading(self) -> None:
         """Read the metadata at once, so that the first request finds it."""

@@ -4,6 +4,8 @@ Rules of the file:
 
 - A request has to arrive within `headers_timeout_s` of the connection, or of the answer before it.
 - An answer has to leave within `drain_timeout_s`. A reader of one byte a second is cut off, whatever it has read.
+- Under TLS asyncio does not tell how much of an answer is still to be sent. There the time begins when uvicorn closes
+  the idle connection (`timeout_keep_alive`).
 - Between the two the request is the application's, which has a deadline of its own.
 - A connection that is cut off keeps no memory: `abort` drops what was not sent.
 """
@@ -11,6 +13,7 @@ Rules of the file:
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -25,6 +28,7 @@ class TimedProtocol(H11Protocol):
 
     headers_timeout_s: ClassVar[float]
     drain_timeout_s: ClassVar[float]
+    cut_off: ClassVar[Callable[[str], None]]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -58,6 +62,7 @@ class TimedProtocol(H11Protocol):
             self._phase, self._since_s = phase, now
         bounds = {"reading": self.headers_timeout_s, "writing": self.drain_timeout_s}
         if now - self._since_s > bounds.get(phase[0], now):
+            type(self).cut_off(phase[0])
             self.transport.abort()
             return
         self._timer = self.loop.call_later(self._look_s, self._look)
@@ -69,7 +74,16 @@ class TimedProtocol(H11Protocol):
         return "reading" if is_idle else "working"
 
 
-def timed_protocol(*, headers_timeout_s: float, drain_timeout_s: float) -> type[asyncio.Protocol]:
-    """The protocol class with these bounds, for `uvicorn.Config(http=...)`."""
-    bounds = {"headers_timeout_s": headers_timeout_s, "drain_timeout_s": drain_timeout_s}
+def timed_protocol(
+    *, headers_timeout_s: float, drain_timeout_s: float, cut_off: Callable[[str], None]
+) -> type[asyncio.Protocol]:
+    """The protocol class with these bounds, for `uvicorn.Config(http=...)`.
+
+    `cut_off` is called for each connection that is aborted, with `reading` or `writing`: what it was too slow at.
+    """
+    bounds = {
+        "headers_timeout_s": headers_timeout_s,
+        "drain_timeout_s": drain_timeout_s,
+        "cut_off": staticmethod(cut_off),
+    }
     return type("BoundedProtocol", (TimedProtocol,), bounds)

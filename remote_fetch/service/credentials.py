@@ -3,7 +3,7 @@
 Rules of the file:
 
 - Pure. Neither a message nor a representation has a part of the header.
-- What could break out of a SASL message (NUL, control characters) is refused before any broker sees it.
+- Characters that could break out of a SASL message (NUL, controls) are refused before any broker sees them.
 - The name in a token is read without a check, for limits and log lines. The brokers alone judge the token.
 """
 
@@ -37,8 +37,9 @@ _UNPROVABLE = (
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a client has shown. `name` is the user, or the subject of a token as the token has it, "" if it has none.
+    """The credentials that a client has shown.
 
+    `name` is the user, or the subject of a token as the token has it, "" if it has none.
     `secret` is the password or the token. It is in no representation.
     """
 

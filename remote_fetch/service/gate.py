@@ -1,10 +1,10 @@
-"""What every request passes: bounds on its size and time, errors as JSON, one log line, the counters.
+"""The gate that every request passes: bounds on its size and time, errors as JSON, one log line, the counters.
 
 Rules of the file:
 
 - The log line has the path without its query, the principal's name once the brokers have taken the credentials, and
   nothing of a header. Characters that cannot be printed are escaped, so that no request writes a line of its own.
-- A request with a body is refused, and its connection ends: nobody reads the body.
+- A request with a body is refused, and its connection ends: the service reads no body.
 - An error that is not expected is a 500 without its text. The log has the stack.
 - `/healthz`, `/readyz` and `/metrics` are answered even if the service is full.
 """
@@ -26,7 +26,7 @@ from remote_fetch.service.answers import as_bytes
 from remote_fetch.service.limits import Limits
 from remote_fetch.service.metrics import Metrics
 from remote_fetch.service.refusals import Refusal
-from remote_fetch.service.settings import MAX_QUERY_BYTES
+from remote_fetch.service.settings import MAX_HEADER_BYTES, MAX_QUERY_BYTES
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -127,9 +127,14 @@ def _response_to(error: Exception) -> Response:
 
 
 def _check_size(scope: Scope) -> None:
-    """Raise Refusal for a body (413) and for a long query (414)."""
+    """Raise Refusal for a body (413), a long query (414) and long headers (431).
+
+    h11 bounds only those headers that arrive in several pieces.
+    """
     if len(scope["query_string"]) > MAX_QUERY_BYTES:
         raise Refusal(414, "QUERY_TOO_LONG", f"a query has at most {MAX_QUERY_BYTES} bytes")
+    if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
+        raise Refusal(431, "HEADERS_TOO_LONG", f"headers have at most {MAX_HEADER_BYTES} bytes")
     for name, value in scope["headers"]:
         if name == b"transfer-encoding" or (name == b"content-length" and value.strip() != b"0"):
             raise Refusal(413, "BODY_REFUSED", "a request has no body here", headers={"Connection": "close"})

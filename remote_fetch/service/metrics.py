@@ -1,4 +1,4 @@
-"""What the service counts, for Prometheus. See docs/howto/vend-access.md for the meaning.
+"""The counters of the service, for Prometheus. See docs/howto/vend-access.md for the meaning.
 
 Rules of the file:
 
@@ -43,6 +43,11 @@ class Metrics:
         self._unsigned = Counter(
             f"{_PREFIX}_segments_unsigned", "Answers about segments without all URLs asked for", registry=registry
         )
+        self._cut_off = Counter(
+            f"{_PREFIX}_connections_cut_off", "Connections that were too slow", ("at",), registry=registry
+        )
+        for at in ("reading", "writing"):
+            self._cut_off.labels(at)
         for outcome in _OUTCOMES:
             self._asks.labels(outcome)
 
@@ -71,6 +76,10 @@ class Metrics:
     def unsigned(self) -> None:
         """Count a segment for which not all was signed that was asked for."""
         self._unsigned.inc()
+
+    def cut_off(self, at: str) -> None:
+        """Count a connection that was too slow at `reading` its request or `writing` its answer."""
+        self._cut_off.labels(at).inc()
 
     def text(self) -> bytes:
         """The metrics in Prometheus' text format."""

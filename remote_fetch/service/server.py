@@ -26,14 +26,14 @@ from remote_fetch.service.app import Service
 from remote_fetch.service.connections import timed_protocol
 from remote_fetch.service.settings import MAX_HEADER_BYTES, ServiceSettings, TlsFiles
 
-__all__ = ["check_exposure", "run"]
+__all__ = ["check_exposure", "configured", "run"]
 
 _LOG = logging.getLogger("remote_fetch.service")
 _BACKLOG = 512
 
 
 def check_exposure(settings: ServiceSettings, *, insecure: bool) -> None:
-    """Raise ConfigError if passwords would cross a network in the clear, and nobody has allowed that."""
+    """Raise ConfigError if passwords would cross a network in the clear. `insecure`: the user allows that."""
     if settings.tls is not None or insecure or _is_loopback(settings.host):
         return
     raise ConfigError(
@@ -46,7 +46,7 @@ def check_exposure(settings: ServiceSettings, *, insecure: bool) -> None:
 def run(service: Service, settings: ServiceSettings, say: Callable[[str], None]) -> None:
     """Serve until a signal ends it. `say` gets the URL once the service listens. Raises ConfigError, OSError."""
     with _listening(settings) as listener:
-        config = _config(service, settings)
+        config = configured(service, settings)
         context = config.ssl
         scheme = "http" if context is None else "https"
         host, port = listener.getsockname()[:2]
@@ -56,13 +56,17 @@ def run(service: Service, settings: ServiceSettings, say: Callable[[str], None])
     _LOG.info("the service has ended")
 
 
-def _config(service: Service, settings: ServiceSettings) -> uvicorn.Config:
+def configured(service: Service, settings: ServiceSettings) -> uvicorn.Config:
     """uvicorn's configuration, loaded. Raises ConfigError for files that are no certificate and key."""
     tls = settings.tls
     config = uvicorn.Config(
         service.app,
         loop="asyncio",
-        http=timed_protocol(headers_timeout_s=settings.headers_timeout_s, drain_timeout_s=settings.drain_timeout_s),
+        http=timed_protocol(
+            headers_timeout_s=settings.headers_timeout_s,
+            drain_timeout_s=settings.drain_timeout_s,
+            cut_off=service.metrics.cut_off,
+        ),
         ws="none",
         lifespan="on",
         log_config=None,

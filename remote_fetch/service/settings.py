@@ -48,7 +48,7 @@ class ServiceSettings:
     - `refresh_ms`: the metadata topic is read on at most this often, and only if a request needs it.
     - `allowed_s` and `refused_s`: how long a broker's yes and no are believed.
     - `rate` and `at_once` hold for each principal: requests a second, and requests under way.
-    - `max_requests` under way and `max_connections` open hold for all.
+    - `max_requests` under way and `max_connections` open hold for all. The usual limit of a process is 1,024 files.
     - `threads` run what waits for brokers and stores; `asks` of brokers about principals may run at once beside them.
     - `headers_timeout_s`: a request has to arrive in this time, `drain_timeout_s`: an answer has to leave in this time.
     """
@@ -64,8 +64,8 @@ class ServiceSettings:
     ask_timeout_s: float = 10.0
     rate: float = 50.0
     at_once: int = 16
-    max_requests: int = 256
-    max_connections: int = 1_024
+    max_requests: int = 512
+    max_connections: int = 900
     threads: int = 16
     asks: int = 16
     request_timeout_s: float = 20.0

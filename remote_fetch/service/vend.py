@@ -4,7 +4,7 @@ Rules of the file:
 
 - Only segments in the state COPY_SEGMENT_FINISHED are in a timeline, and only their own objects are signed.
 - A segment whose objects may not be signed is answered without them, counted, and logged once.
-- What the store cannot tell is a 503: the client then asks a broker, as it would without this service.
+- If the store does not answer, the answer is a 503: the client then asks a broker, as it would without this service.
 """
 
 from __future__ import annotations

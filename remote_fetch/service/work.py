@@ -3,7 +3,7 @@
 Rules of the file:
 
 - A request that ends before its work leaves the work to its own deadline. The thread counts as taken until then.
-- More work than the threads can begin soon is refused, so that nothing queues up.
+- As much work may wait as there may be requests. More is work of requests that have ended, and is refused.
 """
 
 from __future__ import annotations
@@ -19,16 +19,13 @@ __all__ = ["Workers"]
 
 T = TypeVar("T")
 
-_WAITING = 4
-"""How many pieces of work may wait for each thread."""
-
 
 class Workers:
-    """`threads` threads, named after `name`. Used by the event loop alone."""
+    """`threads` threads, named after `name`, with `most` pieces of work at once. Used by the event loop alone."""
 
-    def __init__(self, threads: int, name: str) -> None:
+    def __init__(self, threads: int, name: str, most: int) -> None:
         self._pool = ThreadPoolExecutor(threads, f"remote-fetch-{name}")
-        self._most = threads * (1 + _WAITING)
+        self._most = most
         self._name = name
         self.taken = 0
 

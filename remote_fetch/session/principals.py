@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from remote_fetch.errors import BrokerUnavailable, ConfigError
 from remote_fetch.session.brokers import make_cluster
+from remote_fetch.session.librdkafka import check_properties
 
 if TYPE_CHECKING:
     from remote_fetch.locate.cluster import Topic
@@ -31,6 +32,8 @@ TOKEN_MECHANISM = "OAUTHBEARER"
 _SETUP_TIMEOUT = "socket.connection.setup.timeout.ms"
 _LEAST_TIMEOUT_MS = 1_000
 """librdkafka's smallest value."""
+_SOME_CREDENTIALS = {"sasl.mechanism": "PLAIN", "sasl.username": "user", "sasl.password": "password"}
+"""Without credentials librdkafka refuses to check any other property."""
 _OWN_CREDENTIALS = ("sasl.", "enable.sasl.", "oauth_cb")
 """Prefixes of properties that make a connection the service's own."""
 _OF_THE_CLIENT_OBJECT = ("error_cb", "stats_cb", "throttle_cb", "logger", "client.id", "statistics.interval.ms")
@@ -43,7 +46,7 @@ class CredentialsRefused(BrokerUnavailable):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the brokers say to a principal of a topic. `topic` None: no topic was asked for."""
+    """The brokers' answer to a principal about a topic. `topic` None: no topic was asked for."""
 
     topic: Topic | None
 
@@ -51,7 +54,7 @@ class Answer:
 def connection_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
     """librdkafka's properties of a connection as another principal, without credentials.
 
-    Raises ConfigError if the protocol is not one of SASL.
+    Raises ConfigError if the protocol is not one of SASL, and for a property that librdkafka refuses.
     """
     protocol = str(properties.get("security.protocol", "PLAINTEXT")).strip().upper()
     if not protocol.startswith("SASL_"):
@@ -61,6 +64,7 @@ def connection_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
             hint="Name a SASL listener of the brokers, with --client-property security.protocol=SASL_SSL and "
             "--client-property bootstrap.servers=... if the service's own connection uses another one",
         )
+    check_properties({**properties, **_SOME_CREDENTIALS})
     left_out = (*_OWN_CREDENTIALS, *_OF_THE_CLIENT_OBJECT)
     return {name: value for name, value in properties.items() if not name.startswith(left_out)}
 
