@@ -9,11 +9,13 @@ Rules of the file:
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,9 +23,11 @@ import urllib3
 from confluent_kafka import KafkaError, KafkaException
 
 import remote_fetch
+from remote_fetch.errors import ConfigError
 from remote_fetch.locate import service_locator
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.observe import Report
+from tests.cases import each_of
 from tests.rig import topics
 from tests.rig.acls import allow, revoke_all
 from tests.rig.consumer_faults import Delivered
@@ -32,7 +36,7 @@ from tests.rig.rig import VERSIONS
 from tests.rig.test_read import ISOLATIONS, from_store, mixed_topic
 from tests.rig.test_spark import rows, shown
 from tests.rig.topics import OracleRecord
-from tests.rig.vended import BELIEVED_S, Vended, halted, vended
+from tests.rig.vended import BELIEVED_S, Edit, Vended, halted, vended
 from tests.spark.test_source import plain
 from tests.stores.artifacts import MissingTool
 
@@ -292,11 +296,178 @@ def test_a_service_that_is_absent_at_first(scene: Scene, monkeypatch: pytest.Mon
             scene.vended.service.start()
 
 
-def swap_names(path: str, answer: Any) -> Any:
-    """Objects of one segment under the id of the next."""
-    segments = answer["segments"]
-    objects = [segment.pop("objects", None) for segment in segments]
-    for segment, other in zip(segments, objects[1:] + objects[:1], strict=True):
-        if other is not None:
-            segment["objects"] = other
+Lie = Callable[[Any], Any]
+"""Changes a value of an answer: gives another one, or None if it has changed it in place."""
+
+
+def shifted(name: str, by: int, at: int = 2) -> Lie:
+    """A bound of one segment is wrong."""
+
+    def lie(segments: list[Any]) -> None:
+        segments[at][name] += by
+
+    return lie
+
+
+def every(**fields: Any) -> Lie:
+    """A field of all segments has this value."""
+
+    def lie(segments: list[Any]) -> None:
+        for segment in segments:
+            segment.update(fields)
+
+    return lie
+
+
+def exchange(segments: list[Any]) -> None:
+    segments[1]["id"], segments[2]["id"] = segments[2]["id"], segments[1]["id"]
+
+
+ABOUT_SEGMENTS: dict[str, Lie] = {
+    "start low": shifted("start_offset", -5),
+    "start high": shifted("start_offset", 5),
+    "end low": shifted("end_offset", -5),
+    "end high": shifted("end_offset", 5),
+    "last end low": shifted("end_offset", -1, -1),
+    "last end high": shifted("end_offset", 500, -1),
+    "size low": every(size_bytes=100),
+    "size high": every(size_bytes=1 << 40),
+    "another leader": every(leader_epochs=[[7, 0]]),
+    "no leader": every(leader_epochs=[]),
+    "custom metadata": every(custom_metadata="AAAA"),
+    "ids exchanged": exchange,
+    "a segment less": lambda segments: segments[:2] + segments[3:],
+    "twice": lambda segments: segments * 2,
+    "none": lambda segments: [],
+    "no order": lambda segments: segments[::-1],
+}
+ABOUT_ANSWERS: dict[str, Lie] = {
+    "another topic id": lambda answer: {**answer, "topic_id": "AAAAAAAAAAAAAAAAAAAAAA"},
+    "another topic": lambda answer: {**answer, "topic": OTHER},
+    "another partition": lambda answer: {**answer, "partition": 1},
+    "no end": lambda answer: {**answer, "next": 5},
+    "a count below 0": lambda answer: {**answer, "orphan_updates": -1},
+    "cut off": lambda answer: json.dumps(answer).encode()[:-20],
+    "empty": lambda answer: b"",
+}
+ABOUT_OBJECTS: dict[str, Lie] = {
+    "no objects": lambda objects: {},
+    "no scheme": lambda objects: {name: url.partition("://")[2] for name, url in objects.items()},
+    "a file": lambda objects: {name: f"file:///{name}" for name in objects},
+    "no signature": lambda objects: {name: url.partition("?")[0] for name, url in objects.items()},
+    "another bucket": lambda objects: {name: url.replace("/tier/", "/other/") for name, url in objects.items()},
+    "one URL for all": lambda objects: dict.fromkeys(objects, next(iter(objects.values()))),
+    "too many": lambda objects: {**objects, **{str(number): "" for number in range(100)}},
+    "no URLs": list,
+}
+WITH_EVERY_CHANGE = ("start high", "end high", "last end high", "ids exchanged", "cut off", "one URL for all")
+LIES = sorted((*ABOUT_SEGMENTS, *ABOUT_ANSWERS, *ABOUT_OBJECTS))
+
+
+def told(what: str, path: str, answer: Any) -> Any:
+    """An answer with one of LIES in it."""
+    if "/segments" not in path:
+        return answer
+    if "objects=" in path:
+        if what in ABOUT_OBJECTS:
+            for segment in answer["segments"]:
+                segment["objects"] = ABOUT_OBJECTS[what](segment["objects"])
+    elif what in ABOUT_SEGMENTS:
+        changed = ABOUT_SEGMENTS[what](answer["segments"])
+        answer["segments"] = answer["segments"] if changed is None else changed
+    elif what in ABOUT_ANSWERS:
+        return ABOUT_ANSWERS[what](answer)
     return answer
+
+
+def through(scene: Scene, isolation: str, edit: Edit) -> Report:
+    """The report of a read through answers that are edited. Its records have to be the broker's."""
+    edited: list[bool] = []
+
+    def noted(path: str, answer: Any) -> Any:
+        before = json.dumps(answer)
+        after = edit(path, answer)
+        edited.append(isinstance(after, bytes) or json.dumps(after) != before)
+        return after
+
+    with scene.vended.edited(noted) as relay:
+        found, report = from_store(scene.config(remote_locator_url=relay.url), TOPIC, isolation)
+    assert any(edited), "no lie was told"
+    assert found == scene.expected[isolation]
+    return report
+
+
+@each_of("what", WITH_EVERY_CHANGE)
+def test_a_service_that_lies(scene: Scene, what: str) -> None:
+    through(scene, "read_committed", partial(told, what))
+
+
+@pytest.mark.scheduled
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+@each_of("what", LIES)
+def test_a_service_that_lies_in_every_way(scene: Scene, isolation: str, what: str) -> None:
+    report = through(scene, isolation, partial(told, what))
+    if what in ABOUT_ANSWERS:
+        assert (report.remote_gets, set(report.fallbacks)) == (0, {"corrupt"})
+    if what in ABOUT_OBJECTS:
+        assert report.remote_gets == 0
+        assert report.fallbacks
+
+
+@pytest.fixture(scope="module")
+def of_other(scene: Scene) -> list[Any]:
+    """The segments of the other topic, with URLs."""
+    allow(scene.vended.rig, "reader", "READ", OTHER)
+    status, body = asked(scene, "reader", f"/v1/topics/{OTHER}/partitions/0/segments?objects=all")
+    assert status == 200
+    found: list[Any] = json.loads(body)["segments"]
+    return found
+
+
+@pytest.mark.parametrize("isolation", [ISOLATIONS[0], pytest.param(ISOLATIONS[1], marks=pytest.mark.scheduled)])
+@each_of("what", ["segments", "names", "URLs"])
+def test_a_service_that_gives_another_topic(scene: Scene, of_other: list[Any], isolation: str, what: str) -> None:
+    """Its records are Kafka's too, at the same offsets: only names tell them apart."""
+
+    def edit(path: str, answer: Any) -> Any:
+        if what == "segments" and "segments" in answer:
+            wanted = path.partition("segment=")[2]
+            answer["segments"] = [one for one in of_other if wanted in ("", one["id"])]
+        elif "objects=" in path:
+            for segment in answer["segments"]:
+                other = next(one for one in of_other if one["start_offset"] >= segment["start_offset"])["objects"]
+                own = segment["objects"]
+                segment["objects"] = other if what == "names" else dict(zip(own, other.values(), strict=True))
+        return answer
+
+    assert through(scene, isolation, edit).remote_gets == 0
+
+
+def test_a_service_that_hides_aborted_transactions(scene: Scene) -> None:
+    """What a broker believes of its metadata is believed of the service's too, until a marker contradicts it."""
+    expected, everything = (scene.expected[isolation] for isolation in ISOLATIONS)
+
+    def edit(path: str, answer: Any) -> Any:
+        if "objects=" not in path and "segments" in answer:
+            every(txn_index_empty=True)(answer["segments"])
+        return answer
+
+    with scene.vended.edited(edit) as relay:
+        found, report = from_store(scene.config(remote_locator_url=relay.url), TOPIC, "read_committed")
+    assert set(report.fallbacks) == {"corrupt"}
+    assert {record.offset for record in expected} <= {record.offset for record in found}
+    assert [record for record in everything if record in found] == found
+
+
+@each_of("layout", ["plain", "aiven", "no-such-layout"])
+def test_a_service_that_is_wrong_about_the_layout(scene: Scene, layout: str) -> None:
+    """That is a mistake in the service's configuration: an error that names it, or the broker."""
+
+    def edit(path: str, answer: Any) -> Any:
+        return {"layout": layout} if path.endswith("/storage") else answer
+
+    if layout == "aiven":  # it can be opened, and its objects are not there
+        assert through(scene, "read_committed", edit).remote_gets == 0
+        return
+    with scene.vended.edited(edit) as relay, pytest.raises(ConfigError, match=f"names the layout '{layout}'"):
+        from_store(scene.config(remote_locator_url=relay.url), TOPIC, "read_committed")
