@@ -78,7 +78,8 @@ broker: $(VENV)/dev.stamp  ## a real broker with tiered storage to try things on
 # -------------------------------------------------------------------------------------------------------- prove it
 
 # Three sizes. What the markers mean is in pyproject.toml.
-# - FAST=1: no broker, no Spark, no server of a store, nothing slow; two processes for two processors.
+# - FAST=1: no broker, no Spark, no server of a store, nothing slow; two processes for two processors. The random
+#   searches of tests/{plan,prepare,scan,session} try a third of their examples.
 # - a change: all but what is marked `scheduled`; random searches are short.
 # - the schedule (.github/workflows/ci.yml): all, and the random searches at length.
 ifdef FAST
@@ -90,7 +91,8 @@ test: check
 endif
 
 test-fast: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not scheduled and not java and not servers and not slow"
+	REMOTE_FETCH_EXAMPLES=$(or $(REMOTE_FETCH_EXAMPLES),0.33) $(BIN)/python -m pytest -n 2 --dist worksteal \
+	  -m "not scheduled and not java and not servers and not slow"
 
 test-all: check  ## check, then all tests, with the decoder compiled and interpreted
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)

@@ -1,4 +1,4 @@
-"""A time after which nothing is waited for, and questions that are repeated until then.
+"""A time after which nothing is waited for: questions are repeated until then, and threads are joined until then.
 
 Rules of the file:
 
@@ -8,12 +8,13 @@ Rules of the file:
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeVar
 
-__all__ = ["Deadline", "retry"]
+__all__ = ["Deadline", "join_all", "retry"]
 
 E = TypeVar("E", bound=BaseException)
 T = TypeVar("T")
@@ -40,6 +41,17 @@ class Deadline:
     def is_over(self) -> bool:
         """Whether no time is left."""
         return self.clock() >= self.at_s
+
+
+def join_all(threads: Collection[threading.Thread], until: Deadline) -> int:
+    """Wait for threads to end, together no longer than the deadline. Return how many still run.
+
+    The current thread is not waited for. If it is one of `threads`, it still runs.
+    """
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join(until.left_s)
+    return sum(thread.is_alive() for thread in threads)
 
 
 def retry(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from remote_fetch.deadline import Deadline, retry
+from remote_fetch.deadline import Deadline, join_all, retry
 
 
 class Clock:
@@ -70,3 +72,15 @@ def test_the_pause_may_depend_on_the_error() -> None:
         sleep=slept.append,
     )
     assert (answer, slept) == (42, [1.0, 2.0])
+
+
+def test_threads_share_one_deadline_and_those_that_still_run_are_counted() -> None:
+    released = threading.Event()
+    threads = [threading.Thread(target=released.wait) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        assert join_all([*threads, threading.current_thread()], Deadline.after(0.01)) == 3
+    finally:
+        released.set()
+    assert join_all(threads, Deadline.after(10)) == 0

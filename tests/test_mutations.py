@@ -45,12 +45,14 @@ def test_every_row_fits_this_tree() -> None:
     assert min(rooms.values()) >= 2, rooms
 
 
+@pytest.mark.slow
 def test_a_mutation_is_caught_or_not(tree: Path) -> None:
     assert mutations.caught(row(), tree) == "caught"
     assert mutations.caught(row(new="-(-number // 2)"), tree) is None
     assert (tree / "remote_fetch" / "numbers.py").read_text(encoding="utf-8") == PRODUCT
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_without_a_test_is_no_proof(tree: Path) -> None:
     (tree / "tests" / "plan" / "test_numbers.py").write_text("import nothing_of_the_kind\n", encoding="utf-8")
     with pytest.raises(TableError, match="pytest ended with 2"):
@@ -81,6 +83,7 @@ def test_a_test_that_is_not_there(tree: Path) -> None:
             mutations.selection(row(test=name), tree)
 
 
+@pytest.mark.slow
 def test_the_whole_run(tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(mutations, "ROOT", tree)
     text = '[[mutation]]\nroom = "plan"\nold = "number // 2"\nnew = "{}"\ntests = ["plan/test_numbers.py"]\n'

@@ -69,7 +69,7 @@ def _time(text: str) -> datetime | str:
     try:
         return datetime.fromtimestamp(int(moment) / 1000, UTC)
     except (OverflowError, ValueError, OSError):
-        raise ConfigError(f"-o {text}: no time", key="-o") from None
+        raise ConfigError(f"-o {text}: the milliseconds are outside the range of a datetime", key="-o") from None
 
 
 def _before_the_end(arguments: argparse.Namespace, session: Session, count: int) -> Mapping[int, int]:

@@ -128,7 +128,7 @@ def _print_records(
 def _following(
     arguments: argparse.Namespace, session: Session, plans: Sequence[PartitionPlan]
 ) -> Iterator[pa.RecordBatch]:
-    """As kcat without -e: print new records until the reader stops."""
+    """Yield new records without end, as kcat does without -e; nothing with -e, with an end, or without a broker."""
     has_end = arguments.end not in (None, "latest") or any(text.startswith("e@") for text in arguments.offsets)
     if arguments.exit or session.fallback.reader is None or has_end or not plans:
         return

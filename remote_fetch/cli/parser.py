@@ -47,7 +47,10 @@ class Parser(argparse.ArgumentParser):
         super().error(message)
 
     def _joined(self, words: Sequence[str]) -> Iterator[str]:
-        """The words, with a value that begins with a dash joined to its option, a form that argparse accepts."""
+        """Yield the words of the command line, with option and value as one word if the value begins with a dash.
+
+        argparse takes a separate word with a dash for an option.
+        """
         rest = iter(words)
         for word in rest:
             if not self._takes_value(word):

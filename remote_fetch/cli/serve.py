@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.cli.options import about, add_common_options, config_from, pairs_from
@@ -44,6 +45,9 @@ def _add_listening(group: Any) -> None:
     group.add_argument("--tls-key", metavar="FILE", help="the private key, PEM")
     group.add_argument(
         "--insecure", action="store_true", help="listen without TLS: a proxy in front of the service has it"
+    )
+    group.add_argument(
+        "--proxies", metavar="LIST", help="addresses and networks of proxies whose X-Forwarded-For is believed"
     )
     group.add_argument(
         "--log-level", choices=("debug", "info", "warning", "error"), default="info", help="what stderr shows (info)"
@@ -145,6 +149,7 @@ def _settings(arguments: argparse.Namespace, properties: dict[str, Any]) -> Serv
         host=host,
         port=port,
         tls=None if arguments.tls_cert is None else TlsFiles(arguments.tls_cert, arguments.tls_key),
+        proxies=_proxies(arguments.proxies),
         url_lifetime_s=arguments.url_lifetime,
         refresh_ms=arguments.refresh_ms,
         allowed_s=arguments.allowed_for,
@@ -165,6 +170,15 @@ def _address(text: str) -> tuple[str, int]:
     if not is_port or not host:
         raise ConfigError("--listen: give HOST:PORT, such as 127.0.0.1:8090 or [::]:8090", key="--listen")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _proxies(text: str | None) -> str | None:
+    """The list of `--proxies`, checked: `*` would let every client choose its address."""
+    try:
+        networks = [ip_network(part.strip()) for part in text.split(",")] if text is not None else []
+    except ValueError as error:
+        raise ConfigError(f"--proxies: {error}", key="--proxies") from None
+    return ",".join(map(str, networks)) or None
 
 
 def _log_to_stderr(level: str) -> None:

@@ -39,7 +39,10 @@ class _Builder:
         self.remaining: Mapping[str, Any] = configuration
 
     async def build(self, shell: dict[str, Any], is_key: bool) -> Any:
-        """As the builder's. The consumer that is replaced gets `shell`."""
+        """Call the builder with the application's configuration, and keep the configuration that it returns.
+
+        Return `shell` in its place, because the parent makes a temporary consumer of it.
+        """
         built = self._builder.build(dict(self._configuration), is_key)
         if inspect.isawaitable(built):
             built = await built

@@ -15,10 +15,10 @@ Clock: TypeAlias = Callable[[], float]
 
 
 def to_milliseconds(time_s: float) -> int:
-    """The time of a `Clock` as `Circuit` takes it."""
+    """Convert seconds of a `Clock` to the milliseconds that `Circuit` counts in."""
     return int(time_s * 1000)
 
 
 def to_seconds(time_ms: int) -> float:
-    """The time of a `Circuit` as a `Clock` gives it."""
+    """Convert milliseconds of a `Circuit` to seconds of a `Clock`."""
     return time_ms / 1000

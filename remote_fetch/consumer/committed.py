@@ -10,12 +10,12 @@ Rules of the file:
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 
 from confluent_kafka import KafkaException, TopicPartition
 
 from remote_fetch.broker_errors import is_passing
+from remote_fetch.deadline import Deadline, join_all
 from remote_fetch.errors import Cancelled
 
 __all__ = ["CommittedOffsets"]
@@ -63,9 +63,7 @@ class CommittedOffsets:
 
     def wait(self) -> None:
         """Wait until no request is under way, so that no answer has offsets that are committed after this call."""
-        deadline_s = time.monotonic() + sum(_TIMEOUTS_S)
-        for thread in self._threads:
-            thread.join(max(deadline_s - time.monotonic(), 0.0))
+        join_all(self._threads, Deadline.after(sum(_TIMEOUTS_S)))
 
     def _run(self, partitions: Sequence[TopicPartition]) -> None:
         found: Sequence[TopicPartition] = []

@@ -285,7 +285,7 @@ class RemoteConsumer(_Consumer):
             self._remote.set_sasl_credentials(username, password)
 
     def remote_metrics(self) -> dict[str, Any]:
-        """KIP-1254's metrics: see `remote_fetch.consumer.metrics.Metrics.snapshot`. All are 0 if switched off."""
+        """The metrics of KIP-1254: see `Metrics.snapshot`. All are 0 if `fetch.remote.enabled` is false."""
         return self._metrics.snapshot()
 
     # ----------------------------------------------------------------------------------------------------- the end

@@ -74,10 +74,10 @@ class Merge:
         self._postponed_error: Exception | None = None
 
     def next_in_block(self) -> Message | None:
-        """The next of the records that were prepared for `poll`; None if there is none, or if other work is due.
+        """The next record that was prepared for `poll`. None if no record is left, or if other work is due.
 
-        Any thread may call this at any time, for a lock would take longer than all the rest. It takes from the left;
-        `flush_position` takes records back from the right.
+        Any thread may call this. It takes no lock, because a lock would take longer than the rest of the method: it
+        pops from the left end of the deque, and `flush_position` pops from the right end.
         """
         if self._block and self._clock() < self._block_ends_s:
             try:

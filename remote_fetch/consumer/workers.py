@@ -13,9 +13,9 @@ from __future__ import annotations
 import os
 import queue
 import threading
-import time
 
 from remote_fetch.consumer.feed import Feed
+from remote_fetch.deadline import Deadline, join_all
 
 __all__ = ["Workers"]
 
@@ -56,7 +56,7 @@ class Workers:
         self.wake(feed)
 
     def wake(self, feed: Feed) -> None:
-        """Records were taken from a feed: it may have room again."""
+        """Queue the feed for a worker if it has room. To be called after records were taken from it."""
         with self._lock:
             if self._states.get(feed) == _IDLE and feed.wants_work:
                 self._states[feed] = _QUEUED
@@ -108,7 +108,4 @@ class Workers:
             feed.cancel()
         for _ in self._threads:
             self._queue.put(None)
-        deadline_s = time.monotonic() + timeout_s
-        for thread in self._threads:
-            thread.join(max(deadline_s - time.monotonic(), 0.0))
-        return sum(thread.is_alive() for thread in self._threads)
+        return join_all(self._threads, Deadline.after(timeout_s))

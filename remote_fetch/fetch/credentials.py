@@ -1,4 +1,4 @@
-"""Expired credentials are looked up again, once for all calls that the store refused."""
+"""Looks up expired credentials again, once for all calls that the store refused."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from remote_fetch.fetch.spi import CredentialRefresher, RemoteStorageFetcher
 __all__ = ["Renewal"]
 
 _PAUSE_S = 10.0
-"""After a look-up, refusals within this time do not start another one: most refusals are meant."""
+"""Refusals within this time after a look-up start no other one, because most refusals are no mistake."""
 
 
 class Renewal:
-    """When a fetcher has to look for its credentials again. `generation` counts how often it has. Thread-safe."""
+    """Decides when a fetcher looks up its credentials again. `generation` counts the look-ups. Thread-safe."""
 
     def __init__(self, fetcher: RemoteStorageFetcher) -> None:
         self._refresher = fetcher if isinstance(fetcher, CredentialRefresher) else None
@@ -22,15 +22,15 @@ class Renewal:
         self._renewed_at: float | None = None
         self.generation = 0
 
-    def is_worth_another_try(self, generation: int) -> bool:
-        """Whether a refused call that began under `generation` should be repeated; looks up the credentials if due.
+    def refresh_after_refusal(self, generation: int) -> bool:
+        """Look up the credentials if that is due. Return whether to repeat a refused call that began in `generation`.
 
         Raises the errors of the fetcher's `refresh_credentials`.
         """
         if self._refresher is None:
             return False
         with self._lock:
-            if generation != self.generation:  # somebody else was refused first
+            if generation != self.generation:  # another call was refused first
                 return True
             if self._renewed_at is not None and time.monotonic() < self._renewed_at + _PAUSE_S:
                 return False

@@ -1,7 +1,10 @@
-"""Retries inside a deadline: what may pass is tried again, never beyond the time the caller gave.
+"""Retries of a call inside a deadline.
 
-Rules of the file: the deadline is ours, whatever the store's SDK does; only errors that say `retriable` are tried
-again; pauses double and are jittered, so that many readers do not come back at the same moment.
+Rules of the file:
+
+- The deadline holds whatever the store's SDK does.
+- A call is repeated only after an error that is `retriable`.
+- Pauses double and are jittered, so that many readers do not return at the same moment.
 """
 
 from __future__ import annotations
@@ -31,9 +34,10 @@ class RetryPolicy:
     def call(
         self, function: Callable[[], T], *, on_retry: Callable[[RemoteFetchError], None], closed: threading.Event
     ) -> T:
-        """Call until it works, fails for good, or no time is left; then the last error is raised.
+        """Call `function` until it succeeds.
 
-        `on_retry` hears of every error that is tried again; `closed` ends the pauses.
+        Raises its last error if that is not `retriable`, if the next attempt would begin after the deadline, or if
+        `closed` is set during a pause. Before each pause `on_retry` is called with the error.
         """
         deadline = time.monotonic() + self.timeout_ms / 1000
         pause_s = self.backoff_ms / 1000

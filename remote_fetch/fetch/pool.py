@@ -18,6 +18,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
+from remote_fetch.deadline import Deadline, join_all
 from remote_fetch.errors import Cancelled, StorageTimeout
 from remote_fetch.fetch.window import Window
 
@@ -27,10 +28,10 @@ T = TypeVar("T")
 
 
 class Call(Generic[T]):
-    """One submitted call: its result or error once it is done, and when it began.
+    """One submitted call: its result or its error, and the time of its begin.
 
-    Of the standard library's Future it adds that a call under way can be given up, and a deadline that counts from the
-    begin of the call.
+    It adds two things to the standard library's Future: a call under way can be given up, and the deadline counts from
+    the begin of the call.
     """
 
     def __init__(self, function: Callable[[], T], progressed_s: Callable[[], float] = lambda: 0.0) -> None:
@@ -43,7 +44,7 @@ class Call(Generic[T]):
         """Make the call, unless it was cancelled before it began. Only the pool calls this."""
         if self._future.done():
             return
-        self._started_at = time.monotonic()  # this wakes no thread: `wait` looks when the time seems to be up
+        self._started_at = time.monotonic()  # no thread is woken: `wait` computes its deadline again when it times out
         with suppress(InvalidStateError):  # it was cancelled
             try:
                 result = self._function()
@@ -53,7 +54,7 @@ class Call(Generic[T]):
                 self._future.set_result(result)
 
     def cancel(self) -> None:
-        """Let `wait` raise Cancelled, also if the call has begun: then it goes on, and its result is dropped."""
+        """Let `wait` raise Cancelled. A call that has begun goes on, and its result is dropped."""
         with suppress(InvalidStateError):  # it is done
             self._future.set_exception(Cancelled("the read was closed"))
 
@@ -65,9 +66,9 @@ class Call(Generic[T]):
     def wait(self, timeout_ms: int) -> T:
         """The result, at most `timeout_ms` after the call began.
 
-        A call that waits for a thread has not begun: its time runs only while no call of the pool succeeds. So a pool
-        that is busy times nothing out, and one whose threads all hang does. Raises what the call raised, StorageTimeout
-        when it takes longer, Cancelled after `cancel`.
+        A call that waits for a thread has not begun. Its time runs only while no call of the pool succeeds. So no call
+        of a busy pool times out, but calls do if all threads hang. Raises the error of the call, StorageTimeout if it
+        takes longer, and Cancelled after `cancel`.
         """
         asked_at = time.monotonic()
         while not self._future.done():
@@ -85,9 +86,9 @@ class Call(Generic[T]):
 
 
 class DaemonPool:
-    """At most `threads` calls at a time, in the order they were submitted; threads start when they are needed.
+    """Runs at most `threads` calls at the same time, in the order of `submit`. A thread starts when it is needed.
 
-    `window` may let fewer begin for a while.
+    `window` may lower that number for a while.
     """
 
     def __init__(self, threads: int, name: str = "remote-fetch", window: Window | None = None) -> None:
@@ -102,7 +103,7 @@ class DaemonPool:
         self._progressed_s = 0.0
 
     def submit(self, function: Callable[[], T]) -> Call[T]:
-        """Queue a call. After `close` the call is cancelled at once."""
+        """Queue a call. After `close`, the call is cancelled at once."""
 
         def counted() -> T:
             result = function()
@@ -124,7 +125,7 @@ class DaemonPool:
 
     @property
     def progressed_s(self) -> float:
-        """When a call last succeeded (`time.monotonic`), 0 if none has."""
+        """The time of the last success of a call (`time.monotonic`), 0 if there was none."""
         return self._progressed_s
 
     @property
@@ -146,9 +147,9 @@ class DaemonPool:
             del call  # a result must not live on in an idle thread
 
     def close(self, timeout_ms: int) -> int:
-        """End the threads, waiting at most `timeout_ms` for calls under way. Returns how many were left behind.
+        """End the threads, and wait at most `timeout_ms` for calls under way. Return how many threads still run.
 
-        Waiting callers get Cancelled: those of queued calls at once, those of calls under way when the time is up.
+        `wait` raises Cancelled: for queued calls at once, for calls under way after that time.
         """
         with self._lock:
             self._closed = True
@@ -163,12 +164,9 @@ class DaemonPool:
                 call.cancel()
         for _ in threads:
             self._queue.put(None)
-        deadline = time.monotonic() + timeout_ms / 1000
-        for thread in threads:
-            if thread is not threading.current_thread():
-                thread.join(max(deadline - time.monotonic(), 0.0))
+        left = join_all(threads, Deadline.after(timeout_ms / 1000))
         with self._lock:
             left_behind = list(self._open)
         for call in left_behind:
             call.cancel()
-        return sum(thread.is_alive() for thread in threads)
+        return left

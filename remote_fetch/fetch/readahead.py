@@ -1,9 +1,13 @@
 """Ordered, parallel read-ahead: many ranges under way, handed over in the order they were asked for.
 
-Rules of the file: bytes are reserved in the budget before a GET leaves and given back when the reader takes the next
-range, so that what is under way, waiting and being read never passes the budget (one range always may); order is the
-reader's, whatever finishes first; a late range keeps its place, and is kept when it arrives. A store that throttles is
-asked for less at once for a while; one that refuses is asked again once its fetcher has looked for credentials.
+Rules of the file:
+
+- A range takes its size from the budget before its GET starts. It gives the size back when the reader asks for the next
+  range. A single range may be larger than the budget; it is then read alone.
+- Ranges are handed over in the order of the requests, whichever GET ends first.
+- A GET that is late is not repeated. Its bytes are used when they arrive.
+- If the store throttles, fewer GETs run at the same time for a while.
+- If the store refuses the credentials, the fetcher looks them up again, and the GET is repeated.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -20,7 +25,7 @@ from remote_fetch.errors import RemoteFetchError, StorageDenied, StorageThrottle
 from remote_fetch.fetch.credentials import Renewal
 from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.pool import Call, DaemonPool
-from remote_fetch.fetch.spi import RemoteStorageFetcher
+from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentSizer
 from remote_fetch.fetch.window import Window
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import Observer, RangeFetched, RangeRetried
@@ -32,12 +37,12 @@ T = TypeVar("T")
 _FIRST_WINDOW = 4
 """Ranges under way at first."""
 _CLOSE_WAIT_MS = 1000
-"""Longest that closing waits for GETs under way; their threads are daemons and end with the process at the latest."""
+"""The longest wait of `close` for GETs under way. Their threads are daemons, so that they end with the process."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangeRequest:
-    """Bytes [start_position, end_position) of one segment; `tag` is the asker's own."""
+    """Bytes [start_position, end_position) of one segment. `tag` is a number for the caller alone."""
 
     segment: RemoteLogSegmentMetadata
     start_position: int
@@ -51,24 +56,24 @@ class RangeRequest:
 
 
 class Awaited:
-    """The bytes of a range under way: call it to wait for them, as `RangeReader.read_ahead` says."""
+    """The bytes of a range under way. Call the object to wait for them."""
 
     def __init__(self, call: Call[memoryview], timeout_ms: int) -> None:
         self._call = call
         self._timeout_ms = timeout_ms
 
     def __call__(self) -> memoryview:
-        """The bytes. Raises what the fetcher raised, StorageTimeout, or Cancelled."""
+        """The bytes. Raises the fetcher's error, StorageTimeout, or Cancelled."""
         return self._call.wait(self._timeout_ms)
 
     @property
     def is_done(self) -> bool:
-        """Whether calling it takes no time."""
+        """Whether a call returns at once."""
         return self._call.is_done
 
 
 class RangeReader:
-    """The fetch stage: one fetcher behind a pool, a budget and deadlines. Thread-safe, but for a generator in use."""
+    """The fetch stage: one fetcher behind a pool, a budget and deadlines. Thread-safe, but a generator is not."""
 
     def __init__(
         self,
@@ -94,13 +99,14 @@ class RangeReader:
     def read_ahead(
         self, requests: Iterable[RangeRequest], *, max_bytes: int | None = None
     ) -> Generator[tuple[RangeRequest, Awaited], None, None]:
-        """Every request, in order, with what is called to wait for its bytes.
+        """Yield each request, in order, with an object that waits for its bytes.
 
-        Requests are drawn no sooner than there is room for their bytes in the budget, or in `max_bytes` of it, the
-        share of one reader where several read at once; and a few at first, more only as the reader comes before its
-        bytes: a store that is fast enough with few needs no memory for many. That raises what the fetcher raised,
-        StorageTimeout, or Cancelled after `close`; so errors come in order too. An abandoned generator cancels what
-        it has not handed over.
+        - A request is taken from `requests` if the budget has room for its bytes. `max_bytes` is the share of one
+          reader in the budget, if several read at the same time.
+        - The reader starts with few GETs. It starts more only if it has to wait, because GETs take memory.
+        - The waiting object raises the fetcher's error, StorageTimeout, or Cancelled after `close`. So errors come in
+          order too.
+        - A generator that is closed cancels the requests that it has not yielded.
         """
         pending: deque[tuple[RangeRequest, Call[memoryview]]] = deque()
         source = iter(requests)
@@ -134,7 +140,7 @@ class RangeReader:
 
     @property
     def answered_s(self) -> float:
-        """When the store last answered a GET (`time.monotonic`), 0 if it never has."""
+        """The time of the store's last answer to a GET (`time.monotonic`), 0 if there was none."""
         return self._pool.progressed_s
 
     @property
@@ -151,14 +157,14 @@ class RangeReader:
                 self._fetcher.fetch_log_segment(request.segment, request.start_position, request.end_position)
             ).cast("B")
 
-        return self._timed(once, request.segment, None)
+        return self._timed(once, request.segment, partial(self._note, request.segment, None))
 
     def read(self, request: RangeRequest) -> memoryview:
         """The bytes of one request, now. Raises as `read_ahead` does."""
         return self._start(request).wait(self._policy.timeout_ms)
 
     def read_index(self, segment: RemoteLogSegmentMetadata, index_type: IndexType) -> memoryview | None:
-        """One index of a segment, None where there is none. Raises as `read_ahead` does."""
+        """One index of a segment, None if there is none. Raises as `read_ahead` does."""
         return self._start_index(segment, index_type).wait(self._policy.timeout_ms)
 
     def read_indexes(
@@ -184,9 +190,29 @@ class RangeReader:
             data = self._fetcher.fetch_index(segment, index_type)
             return None if data is None else memoryview(data).cast("B")
 
-        return self._pool.submit(lambda: self._timed(once, segment, index_type))
+        return self._pool.submit(lambda: self._timed(once, segment, partial(self._note, segment, index_type)))
 
-    def _timed(self, once: Callable[[], T], segment: RemoteLogSegmentMetadata, index_type: IndexType | None) -> T:
+    def start_size(self, segment: RemoteLogSegmentMetadata) -> Call[int | None] | None:
+        """Ask for the true size of a segment. None if the fetcher is no SegmentSizer. Waiting raises as `read_ahead`.
+
+        The question counts as no GET.
+        """
+        fetcher = self._fetcher
+        if not isinstance(fetcher, SegmentSizer):
+            return None
+        return self._pool.submit(lambda: self._timed(lambda: fetcher.size(segment), segment, lambda size, s: None))
+
+    def _note(
+        self,
+        segment: RemoteLogSegmentMetadata,
+        index_type: IndexType | None,
+        data: memoryview | None,
+        duration_s: float,
+    ) -> None:
+        size_bytes = 0 if data is None else data.nbytes
+        self._observer(RangeFetched(segment.topic_id_partition, size_bytes, duration_s, index_type))
+
+    def _timed(self, once: Callable[[], T], segment: RemoteLogSegmentMetadata, note: Callable[[T, float], None]) -> T:
         partition = segment.topic_id_partition
 
         def measured() -> T:
@@ -197,8 +223,7 @@ class RangeReader:
                 self._window.throttled(began)
                 raise
             self._window.answered()
-            size_bytes = result.nbytes if isinstance(result, memoryview) else 0
-            self._observer(RangeFetched(partition, size_bytes, time.monotonic() - began, index_type))
+            note(result, time.monotonic() - began)
             return result
 
         def retried(error: RemoteFetchError) -> None:
@@ -209,7 +234,7 @@ class RangeReader:
             try:
                 return measured()
             except StorageDenied as error:
-                if self._closed.is_set() or not self._renewal.is_worth_another_try(generation):
+                if self._closed.is_set() or not self._renewal.refresh_after_refusal(generation):
                     raise
                 retried(error)
             return measured()
@@ -221,7 +246,7 @@ class RangeReader:
             raise
 
     def close(self) -> int:
-        """Cancel what waits, end the threads and close the fetcher. Returns how many GETs were left behind."""
+        """Cancel waiting requests, end the threads and close the fetcher. Return how many GETs still run."""
         if self._closed.is_set():
             return 0
         self._closed.set()

@@ -1,8 +1,8 @@
-"""The limit of concurrent GETs: halved after the store throttles, one more for each round without a refusal.
+"""The limit of concurrent GETs. It is halved if the store throttles, and grows by one after each round without that.
 
 Rules of the file:
 
-- One burst of refusals halves the limit once, however many refusals it has.
+- A burst of throttled GETs halves the limit once.
 - The limit is never below one and never above the number of the pool's threads.
 """
 
@@ -15,7 +15,7 @@ __all__ = ["Window"]
 
 
 class Window:
-    """Lets at most `size` calls be between `enter` and `leave`; the store's answers change `size`. Thread-safe."""
+    """Lets at most `size` calls be between `enter` and `leave`. The store's answers change `size`. Thread-safe."""
 
     def __init__(self, most: int) -> None:
         self._changed = threading.Condition()
@@ -32,19 +32,19 @@ class Window:
         return self._size
 
     def enter(self) -> None:
-        """Wait for a place."""
+        """Wait until fewer than `size` calls are under way, and count one more."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._inside < self._size)
             self._inside += 1
 
     def leave(self) -> None:
-        """Give the place back."""
+        """Count one call less, and wake a call that waits in `enter`."""
         with self._changed:
             self._inside -= 1
             self._changed.notify()
 
     def answered(self) -> None:
-        """Count a GET that succeeded. As many of them as the limit raise it by one."""
+        """Count a successful GET. After `size` successful GETs the limit rises by one."""
         if self._size == self._most:
             return
         with self._changed:
@@ -57,12 +57,12 @@ class Window:
         """Lower the limit: the store throttled a GET that began at `began_at` (`time.monotonic`)."""
         with self._changed:
             self._answers = 0
-            if began_at >= self._narrowed_at:  # one that left before only says again what is known
+            if began_at >= self._narrowed_at:  # a GET that began earlier belongs to the same burst
                 self._size = max(1, self._size // 2)
                 self._narrowed_at = time.monotonic()
 
     def close(self) -> None:
-        """Release all that wait; from now on `enter` does not wait."""
+        """Release all waiting calls. From now on `enter` does not wait."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -53,12 +53,15 @@ class SegmentsPage:
     """Some of a partition's readable segments.
 
     - `finish_order` has a number for each segment. The segment with the larger number was finished later.
+    - `upload_epochs` has the leader epoch of the broker that uploaded each segment (KIP-1266), -1 if it is unknown.
     - `next_offset` is where the next page begins; None: this is the last one.
+    - A service that does not tell the order leaves the time of the segment's event.
     - `orphan_updates` and `malformed_records` are those of `Timeline`.
     """
 
     segments: tuple[RemoteLogSegmentMetadata, ...]
     finish_order: tuple[int, ...]
+    upload_epochs: tuple[int, ...]
     next_offset: int | None = None
     orphan_updates: int = 0
     malformed_records: int = 0
@@ -86,7 +89,11 @@ def parse_segments(body: Buffer, partition: TopicIdPartition, first_offset: int 
     segments = tuple(_segment(entry, partition) for entry in entries)
     return SegmentsPage(
         segments,
-        tuple(_finish_order(entry, segment) for entry, segment in zip(entries, segments, strict=True)),
+        tuple(
+            _integer({"finish_order": segment.event_timestamp_ms, **entry}, "finish_order")
+            for entry, segment in zip(entries, segments, strict=True)
+        ),
+        tuple(_integer({"upload_epoch": -1, **entry}, "upload_epoch") for entry in entries),
         next_offset,
         _count(answer, "orphan_updates"),
         _count(answer, "malformed_records"),
@@ -152,11 +159,6 @@ def _segment(entry: dict[str, Any], partition: TopicIdPartition) -> RemoteLogSeg
         custom_metadata=_bytes(entry, "custom_metadata"),
         txn_index_empty=_flag(entry, "txn_index_empty"),
     )
-
-
-def _finish_order(entry: dict[str, Any], segment: RemoteLogSegmentMetadata) -> int:
-    """The number of a segment in the order in which segments were finished; without it the time of the event."""
-    return segment.event_timestamp_ms if entry.get("finish_order") is None else _integer(entry, "finish_order")
 
 
 def _epochs(entry: dict[str, Any]) -> tuple[LeaderEpoch, ...]:

@@ -18,9 +18,11 @@ from remote_fetch.errors import Unlocatable
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.described import described_partitions
 from remote_fetch.locate.locator import ExactEnds
-from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic, Unreadable, unlocatable
+from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic
+from remote_fetch.locate.replay_cache import Remark
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.topics import sorted_partitions
+from remote_fetch.locate.unreadable import Unreadable, unlocatable
 from remote_fetch.model import TopicIdPartition
 
 __all__ = ["METADATA_TOPIC", "MetadataTopicLocator"]
@@ -30,7 +32,7 @@ class MetadataTopicLocator(ExactEnds):
     """Timelines from the metadata topic of `metadata`, for topics of `cluster`. Often the two are the same cluster.
 
     `metadata` None: no storage is configured, and no segment is located. `say` is called, once, with the reason why the
-    metadata topic cannot be read. `recovered` is called when it can be read again.
+    metadata topic cannot be read. `recovered` is called when it can be read again, `remark` with reports of the cache.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class MetadataTopicLocator(ExactEnds):
         timeout_ms: int,
         say: Callable[[str], None],
         recovered: Callable[[], None] = lambda: None,
+        remark: Callable[[Remark], None] = lambda _: None,
     ) -> None:
         self._cluster = cluster
         if metadata is None or isinstance(metadata, MetadataTopic):
@@ -49,6 +52,8 @@ class MetadataTopicLocator(ExactEnds):
             self._topic = MetadataTopic(metadata, timeout_ms=timeout_ms)
         self._say = say
         self._recovered = recovered
+        self._remark = remark
+        self._remarked = 0
         self._is_unreadable = False
         self._is_failing = False
 
@@ -67,7 +72,7 @@ class MetadataTopicLocator(ExactEnds):
             try:
                 return sorted_partitions(self._known().read_all())
             except KafkaException as error:
-                raise unlocatable(error) from None
+                raise unlocatable(error, self._known().name) from None
         found = described_partitions(self._cluster, topic)
         self._read_for(found)
         return found
@@ -87,7 +92,7 @@ class MetadataTopicLocator(ExactEnds):
         try:
             self._topic.read_for(partitions)
         except (Unlocatable, KafkaException) as error:
-            reason = unlocatable(error) if isinstance(error, KafkaException) else error
+            reason = unlocatable(error, self._topic.name) if isinstance(error, KafkaException) else error
             self._is_unreadable = isinstance(reason, Unreadable)
             if self._is_unreadable or not self._is_failing:
                 self._say(f"{reason}: what has not been located comes through the broker")
@@ -96,10 +101,19 @@ class MetadataTopicLocator(ExactEnds):
             if self._is_failing:
                 self._recovered()
             self._is_failing = False
+        self.pass_on_remarks()
+
+    def pass_on_remarks(self) -> None:
+        """Give new reports of the cache to `remark`."""
+        remarks = () if self._topic is None else self._topic.remarks
+        for each in remarks[self._remarked :]:
+            self._remark(each)
+        self._remarked = len(remarks)
 
     def read_through(self, topic: MetadataTopic) -> None:
         """Read with another client of the same topic from now on, because the credentials have changed."""
         self._topic = topic
+        self._remarked = 0
 
     def _known(self) -> MetadataTopic:
         if self._topic is None:

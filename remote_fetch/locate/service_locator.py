@@ -29,7 +29,7 @@ from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.described import all_described_partitions, described_partitions
 from remote_fetch.locate.locator import ExactEnds
 from remote_fetch.locate.service_client import ReadRefused, ServiceClient
-from remote_fetch.locate.timeline import Timeline
+from remote_fetch.locate.timeline import FoundSegment, Timeline
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 
 __all__ = ["ServiceLocations", "ServiceLocator"]
@@ -106,12 +106,12 @@ class ServiceLocator(ExactEnds):
         first = self._client.segments(partition, known_tag="" if known is None else self._tags[partition])
         if first is None:
             return self._before(partition)
-        found: dict[RemoteLogSegmentId, tuple[RemoteLogSegmentMetadata, int]] = {}
+        found: dict[RemoteLogSegmentId, FoundSegment] = {}
         orphans = malformed = 0
         for page in self._pages(partition, first.page):
             before = len(found)
-            for segment, order in zip(page.segments, page.finish_order, strict=True):
-                found[segment.segment_id] = segment, order
+            for segment, order, epoch in zip(page.segments, page.finish_order, page.upload_epochs, strict=True):
+                found[segment.segment_id] = segment, order, epoch
             orphans, malformed = max(orphans, page.orphan_updates), max(malformed, page.malformed_records)
             if len(found) > _MAX_SEGMENTS:
                 raise CorruptSegment(f"the service gave more than {_MAX_SEGMENTS} segments of one partition")

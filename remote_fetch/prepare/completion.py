@@ -93,8 +93,8 @@ class _Completion:
             if self._is_deleted(step):
                 return None
             error.hint = (
-                "The object went away between plan and read, though the log still has its records: run the query "
-                "again, and it is planned by what is there"
+                "The object was deleted after planning, but the log still has its records. Run the query again: it is "
+                "then planned from the objects that exist"
             )
             raise
 

@@ -27,6 +27,7 @@ from remote_fetch.prepare.positions import narrow_edges
 from remote_fetch.prepare.segment_files import ProducerSnapshots
 from remote_fetch.prepare.time_lookup import TimeLookup
 from remote_fetch.prepare.transactions import Replan, settle, settle_steps
+from remote_fetch.prepare.true_sizes import with_true_sizes
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan, untiered
 from remote_fetch.session.session import Session
 
@@ -145,16 +146,18 @@ class Planner:
     def _whole(self, opened: OpenPartition, first: int, stop: int) -> PartitionPlan:
         storage = self._storage
         if self._isolation is IsolationLevel.READ_UNCOMMITTED:
-            steps = plan_offsets(opened.partition, opened, first, stop)
+            steps = with_true_sizes(storage, plan_offsets(opened.partition, opened, first, stop))
             return PartitionPlan(opened, narrow_edges(storage, steps), None)
         settled, steps, aborted = settle(storage, self._locator, opened, _stable(first, stop))
-        return PartitionPlan(settled, narrow_edges(storage, steps), aborted)
+        return PartitionPlan(settled, narrow_edges(storage, with_true_sizes(storage, steps)), aborted)
 
     def _outlined(self, opened: OpenPartition, first: int, stop: int) -> PartitionPlan:
         if self._isolation is IsolationLevel.READ_UNCOMMITTED:
-            return PartitionPlan(opened, plan_offsets(opened.partition, opened, first, stop), None)
-        snapshots = ProducerSnapshots(self._storage)
-        return PartitionPlan(*settle_steps(snapshots, self._locator, opened, _stable(first, stop)), None)
+            steps = plan_offsets(opened.partition, opened, first, stop)
+        else:
+            snapshots = ProducerSnapshots(self._storage)
+            opened, steps = settle_steps(snapshots, self._locator, opened, _stable(first, stop))
+        return PartitionPlan(opened, with_true_sizes(self._storage, steps), None)
 
     def _with_reason(self, plan: PartitionPlan) -> PartitionPlan:
         """The plan with the reason why nothing was found in the tier, if that is not that nothing is there."""

@@ -1,9 +1,9 @@
-"""Errors for offsets that neither the store nor a broker can give: a read of a bucket alone has no broker to go to.
+"""Errors for offsets that cannot be read: the store does not have them, and no broker is configured.
 
 Rules of the file:
 
 - Pure. An error names the offsets, the object and what to do.
-- An exception that is not an error of this package is named with its place: it is a bug or a broken environment.
+- The message for an unexpected exception has its type, file and line, because it is a bug or a broken installation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from remote_fetch.model import TopicIdPartition
 from remote_fetch.observe import unusable_text
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason
 
-__all__ = ["GAP_HINT", "not_to_be_had", "refuse_broker_ranges", "unexpected"]
+__all__ = ["GAP_HINT", "no_other_copy", "refuse_broker_ranges", "unexpected"]
 
 
 GAP_HINT = (
@@ -27,9 +27,9 @@ GAP_HINT = (
 
 
 def refuse_broker_ranges(timeline: Timeline, steps: Sequence[PlanStep]) -> None:
-    """Raise Unlocatable for the first stretch that needs a broker: a bucket-only read has none.
+    """Raise Unlocatable for the first offsets that only a broker could give.
 
-    For a hole the error tells what `timeline` lacks, because that may be what the hole was.
+    For a hole the error also counts the metadata that `timeline` could not use, which may be the cause.
     """
     partition = timeline.partition
     missing: list[BrokerRange] = []
@@ -74,12 +74,13 @@ _HINTS: dict[str, str] = {
 }
 
 
-def not_to_be_had(
+def no_other_copy(
     partition: TopicIdPartition, step: PlanStep, error: RemoteFetchError, *, may_be_gap: bool = False
 ) -> RemoteFetchError:
-    """The error to raise if no other copy exists: the error itself, or one with the offsets of a missing object.
+    """The error to raise if no other segment has the offsets of a step.
 
-    `may_be_gap`: no object was missing. One ended before the next begins.
+    For SegmentNotFound this is an Unlocatable error with the offsets; any other error is returned as it is.
+    `may_be_gap`: no object is missing, but the segment ends before the next one begins. Compaction may be the cause.
     """
     if not isinstance(error, SegmentNotFound):
         return error
@@ -95,13 +96,13 @@ def not_to_be_had(
 
 
 def unexpected(error: Exception) -> str:
-    """The text for an exception that tells nothing of a store or a broker: its type, its place, and what to do.
+    """The text for an unexpected exception: its type, its file and line, and what to do.
 
-    It is a bug or a broken environment: a missing package, one built for another version, no memory left.
+    The cause is a bug or a broken installation: a missing package, a package for another version, too little memory.
     """
     place = traceback.extract_tb(error.__traceback__)[-1:]
     where = f" in {place[0].filename}, line {place[0].lineno}" if place else ""
     return (
-        f"{type(error).__module__}.{type(error).__qualname__}{where}: {error}. No store says that: a fetcher or a "
-        "package of this environment is broken; try the same with read_arrow, which raises it"
+        f"{type(error).__module__}.{type(error).__qualname__}{where}: {error}. This is no error of the store: a "
+        "fetcher or an installed package is broken. The same read with read_arrow raises it"
     )

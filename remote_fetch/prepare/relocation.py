@@ -1,6 +1,11 @@
-"""Where segments are now, if metadata has a place for that: a signed URL expires (KIP-917, KIP-1254).
+"""Looks up the current location of segments whose custom metadata has a location (KIP-917, KIP-1254).
 
-Rules of the file: only segments with custom metadata can move. The locator is asked once for all of a partition.
+A location can change during a read: a signed URL, for example, expires.
+
+Rules of the file:
+
+- Only segments with custom metadata can move.
+- One call of the locator serves all segments of a partition.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ __all__ = ["relocated"]
 def relocated(
     locator: Locator, partition: TopicIdPartition, segments: Iterable[RemoteLogSegmentMetadata]
 ) -> dict[RemoteLogSegmentId, RemoteLogSegmentMetadata]:
-    """Those of a partition's segments that are elsewhere now, as they are now. Empty if none of them can move."""
+    """The new metadata of the segments whose custom metadata has changed. Empty if no segment can move."""
     known = {segment.segment_id: segment for segment in segments if segment.custom_metadata is not None}
     if not known:
         return {}

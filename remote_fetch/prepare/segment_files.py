@@ -60,14 +60,16 @@ def parsed(
 
 
 class ProducerSnapshots:
-    """The producer snapshots of a few segments, each fetched once: what was open where a segment ends."""
+    """The producer snapshots of a few segments, each fetched once. A snapshot has the transactions that are open at the
+    end of its segment.
+    """
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._known: dict[RemoteLogSegmentId, tuple[ProducerState, ...]] = {}
 
     def load(self, segments: Iterable[RemoteLogSegmentMetadata]) -> None:
-        """Fetch the snapshots of many segments, a few at a time; one that is missing is met when it is asked for."""
+        """Fetch the snapshots of many segments, a few at a time. `of` raises the error for a missing one."""
         kind = IndexType.PRODUCER_SNAPSHOT
         for segment, data in self._storage.reader.read_indexes(segments, kind):
             found = parsed(self._storage, segment, kind, parse_producer_snapshot, data)
@@ -75,8 +77,9 @@ class ProducerSnapshots:
                 self._keep(segment, found)
 
     def of(self, segment: RemoteLogSegmentMetadata) -> tuple[ProducerState, ...]:
-        """The producers with an open transaction after the segment. Raises Unlocatable where there is no snapshot,
-        SegmentNotFound where the segment is not there either.
+        """The producers with an open transaction after the segment.
+
+        Raises Unlocatable if there is no snapshot, and SegmentNotFound if there is no segment either.
         """
         known = self._known.get(segment.segment_id)
         if known is None:

@@ -118,6 +118,14 @@ class OpenPartition:
         segments, orders = tuple(one for one, _ in kept), tuple(order for _, order in kept)
         return self.with_timeline(replace(self.timeline, segments=segments, finish_order=orders))
 
+    def within(self, first: int, last: int) -> OpenPartition:
+        """The same ends, with the segments and leader epochs that offsets [first, last] need."""
+        return replace(self, timeline=self.timeline.within(first, last), lineage=self.lineage.within(first, last + 1))
+
+    def without_segments(self) -> OpenPartition:
+        """The same ends without any segment: for a read that only a broker can serve."""
+        return replace(self, timeline=Timeline(self.partition, (), ()), lineage=Lineage.unknown())
+
     def with_timeline(self, timeline: Timeline) -> OpenPartition:
         """The same ends over other segments."""
         return replace(self, timeline=timeline)

@@ -43,11 +43,12 @@ from remote_fetch.observe import (
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice, plan_offsets
 from remote_fetch.prepare.order import MisleadingIndex
 from remote_fetch.prepare.positions import narrow_edges
-from remote_fetch.prepare.refusals import not_to_be_had, refuse_broker_ranges
+from remote_fetch.prepare.refusals import no_other_copy, refuse_broker_ranges
 from remote_fetch.prepare.relocation import relocated
 from remote_fetch.prepare.segment_ends import EndsTooSoon, Gap, SizeTooSmall, check_end, offset_at_start
 from remote_fetch.prepare.segment_files import object_of
 from remote_fetch.prepare.transactions import load_aborted
+from remote_fetch.prepare.true_sizes import with_true_sizes
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.scan.rows import PartitionRows
 from remote_fetch.scan.slice_reader import SliceReader
@@ -359,7 +360,7 @@ class Scan:
         steps = self._elsewhere(work, first, piece.last_offset)
         before = _slices(takewhile(lambda step: isinstance(step, SegmentSlice), steps))
         if not before:
-            raise not_to_be_had(partition, steps[0], error, may_be_gap=isinstance(error, EndsTooSoon)) from error
+            raise no_other_copy(partition, steps[0], error, may_be_gap=isinstance(error, EndsTooSoon)) from error
         # A hole may follow: what lies before it is read, then this segment fails again.
         behind = [SegmentSlice(piece.segment, step.first_offset, piece.last_offset) for step in steps[len(before) :]]
         self._replace(work, before, behind[0] if behind else None, error)
@@ -368,7 +369,8 @@ class Scan:
         """How offsets `first` to `last` of a slice are read without its segment."""
         shared = work.partition
         opened = shared.fails(work.piece.segment, first)
-        return narrow_edges(self._storage, plan_offsets(opened.partition, opened, first, last + 1))
+        steps = with_true_sizes(self._storage, plan_offsets(opened.partition, opened, first, last + 1))
+        return narrow_edges(self._storage, steps)
 
     def _replace(
         self, work: Work, pieces: Sequence[SegmentSlice], rest: SegmentSlice | None, error: RemoteFetchError

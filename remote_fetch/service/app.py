@@ -4,12 +4,13 @@ Rules of the file:
 
 - A handler does three things: who asks, whether the brokers permit it, the answer. Each lies in a module of its own.
 - An answer is made whole in a thread, bounded in size, before its first byte is sent. So a slow reader holds no thread.
-- Nothing that is signed, or that a principal alone may see, is kept by a cache on the way.
+- No cache on the way keeps an answer. A client may keep one without URLs, and asks whether it still holds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
@@ -20,13 +21,15 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
+from remote_fetch.errors import ConfigError
+from remote_fetch.model import TopicIdPartition
 from remote_fetch.service.access import Access, Ask
 from remote_fetch.service.answers import as_bytes
 from remote_fetch.service.credentials import Credentials, parse_authorization
 from remote_fetch.service.gate import Gate, take_note
 from remote_fetch.service.limits import Limits
 from remote_fetch.service.metrics import CONTENT_TYPE, Metrics
-from remote_fetch.service.queries import parse_query, parse_segments
+from remote_fetch.service.queries import SegmentsQuery, parse_query, parse_segments
 from remote_fetch.service.refusals import Refusal
 from remote_fetch.service.settings import ServiceSettings
 from remote_fetch.service.timelines import Timelines
@@ -44,6 +47,9 @@ __all__ = ["Service", "ask_through"]
 _READY_S = 3.0
 """How long `/readyz` waits for a reading of the metadata that is under way."""
 _OK = {"Cache-Control": "no-store"}
+_AGAIN = {"Cache-Control": "private, no-cache"}
+"""For answers without URLs: a client may keep them, and asks by their tag whether they still hold."""
+_LOCATORS = (None, "metadata-topic", "listing", "snapshot")
 
 
 class Service:
@@ -55,6 +61,12 @@ class Service:
     def __init__(
         self, session: Session, settings: ServiceSettings, ask: Ask, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        if session.config.settings.locator not in _LOCATORS:
+            raise ConfigError(
+                f"remote.locator={session.config.settings.locator}: the service needs all segments of all topics",
+                key="remote.locator",
+                hint="Leave it out, to read them from the brokers' metadata topic",
+            )
         session.vendor.check()
         self._settings = settings
         self.metrics = Metrics()
@@ -118,7 +130,7 @@ class Service:
         credentials = self._credentials(request)
         with ExitStack() as room:
             room.enter_context(self._limits.of(self.access.digest(credentials)))
-            await self.access.authenticate(credentials)
+            await self.access.authenticate(credentials, _origin(request))
             self._let_in(room, request, credentials)
             return Response(self._vending.storage(), headers=_OK, media_type="application/json")
 
@@ -130,12 +142,20 @@ class Service:
         )
         with ExitStack() as room:
             room.enter_context(self._limits.of(self.access.digest(credentials)))
-            allowed = await self.access.may_read(credentials, query.topic)
+            allowed = await self.access.may_read(credentials, query.topic, _origin(request))
             self._let_in(room, request, credentials)
             partition = allowed.partition(query.partition)
             await self.timelines.fresh()
-            body = await self._workers.run(lambda: self._vending.segments(partition, query))
-            return Response(body, headers=_OK, media_type="application/json")
+            body, tag = await self._workers.run(lambda: self._tagged(partition, query))
+            if not query.kinds and request.headers.get("if-none-match") == tag:
+                return Response(status_code=304, headers={**_AGAIN, "ETag": tag})
+            headers = _OK if query.kinds else {**_AGAIN, "ETag": tag}
+            return Response(body, headers=headers, media_type="application/json")
+
+    def _tagged(self, partition: TopicIdPartition, query: SegmentsQuery) -> tuple[bytes, str]:
+        """An answer and its entity tag. An answer with URLs is another one each time, and has none."""
+        body = self._vending.segments(partition, query)
+        return body, "" if query.kinds else f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
     async def _healthz(self, request: Request) -> Response:
         take_note(request, route="healthz")
@@ -170,6 +190,11 @@ def ask_through(properties: dict[str, object], settings: ServiceSettings) -> Ask
         return ask_as(connection, shown, topic, timeout_ms=round(settings.ask_timeout_s * 1000))
 
     return ask
+
+
+def _origin(request: Request) -> str:
+    """The client's address: that of the proxy, unless `--proxies` names it."""
+    return "" if request.client is None else request.client.host
 
 
 async def _raised(request: Request, error: Exception) -> Response:

@@ -143,7 +143,7 @@ def _check_size(scope: Scope) -> None:
 def _line(scope: Scope, state: dict[str, Any], sent: _Sent, duration_s: float) -> str:
     client = scope.get("client")
     words = (
-        client[0] if client else "-",
+        _printable(client[0] if client else "-"),
         _printable(state.get("principal") or "-"),
         scope["method"],
         _printable(scope["path"]),

@@ -86,7 +86,7 @@ class _Failed:
 
 
 class Slowdown:
-    """Slows down wrong credentials under one name: each further failure doubles the wait, up to `most_s`.
+    """Slows down wrong credentials of one `who`: each further failure doubles the wait, up to `most_s`.
 
     The first `free` failures cost nothing, because people mistype.
     """
@@ -96,23 +96,23 @@ class Slowdown:
     ) -> None:
         self._free, self._first_s, self._most_s = free, first_s, most_s
         self._clock = clock
-        self._failed: OrderedDict[str, _Failed] = OrderedDict()
+        self._failed: OrderedDict[Hashable, _Failed] = OrderedDict()
 
-    def check(self, name: str) -> None:
-        """Raise Refusal (429) while the name has to wait."""
-        failed = self._failed.get(name)
+    def check(self, who: Hashable) -> None:
+        """Raise Refusal (429) while `who` has to wait."""
+        failed = self._failed.get(who)
         wait_s = 0.0 if failed is None else failed.until_s - self._clock()
         if wait_s > 0:
             raise Refusal(429, "TOO_MANY_FAILURES", "wrong credentials too often under this name", wait_s)
 
-    def failed(self, name: str) -> None:
-        """Note that credentials under this name were wrong."""
+    def failed(self, who: Hashable) -> None:
+        """Note that credentials of `who` were wrong."""
         now = self._clock()
-        known = self._failed.pop(name, None)
+        known = self._failed.pop(who, None)
         is_recent = known is not None and now - known.last_s < 10 * self._most_s
         count = known.count + 1 if known is not None and is_recent else 1
         doublings = min(count - self._free - 1, 30)
         wait_s = 0.0 if doublings < 0 else min(self._first_s * 2.0**doublings, self._most_s)
-        self._failed[name] = _Failed(count, now, now + wait_s)
+        self._failed[who] = _Failed(count, now, now + wait_s)
         if len(self._failed) > _MOST_PRINCIPALS:
             self._failed.popitem(last=False)

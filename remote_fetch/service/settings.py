@@ -44,6 +44,7 @@ class ServiceSettings:
     """How one service behaves. docs/reference/cli.md has the options.
 
     - `mechanisms` are the SASL mechanisms by which clients' credentials go to the brokers.
+    - `proxies`: addresses and networks whose `X-Forwarded-For` is believed, with commas. None: no proxy is believed.
     - `url_lifetime_s`: how long a signed URL is good.
     - `refresh_ms`: the metadata topic is read on at most this often, and only if a request needs it.
     - `allowed_s` and `refused_s`: how long a broker's yes and no are believed.
@@ -57,6 +58,7 @@ class ServiceSettings:
     host: str = "127.0.0.1"
     port: int = 8090
     tls: TlsFiles | None = None
+    proxies: str | None = None
     url_lifetime_s: int = 300
     refresh_ms: int = 1_000
     allowed_s: float = 30.0
@@ -71,5 +73,5 @@ class ServiceSettings:
     request_timeout_s: float = 20.0
     headers_timeout_s: float = 15.0
     keep_alive_s: int = 10
-    drain_timeout_s: float = 30.0
+    drain_timeout_s: float = 20.0
     shutdown_timeout_s: int = 20

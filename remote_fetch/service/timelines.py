@@ -76,7 +76,8 @@ class Timelines:
             text = f"the locations of segments cannot be read: {said}"
             self._failed = self._clock(), Refusal(503, "METADATA_UNAVAILABLE", text, _RETRY_S)
         except Refusal as refusal:
-            self._failed = self._clock(), refusal
+            again = Refusal(refusal.status, refusal.code, refusal.message, refusal.retry_after_s)
+            self._failed = self._clock(), again
         else:
             # From its end on: a reading that takes longer than the pause would never be fresh else.
             self._read_s, self._failed = self._clock(), None

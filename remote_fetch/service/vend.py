@@ -16,7 +16,6 @@ from confluent_kafka import KafkaException
 
 from remote_fetch.errors import RemoteFetchError
 from remote_fetch.model import IsolationLevel, RemoteLogSegmentMetadata, TopicIdPartition
-from remote_fetch.observe import Notice
 from remote_fetch.prepare.decided import DecidedRanges
 from remote_fetch.service.answers import Page, as_bytes, page_of, segment_json, segments_json
 from remote_fetch.service.metrics import Metrics
@@ -30,7 +29,7 @@ __all__ = ["Vending"]
 _LOG = logging.getLogger("remote_fetch.service")
 _RETRY_S = 5.0
 _MOST_LINES = 1_000
-"""Most different lines about segments that are not signed, so that odd metadata does not fill the log."""
+"""Most different lines about what was not answered, so that odd metadata does not fill the log."""
 
 
 class Vending:
@@ -55,7 +54,7 @@ class Vending:
         except KafkaException as error:
             raise Refusal(503, "BROKERS_UNAVAILABLE", f"the brokers answer: {error.args[0].str()}", _RETRY_S) from None
         except RemoteFetchError as error:
-            self._session.observe(Notice(f"no answer about {partition.topic}-{partition.partition}: {error}"))
+            self._say(f"no answer about {partition.topic}-{partition.partition}: {error}")
             code = str(error.kind).upper().replace("-", "_")
             raise Refusal(503, code, f"the storage does not tell: {error.message}", _RETRY_S) from None
 
@@ -94,8 +93,11 @@ class Vending:
         if signed.refused is not None:
             self._metrics.unsigned()
             place = f"{segment.topic_id_partition.topic}-{segment.topic_id_partition.partition}"
-            text = f"{place}: segments without URLs: {signed.refused}"
-            if text not in self._said and len(self._said) < _MOST_LINES:
-                self._said.add(text)
-                _LOG.warning("%s", text)
+            self._say(f"{place}: segments without URLs: {signed.refused}")
         return signed.urls
+
+    def _say(self, text: str) -> None:
+        """Log a text once, and no more than so many texts: they have names and offsets in them."""
+        if text not in self._said and len(self._said) < _MOST_LINES:
+            self._said.add(text)
+            _LOG.warning("%s", text)

@@ -37,7 +37,7 @@ __all__ = ["BrokerReader"]
 _BATCH_MESSAGES = 5_000
 _POLL_S = 0.2
 _STALL_S = 10.0
-"""How long a broker may give nothing, below the end that it has named, before a notice says so."""
+"""How long a broker may give nothing below the end of the log before a notice reports it."""
 _EOF = KafkaError._PARTITION_EOF
 _FOR_EVER = 2**63 - 1
 
@@ -45,8 +45,8 @@ _FOR_EVER = 2**63 - 1
 class BrokerReader:
     """Reads BrokerRanges from one cluster. Not thread-safe.
 
-    A notice tells of a broker that has given nothing for `stall_s` seconds of `clock`. After `give_up_s` the read
-    fails; None: never.
+    If the broker has given nothing for `stall_s` seconds of `clock`, a notice reports it. After `give_up_s` the read
+    fails. None: it never fails for that reason.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class BrokerReader:
         self._clock = clock
 
     def read(self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The records of the stretch that the isolation level shows, in order.
+        """The records of the range that the isolation level shows, in order.
 
-        Raises OffsetOutOfRange when the log start has passed what was not read yet, TopicRecreated when the name is
-        another topic's now, UnsupportedFormat for a header key that is not UTF-8, and KafkaException with the broker's
-        own error. After `give_up_s` without progress: OffsetOutOfRange for a log that ends before the stretch, else
+        Raises OffsetOutOfRange if the log start has passed offsets that were not read yet, TopicRecreated if the name
+        belongs to another topic now, UnsupportedFormat for a header key that is not UTF-8, and KafkaException with the
+        broker's own error. After `give_up_s` without progress: OffsetOutOfRange if the log ends inside the range, else
         KafkaException (_TIMED_OUT).
         """
         partition, stop = step.partition, step.last_offset + 1
@@ -110,7 +110,7 @@ class BrokerReader:
     def _news(
         self, consumer: Consumer, partition: TopicIdPartition | None, isolation: IsolationLevel
     ) -> Iterator[list[Any]]:
-        """Messages as they come, until the consumer was replaced. A long silence is reason to ask about `partition`."""
+        """Messages as they come, until the consumer is replaced. After a long silence, asks about `partition`."""
         heard_at = self._clock()
         while self._cluster.consumer(isolation) is consumer:
             heard = consumer.consume(_BATCH_MESSAGES, timeout=_POLL_S)
@@ -125,7 +125,7 @@ class BrokerReader:
                     self._cluster.log_bounds(partition, isolation)  # may replace the consumer
 
     def _is_ready(self, step: BrokerRange, isolation: IsolationLevel, pace: _Pace) -> bool:
-        """Wait until the log holds the next offset; False where the log start has passed the whole stretch."""
+        """Wait until the log holds the next offset. Return False if the log start has passed the whole range."""
         while True:
             bounds = self._guard.bounds(step.partition, isolation)
             pace.reached(self._guard.pass_over(step.partition, pace.offset, bounds.log_start_offset or 0))
@@ -139,10 +139,10 @@ class BrokerReader:
     def _messages(
         self, consumer: Consumer, step: BrokerRange, isolation: IsolationLevel, pace: _Pace
     ) -> Iterator[list[Any]]:
-        """Messages of the stretch, until the consumer's position reaches its end: the last offsets may hold no records.
+        """Messages of the range, until the consumer's position reaches its end. The last offsets may hold no records.
 
-        Ends early if the broker refuses the position, for then the ends of the log have to be asked for again; and if
-        the consumer was replaced.
+        Ends early if the broker refuses the position, because the ends of the log may have moved, and if the consumer
+        was replaced.
         """
         stop = step.last_offset + 1
         wanted = TopicPartition(step.partition.topic, step.partition.partition)
@@ -154,7 +154,7 @@ class BrokerReader:
             records = [one for one in messages if one.error() is None and int(one.offset() or 0) < stop]
             if records:
                 yield records
-                pace.moved_at = self._clock()  # what whoever takes them does meanwhile is not the broker's time
+                pace.moved_at = self._clock()  # the caller's time is no stall of the broker
             (position,) = consumer.position([wanted])
             read_to = max(position.offset, int(records[-1].offset() or 0) + 1 if records else 0)
             pace.reached(stop if at_end or len(records) < len(messages) else read_to)
@@ -165,17 +165,17 @@ class BrokerReader:
                 return
 
     def _mind(self, step: BrokerRange, isolation: IsolationLevel, pace: _Pace) -> None:
-        """Say once, until it moves again, that the broker stands still; and look whether the topic is still there."""
+        """Report a broker that gives nothing, once for each stall, and check that the topic still exists."""
         if self._give_up_s is not None and self._clock() - pace.moved_at > self._give_up_s:
             self._give_up(step, isolation, pace, self._give_up_s)
-        if self._clock() - max(pace.moved_at, pace.minded_at) <= self._stall_s:
+        if self._clock() - max(pace.moved_at, pace.checked_at) <= self._stall_s:
             return
-        pace.minded_at = self._clock()
+        pace.checked_at = self._clock()
         self._guard.confirm(step.partition)
-        self._guard.bounds(step.partition, isolation)  # a consumer that has lost its brokers is replaced by that
-        if pace.is_said:
+        self._guard.bounds(step.partition, isolation)  # replaces a consumer that has lost its brokers
+        if pace.is_reported:
             return
-        pace.is_said = True
+        pace.is_reported = True
         self._observer(
             Notice(
                 f"{step.partition.topic}-{step.partition.partition}: the broker gives nothing from offset "
@@ -185,7 +185,7 @@ class BrokerReader:
         )
 
     def _give_up(self, step: BrokerRange, isolation: IsolationLevel, pace: _Pace, waited_s: float) -> None:
-        """Raise what is wrong. Where the log ends too soon, and that may pass, the stretch is over instead."""
+        """Raise the cause of the stall. If the log ends inside the range and records may be skipped, end the range."""
         end = self._guard.bounds(step.partition, isolation).end_offset or 0
         if end <= step.last_offset:
             self._guard.cut_short(step.partition, max(pace.offset, end), step.last_offset, end)
@@ -207,18 +207,23 @@ class BrokerReader:
 
 @dataclass(slots=True)
 class _Pace:
-    """The next offset of a stretch, since when it has stood there, when that was minded last, whether it was said."""
+    """The progress of one range.
+
+    - `offset` is the next offset to read, and `moved_at` the time when it last changed.
+    - `checked_at` is the time of the last check of a stall.
+    - `is_reported`: a notice has reported this stall.
+    """
 
     offset: int
     clock: Callable[[], float]
     moved_at: float
-    minded_at: float = 0.0
-    is_said: bool = False
+    checked_at: float = 0.0
+    is_reported: bool = False
 
     def reached(self, offset: int) -> None:
-        """Take a position; one before the next offset, or none, is no progress."""
+        """Note the consumer's position. A position that is unknown (negative) or not past `offset` changes nothing."""
         if offset > self.offset:
-            self.offset, self.moved_at, self.is_said = offset, self.clock(), False
+            self.offset, self.moved_at, self.is_reported = offset, self.clock(), False
 
 
 def _place(message: Any) -> tuple[str, int]:
@@ -231,27 +236,27 @@ def _is_refused_offset(message: Any) -> bool:
 
 
 def _is_news(message: Any, stop: int) -> bool:
-    """Whether a message is neither a record nor the end, but news of something that librdkafka handles."""
+    """Whether a message tells of an event that librdkafka handles. It is no record and no end then."""
     error = message.error()
     if error is None:
         return False
     if error.code() == _EOF:
-        return bool(message.offset() < stop)  # an end that lies before ours: the log goes on
+        return bool(message.offset() < stop)  # the log has grown past this end
     if error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTO_OFFSET_RESET) or error.fatal():
         raise KafkaException(error)
     return True
 
 
 # Never `message.headers()`. For a key that is not UTF-8, `c_headers_to_py` of confluent_kafka (seen in 2.16.1) sets an
-# exception and returns its list nevertheless, with NULL for the key. The interpreter's generic call makes a SystemError
-# of such a result. A call site that CPython (3.11 and later) has specialised for a method of C does not look, and the
-# first use of the list kills the process. A methodcaller is called generically, however often. Ask a message once: it
-# keeps the list, and gives it out a second time without an exception.
+# exception and still returns its list, with NULL for the key. The interpreter's generic call turns that into a
+# SystemError. A call site that CPython (3.11 and later) has specialised for a method of C does not check, and the first
+# use of the list kills the process. A methodcaller always takes the generic call. Ask a message once: it keeps the
+# list, and returns it a second time without an exception.
 _client_headers = methodcaller("headers")
 
 
 def _headers(message: Any) -> Sequence[tuple[str, bytes | None]]:
-    """A key is cut off at its first NUL, for the client holds it as a C string."""
+    """A key ends at its first NUL, because the client holds it as a C string."""
     try:
         headers = _client_headers(message)
     except (SystemError, UnicodeDecodeError) as error:
@@ -266,7 +271,7 @@ def _headers(message: Any) -> Sequence[tuple[str, bytes | None]]:
 
 
 def _timestamp_ms(message: Any) -> int:
-    """A record of magic 0 has none: -1 to Kafka, 0 to the client."""
+    """A record of magic 0 has no timestamp: Kafka says -1, the client 0."""
     kind, timestamp_ms = message.timestamp()
     return -1 if kind == TIMESTAMP_NOT_AVAILABLE else int(timestamp_ms)
 

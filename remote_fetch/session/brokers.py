@@ -27,16 +27,18 @@ __all__ = ["CLUSTER_TIMEOUT_MS", "Brokers", "make_cluster", "open_brokers"]
 CLUSTER_TIMEOUT_MS = 30_000
 """Longest wait for one answer of a broker about topics, offsets or metadata."""
 _PLANNED_TIMEOUT_MS = 10_000
-"""The same, for a session with a plan, which may not be able to reach a broker at all."""
+"""The same for a session with a plan, which can read without reaching a broker."""
 _PLANNED_PAUSE_S = 60.0
-"""How long a session with a plan does not ask a broker again that has not answered."""
+"""A session with a plan asks a broker that has not answered again after this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """`cluster` answers about topics and offsets, and `guard` asks it before each slice.
+    """The clients of one cluster.
 
-    `reader` reads broker ranges. None: the caller of the session reads them itself.
+    - `cluster` answers questions about topics and offsets.
+    - `guard` asks the cluster, before each slice, for the READ permission, the topic id and the log start.
+    - `reader` reads broker ranges. It is None if the caller of the session reads them.
     """
 
     cluster: Cluster
@@ -54,8 +56,8 @@ def open_brokers(
 ) -> Brokers | None:
     """The brokers that librdkafka's `properties` name; None if they name none.
 
-    `shared`: the caller reads broker ranges itself. `log_starts` are those of a plan that was made elsewhere, which
-    hold if no broker can be asked; None: there is no such plan.
+    `shared`: the caller reads broker ranges itself. `log_starts` come with a plan that was made elsewhere. They hold if
+    no broker answers. None: there is no such plan.
     """
     if "bootstrap.servers" not in properties:
         return None
@@ -77,7 +79,7 @@ def open_brokers(
 def make_cluster(
     properties: Mapping[str, Any], timeout_ms: int = CLUSTER_TIMEOUT_MS, *, checks: bool = False
 ) -> Cluster:
-    """A client of the cluster; it connects when it is first asked."""
+    """A client of the cluster. It connects for the first question."""
     from remote_fetch.locate.cluster import Cluster  # noqa: PLC0415 - librdkafka is loaded for it
 
     return Cluster(properties, timeout_ms=timeout_ms, checks=checks)

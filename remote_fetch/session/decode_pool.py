@@ -1,10 +1,11 @@
-"""Work in other threads, ahead of its turn: large batches, a few at a time, from checksum to Arrow.
+"""Decodes large batches in other threads, before the reader needs them: checksum, decompression, Arrow.
 
 Rules of the file:
 
 - The pool changes when and where work is done, and nothing else. Batches keep their order, and errors their place.
 - The batches that wait are bounded in number and in size.
-- The caller's thread decodes batches that are small, that inflate beyond that size, or of which one is damaged.
+- The caller's thread decodes the rest: small batches, units that inflate to more than 16 MiB, and units with a damaged
+  batch.
 - Threads start with the first large batch.
 """
 
@@ -28,22 +29,22 @@ if TYPE_CHECKING:
 __all__ = ["Ahead", "Prepared", "Wanted"]
 
 _MIN_BATCH_BYTES = 256 << 10
-"""Smaller ones stay with the reader: the interpreter's lock would change hands for each, and that takes longer."""
+"""The reader decodes smaller batches. A thread would take the interpreter's lock for each, and that takes longer."""
 _ENOUGH_BYTES = 7 << 19
-"""Batches that inflate to so much together go to a thread as they are: for more of them the reader need not wait."""
+"""The decompressed size at which a unit of batches goes to a thread. A larger unit makes the reader wait longer."""
 _ROOM_BYTES, _ROOM_ROWS = 512 << 10, 1024
-"""The room for an Arrow batch is a multiple of this, so that one builder serves units of about the same size."""
+"""The room for an Arrow batch is a multiple of these. So one builder serves units of about the same size."""
 _MAX_DECOMPRESSED_BYTES = 16 << 20
-"""Most that what goes to a thread may inflate to ahead of its turn, all batches together, to be once more in columns; a
-producer's have 1 MiB each at most by default."""
+"""The largest decompressed size of one unit of work, for all its batches together. The columns take the same memory
+again. By default a producer's batch has at most 1 MiB."""
 _MAX_THREADS = 4
 _TIMEOUT_MS = 600_000
-"""No batch takes that long; a wait has an end all the same."""
+"""No batch takes that long. The limit ends a wait for a thread that hangs."""
 _CLOSE_WAIT_MS = 1000
 
 
 class Wanted(NamedTuple):
-    """The wanted rows of a batch: those with offsets in [start_offset, stop_offset), as `builder` makes them."""
+    """The wanted rows of a batch have offsets in [start_offset, stop_offset). `builder` has their columns."""
 
     builder: ColumnBuilder
     start_offset: int
@@ -51,7 +52,7 @@ class Wanted(NamedTuple):
 
 
 class Prepared:
-    """Batches whose checksums are being checked, and which are decompressed and decoded where that was wanted."""
+    """Batches that a thread checks, and decompresses and decodes if they are shown."""
 
     def __init__(self, call: Call[list[pa.RecordBatch] | None], start_offset: int) -> None:
         self._call = call
@@ -59,26 +60,26 @@ class Prepared:
 
     @property
     def is_sound(self) -> bool:
-        """Whether it could be done: if not, all of it is still to do. Waits for it."""
+        """Wait for the thread, and return whether it decoded all batches. If not, the caller has to decode them."""
         return self._call.wait(_TIMEOUT_MS) is not None
 
     def rows(self, base_offset: int, start_offset: int) -> list[pa.RecordBatch] | None:
-        """The rows from `start_offset` on, of batches that begin at `base_offset`; None if they have to be made yet.
+        """Wait for the rows from `start_offset` on. `base_offset` is the base offset of the first batch.
 
-        The start may have moved since the batches were prepared. That matters only if it lies inside them.
+        Return None if the caller has to decode the batches: a batch was damaged or too large, or the start offset has
+        changed since `prepare` and lies inside these batches.
         """
         is_same = start_offset == self._start_offset or max(start_offset, self._start_offset) <= base_offset
         return self._call.wait(_TIMEOUT_MS) if is_same else None
 
 
 class Ahead:
-    """Threads that prepare batches. `threads` None: one for each processor, or none on a single one. Thread-safe.
+    """Threads that decode batches. Thread-safe.
 
-    The thread that draws the rows mostly waits, so that each processor can have a thread of the pool.
-
+    - `threads` None: one thread for each processor, or none on a single processor. The reader mostly waits.
     - `max_bytes` is the largest size that one batch may inflate to, as for `Codecs`.
-    - `depth` is how many units of work to look ahead, 1 without threads.
-    - `enough_bytes` is the stored size of a unit of batches: its decoded size, by how far the last ones inflated.
+    - `depth` is how many units of work to prepare ahead; 1 without threads.
+    - `enough_bytes` is the stored size of a unit of batches. It follows the compression ratio of the last units.
     """
 
     def __init__(
@@ -99,11 +100,11 @@ class Ahead:
 
     @property
     def min_batch_bytes(self) -> int:
-        """Size of the smallest batch that is worth it; more than any batch has where there are no threads."""
+        """Size of the smallest batch that a thread of the pool decodes. Without threads: larger than any batch."""
         return 1 << 31 if self._pool is None else self._min_batch_bytes
 
     def takes(self, header: BatchHeader) -> bool:
-        """Whether the batch is one for `prepare`."""
+        """Whether `prepare` accepts the batch."""
         return (
             self._pool is not None
             and header.magic == 2
@@ -112,8 +113,9 @@ class Ahead:
         )
 
     def prepare(self, batches: Sequence[FramedBatch], are_shown: Sequence[bool], wanted: Wanted) -> Prepared:
-        """Begin with batches that follow each other, all of which it `takes`. Where one is not shown, only its checksum
-        counts.
+        """Start to decode consecutive batches in a thread. `takes` has to be true for each of them.
+
+        The thread only checks the checksum of a batch whose `are_shown` is false.
         """
         assert self._pool is not None
         call = self._pool.submit(partial(self._prepare, batches, are_shown, wanted))
@@ -134,12 +136,12 @@ class Ahead:
                 stored_bytes += batch.header.size_bytes
                 decompressed_bytes += len(records)
                 if decompressed_bytes > self._max_bytes:
-                    self.enough_bytes = 1  # from now on each by itself
+                    self.enough_bytes = 1  # from now on a unit is one batch
                     raise DecompressionLimit(f"more than {self._max_bytes} bytes")
                 rows += builder.append(batch.header, records, wanted.start_offset, wanted.stop_offset)
         except RemoteFetchError:
             builder.drain()
-            return None  # done again in its turn, and raised then if it has to be
+            return None  # the caller decodes the batches again, and raises the error if it needs them
         if stored_bytes:
             self._own.ratio = decompressed_bytes / stored_bytes
             if self.enough_bytes > 1:
@@ -147,17 +149,17 @@ class Ahead:
         return rows + builder.drain()
 
     def _codecs(self) -> Codecs:
-        """The codecs of this thread. Codecs serve one thread; to make them costs a fraction of a batch."""
+        """The codecs of this thread. Two threads must not share codecs."""
         if not hasattr(self._own, "codecs"):
             self._own.codecs = Codecs(max_bytes=self._max_bytes)
         codecs: Codecs = self._own.codecs
         return codecs
 
     def _builder(self, model: ColumnBuilder, batches: Sequence[FramedBatch]) -> ColumnBuilder:
-        """The builder of this thread, for the columns of `model`, in Arrow batches with room for all of these batches.
+        """The builder of this thread, for the columns of `model`, with room for the rows of these batches.
 
-        The room is no larger: a buffer that is filled goes to Arrow as it is, and another one is copied. Compressed
-        batches are expected to inflate as the last ones did.
+        The room is no larger than that: Arrow takes over a full buffer, and copies out of one that is not full. The
+        size after decompression is estimated from the compression ratio of the last unit.
         """
         ratio: float = getattr(self._own, "ratio", 1.0)
         size_bytes = min(int(sum(batch.header.size_bytes for batch in batches) * ratio), _MAX_DECOMPRESSED_BYTES)
@@ -176,7 +178,7 @@ class Ahead:
 
 
 def _multiple(number: int, of: int) -> int:
-    """The next multiple, but one at least."""
+    """Round `number` up to a multiple of `of`. The result is at least `of`."""
     return max(-(-number // of), 1) * of
 
 

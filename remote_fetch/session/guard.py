@@ -2,11 +2,11 @@
 
 Rules of the file:
 
-- A read of objects passes by the broker's own checks. So they are made here: permission and topic id every few seconds,
-  the log start before each slice (KIP-405: it moves, also inside a segment).
+- A read of objects does not pass the broker's own checks. The guard makes them: permission and topic id every few
+  seconds, the log start before each slice (KIP-405: it moves, also inside a segment).
 - A name is no identity. Records that came through the broker are confirmed to be of the planned topic.
-- If the broker is away in the middle of a read, the guard waits within a deadline, and one notice says so. Slices are
-  read on during that time.
+- If the broker is away in the middle of a read, the guard waits within a deadline, and one notice reports it. During
+  that time slices are read on.
 """
 
 from __future__ import annotations
@@ -32,15 +32,18 @@ T = TypeVar("T")
 _LOG_START_S = 0.5
 """How old a log start may be. Records that are deleted later count as fetched, as in a consumer's own buffers."""
 _TOPIC_S = 5.0
-"""How long a permission and a topic id are taken to hold while objects are read."""
+"""How long the guard relies on a permission and on a topic id while objects are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How long a broker may be away in the middle of a read, in seconds.
 
-    `wait_s` is the longest wait for it; `blind_s` how long slices are read on with what it said last; `pause_s` lies
-    between two questions, `slice_pause_s` between two while slices are read, for each may take `slice_timeout_s`.
+    - `wait_s`: how long the guard waits for a broker that does not answer.
+    - `blind_s`: how old the last known log start may be while slices are read and no broker answers.
+    - `pause_s`: the pause between two questions.
+    - `slice_pause_s`: the pause between two questions while slices are read. It is longer, because each question may
+      hold up the read for `slice_timeout_s`.
     """
 
     wait_s: float = 300.0
@@ -52,7 +55,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    """A log start, when it was heard, and from when on it is to be asked for again."""
+    """A log start, the time of the answer, and the time from which on the guard asks again."""
 
     log_start: int
     heard_at: float
@@ -60,9 +63,10 @@ class _Heard:
 
 
 class LogGuard:
-    """Asks one cluster about the topics of one read. `skips` tells that records gone in the meantime are passed over.
+    """Asks one cluster about the topics of one read.
 
-    Threads may ask at once; at worst a question is asked twice.
+    If `skips` is true, records that were deleted during the read are skipped, with a notice. If it is false, they raise
+    OffsetOutOfRange. Several threads may call the guard; at worst it asks a question twice.
     """
 
     def __init__(
@@ -84,7 +88,9 @@ class LogGuard:
         self._heard: dict[TopicIdPartition, _Heard] = {}
 
     def authorise(self, partition: TopicIdPartition) -> None:
-        """Check that this principal may READ the topic, and that it is still the same topic, as of a few seconds ago.
+        """Check that this principal may READ the topic, and that the name still belongs to the same topic.
+
+        An answer of the last few seconds counts.
 
         Raises KafkaException (TOPIC_AUTHORIZATION_FAILED) as the broker would, TopicRecreated for another topic id.
         """
@@ -93,35 +99,35 @@ class LogGuard:
             self._describe(partition)
 
     def check(self, partition: TopicIdPartition, isolation: IsolationLevel, next_offset: int) -> int:
-        """Where to read objects on from: `next_offset`, or the log start that has passed it and may be skipped to.
+        """The offset from which to read on: `next_offset`, or the log start if it is larger and records may be skipped.
 
-        Raises OffsetOutOfRange where records were deleted before they were read, and what `authorise` raises.
+        Raises OffsetOutOfRange if records were deleted before they were read, and the errors of `authorise`.
         """
         heard = self._heard.get(partition)
         if heard is None or self._clock() >= heard.ask_at:
-            heard = self._heard[partition] = self._hear(partition, isolation, heard)
+            heard = self._heard[partition] = self._log_start_of(partition, isolation, heard)
         return self.pass_over(partition, next_offset, heard.log_start)
 
     def remember(self, partition: TopicIdPartition, log_start: int) -> None:
-        """Take the log start that the planning session has heard. The guard asks for a newer one if it needs one."""
+        """Take the log start from the session that planned the read. The guard asks for a newer one if it needs one."""
         now = self._clock()
         self._heard[partition] = _Heard(log_start, now, now)
 
     def bounds(self, partition: TopicIdPartition, isolation: IsolationLevel) -> LogBounds:
-        """The ends of the log now. Raises what `confirm` raises."""
+        """The ends of the log now. Raises the errors of `confirm`."""
         return self._patiently(partition, lambda: self._cluster.log_bounds(partition, isolation))
 
     def confirm(self, partition: TopicIdPartition) -> None:
-        """Check now what `authorise` checks: what was fetched by name before this question is of that very topic.
+        """Check now what `authorise` checks. After that, records that were fetched by the topic's name are its records.
 
-        Raises what `authorise` raises, and KafkaException with the broker's error once it has been away too long.
+        Raises the errors of `authorise`, and KafkaException with the broker's error after it was away too long.
         """
         self._patiently(partition, lambda: self._describe(partition))
 
     def pass_over(self, partition: TopicIdPartition, next_offset: int, log_start: int) -> int:
-        """`next_offset`, or the log start that has passed it where it may be skipped to.
+        """`next_offset`, or the log start if it is larger and records may be skipped.
 
-        Raises OffsetOutOfRange where it may not, and TopicRecreated where it is another topic's log start.
+        Raises OffsetOutOfRange if they may not be skipped, and TopicRecreated if the name belongs to another topic.
         """
         if log_start <= next_offset:
             return next_offset
@@ -139,9 +145,9 @@ class LogGuard:
         return log_start
 
     def cut_short(self, partition: TopicIdPartition, first_offset: int, last_offset: int, log_end: int) -> None:
-        """A log that ends before what it had when a read was planned: as after an unclean leader election.
+        """Handle a log that now ends before a planned offset, for example after an unclean leader election.
 
-        Raises OffsetOutOfRange where that may not be passed over, and TopicRecreated where it is another topic's log.
+        Raises OffsetOutOfRange if records may not be skipped, and TopicRecreated if the name belongs to another topic.
         """
         self.confirm(partition)
         gone = f"offsets {first_offset} to {last_offset} are gone: the log ends at {log_end} now"
@@ -149,8 +155,11 @@ class LogGuard:
             raise OffsetOutOfRange(gone, topic=partition.topic, partition=partition.partition, offset=first_offset)
         self._observer(Notice(f"{partition.topic}-{partition.partition}: {gone}; going on without", is_warning=True))
 
-    def _hear(self, partition: TopicIdPartition, isolation: IsolationLevel, known: _Heard | None) -> _Heard:
-        """The log start as the broker says it now; while it is away, as it has said it not long ago."""
+    def _log_start_of(self, partition: TopicIdPartition, isolation: IsolationLevel, known: _Heard | None) -> _Heard:
+        """Ask the broker for the log start. If it does not answer, return the known one if that is recent enough.
+
+        Without a recent one this waits for the broker.
+        """
 
         def ask(timeout_s: float | None) -> _Heard:
             self.authorise(partition)
@@ -169,7 +178,7 @@ class LogGuard:
         return self._patiently(partition, lambda: ask(None))
 
     def _patiently(self, partition: TopicIdPartition, ask: Callable[[], T]) -> T:
-        """The answer to a question, asked again while the broker is away. Raises its last error after `wait_s`."""
+        """Ask a question again while the broker is away. Raises the last error after `wait_s`."""
         deadline = Deadline.after(self._patience.wait_s, self._clock)
 
         def is_away(error: KafkaException) -> bool:
@@ -183,14 +192,14 @@ class LogGuard:
         return answer
 
     def _is_there(self, partition: TopicIdPartition) -> None:
-        """Raise what the broker says of a topic that is no more."""
+        """Raise the broker's error about a topic that was deleted."""
         try:
             self._describe(partition)
         except KafkaException as error:
             self._say_away(partition, error)
 
     def _say_away(self, partition: TopicIdPartition, error: KafkaException) -> None:
-        """Say once that the broker is away. Raises the error if that is not what it says."""
+        """Report once that the broker is away. Raises the error if it has another cause."""
         if not is_passing(error):
             raise error
         if not self._is_away:
@@ -212,7 +221,7 @@ class LogGuard:
             raise TopicRecreated(
                 f"topic {partition.topic!r} has the id {described.topic_id} now: it was deleted and made again",
                 topic=partition.topic,
-                hint=f"What is read here is {partition.topic}:{partition.topic_id}",
+                hint=f"This read is of {partition.topic}:{partition.topic_id}",
             )
         self._asked_at[_topic_of(partition)] = asked_at
 

@@ -34,7 +34,11 @@ def open_listing(fetcher: RemoteStorageFetcher, storage: Storage) -> ListingLoca
 
 
 def open_snapshot(settings: Settings) -> KnownTimelines:
-    """The locator over the timelines of a file. Raises ConfigError if it cannot be read, and CorruptSegment."""
+    """A locator for the timelines that a file holds.
+
+    Raises ConfigError if no file is configured or it cannot be read, CorruptSegment if its content is damaged, and
+    UnsupportedFormat if it is not a snapshot of this version.
+    """
     key = "remote.locator.snapshot.file"
     name = settings.locator_snapshot_file
     if name is None:

@@ -96,11 +96,11 @@ def ask_as(
             return Answer(None)
         return Answer(cluster.describe(topic))
     except BrokerUnavailable as error:
-        if _is_refusal(heard):
-            raise CredentialsRefused(error.message) from None
-        raise
+        failure = (CredentialsRefused if _is_refusal(heard) else BrokerUnavailable)(error.message)
     finally:
         cluster.close()
+    # Raised here, without the first error: its frames hold the client, with its threads and sockets.
+    raise failure
 
 
 def _recorder(heard: list[int]) -> Callable[[Any], None]:

@@ -9,7 +9,7 @@ Rules of the file:
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,15 +20,22 @@ from remote_fetch.fetch.broker_file import complete
 from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.readahead import RangeReader
 from remote_fetch.fetch.registry import load_fetcher
-from remote_fetch.fetch.spi import RemoteStorageFetcher
+from remote_fetch.fetch.sizes import SegmentSizes
+from remote_fetch.fetch.spi import RemoteStorageFetcher, StoredSizer
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.locate.locator import GuessingLocator, PlannedLocator, SharedLocator
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.model import RemoteLogSegmentId, TopicIdPartition, Uuid
+from remote_fetch.model import (
+    TOPIC_NAME_RULE,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+    Uuid,
+    is_topic_name,
+)
 from remote_fetch.observe import (
     Counters,
     Event,
-    LogObserver,
     MetadataUnusable,
     Notice,
     Observer,
@@ -36,7 +43,9 @@ from remote_fetch.observe import (
 )
 from remote_fetch.session.brokers import CLUSTER_TIMEOUT_MS, make_cluster, open_brokers
 from remote_fetch.session.decode_pool import Ahead
+from remote_fetch.session.event_log import LogObserver
 from remote_fetch.session.fallback import FallbackRule
+from remote_fetch.session.file_stores import open_file_store
 from remote_fetch.session.librdkafka import check_properties
 from remote_fetch.session.locators import open_listing, open_snapshot
 from remote_fetch.session.no_storage import NoStorage
@@ -49,6 +58,7 @@ if TYPE_CHECKING:
     from remote_fetch.locate.cluster import Cluster
     from remote_fetch.locate.metadata_replay import MetadataTopic
     from remote_fetch.locate.metadata_topic import MetadataTopicLocator
+    from remote_fetch.locate.replay_cache import Remark
 
 __all__ = ["Planned", "Session"]
 
@@ -97,12 +107,14 @@ class Session:
         planned: Planned | None = None,
     ) -> None:
         self.config = config
+        self._fetcher = fetcher
         self.counters = Counters()
         self._log = LogObserver()
         self._observer = observer
         self.unlocated: ErrorKind | None = ErrorKind.NOT_CONFIGURED if isinstance(fetcher, NoStorage) else None
         self._metadata_cluster: Cluster | None = None
         self._metadata_locator: MetadataTopicLocator | None = None
+        self._metadata_topic: MetadataTopic | None = None
         self._metadata_lease: dict[str, Any] | None = None
         self._service: Service | None = None
         self._is_shared = shared
@@ -123,7 +135,8 @@ class Session:
             range_bytes=settings.range_bytes,
             observer=self.observe,
         )
-        self.storage = Storage(self.reader, self.observe, settings)
+        sizes = SegmentSizes(self.reader, self.observe, timeout_ms=settings.read_timeout_ms)
+        self.storage = Storage(self.reader, sizes, self.observe, settings)
         self.codecs = Codecs(max_bytes=settings.max_decompressed_bytes)
         self.ahead = Ahead(max_bytes=settings.max_decompressed_bytes)
         try:
@@ -182,32 +195,45 @@ class Session:
             raise ConfigError("remote.locator=metadata-topic needs bootstrap.servers (-b)", key="remote.locator")
         from remote_fetch.locate.metadata_topic import MetadataTopicLocator  # noqa: PLC0415 - as above
 
-        metadata: Cluster | MetadataTopic | None = None
+        metadata: MetadataTopic | None = None
         properties = {**self.config.librdkafka, **self.config.locator}
         if readable and self._is_shared:
             metadata = self._take_metadata_topic(properties)
-        elif readable and self.config.locator:
-            metadata = self._metadata_cluster = make_cluster(properties)
         elif readable:
-            metadata = self.brokers.cluster
+            if self.config.locator:
+                self._metadata_cluster = make_cluster(properties)
+            metadata = self._metadata_topic = self._make_metadata_topic(self._metadata_cluster or self.brokers.cluster)
         self._metadata_locator = MetadataTopicLocator(
             self.brokers.cluster,
             metadata,
             timeout_ms=CLUSTER_TIMEOUT_MS,
             say=self._cannot_locate,
             recovered=self._can_locate,
+            remark=self._remark,
         )
         return self._metadata_locator
 
+    def _make_metadata_topic(self, cluster: Cluster) -> MetadataTopic:
+        from remote_fetch.locate.metadata_replay import MetadataTopic  # noqa: PLC0415 - librdkafka is loaded for it
+        from remote_fetch.locate.replay_cache import ReplayCache  # noqa: PLC0415 - only if it is used
+
+        settings = self.config.settings
+        place, name = settings.locator_cache, settings.locator_topic
+        if not is_topic_name(name):
+            raise ConfigError(f"remote.locator.topic={name[:300]!r}: {TOPIC_NAME_RULE}", key="remote.locator.topic")
+        cache = None if place is None else ReplayCache(open_file_store(self.config, place))
+        return MetadataTopic(cluster, timeout_ms=CLUSTER_TIMEOUT_MS, name=name, cache=cache)
+
+    def _remark(self, remark: Remark) -> None:
+        self.observe(Notice(remark.text, is_warning=remark.is_warning))
+
     def _take_metadata_topic(self, properties: dict[str, Any]) -> MetadataTopic:
         """The metadata topic as all consumers of this process read it that are configured so."""
-        from remote_fetch.locate.leases import key_of  # noqa: PLC0415 - as above
-        from remote_fetch.locate.metadata_replay import METADATA_TOPICS, MetadataTopic  # noqa: PLC0415 - as above
+        from remote_fetch.locate.metadata_replay import METADATA_TOPICS  # noqa: PLC0415 - as above
 
-        def make() -> MetadataTopic:
-            return MetadataTopic(make_cluster(properties), timeout_ms=CLUSTER_TIMEOUT_MS)
-
-        topic = METADATA_TOPICS.take(key_of(properties), make)
+        topic = METADATA_TOPICS.take(
+            self._lease_key(properties), lambda: self._make_metadata_topic(make_cluster(properties))
+        )
         self._give_back_metadata_topic()
         self._metadata_lease = properties
         return topic
@@ -215,10 +241,18 @@ class Session:
     def _give_back_metadata_topic(self) -> None:
         lease, self._metadata_lease = self._metadata_lease, None
         if lease is not None:
-            from remote_fetch.locate.leases import key_of  # noqa: PLC0415 - as above
             from remote_fetch.locate.metadata_replay import METADATA_TOPICS  # noqa: PLC0415 - as above
 
-            METADATA_TOPICS.give_back(key_of(lease))
+            METADATA_TOPICS.give_back(self._lease_key(lease))
+
+    def _lease_key(self, properties: dict[str, Any]) -> Hashable:
+        """The key under which readers share the metadata topic: all that decides what they see, and what is saved."""
+        from remote_fetch.locate.leases import key_of  # noqa: PLC0415 - as above
+
+        settings = self.config.settings
+        cache = settings.locator_cache
+        saving = () if cache is None else (cache, settings.storage_url, key_of(self.config.options))
+        return key_of(properties), settings.locator_topic, saving
 
     def _cannot_locate(self, why: str) -> None:
         self.unlocated = ErrorKind.UNLOCATABLE
@@ -266,6 +300,11 @@ class Session:
             if bounds.earliest_local_offset is not None
         }
 
+    def stored_size(self, segment: RemoteLogSegmentMetadata) -> int | None:
+        """The bytes of a segment's objects in the store, None if its metadata does not tell: see `StoredSizer`."""
+        fetcher = self._fetcher
+        return fetcher.stored_size(segment) if isinstance(fetcher, StoredSizer) else None
+
     def note_unusable(self, timeline: Timeline) -> None:
         """Tell of the metadata that locates nothing, as far as there is more of it than was told of before.
 
@@ -307,12 +346,16 @@ class Session:
         self.surveyor.close()
         self.reader.close()
         self.ahead.close()
+        if self._metadata_topic is not None:
+            self._metadata_topic.finish()
         for cluster in (self._cluster, self._metadata_cluster):
             if cluster is not None:
                 cluster.close()
         if self._service is not None:
             self._service.close()
         self._give_back_metadata_topic()
+        if self._metadata_locator is not None:
+            self._metadata_locator.pass_on_remarks()
         self._log.close()
 
     def __enter__(self) -> Self:

@@ -14,11 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from confluent_kafka import KafkaError, KafkaException
-
 from remote_fetch.errors import ConfigError, UnknownTopic
-from remote_fetch.locate.cluster import Cluster, Topic
-from remote_fetch.locate.topics import split_topic
 from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
 from remote_fetch.observe import Observer, ignore
 from remote_fetch.plan.cost import PlanCost, estimate
@@ -26,6 +22,7 @@ from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.plan.shares import share_out
 from remote_fetch.prepare.planner import Planner, say_end
 from remote_fetch.prepare.refusals import refuse_broker_ranges
+from remote_fetch.prepare.subscribed import partitions_of, topic_name, topic_names
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 from remote_fetch.session.session import Session
 from remote_fetch.spark.limits import LimitRules, Restriction, check_covered, offsets_of
@@ -53,6 +50,7 @@ class JobPlan:
         lines = [
             f"{len(self.tasks)} tasks, {_mib(sizes[0])} to {_mib(sizes[-1])} each" if sizes else "no tasks",
             f"from the store: {_mib(cost.size_bytes)} of {cost.segments} segments with {cost.gets} GETs"
+            + ("" if cost.stored_bytes is None else f" (about {_mib(cost.stored_bytes)} in the store)")
             + (f", and {cost.unknown_slices} slices of unknown size" if cost.unknown_slices else ""),
             f"from the broker: {cost.broker_offsets} offsets in {of_broker} ranges",
         ]
@@ -76,7 +74,7 @@ def plan_batch(
         range_bytes = session.config.settings.range_bytes
         plans = tuple(_plans(session, options, start, end, restriction or Restriction()))
         tasks = tasks_of(plans, options, session.locator.end_is_inferred)
-    return JobPlan(tasks, estimate((task.steps for task in tasks), range_bytes))
+        return JobPlan(tasks, estimate((task.steps for task in tasks), range_bytes, session.stored_size))
 
 
 def tasks_of(
@@ -134,38 +132,11 @@ def subscribed(session: Session, subscription: Subscription) -> tuple[TopicIdPar
     found: list[TopicIdPartition] = []
     for topic in topics:
         assigned = None if subscription.partitions is None else subscription.partitions[topic]
-        partitions = _partitions_of(session, topic, assigned)
+        partitions = partitions_of(session.brokers, session.locator, topic, assigned)
         if subscription.partitions is not None:
             partitions = _assigned(partitions, topic, subscription.partitions)
         found += partitions
     return tuple(found)
-
-
-def _partitions_of(
-    session: Session, topic: str, numbers: tuple[int, ...] | None = None
-) -> tuple[TopicIdPartition, ...]:
-    """The partitions of a topic, tiered or not where there is a cluster: a bucket knows only those that are."""
-    name, topic_id = split_topic(topic)
-    described = None if session.brokers is None else _described(session.brokers.cluster, name)
-    if described is None or described.topic_id is None or topic_id not in (None, described.topic_id):
-        return session.locator.partitions(topic, numbers)
-    try:
-        located = session.locator.partitions(f"{name}:{described.topic_id}", numbers)
-    except UnknownTopic:
-        located = ()
-    known = {one.partition: one for one in located}
-    return tuple(
-        known.get(number, TopicIdPartition(described.topic_id, name, number)) for number in described.partitions
-    )
-
-
-def _described(cluster: Cluster, name: str) -> Topic:
-    try:
-        return cluster.describe(name)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise
-        raise UnknownTopic(f"the cluster has no topic {name!r}", topic=name) from None
 
 
 def _matching(session: Session, pattern: str) -> Iterator[str]:
@@ -173,10 +144,7 @@ def _matching(session: Session, pattern: str) -> Iterator[str]:
         matches = re.compile(pattern).fullmatch
     except re.error as error:
         raise ConfigError(f"subscribePattern '{pattern}' is no regular expression: {error}", key="pattern") from None
-    if session.brokers is not None:
-        names: Iterable[str] = session.brokers.cluster.names()
-    else:
-        names = sorted({one.topic for one in session.locator.partitions(None)})
+    names = topic_names(session.brokers, session.locator)
     return (name for name in names if name not in _INTERNAL and matches(name))
 
 
@@ -187,7 +155,7 @@ def _assigned(
     missing = [number for number in assigned[topic] if number not in known]
     if missing:
         raise UnknownTopic(
-            f"topic {split_topic(topic)[0]!r} has no partition {', '.join(map(str, missing))}; there are "
+            f"topic {topic_name(topic)!r} has no partition {', '.join(map(str, missing))}; there are "
             f"{', '.join(map(str, known))}",
             topic=topic,
         )

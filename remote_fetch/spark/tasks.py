@@ -11,12 +11,10 @@ Rules of the file:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 
-from remote_fetch.locate.lineage import Lineage
-from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IsolationLevel, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice
 from remote_fetch.plan.shares import Share
@@ -83,11 +81,11 @@ def pack(share: Share, plans: Sequence[OpenPartition], is_inferred: Callable[[Re
 def _needed(opened: OpenPartition, steps: Iterable[PlanStep]) -> OpenPartition:
     slices = [step for step in steps if isinstance(step, SegmentSlice)]
     if not slices:
-        return replace(opened, timeline=Timeline(opened.partition, (), ()), lineage=Lineage.unknown())
+        return opened.without_segments()
     first, last = slices[0].first_offset, max(step.segment.end_offset for step in slices)
     if opened.isolation is IsolationLevel.READ_COMMITTED:
         for _ in range(_FOLLOWERS):
             following = opened.tiered(last + 1)
             if following is not None:
                 last = following.end_offset
-    return replace(opened, timeline=opened.timeline.within(first, last), lineage=opened.lineage.within(first, last + 1))
+    return opened.within(first, last)

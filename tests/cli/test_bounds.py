@@ -65,7 +65,7 @@ def test_so_many_before_the_end_of_each_partition(run: Run, bucket: str) -> None
     ("argv", "said"),
     [
         pytest.param(("-o", "stored"), "no committed offsets without a consumer group", id="stored"),
-        pytest.param(("-o", "s@" + 19 * "9"), "no time", id="a year that does not exist"),
+        pytest.param(("-o", "s@" + 19 * "9"), "outside the range of a datetime", id="a year that does not exist"),
         pytest.param(("-o", "s@yesterday"), "'yesterday' is neither", id="no ISO time"),
         pytest.param(("-o", "soon"), "'soon' is neither", id="no bound"),
         pytest.param(("--end", "soon"), "end='soon'", id="no end"),

@@ -37,6 +37,7 @@ def _loggers_as_before() -> Iterator[None]:
         ((*BROKERS, *SIGNING, "--mechanisms", "PLAIN", "--listen", "0.0.0.0:0"), "without TLS the passwords"),
         ((*BROKERS, *SIGNING, "--mechanisms", "PLAIN", "--tls-cert", "a"), "--tls-cert and --tls-key belong together"),
         ((*BROKERS, *SIGNING, "--mechanisms", "PLAIN", "--url-lifetime", "9"), "--url-lifetime 9: give 10 or more"),
+        ((*BROKERS, *SIGNING, "--mechanisms", "PLAIN", "--proxies", "*"), "--proxies: '*' does not appear to be"),
         (("-b", "127.0.0.1:1", *SIGNING, "--mechanisms", "PLAIN"), "security.protocol=PLAINTEXT"),
         (
             (*BROKERS, *SIGNING, "--mechanisms", "PLAIN", "--client-property", "security.protocol=SSL"),

@@ -96,5 +96,5 @@ def test_an_unexpected_error_is_reported_with_its_place_and_a_hint() -> None:
         broken()
     text = unexpected(raised.value)
     assert re.match(r"builtins\.ValueError in .*test_feed\.py, line \d+: numpy\.dtype size changed\. ", text)
-    assert "a package of this environment is broken" in text
+    assert "an installed package is broken" in text
     assert unexpected(MemoryError()).startswith("builtins.MemoryError: ")

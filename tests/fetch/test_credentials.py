@@ -50,18 +50,18 @@ def test_the_port() -> None:
 
 def test_where_nothing_can_be_renewed_a_refusal_stands() -> None:
     renewal = Renewal(SegmentStore())
-    assert not renewal.is_worth_another_try(renewal.generation)
+    assert not renewal.refresh_after_refusal(renewal.generation)
 
 
 def test_a_refusal_renews_and_the_next_one_stands_for_a_while(clock: Clock) -> None:
     fetcher = Refreshing()
     renewal = Renewal(fetcher)
-    assert renewal.is_worth_another_try(renewal.generation)
+    assert renewal.refresh_after_refusal(renewal.generation)
     assert (fetcher.refreshed, renewal.generation) == (1, 1)
     clock.now_s += 9
-    assert not renewal.is_worth_another_try(renewal.generation)
+    assert not renewal.refresh_after_refusal(renewal.generation)
     clock.now_s += 2
-    assert renewal.is_worth_another_try(renewal.generation)
+    assert renewal.refresh_after_refusal(renewal.generation)
     assert fetcher.refreshed == 2
 
 
@@ -69,7 +69,7 @@ def test_all_who_were_refused_together_renew_once() -> None:
     fetcher = Refreshing()
     renewal = Renewal(fetcher)
     answers: list[bool] = []
-    threads = [threading.Thread(target=lambda: answers.append(renewal.is_worth_another_try(0))) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: answers.append(renewal.refresh_after_refusal(0))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -82,4 +82,4 @@ def test_what_goes_wrong_on_the_way_is_raised() -> None:
     fetcher = Refreshing()
     fetcher.error = ConfigError("no such profile")
     with pytest.raises(ConfigError):
-        Renewal(fetcher).is_worth_another_try(0)
+        Renewal(fetcher).refresh_after_refusal(0)

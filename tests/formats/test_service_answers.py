@@ -54,8 +54,9 @@ def test_a_page() -> None:
 
 def test_the_order_in_which_segments_were_finished() -> None:
     """A service that does not tell it leaves the time of the event."""
-    entries = [segment_json(SEGMENT, finish_order=5), segment_json(SEGMENT), segment_json(SEGMENT, finish_order=None)]
-    assert parse_segments(page(PARTITION, entries), PARTITION).finish_order == (5, 6, 6)
+    entries = [segment_json(SEGMENT, finish_order=5, upload_epoch=3), segment_json(SEGMENT)]
+    found = parse_segments(page(PARTITION, entries), PARTITION)
+    assert (found.finish_order, found.upload_epochs) == ((5, 6), (3, -1))
 
 
 def test_fields_that_are_not_known_are_ignored() -> None:
@@ -99,7 +100,9 @@ def test_epochs_are_those_of_a_metadata_record() -> None:
         ("custom_metadata", 5),
         ("txn_index_empty", "true"),
         ("txn_index_empty", None),
+        ("finish_order", None),
         ("finish_order", "1"),
+        ("upload_epoch", 1.0),
     ],
 )
 def test_a_field_that_is_wrong(name: str, value: object) -> None:

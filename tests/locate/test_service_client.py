@@ -82,7 +82,7 @@ def test_the_questions() -> None:
 def test_a_timeline_that_is_known_is_not_sent_again() -> None:
     replies = [Reply(body=page(PARTITION, []), headers={"ETag": '"a"'}), Reply(304, b"")]
     with asking(lambda path: replies.pop(0)) as (service, client):
-        assert client.segments(PARTITION) == Tagged(SegmentsPage((), ()), '"a"')
+        assert client.segments(PARTITION) == Tagged(SegmentsPage((), (), ()), '"a"')
         assert client.segments(PARTITION, known_tag='"a"') is None
     assert [headers.get("if-none-match") for _, headers in service.asked] == [None, '"a"']
 
@@ -90,7 +90,7 @@ def test_a_timeline_that_is_known_is_not_sent_again() -> None:
 @each_of("tag", ["", "x" * 1000, "\xe4"])
 def test_a_tag_that_cannot_be_sent_back(tag: str) -> None:
     with asking(lambda path: Reply(body=page(PARTITION, []), headers={"ETag": tag})) as (_, client):
-        assert client.segments(PARTITION) == Tagged(SegmentsPage((), ()), "")
+        assert client.segments(PARTITION) == Tagged(SegmentsPage((), (), ()), "")
 
 
 def test_not_modified_without_a_question() -> None:

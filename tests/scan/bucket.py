@@ -44,10 +44,10 @@ DENSE = SegmentOptions(index_interval_bytes=0)
 
 
 def examples(count: int) -> settings:
-    """Hypothesis settings for `count` examples, times REMOTE_FETCH_EXAMPLES."""
-    times = int(os.environ.get("REMOTE_FETCH_EXAMPLES", "1"))
+    """Hypothesis settings for `count` examples, times REMOTE_FETCH_EXAMPLES, which may be a fraction."""
+    times = float(os.environ.get("REMOTE_FETCH_EXAMPLES", "1"))
     slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
-    return settings(deadline=None, max_examples=count * times, suppress_health_check=slow)
+    return settings(deadline=None, max_examples=max(1, round(count * times)), suppress_health_check=slow)
 
 
 class Row(NamedTuple):

@@ -48,10 +48,10 @@ class Bench:
 
         return asyncio.run(runs())
 
-    def status(self, user: str, password: str = PASSWORD, topic: str = "topic") -> int:
+    def status(self, user: str, password: str = PASSWORD, topic: str = "topic", origin: str = "10.0.0.1") -> int:
         """200, or the status of the refusal."""
         try:
-            allowed = self.run(lambda: self.access.may_read(of(user, password), topic))
+            allowed = self.run(lambda: self.access.may_read(of(user, password), topic, origin))
         except Refusal as refusal:
             return refusal.status
         assert allowed == Allowed("topic", TOPIC_ID, (0, 1))
@@ -123,7 +123,7 @@ def test_a_question_has_a_deadline() -> None:
 
         async def asked() -> int:
             with pytest.raises(Refusal) as caught:
-                await it.access.may_read(of("alice"), "topic")
+                await it.access.may_read(of("alice"), "topic", "10.0.0.1")
             it.brokers.gate.set()
             return caught.value.status
 
@@ -135,7 +135,7 @@ def test_one_question_for_all_who_wait() -> None:
         it.brokers.gate.clear()
 
         async def asked() -> list[Allowed]:
-            waiting = [asyncio.create_task(it.access.may_read(of("alice"), "topic")) for _ in range(50)]
+            waiting = [asyncio.create_task(it.access.may_read(of("alice"), "topic", "10.0.0.1")) for _ in range(50)]
             await asyncio.sleep(0.05)
             waiting.pop().cancel()  # one that gives up takes nothing from the others
             it.brokers.gate.set()
@@ -156,14 +156,20 @@ def test_a_name_with_wrong_passwords_is_slowed_and_others_are_not() -> None:
         assert it.status("alice", topic="absent") == 404
 
 
+def test_a_stranger_elsewhere_does_not_lock_a_user_out() -> None:
+    with bench() as it:
+        statuses = [it.status("alice", f"wrong{number}", origin="10.6.6.6") for number in range(9)]
+        assert statuses == [401] * 3 + [429] * 6
+        assert it.status("alice") == 200
+
+
 def test_different_passwords_at_once_are_not_all_asked() -> None:
     with bench() as it:
         it.brokers.gate.clear()
+        shown = [of("alice", f"wrong{number}") for number in range(20)]
 
         async def asked() -> list[int]:
-            waiting = [
-                asyncio.create_task(it.access.may_read(of("alice", f"wrong{number}"), "topic")) for number in range(20)
-            ]
+            waiting = [asyncio.create_task(it.access.may_read(one, "topic", "10.0.0.1")) for one in shown]
             await asyncio.sleep(0.05)
             it.brokers.gate.set()
             found = await asyncio.gather(*waiting, return_exceptions=True)
@@ -182,9 +188,9 @@ def test_strangers_leave_room_for_those_who_are_known() -> None:
         it.brokers.held.update(names)
 
         async def asked() -> tuple[list[int], Allowed]:
-            strangers = [asyncio.create_task(it.access.may_read(of(name, "x"), "topic")) for name in names]
+            strangers = [asyncio.create_task(it.access.may_read(of(name, "x"), "topic", "10.0.0.1")) for name in names]
             await asyncio.sleep(0.05)
-            known = await it.access.may_read(of("alice"), "topic")
+            known = await it.access.may_read(of("alice"), "topic", "10.0.0.1")
             it.brokers.gate.set()
             found = await asyncio.gather(*strangers, return_exceptions=True)
             return sorted(one.status for one in found if isinstance(one, Refusal)), known
@@ -210,3 +216,13 @@ def test_the_key_is_that_of_the_process() -> None:
     with bench() as it, bench() as other:
         assert it.access.digest(of("alice")) == it.access.digest(of("alice"))
         assert it.access.digest(of("alice")) != other.access.digest(of("alice"))
+
+
+def test_a_refusal_that_is_kept_holds_no_error() -> None:
+    """An error holds the frames that it has passed, and in them the client of the question with its threads."""
+    with bench() as it:
+        statuses = [it.status("alice", "wrong"), it.status("bob"), it.status("alice", topic="absent")]
+        assert [*statuses, it.status("bob")] == [401, 403, 404, 403]
+        kept = [one.outcome for one in it.access._kept.values() if isinstance(one.outcome, Refusal)]
+        assert len(kept) == 3
+        assert [(one.__traceback__, one.__context__) for one in kept] == [(None, None)] * 3

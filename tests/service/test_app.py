@@ -22,7 +22,16 @@ from remote_fetch.session.vending import KINDS
 from remote_fetch.testing.log_builder import TOPIC_ID
 from tests.cases import each_of
 from tests.scan.bucket import Bucket
-from tests.service.fakes import PASSWORD, FakeBrokers, SigningBucket, basic, bearer, log_with_aborts, open_service
+from tests.service.fakes import (
+    PASSWORD,
+    SETTINGS,
+    FakeBrokers,
+    SigningBucket,
+    basic,
+    bearer,
+    log_with_aborts,
+    open_service,
+)
 
 SEGMENTS = "/v1/topics/topic/partitions/0/segments"
 
@@ -112,6 +121,18 @@ class TestSegments:
             everything = client.get(f"{SEGMENTS}?to=1&objects=all", headers=basic()).json()["segments"][0]["objects"]
             assert {name.rpartition(".")[2] for name in everything} == set(KINDS)
             assert b"remote_fetch_service_urls_signed_total 8.0" in client.get("/metrics").content
+
+    def test_an_answer_that_has_not_changed(self, bucket: SigningBucket) -> None:
+        with client_of(bucket) as client:
+            first = client.get(SEGMENTS, headers=basic())
+            tag = {"If-None-Match": first.headers["etag"]}
+            again = client.get(SEGMENTS, headers=basic() | tag)
+            assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag["If-None-Match"])
+            assert client.get(f"{SEGMENTS}?from=5", headers=basic() | tag).status_code == 200
+            assert refusal(client.get(SEGMENTS, headers=basic("bob") | tag))[0] == 403
+            signed = client.get(f"{SEGMENTS}?objects=log", headers=basic() | tag)
+            assert (signed.status_code, "etag" in signed.headers) == (200, False)
+            assert signed.headers["cache-control"] == "no-store"
 
     def test_one_segment(self, bucket: SigningBucket) -> None:
         wanted = bucket.metadata[2].segment_id.id
@@ -260,6 +281,13 @@ class TestSigning:
         bucket.name_of = lambda metadata, kind: f"{metadata.start_offset}.{kind}"
         with pytest.raises(ConfigError, match="no access can be vended"), open_service(bucket):
             pass
+
+    def test_a_locator_that_does_not_know_all_does_not_start(self, bucket: SigningBucket) -> None:
+        with open_service(bucket) as service:
+            session = service.timelines._session
+            session.config = replace(session.config, settings=replace(session.config.settings, locator="service"))
+            with pytest.raises(ConfigError, match=r"remote\.locator=service: the service needs all segments"):
+                Service(session, SETTINGS, FakeBrokers().ask)
 
     def test_a_store_that_cannot_sign_does_not_start(self) -> None:
         plain: Any = Bucket(log_with_aborts().tiered())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 import time
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import uvicorn
 
 from remote_fetch.service.server import configured
@@ -130,3 +132,21 @@ def test_more_connections_than_there_may_be() -> None:
         finally:
             for one in held:
                 one.close()
+
+
+def test_an_address_that_a_proxy_gives(caplog: pytest.LogCaptureFixture) -> None:
+    """Is believed of proxies that are named, and of nothing else; and it writes no line of its own."""
+    caplog.set_level(logging.INFO, "remote_fetch.service.access")
+    head = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Forwarded-For: %s\r\n\r\n"
+    for proxies, given, shown in (
+        (None, b"10.9.8.7", "127.0.0.1"),
+        ("10.0.0.0/8", b"10.9.8.7", "127.0.0.1"),
+        ("127.0.0.0/8", b"192.0.2.7", "192.0.2.7"),
+        ("127.0.0.0/8", b"a GET b", "a%20GET%20b"),
+    ):
+        caplog.clear()
+        with serving(proxies=proxies) as address, socket.create_connection(address) as connection:
+            connection.settimeout(WAIT_S)
+            connection.sendall(head % given)
+            assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+        assert [line.split()[0] for line in caplog.messages] == [shown]

@@ -74,7 +74,7 @@ def test_another_topic_is_noticed_within_seconds() -> None:
     guard = guard_of(cluster, [])
     guard.check(PARTITION, LEVEL, 5)
     cluster.described = Topic("topic", Uuid(bytes(15) + b"\x02"), (0,), may_read=True)
-    with pytest.raises(TopicRecreated, match="What is read here is topic:"):
+    with pytest.raises(TopicRecreated, match="This read is of topic:"):
         guard.confirm(PARTITION)
     cluster.now_s += 5
     with pytest.raises(TopicRecreated):

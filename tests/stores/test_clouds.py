@@ -229,6 +229,7 @@ def refused_azure(store: StoreServer) -> dict[str, str]:
     }
 
 
+@pytest.mark.servers  # the fixture is asked for by its name, so that pytest cannot see it
 @pytest.mark.parametrize(
     ("kind", "refused", "secret"),
     [("s3", refused_s3, "not-the-secret"), ("azure", refused_azure, "bm90LXRoZS1zZWNyZXQ")],

@@ -6,7 +6,9 @@ Rules of the file: the store signs nothing here. Signatures are shown in tests/s
 from __future__ import annotations
 
 import base64
+import gc
 import json
+import os
 import subprocess
 import sys
 import time
@@ -94,6 +96,26 @@ def test_what_a_broker_says_to_a_principal(guarded: Rig, no_rules: None) -> None
     with pytest.raises(BrokerUnavailable) as unanswered:
         ask_as(away, {"sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": "b"}, None, timeout_ms=1_000)
     assert not isinstance(unanswered.value, CredentialsRefused)
+
+
+def test_no_refusal_leaves_a_client_behind(guarded: Rig, no_rules: None) -> None:
+    """Without Python's collector: between two of its runs a flood of wrong passwords could take all sockets."""
+    connection = connection_properties(guarded.sasl_client("reader"))
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(os.listdir("/proc/self/fd"))
+        for password in ("wrong", SECRET):
+            with pytest.raises((CredentialsRefused, KafkaException)):
+                ask_as(
+                    connection,
+                    {"sasl.mechanism": "PLAIN", "sasl.username": "reader", "sasl.password": password},
+                    "vended",
+                    timeout_ms=5_000,
+                )
+        guarded.until("the sockets to be closed", lambda: len(os.listdir("/proc/self/fd")) <= before, 10)
+    finally:
+        gc.enable()
 
 
 @contextmanager

@@ -1,0 +1,67 @@
+"""The topics and partitions that a subscription finds, tiered or not.
+
+Rules of the file:
+
+- With brokers, the cluster says which topics and partitions there are. The locator adds what it knows of them.
+- A bucket alone knows only partitions that have segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError, KafkaException
+
+from remote_fetch.errors import UnknownTopic
+from remote_fetch.locate.locator import Locator
+from remote_fetch.locate.topics import split_topic
+from remote_fetch.model import TopicIdPartition
+from remote_fetch.session.brokers import Brokers
+
+if TYPE_CHECKING:
+    from remote_fetch.locate.cluster import Cluster, Topic
+
+__all__ = ["partitions_of", "topic_name", "topic_names"]
+
+
+def topic_name(topic: str) -> str:
+    """The name in NAME or NAME:ID. Raises UnknownTopic if the text is malformed."""
+    return split_topic(topic)[0]
+
+
+def topic_names(brokers: Brokers | None, locator: Locator) -> Iterable[str]:
+    """The names of all topics, sorted if they come from the locator. Raises what the cluster and the locator raise."""
+    if brokers is not None:
+        return brokers.cluster.names()
+    return sorted({partition.topic for partition in locator.partitions(None)})
+
+
+def partitions_of(
+    brokers: Brokers | None, locator: Locator, topic: str, numbers: tuple[int, ...] | None = None
+) -> tuple[TopicIdPartition, ...]:
+    """The partitions of a topic (NAME or NAME:ID), in the order of their numbers.
+
+    The caller wants only the partitions of `numbers` (None: all), and the answer may have more. Raises UnknownTopic.
+    """
+    name, topic_id = split_topic(topic)
+    described = None if brokers is None else _described(brokers.cluster, name)
+    if described is None or described.topic_id is None or topic_id not in (None, described.topic_id):
+        return locator.partitions(topic, numbers)
+    try:
+        located = locator.partitions(f"{name}:{described.topic_id}", numbers)
+    except UnknownTopic:
+        located = ()
+    known = {partition.partition: partition for partition in located}
+    return tuple(
+        known.get(number, TopicIdPartition(described.topic_id, name, number)) for number in described.partitions
+    )
+
+
+def _described(cluster: Cluster, name: str) -> Topic:
+    try:
+        return cluster.describe(name)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise
+        raise UnknownTopic(f"the cluster has no topic {name!r}", topic=name) from None
