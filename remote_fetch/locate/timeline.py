@@ -10,7 +10,7 @@ Rules of the file:
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from operator import itemgetter
@@ -142,9 +142,20 @@ class Timeline:
         while start > 0 and self._reached[start - 1] >= first_offset:
             start -= 1
         kept = [at for at in range(start, stop) if self.segments[at].end_offset >= first_offset]
-        segments, orders = tuple(self.segments[at] for at in kept), tuple(self.finish_order[at] for at in kept)
-        epochs = tuple(self.upload_epochs[at] for at in kept) if self.upload_epochs else ()
-        return replace(self, segments=segments, finish_order=orders, unfinished=(), upload_epochs=epochs)
+        return replace(self._with(kept), unfinished=())
+
+    def without(self, segment_ids: Collection[RemoteLogSegmentId]) -> Timeline:
+        """This timeline without these segments."""
+        return self._with([at for at, segment in enumerate(self.segments) if segment.segment_id not in segment_ids])
+
+    def _with(self, kept: Sequence[int]) -> Timeline:
+        """The timeline of the segments at these places."""
+        return replace(
+            self,
+            segments=tuple(self.segments[at] for at in kept),
+            finish_order=tuple(self.finish_order[at] for at in kept),
+            upload_epochs=tuple(self.upload_epochs[at] for at in kept) if self.upload_epochs else (),
+        )
 
     def next_start(self, offset: int, lineage: Lineage) -> int | None:
         """The smallest start offset above `offset` of a segment that `lineage` accepts: where a hole ends."""
