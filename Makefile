@@ -50,10 +50,11 @@ $(VENV)/made.stamp:
 BUILD_INPUTS := pyproject.toml $(wildcard $(addprefix remote_fetch/decode/,_columns.py _messages.py runs.py) setup.py)
 
 # $(1): the lock file. Hashes are checked; the project itself is built with what the lock file brought, so nothing else
-# is downloaded.
+# is downloaded. The file is complete, and pip is not to resolve it: pip 23 takes the newest version of a package that is
+# required with an extra (`coverage[toml]`), finds it in no lock file, and ends.
 define install
 	@echo "Installing $(1) into $(VENV)"
-	@$(PIP) install --require-hashes --requirement $(1)
+	@$(PIP) install --require-hashes --no-deps --requirement $(1)
 	@$(PIP) install --no-build-isolation --no-deps --editable .
 endef
 
