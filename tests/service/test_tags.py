@@ -60,6 +60,11 @@ def test_a_change(change: Callable[[Timeline], Timeline]) -> None:
     assert tags.of(change(TIMELINE), QUERY) != tags.of(TIMELINE, QUERY)
 
 
+def test_custom_metadata_of_the_same_length() -> None:
+    one, other = (changed(custom_metadata=custom)(TIMELINE) for custom in (b"x", b"y"))
+    assert Tags().of(one, QUERY) != Tags().of(other, QUERY)
+
+
 @each_of(
     "query",
     [
