@@ -133,8 +133,10 @@ KEYS: Mapping[str, Key] = MappingProxyType(
                 "Where segment locations come from. `metadata-topic`, the default where `bootstrap.servers` is set: "
                 "the brokers' own `__remote_log_metadata`. `listing`, the default without: the bucket itself, no "
                 "Kafka needed. `snapshot`: timelines that were saved before. `service`: a `remote-fetch serve` that "
-                "answers where segments are, and signs a URL for each object that is read.",
-                choices=("metadata-topic", "listing", "snapshot", "service"),
+                "answers where segments are, and signs a URL for each object that is read. `broker`: the partition's "
+                "leader tells it for each offset, and which transactions were aborted (KIP-1254; no released broker "
+                "speaks it; extra `broker-api`).",
+                choices=("metadata-topic", "listing", "snapshot", "service", "broker"),
             ),
             Key(
                 "remote.locator.url",
@@ -143,6 +145,13 @@ KEYS: Mapping[str, Key] = MappingProxyType(
                 "Where the service of `remote.locator=service` answers, `https://host:port`. The credentials are those "
                 "for the brokers (`sasl.*`, `oauth_cb`), and so is the authority of its certificate "
                 "(`ssl.ca.location`). `http://` is accepted on loopback only.",
+            ),
+            Key(
+                "remote.locator.schema.file",
+                _Type.STRING,
+                None,
+                "For `remote.locator=broker`: a JSON file with the version of Fetch, the names and the tags that the "
+                "brokers give KIP-1254's fields. Unset: `remote_fetch/locate/location_schema.json`.",
             ),
             Key(
                 "remote.locator.snapshot.file",

@@ -47,6 +47,7 @@ class Settings:
     locator_snapshot_file: str | None
     locator_topic: str
     locator_cache: str | None
+    locator_schema_file: str | None
     bucket_only: bool
     reads_local: bool
     connect_timeout_ms: int
@@ -86,6 +87,7 @@ class Settings:
             locator_snapshot_file=text("remote.locator.snapshot.file"),
             locator_topic=get("remote.locator.topic", str),
             locator_cache=text("remote.locator.cache"),
+            locator_schema_file=text("remote.locator.schema.file"),
             bucket_only=get("fetch.remote.bucket.only", bool),
             reads_local=get("fetch.remote.when", str) == "always",
             connect_timeout_ms=get("fetch.remote.connect.timeout.ms", int),

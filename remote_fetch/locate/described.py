@@ -8,11 +8,21 @@ from __future__ import annotations
 from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.errors import UnknownTopic
-from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.topics import split_topic
 from remote_fetch.model import TopicIdPartition
 
-__all__ = ["all_described_partitions", "described_partitions"]
+__all__ = ["all_described_partitions", "described_partitions", "described_topic"]
+
+
+def described_topic(cluster: Cluster, name: str) -> Topic:
+    """A topic as the brokers describe it. Raises UnknownTopic if it does not exist, and KafkaException."""
+    try:
+        return cluster.describe(name)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise UnknownTopic(f"the cluster has no topic {name!r}", topic=name) from None
+        raise
 
 
 def described_partitions(cluster: Cluster, topic: str) -> tuple[TopicIdPartition, ...]:
@@ -21,14 +31,9 @@ def described_partitions(cluster: Cluster, topic: str) -> tuple[TopicIdPartition
     Raises UnknownTopic if the topic does not exist or has another id, and KafkaException if the broker refuses.
     """
     name, topic_id = split_topic(topic)
-    try:
-        described = cluster.describe(name)
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise UnknownTopic(f"the cluster has no topic {name!r}", topic=name) from None
-        raise
+    described = described_topic(cluster, name)
     if described.topic_id is None:
-        raise UnknownTopic(f"the brokers tell no topic id of {name!r}: they are older than Kafka 2.8", topic=name)
+        raise UnknownTopic(f"the brokers report no id of {name!r}, because they are older than Kafka 2.8", topic=name)
     if topic_id not in (None, described.topic_id):
         raise UnknownTopic(
             f"topic {name!r} has the id {described.topic_id} now, not {topic_id}: it was deleted and made again"

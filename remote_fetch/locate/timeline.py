@@ -10,7 +10,7 @@ Rules of the file:
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from operator import itemgetter
@@ -22,16 +22,23 @@ from remote_fetch.locate.uploads import (
     NO_EPOCH,
 )
 from remote_fetch.model import (
+    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     TopicIdPartition,
     Uuid,
 )
 
-__all__ = ["FoundSegment", "Timeline", "identity_of", "sorted_segments"]
+__all__ = ["AbortedLists", "FoundSegment", "Timeline", "identity_of", "sorted_segments"]
 
 _BEFORE_SEGMENT = itemgetter(slice(4))
 FoundSegment: TypeAlias = tuple[RemoteLogSegmentMetadata, int, int]
 """A segment, its finish order, and the leader epoch of its upload."""
+
+AbortedLists: TypeAlias = Mapping[tuple[RemoteLogSegmentId, int], tuple[tuple[int, int], ...]]
+"""A leader's list of aborted transactions, (producer id, first offset), by segment and by the offset it was asked for.
+
+A list has the transactions with an offset from the asked one to the end of the segment (KIP-1254).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,8 @@ class Timeline:
     - `unfinished` are copies that were started. They are not readable, but a later update may finish them.
     - `upload_epochs` has the leader epoch of the broker that uploaded each segment (KIP-1266), -1 if it is unknown. It
       is empty if all are unknown.
+    - `is_leaders`: the partition's leader named each segment, so that all of them are of one history.
+    - `listed_aborts` tells what was aborted, if brokers did. None: the transaction indexes of the tier tell it.
     """
 
     partition: TopicIdPartition
@@ -58,6 +67,8 @@ class Timeline:
     partition_deleted: bool = False
     unfinished: tuple[RemoteLogSegmentMetadata, ...] = ()
     upload_epochs: tuple[int, ...] = ()
+    is_leaders: bool = False
+    listed_aborts: AbortedLists | None = None
     _starts: tuple[int, ...] = field(init=False, repr=False, compare=False)
     _reached: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
@@ -131,9 +142,20 @@ class Timeline:
         while start > 0 and self._reached[start - 1] >= first_offset:
             start -= 1
         kept = [at for at in range(start, stop) if self.segments[at].end_offset >= first_offset]
-        segments, orders = tuple(self.segments[at] for at in kept), tuple(self.finish_order[at] for at in kept)
-        epochs = tuple(self.upload_epochs[at] for at in kept) if self.upload_epochs else ()
-        return replace(self, segments=segments, finish_order=orders, unfinished=(), upload_epochs=epochs)
+        return replace(self._with(kept), unfinished=())
+
+    def without(self, segment_ids: Collection[RemoteLogSegmentId]) -> Timeline:
+        """This timeline without these segments."""
+        return self._with([at for at, segment in enumerate(self.segments) if segment.segment_id not in segment_ids])
+
+    def _with(self, kept: Sequence[int]) -> Timeline:
+        """The timeline of the segments at these places."""
+        return replace(
+            self,
+            segments=tuple(self.segments[at] for at in kept),
+            finish_order=tuple(self.finish_order[at] for at in kept),
+            upload_epochs=tuple(self.upload_epochs[at] for at in kept) if self.upload_epochs else (),
+        )
 
     def next_start(self, offset: int, lineage: Lineage) -> int | None:
         """The smallest start offset above `offset` of a segment that `lineage` accepts: where a hole ends."""

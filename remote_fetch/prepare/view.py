@@ -113,10 +113,7 @@ class OpenPartition:
 
     def without(self, segment_ids: Collection[RemoteLogSegmentId]) -> OpenPartition:
         """The same without segments that turned out to be unreadable."""
-        known = zip(self.timeline.segments, self.timeline.finish_order, strict=True)
-        kept = [(one, order) for one, order in known if one.segment_id not in segment_ids]
-        segments, orders = tuple(one for one, _ in kept), tuple(order for _, order in kept)
-        return self.with_timeline(replace(self.timeline, segments=segments, finish_order=orders))
+        return self.with_timeline(self.timeline.without(segment_ids))
 
     def within(self, first: int, last: int) -> OpenPartition:
         """The same ends, with the segments and leader epochs that offsets [first, last] need."""

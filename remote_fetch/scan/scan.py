@@ -41,6 +41,7 @@ from remote_fetch.observe import (
     TimestampsSaturated,
 )
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice, plan_offsets
+from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.prepare.order import MisleadingIndex
 from remote_fetch.prepare.positions import narrow_edges
 from remote_fetch.prepare.refusals import no_other_copy, refuse_broker_ranges
@@ -198,6 +199,8 @@ class Scan:
             raise
 
     def _reader_of(self, work: Work) -> SliceReader:
+        if work.aborts is not None:
+            work.partition.rows.aborted = work.aborts
         reader = SliceReader(
             work.piece,
             work.partition.rows,
@@ -346,7 +349,7 @@ class Scan:
         partition = work.partition.opened.partition
         self._storage.observe(SegmentScanned(partition, IndexType.OFFSET, "misleading"))
         whole = SegmentSlice(piece.segment, max(piece.first_offset, rows.next_offset), piece.last_offset)
-        self._todo[0] = Work(whole, work.partition, 0, work.rereads)
+        self._todo[0] = Work(whole, work.partition, 0, work.rereads, aborts=work.aborts)
 
     def _read_elsewhere(self, work: Work, error: RemoteFetchError) -> None:
         """Plan the rest of the slice again, without this copy of it; where there is no other, raise."""
@@ -377,15 +380,15 @@ class Scan:
     ) -> None:
         """Put slices of other segments where the slice at the head was, and behind them what is left of it."""
         shared, first = work.partition, work.first_offset
+        works = [work_for(step, shared) for step in (*pieces, *([] if rest is None else [rest]))]
         last = work.piece.last_offset if rest is None else rest.first_offset - 1
         self._storage.observe(Fallback(shared.opened.partition, first, last, error.kind, str(error)))
-        if shared.rows.aborted is not None:  # another upload has its own transaction index
+        if work.aborts is None and isinstance(shared.rows.aborted, AbortedIntervals):
+            # Another upload has its own transaction index.
             opened = shared.opened.without(shared.failed)
             shared.rows.aborted = shared.rows.aborted.merged(load_aborted(self._storage, opened, pieces))
         self._todo.popleft()
-        if rest is not None:
-            self._todo.appendleft(work_for(rest, shared))
-        self._todo.extendleft(work_for(step, shared) for step in reversed(pieces))
+        self._todo.extendleft(reversed(works))
 
 
 def _slices(steps: Iterable[PlanStep]) -> list[SegmentSlice]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from remote_fetch.errors import Unlocatable
 from remote_fetch.fetch.readahead import RangeRequest
-from remote_fetch.model import UNKNOWN_SIZE, RemoteLogSegmentId, RemoteLogSegmentMetadata
+from remote_fetch.model import UNKNOWN_SIZE, IsolationLevel, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from remote_fetch.plan.gets import Ramp
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
+from remote_fetch.plan.visibility import AbortedIntervals, SequentialAborts
 from remote_fetch.prepare.view import OpenPartition
 from remote_fetch.scan.rows import PartitionRows
 
@@ -37,8 +39,12 @@ class SharedPartition:
 
 @dataclass(slots=True)
 class Work:
-    """One slice still to be read, from `position` on. `rereads` are the positions already fetched a second time,
-    `relocated_at` is the one at which a newer location was last asked for.
+    """One slice still to be read, from `position` on.
+
+    - `rereads` are the positions already fetched a second time.
+    - `relocated_at` is the position at which a newer location was last asked for.
+    - `aborts` decides what read_committed shows of this slice, if a broker listed its aborted transactions. It lives as
+      long as the slice, for it remembers which markers have passed.
     """
 
     piece: SegmentSlice
@@ -47,6 +53,7 @@ class Work:
     rereads: set[int] = field(default_factory=set)
     ended: bool = False
     relocated_at: int = -1
+    aborts: AbortedIntervals | SequentialAborts | None = None
 
     @property
     def first_offset(self) -> int:
@@ -69,10 +76,25 @@ class BrokerWork:
 
 
 def work_for(step: PlanStep, partition: SharedPartition) -> Work | BrokerWork:
-    """The work that a step of a plan is."""
+    """The work that a step of a plan is. Raises Unlocatable for a slice of which no broker listed what was aborted."""
     if isinstance(step, BrokerRange):
         return BrokerWork(step, partition)
-    return Work(step, partition, step.start_position)
+    return Work(step, partition, step.start_position, aborts=_listed_aborts(step, partition))
+
+
+def _listed_aborts(piece: SegmentSlice, partition: SharedPartition) -> AbortedIntervals | SequentialAborts | None:
+    """The broker's list for the first offset of a slice. None: brokers list nothing of the whole partition."""
+    opened = partition.opened
+    if opened.isolation is IsolationLevel.READ_UNCOMMITTED or opened.timeline.listed_aborts is None:
+        return None
+    listed = opened.timeline.listed_aborts.get((piece.segment.segment_id, piece.first_offset))
+    if listed is None:
+        raise Unlocatable(
+            f"no broker has listed the aborted transactions of the segment from offset {piece.first_offset} on",
+            first=piece.first_offset,
+            last=piece.last_offset,
+        )
+    return SequentialAborts(listed) if listed else AbortedIntervals.of(())
 
 
 def requests(works: Sequence[Work], range_bytes: int) -> Iterator[RangeRequest]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from remote_fetch.errors import ConfigError, OffsetOutOfRange, UnknownTopic
-from remote_fetch.model import LogBounds, TopicIdPartition, Uuid
+from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Notice
 from remote_fetch.plan.ranges import PlanStep, plan_offsets
 from remote_fetch.prepare.bounds import Edge
@@ -241,7 +241,12 @@ class StreamDriver:
         assert session is not None
         partition = TopicIdPartition(self._ids[at[0]], *at)
         opened = untiered(partition, self._options.isolation, LogBounds(None))
-        return plan_offsets(partition, opened.with_timeline(session.locator.timeline(partition)), first, stop)
+        if session.stepwise is None:
+            timeline = session.locator.timeline(partition)
+        else:
+            level, most = IsolationLevel.READ_UNCOMMITTED, stop - first
+            timeline = session.stepwise.reach(partition, first, stop, isolation=level, most=most)
+        return plan_offsets(partition, opened.with_timeline(timeline), first, stop)
 
     def _sized(self, steps: tuple[PlanStep, ...]) -> tuple[PlanStep, ...]:
         """The steps with sizes that metadata does not have (KIP-1333): a limit of bytes needs them."""

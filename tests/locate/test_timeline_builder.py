@@ -154,6 +154,7 @@ def test_parts_of_a_timeline_keep_their_epochs() -> None:
     timeline = built([*dialect.upload(FIRST, 3), *dialect.upload(later, 4)])
     assert timeline.upload_epochs == (3, 4)
     assert timeline.within(150, 150).upload_epochs == (4,)
+    assert timeline.without([FIRST.segment_id]) == timeline.within(150, 150)
     assert built(DIALECTS["legacy"].upload(FIRST, 3)).within(0, 9).upload_epochs == ()
 
 

@@ -195,7 +195,7 @@ def asked(scene: Scene, user: str, path: str) -> tuple[int, bytes]:
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_permission_withdrawn_in_the_middle(scene: Scene, isolation: str) -> None:
-    """Records behind URLs that were given before may come. Then the broker's refusal comes."""
+    """URLs that were given before may still be read. Then the refusal of the broker comes."""
 
     def withdraw() -> None:
         revoke_all(scene.vended.rig, "reader")
@@ -444,7 +444,7 @@ def test_a_service_that_gives_another_topic(scene: Scene, of_other: list[Any], i
 
 
 def test_a_service_that_hides_aborted_transactions(scene: Scene) -> None:
-    """This field is believed, as a broker believes that of its own metadata, until a marker contradicts it."""
+    """The reader believes the service, as a broker believes its metadata, until a marker contradicts it."""
     expected, everything = (scene.expected[isolation] for isolation in ISOLATIONS)
 
     def edit(path: str, answer: Any) -> Any:
