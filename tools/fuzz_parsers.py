@@ -21,9 +21,17 @@ from remote_fetch.formats.metadata_records import (
     topic_id_of,
 )
 from remote_fetch.formats.metadata_usual import SegmentChange, build_usual_segment, head_of, is_usual_head, read_usual
+from remote_fetch.formats.service_answers import (
+    SegmentsPage,
+    parse_locations,
+    parse_refusal,
+    parse_segments,
+    parse_storage,
+)
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.locate.saved_replay import load_replay
 from remote_fetch.locate.snapshot import load_timelines
+from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.timeline_builder import TimelineBuilder
 from remote_fetch.model import (
     IndexType,
@@ -43,6 +51,7 @@ __all__ = [
     "full_segment",
     "inflate",
     "list_names",
+    "read_answer",
     "read_metadata",
     "read_offset_index",
     "read_plan",
@@ -171,6 +180,35 @@ def read_timelines(data: bytes) -> object:
             timeline.next_start(segment.end_offset, Lineage.unknown())
             timeline.covering(segment.start_offset, Lineage.unknown())
     return origin
+
+
+def read_answer(data: bytes) -> object:
+    """Parse the answer of a service about the full segment, as each of its answers, then plan with it."""
+    segment = full_segment()
+    partition = segment.topic_id_partition
+    found: list[object] = [parse_refusal(data)]
+    errors: list[RemoteFetchError] = []
+    asks: tuple[Callable[[], object], ...] = (
+        lambda: parse_storage(data),
+        lambda: parse_locations(data, segment),
+        lambda: _planned_with(parse_segments(data, partition), partition),
+    )
+    for ask in asks:
+        try:
+            found.append(ask())
+        except RemoteFetchError as error:
+            errors.append(error)
+    if len(errors) == len(asks):
+        raise errors[-1]
+    return found
+
+
+def _planned_with(page: SegmentsPage, partition: TopicIdPartition) -> object:
+    rows = zip(page.segments, page.finish_order, page.upload_epochs, strict=True)
+    timeline = Timeline.of_finished(partition, rows)
+    for segment in timeline.segments:
+        timeline.covering(segment.start_offset, Lineage.unknown())
+    return timeline
 
 
 def read_replay(data: bytes) -> object:

@@ -31,10 +31,12 @@ from remote_fetch.formats.indexes import parse_transaction_index
 from remote_fetch.formats.metadata_records import topic_id_of
 from remote_fetch.locate.saved_replay import SavedReplay, dump_replay
 from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines
+from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.timeline_builder import TimelineBuilder
 from remote_fetch.model import Uuid
 from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice
 from remote_fetch.plan.saved import dump_plan
+from remote_fetch.service.answers import Page, as_bytes, ranks, segment_json, segments_json
 from remote_fetch.testing.records import Record, encode_batch, encode_legacy, encode_marker
 from remote_fetch.testing.segments import encode_offset_index
 from tools import fuzz_layouts, fuzz_parsers
@@ -108,6 +110,9 @@ def targets(goldens: Path = GOLDENS, *, seeds_per_kind: int = 6) -> tuple[Target
         ),
         *_metadata_targets(goldens, seeds_per_kind),
         Target("saved plan", (_plan(),), fuzz_parsers.read_plan, inside=damage_json, gate=fuzz_layouts.check_json),
+        Target(
+            "service answer", _answers(), fuzz_parsers.read_answer, inside=damage_json, gate=fuzz_layouts.check_json
+        ),
         Target("object names", (names,), partial(fuzz_parsers.list_names, KafkaLocalLayout), inside=damage_numbers),
         *_layout_targets(goldens.with_name("aiven")),
     )  # fmt: skip
@@ -150,6 +155,20 @@ def _metadata_targets(goldens: Path, count: int) -> tuple[Target, ...]:
             "saved replay", (replay,), fuzz_parsers.read_replay, _reseal_timelines, _damage_timelines, _check_timelines
         ),
     )  # fmt: skip
+
+
+def _answers() -> tuple[bytes, ...]:
+    """The answers of `remote-fetch serve`, without and with URLs, and about its storage."""
+    segment = fuzz_parsers.full_segment()
+    timeline = Timeline(segment.topic_id_partition, (segment,), (5,), orphan_updates=1, upload_epochs=(3,))
+    urls = {f"topic-3/{segment.segment_id.id}.log": "https://store/bucket/object?signature=abc"}
+    pages = [
+        Page((as_bytes(segment_json(segment, rank, objects)),), 900)
+        for objects in (None, urls)
+        for rank in ranks(timeline)
+    ]
+    storage = as_bytes({"layout": "aiven", "layout_options": {"key.prefix": "tiered/"}})
+    return (*(segments_json(timeline, page, None, ()) for page in pages), storage)
 
 
 def _chosen(seeds: Iterable[bytes], count: int) -> tuple[bytes, ...]:

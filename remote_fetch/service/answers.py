@@ -12,16 +12,39 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from remote_fetch.model import AbortedTransaction, RemoteLogSegmentMetadata, TopicIdPartition
 
-__all__ = ["Page", "SegmentsOf", "aborted_json", "as_bytes", "page_of", "segment_json", "segments_json"]
+__all__ = [
+    "Page",
+    "Rank",
+    "SegmentsOf",
+    "aborted_json",
+    "as_bytes",
+    "page_of",
+    "ranks",
+    "segment_json",
+    "segments_json",
+]
 
 _MOST_TIMES = 8
 """How many times the limits of a page a crowd of segments that begin at one offset may take."""
+
+
+class Rank(NamedTuple):
+    """Two fields that decide between segments of the same offsets. `upload_epoch` is -1 if it is unknown."""
+
+    finish_order: int
+    upload_epoch: int = -1
+
+
+def ranks(found: SegmentsOf) -> Iterator[Rank]:
+    """The rank of each segment."""
+    epochs = found.upload_epochs or (-1,) * len(found.segments)
+    return (Rank(order, epoch) for order, epoch in zip(found.finish_order, epochs, strict=True))
 
 
 class SegmentsOf(Protocol):
@@ -38,6 +61,10 @@ class SegmentsOf(Protocol):
     @property
     def finish_order(self) -> tuple[int, ...]:
         """A number for each segment: the larger, the later it was finished."""
+
+    @property
+    def upload_epochs(self) -> tuple[int, ...]:
+        """The leader epoch of each segment's uploader (KIP-1266), -1 if unknown. Empty: all are unknown."""
 
     @property
     def orphan_updates(self) -> int:
@@ -57,9 +84,7 @@ class Page:
     is_crowded: bool = False
 
 
-def segment_json(
-    segment: RemoteLogSegmentMetadata, finish_order: int, urls: Mapping[str, str] | None
-) -> dict[str, Any]:
+def segment_json(segment: RemoteLogSegmentMetadata, rank: Rank, urls: Mapping[str, str] | None) -> dict[str, Any]:
     """One segment. `urls` None: the request asks for no objects."""
     custom = segment.custom_metadata
     fields: dict[str, Any] = {
@@ -73,7 +98,8 @@ def segment_json(
         "size_bytes": segment.segment_size_in_bytes,
         "custom_metadata": None if custom is None else base64.b64encode(custom).decode("ascii"),
         "txn_index_empty": segment.txn_index_empty,
-        "finish_order": finish_order,
+        "finish_order": rank.finish_order,
+        "upload_epoch": rank.upload_epoch,
     }
     return fields if urls is None else fields | {"objects": dict(urls)}
 
@@ -81,7 +107,7 @@ def segment_json(
 def page_of(
     found: SegmentsOf,
     first_offset: int,
-    encode: Callable[[RemoteLogSegmentMetadata, int], bytes],
+    encode: Callable[[RemoteLogSegmentMetadata, Rank], bytes],
     *,
     max_segments: int,
     max_bytes: int,
@@ -92,13 +118,13 @@ def page_of(
     """
     encoded: list[bytes] = []
     size_bytes, reached = 0, first_offset
-    for segment, order in zip(found.segments, found.finish_order, strict=True):
+    for segment, rank in zip(found.segments, ranks(found), strict=True):
         is_full = len(encoded) >= max_segments or size_bytes >= max_bytes
         if is_full and segment.start_offset > reached:
             return Page(tuple(encoded), segment.start_offset)
         if len(encoded) >= _MOST_TIMES * max_segments or size_bytes >= _MOST_TIMES * max_bytes:
             return Page((), None, is_crowded=True)
-        encoded.append(encode(segment, order))
+        encoded.append(encode(segment, rank))
         size_bytes += len(encoded[-1])
         reached = max(reached, segment.start_offset)
     return Page(tuple(encoded), None)

@@ -10,7 +10,6 @@ Rules of the file:
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
@@ -22,14 +21,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from remote_fetch.errors import ConfigError
-from remote_fetch.model import TopicIdPartition
 from remote_fetch.service.access import Access, Ask
 from remote_fetch.service.answers import as_bytes
 from remote_fetch.service.credentials import Credentials, parse_authorization
 from remote_fetch.service.gate import Gate, take_note
 from remote_fetch.service.limits import Limits
 from remote_fetch.service.metrics import CONTENT_TYPE, Metrics
-from remote_fetch.service.queries import SegmentsQuery, parse_query, parse_segments
+from remote_fetch.service.queries import parse_query, parse_segments
 from remote_fetch.service.refusals import Refusal
 from remote_fetch.service.settings import ServiceSettings
 from remote_fetch.service.timelines import Timelines
@@ -146,16 +144,12 @@ class Service:
             self._let_in(room, request, credentials)
             partition = allowed.partition(query.partition)
             await self.timelines.fresh()
-            body, tag = await self._workers.run(lambda: self._tagged(partition, query))
-            if not query.kinds and request.headers.get("if-none-match") == tag:
-                return Response(status_code=304, headers={**_AGAIN, "ETag": tag})
-            headers = _OK if query.kinds else {**_AGAIN, "ETag": tag}
+            known = request.headers.get("if-none-match")
+            body, tag = await self._workers.run(lambda: self._vending.segments(partition, query, known))
+            headers = {**_AGAIN, "ETag": tag} if tag else _OK
+            if body is None:
+                return Response(status_code=304, headers=headers)
             return Response(body, headers=headers, media_type="application/json")
-
-    def _tagged(self, partition: TopicIdPartition, query: SegmentsQuery) -> tuple[bytes, str]:
-        """An answer and its entity tag. An answer with URLs is another one each time, and has none."""
-        body = self._vending.segments(partition, query)
-        return body, "" if query.kinds else f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
     async def _healthz(self, request: Request) -> Response:
         take_note(request, route="healthz")

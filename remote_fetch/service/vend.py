@@ -11,25 +11,34 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 
 from remote_fetch.errors import RemoteFetchError
 from remote_fetch.model import IsolationLevel, RemoteLogSegmentMetadata, TopicIdPartition
 from remote_fetch.prepare.decided import DecidedRanges
-from remote_fetch.service.answers import Page, as_bytes, page_of, segment_json, segments_json
+from remote_fetch.service.answers import Page, Rank, as_bytes, page_of, ranks, segment_json, segments_json
 from remote_fetch.service.metrics import Metrics
 from remote_fetch.service.queries import SegmentsQuery
 from remote_fetch.service.refusals import Refusal
 from remote_fetch.service.settings import MAX_ANSWER_BYTES, MAX_COMMITTED_SEGMENTS, MAX_SEGMENTS
+from remote_fetch.service.tags import Tags
 from remote_fetch.session.session import Session
 
-__all__ = ["Vending"]
+__all__ = ["Tagged", "Vending"]
 
 _LOG = logging.getLogger("remote_fetch.service")
 _RETRY_S = 5.0
 _MOST_LINES = 1_000
 """Most different lines about what was not answered, so that odd metadata does not fill the log."""
+
+
+class Tagged(NamedTuple):
+    """An answer, None if the client has it, and its entity tag, "" for one with URLs: these are new each time."""
+
+    body: bytes | None
+    tag: str
 
 
 class Vending:
@@ -40,6 +49,7 @@ class Vending:
         self._metrics = metrics
         self._url_lifetime_s = url_lifetime_s
         self._ranges = DecidedRanges(session)
+        self._tags = Tags()
         self._said: set[str] = set()
 
     def storage(self) -> bytes:
@@ -47,10 +57,14 @@ class Vending:
         layout, options = self._session.vendor.layout()
         return as_bytes({"layout": layout, "layout_options": options})
 
-    def segments(self, partition: TopicIdPartition, query: SegmentsQuery) -> bytes:
+    def segments(self, partition: TopicIdPartition, query: SegmentsQuery, known_tag: str | None) -> Tagged:
         """The answer to a request. Raises Refusal: 404 for an unknown segment, 503 if the store does not answer."""
         try:
-            return self._segments(partition, query)
+            # The tag comes first: if the timeline changes in between, the next question gets the answer again.
+            tag = "" if query.kinds else self._tags.of(self._session.locator.timeline(partition), query)
+            if tag and tag == known_tag:
+                return Tagged(None, tag)
+            return Tagged(self._segments(partition, query), tag)
         except KafkaException as error:
             raise Refusal(503, "BROKERS_UNAVAILABLE", f"the brokers answer: {error.args[0].str()}", _RETRY_S) from None
         except RemoteFetchError as error:
@@ -62,14 +76,14 @@ class Vending:
         whole = self._session.locator.timeline(partition)
         self._session.note_unusable(whole)
 
-        def encode(segment: RemoteLogSegmentMetadata, order: int) -> bytes:
+        def encode(segment: RemoteLogSegmentMetadata, rank: Rank) -> bytes:
             urls = self._signed(segment, query.kinds) if query.kinds else None
-            return as_bytes(segment_json(segment, order, urls))
+            return as_bytes(segment_json(segment, rank, urls))
 
         if query.segment is not None:
-            for segment, order in zip(whole.segments, whole.finish_order, strict=True):
+            for segment, rank in zip(whole.segments, ranks(whole), strict=True):
                 if segment.segment_id.id == query.segment:
-                    return segments_json(whole, Page((encode(segment, order),), None), None, ())
+                    return segments_json(whole, Page((encode(segment, rank),), None), None, ())
             raise Refusal(404, "UNKNOWN_SEGMENT", "the partition has no readable segment of this id")
         is_committed = query.isolation is IsolationLevel.READ_COMMITTED
         stop = (whole.end_offset or 0) if query.stop_offset is None else query.stop_offset

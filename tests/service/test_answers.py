@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
-from remote_fetch.service.answers import page_of, segment_json
+from remote_fetch.service.answers import Rank, page_of, segment_json
 from tests.scan.bucket import examples
 
 PARTITION = TopicIdPartition(Uuid(bytes(range(16))), "orders", 0)
@@ -21,7 +21,7 @@ def segment(number: int, start: int, end: int) -> RemoteLogSegmentMetadata:
     )
 
 
-def encode(metadata: RemoteLogSegmentMetadata, order: int) -> bytes:
+def encode(metadata: RemoteLogSegmentMetadata, rank: Rank) -> bytes:
     return str(metadata.segment_id.id).encode()
 
 
@@ -40,14 +40,14 @@ def test_pages_together_have_every_segment(spans: list[tuple[int, int]], first: 
         found.update(page.segments)
         at, asked = page.next_offset, asked + 1
         assert asked < 200
-    assert found == {encode(one, 0) for one in timeline.within(first, 10**6).segments}
+    assert found == {encode(one, Rank(0)) for one in timeline.within(first, 10**6).segments}
 
 
 def test_a_page_ends_with_its_bytes() -> None:
     timeline = Timeline.of_listing(PARTITION, [segment(n, n * 10, n * 10 + 9) for n in range(10)])
     encoded: list[int] = []
 
-    def heavy(metadata: RemoteLogSegmentMetadata, order: int) -> bytes:
+    def heavy(metadata: RemoteLogSegmentMetadata, rank: Rank) -> bytes:
         encoded.append(metadata.start_offset)
         return b"x" * 100
 
@@ -64,6 +64,6 @@ def test_a_crowd_over_one_offset_is_no_page() -> None:
 
 def test_a_segment_without_objects_differs_from_one_with_none() -> None:
     metadata = replace(segment(1, 0, 9), custom_metadata=b"")
-    assert "objects" not in segment_json(metadata, 4, None)
-    assert segment_json(metadata, 4, {})["objects"] == {}
-    assert segment_json(metadata, 4, None)["custom_metadata"] == ""
+    assert "objects" not in segment_json(metadata, Rank(4), None)
+    assert segment_json(metadata, Rank(4), {})["objects"] == {}
+    assert segment_json(metadata, Rank(4), None)["custom_metadata"] == ""

@@ -92,6 +92,7 @@ class TestSegments:
                 "custom_metadata": None if metadata.custom_metadata is None else "AP8=",
                 "txn_index_empty": metadata.txn_index_empty,
                 "finish_order": order,
+                "upload_epoch": -1,
             }
         assert bucket.signed == bucket.signed[: len(KINDS)]  # only those of the check at the start
 

@@ -1,0 +1,62 @@
+"""Entity tags of answers about segments: a client that knows the whole timeline asks whether it has changed.
+
+Rules of the file:
+
+- A tag is of the whole timeline and of the request. So the tag of the first page tells of all pages.
+- Instances that have read the same metadata give the same tag.
+- A timeline is hashed once. The locator gives the same object until something changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections import OrderedDict
+
+from remote_fetch.service.answers import SegmentsOf
+from remote_fetch.service.queries import SegmentsQuery
+
+__all__ = ["Tags"]
+
+_MOST_TIMELINES = 10_000
+_FIELDS = struct.Struct(">16sqqqqqqqq?i")
+
+
+class Tags:
+    """The tags of the timelines that were asked for last. Called from several threads: at worst one is hashed twice."""
+
+    def __init__(self, most: int = _MOST_TIMELINES) -> None:
+        self._most = most
+        self._known: OrderedDict[object, tuple[SegmentsOf, bytes]] = OrderedDict()
+
+    def of(self, timeline: SegmentsOf, query: SegmentsQuery) -> str:
+        """The tag of an answer without URLs, with its quotation marks (RFC 9110, section 8.8.3)."""
+        known = self._known.get(timeline.partition)
+        if known is None or known[0] is not timeline:
+            known = timeline, _digest(timeline)
+            self._known[timeline.partition] = known
+            while len(self._known) > self._most:
+                self._known.popitem(last=False)
+        asked = f"{query.first_offset} {query.stop_offset} {query.isolation}".encode()
+        return f'"{hashlib.sha256(known[1] + asked).hexdigest()[:32]}"'
+
+
+def _digest(timeline: SegmentsOf) -> bytes:
+    """A hash of every field that an answer may have."""
+    partition = timeline.partition
+    head = (partition.topic, str(partition.topic_id), partition.partition)
+    hashed = hashlib.sha256(repr((head, timeline.orphan_updates, timeline.malformed_records)).encode())
+    epochs = timeline.upload_epochs or (-1,) * len(timeline.segments)
+    for segment, order, epoch in zip(timeline.segments, timeline.finish_order, epochs, strict=True):
+        custom = segment.custom_metadata
+        hashed.update(
+            _FIELDS.pack(
+                segment.segment_id.id.raw, segment.start_offset, segment.end_offset, segment.segment_size_in_bytes,
+                segment.max_timestamp_ms, segment.event_timestamp_ms, segment.broker_id, order, epoch,
+                segment.txn_index_empty, -1 if custom is None else len(custom),
+            )
+        )  # fmt: skip
+        hashed.update(custom or b"")
+        for entry in segment.segment_leader_epochs:
+            hashed.update(struct.pack(">qq", entry.epoch, entry.start_offset))
+    return hashed.digest()
