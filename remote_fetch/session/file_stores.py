@@ -4,7 +4,9 @@ Rules of the file:
 
 - A file is replaced at once: by a rename in a directory, by one PUT in an object store.
 - Files in a directory are readable for their owner alone, and so is the directory if it is made here.
-- A call that takes longer than `fetch.remote.read.timeout.ms` fails. Its thread is left behind.
+- A call that takes too long fails, and its thread is left behind. Reading may take `fetch.remote.read.timeout.ms`,
+  because the first record waits for it. Writing may take six times as long: twenty processes that end at once on a busy
+  machine would otherwise save nothing.
 - No message has the text of an SDK, which may hold a secret.
 """
 
@@ -32,6 +34,7 @@ T = TypeVar("T")
 
 _KEY = "remote.locator.cache"
 _OURS_ALONE = 0o700
+_WRITES_LONGER = 6
 
 
 def open_file_store(config: Config, place: str) -> TimedStore:
@@ -133,20 +136,20 @@ class TimedStore:
     def read(self, names: Collection[str]) -> Mapping[str, bytes]:
         """As `FileStore.read`."""
         wanted = tuple(names)
-        return self._timed(lambda: self._store.read(wanted))
+        return self._timed(lambda: self._store.read(wanted), self._timeout_ms)
 
     def write(self, files: Mapping[str, bytes]) -> None:
         """As `FileStore.write`."""
-        self._timed(lambda: self._store.write(files))
+        self._timed(lambda: self._store.write(files), _WRITES_LONGER * self._timeout_ms)
 
     def close(self) -> None:
         """As `FileStore.close`, after the calls under way."""
         self._pool.close(self._timeout_ms)
         self._store.close()
 
-    def _timed(self, call: Callable[[], T]) -> T:
+    def _timed(self, call: Callable[[], T], timeout_ms: int) -> T:
         try:
-            return self._pool.submit(call).wait(self._timeout_ms)
+            return self._pool.submit(call).wait(timeout_ms)
         except RemoteFetchError as error:
             raise StoreFailed(error.message) from None
         except OSError as error:

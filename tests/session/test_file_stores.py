@@ -150,6 +150,8 @@ def test_a_store_that_hangs_is_not_waited_for() -> None:
     broken = Broken()
     store = TimedStore(broken, 50)
     with pytest.raises(StoreFailed, match="no answer from the store within 50 ms"):
+        store.read(NAMES)
+    with pytest.raises(StoreFailed, match="no answer from the store within 300 ms"):
         store.write({NAMES[0]: b""})
     broken.release.set()
     store.close()
