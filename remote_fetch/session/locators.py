@@ -1,6 +1,8 @@
-"""The locators that need no broker: over the listings of a store, and over saved timelines.
+"""Opens the locators that need no broker: over the listings of a store, and over saved timelines.
 
-Rules of the file: a listing reads segments with the deadlines and counters of the session.
+Rules of the file:
+
+- The locator over listings reads segments with the deadlines and counters of the session.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ _MAX_SNAPSHOT_BYTES = 1 << 30
 
 
 def open_listing(fetcher: RemoteStorageFetcher, storage: Storage) -> ListingLocator:
-    """The locator over the fetcher's listings. Raises ConfigError if the fetcher cannot list."""
+    """Open a locator over the fetcher's listings. Raises ConfigError if the fetcher cannot list segments."""
     if not isinstance(fetcher, SegmentLister):
         raise ConfigError(
             f"the fetcher {type(fetcher).__name__} cannot list segments",
@@ -34,10 +36,10 @@ def open_listing(fetcher: RemoteStorageFetcher, storage: Storage) -> ListingLoca
 
 
 def open_snapshot(settings: Settings) -> KnownTimelines:
-    """A locator for the timelines that a file holds.
+    """Open a locator for the timelines that are saved in a file.
 
-    Raises ConfigError if no file is configured or it cannot be read, CorruptSegment if its content is damaged, and
-    UnsupportedFormat if it is not a snapshot of this version.
+    Raises ConfigError if no file is configured or the file cannot be read, CorruptSegment if its content is damaged,
+    and UnsupportedFormat if it is not a snapshot of this version.
     """
     key = "remote.locator.snapshot.file"
     name = settings.locator_snapshot_file
@@ -52,7 +54,7 @@ def open_snapshot(settings: Settings) -> KnownTimelines:
 
 
 class _SegmentBytes:
-    """The reads of the listing locator, with the deadlines and counters of a session."""
+    """Reads segments for the locator over listings, with the deadlines and counters of a session."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
