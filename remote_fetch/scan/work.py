@@ -1,6 +1,9 @@
 """The queue of a scan: slices and broker ranges, with the state that the steps of one partition share.
 
-Rules of the file: no I/O. Only the scan changes work.
+Rules of the file:
+
+- No I/O.
+- Only the scan changes a `Work`.
 """
 
 from __future__ import annotations
@@ -28,7 +31,10 @@ class SharedPartition:
     failed: set[RemoteLogSegmentId] = field(default_factory=set)
 
     def fails(self, segment: RemoteLogSegmentMetadata, offset: int) -> OpenPartition:
-        """The partition without the segments that failed to give `offset`: fewer each time, so that trying ends."""
+        """Note that `segment` failed to give `offset`. Return the partition without all segments that failed to.
+
+        Each call leaves fewer segments, so that the attempts end.
+        """
         if offset != self.failed_offset:
             self.failed_offset, self.failed = offset, set()
         self.failed.add(segment.segment_id)
@@ -37,8 +43,11 @@ class SharedPartition:
 
 @dataclass(slots=True)
 class Work:
-    """One slice still to be read, from `position` on. `rereads` are the positions already fetched a second time,
-    `relocated_at` is the one at which a newer location was last asked for.
+    """A slice that is still to be read.
+
+    - `position` is the byte position from which to read on.
+    - `rereads` are the positions that were already fetched a second time.
+    - `relocated_at` is the position at which the locator was last asked for a newer location.
     """
 
     piece: SegmentSlice
@@ -54,7 +63,7 @@ class Work:
         return max(self.piece.first_offset, self.partition.rows.next_offset)
 
     def forget_size(self) -> None:
-        """Read on behind the size that metadata gave the segment, to wherever the object ends."""
+        """Ignore the size in the segment's metadata, and read to the end of the object."""
         segment = replace(self.piece.segment, segment_size_in_bytes=UNKNOWN_SIZE)
         self.piece = replace(self.piece, segment=segment)
         self.ended = False
@@ -62,21 +71,21 @@ class Work:
 
 @dataclass(slots=True)
 class BrokerWork:
-    """One stretch that the broker answers for."""
+    """A range of offsets that the broker reads."""
 
     step: BrokerRange
     partition: SharedPartition
 
 
 def work_for(step: PlanStep, partition: SharedPartition) -> Work | BrokerWork:
-    """The work that a step of a plan is."""
+    """The work for a step of a plan."""
     if isinstance(step, BrokerRange):
         return BrokerWork(step, partition)
     return Work(step, partition, step.start_position)
 
 
 def requests(works: Sequence[Work], range_bytes: int) -> Iterator[RangeRequest]:
-    """The ranges of all slices, in order; drawn lazily, and no further for a slice that has ended."""
+    """Yield the ranges of all slices, in order. Once a slice has ended, its remaining ranges are left out."""
     ramp = Ramp(range_bytes)
     for tag, work in enumerate(works):
         segment, stop = work.piece.segment, work.piece.end_position
