@@ -64,6 +64,10 @@ class CloudStore(FsspecStore):
         """Bytes [start, end) of an object, by one GET. Raises what the SDK raises."""
         raise NotImplementedError
 
+    async def get_size(self, bucket: str, key: str) -> int | None:
+        """The size of an object in bytes, by one request for its description. Raises what the SDK raises."""
+        raise NotImplementedError
+
     async def list_page(self, bucket: str, prefix: str, page: str | None) -> Page:
         """The folders and objects right below `prefix`, from the named page on. Raises the errors of the SDK."""
         raise NotImplementedError
@@ -92,6 +96,11 @@ class CloudStore(FsspecStore):
         bucket, _, key = path.partition("/")
         loop = self._filesystem.loop
         return cast(Buffer, sync(loop, self.get_range, bucket, key, start, end, timeout=self._timeout_s))
+
+    def measure(self, path: str) -> int | None:
+        """As `FsspecStore.measure`."""
+        bucket, _, key = path.partition("/")
+        return cast("int | None", sync(self._filesystem.loop, self.get_size, bucket, key, timeout=self._timeout_s))
 
     def _mapped(self, name: str, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         try:

@@ -20,12 +20,13 @@ import fsspec
 from fetchers._failures import failure_of
 from fetchers._logging import hold_back_debug
 from fetchers._options import OPTIONS, Timeouts, options_of, timeouts_of
+from fetchers._roots import ROOTS, Roots
 from fetchers._signing import MAX_EXPIRY_S, SigningStore, cannot_sign, names_to_sign
 from fetchers._store import FsspecStore
 from fetchers._survey import surveyed
 from remote_fetch.errors import ConfigError, MissingExtra, RemoteFetchError
 from remote_fetch.fetch.plugins import own_entry_point
-from remote_fetch.fetch.spi import Layout, ObjectStore, PartitionLayout
+from remote_fetch.fetch.spi import Layout, ObjectStore, PartitionLayout, RootedLayout, SizedLayout, StoredSizer
 from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata, Survey, TopicIdPartition
 
 __all__ = ["ComposedFetcher", "load_layout", "without_secrets"]
@@ -51,6 +52,7 @@ class ComposedFetcher:
         self._configs: Mapping[str, str] = {}
         self._layout: Layout | None = None
         self._store: ObjectStore | None = None
+        self._roots: Roots | None = None
 
     def configure(self, configs: Mapping[str, str]) -> None:
         """Open the filesystem and the layout. Raises ConfigError, MissingExtra."""
@@ -60,7 +62,24 @@ class ComposedFetcher:
         self._configs = configs
         self._layout = load_layout(self._layout_name())
         self._layout.configure(configs)
-        self._store = self.open_store(configs)
+        if configs.get(ROOTS):
+            self._open_roots(self._layout)
+        try:
+            self._store = self.open_store(configs)
+        except BaseException:
+            if self._roots is not None:
+                self._roots.close()
+            raise
+
+    def _open_roots(self, layout: Layout) -> None:
+        if not isinstance(layout, RootedLayout):
+            raise ConfigError(
+                f"{ROOTS} is for layouts whose metadata says where a segment lies, and {self._layout_name()!r} is none",
+                key=ROOTS,
+                hint="Set remote.storage.layout=url, or leave the roots out",
+            )
+        self._roots = Roots(self._configs, type(self))
+        layout.take_roots(self._roots.stores)
 
     @property
     def layout_name(self) -> str | None:
@@ -69,8 +88,11 @@ class ComposedFetcher:
 
     def refresh_credentials(self) -> None:
         """Open another filesystem, whose SDK looks for credentials again. Reads under way keep the old one."""
-        self._opened()
+        layout, _ = self._opened()
         self._store = self.open_store(self._configs)
+        if self._roots is not None and isinstance(layout, RootedLayout):
+            self._roots.refresh_credentials()
+            layout.take_roots(self._roots.stores)
 
     def open_store(self, configs: Mapping[str, str]) -> ObjectStore:
         """The store below the configured URL. Raises ConfigError, MissingExtra."""
@@ -128,6 +150,10 @@ class ComposedFetcher:
             raise ConfigError("the fetcher is closed, or was never configured")
         return self._layout, self._store
 
+    def opened_store(self) -> ObjectStore:
+        """The store below the URL. Raises ConfigError before `configure` and after `close`."""
+        return self._opened()[1]
+
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
     ) -> Buffer:
@@ -139,6 +165,15 @@ class ComposedFetcher:
         """As `RemoteStorageFetcher.fetch_index`."""
         layout, store = self._opened()
         return layout.read_index(store, metadata, index_type)
+
+    def size(self, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """As `SegmentSizer.size`."""
+        layout, store = self._opened()
+        return layout.segment_size(store, metadata) if isinstance(layout, SizedLayout) else None
+
+    def stored_size(self, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """As `StoredSizer.stored_size`."""
+        return self._layout.stored_size(metadata) if isinstance(self._layout, StoredSizer) else None
 
     def list_segments(self, topic: str | None = None) -> Iterator[RemoteLogSegmentMetadata]:
         """As `SegmentLister.list_segments`."""
@@ -183,6 +218,8 @@ class ComposedFetcher:
     def close(self) -> None:
         """As `RemoteStorageFetcher.close`."""
         self._store = None
+        if self._roots is not None:
+            self._roots.close()
 
 
 def without_secrets(url: str) -> str:

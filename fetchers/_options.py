@@ -8,27 +8,16 @@ Rules of the file:
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from remote_fetch.config import KEYS
+from remote_fetch.settings import typed_option
 
 __all__ = ["OPTIONS", "Timeouts", "options_of", "timeouts_of", "with_defaults"]
 
 OPTIONS = "remote.storage.options."
 _CONNECT, _READ = "fetch.remote.connect.timeout.ms", "fetch.remote.read.timeout.ms"
-
-_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?")
-_WORDS = {"true": True, "false": False, "null": None}
-_TEXTS = frozenset(
-    {
-        "account", "credential", "credentials", "id", "key", "name", "passphrase", "passwd", "password", "profile",
-        "project", "region", "sas", "secret", "string", "tenant", "token", "user", "username",
-    }
-)  # fmt: skip
-"""Parts of names whose values are text whatever they look like: a password may be all digits."""
 
 
 class Timeouts(NamedTuple):
@@ -54,25 +43,10 @@ def options_of(configs: Mapping[str, str]) -> dict[str, Any]:
     any case) become what they are. Names that speak of identities and secrets keep words and numbers as text.
     """
     return {
-        name.removeprefix(OPTIONS): _value(name.removeprefix(OPTIONS), text)
+        name.removeprefix(OPTIONS): typed_option(name.removeprefix(OPTIONS), text)
         for name, text in configs.items()
         if name.startswith(OPTIONS)
     }
-
-
-def _value(name: str, text: str) -> Any:
-    if text[:1] in ("{", "[", '"'):
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            return text
-    if _TEXTS & set(re.split(r"[^a-z0-9]+", name.lower())):
-        return text
-    if text.lower() in _WORDS:
-        return _WORDS[text.lower()]
-    if _NUMBER.fullmatch(text):
-        return float(text) if "." in text else int(text)
-    return text
 
 
 def with_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

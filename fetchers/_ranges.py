@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["ContentRange", "range_of"]
+__all__ = ["ContentRange", "range_of", "total_of"]
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
+_UNSATISFIED = re.compile(r"bytes \*/([0-9]{1,19})")
 
 
 class ContentRange(NamedTuple):
@@ -31,6 +32,18 @@ class ContentRange(NamedTuple):
     def is_end(self, start: int) -> bool:
         """Whether the answer has no byte because the object ends at `start`. Azurite says so, other stores say 416."""
         return self.first == start == self.total_bytes and self.last == start - 1
+
+
+def total_of(header: str | None) -> int | None:
+    """The size of an object by a Content-Range header, None if it lacks the size.
+
+    An answer 416 has `bytes */SIZE` (RFC 9110, 14.4).
+    """
+    match = _UNSATISFIED.fullmatch(header or "")
+    if match is not None:
+        return int(match[1])
+    answered = ContentRange.parse(header)
+    return None if answered is None else answered.total_bytes
 
 
 def range_of(start: int, end: int | None) -> str | None:

@@ -67,6 +67,21 @@ class FsspecStore:
         """Bytes [start, end) of the object at `path`, in one request. Raises what the filesystem raises."""
         return cast(Buffer, self._call("cat_file", path, timeout_s=self._timeout_s, start=start, end=end))
 
+    def size(self, name: str) -> int | None:
+        """As `SizedStore.size`. Raises CorruptSegment for a name that leads elsewhere."""
+        try:
+            return self._mapped(name, self.measure, self.path_of(name))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StorageUnavailable(
+                "the store's answer about a size cannot be understood", object_name=name
+            ) from error
+
+    def measure(self, path: str) -> int | None:
+        """The size of the object at `path` in bytes, without its bytes. Raises what the filesystem raises."""
+        found = self._call("info", path, timeout_s=self._timeout_s)
+        size_bytes = found.get("size")
+        return None if found.get("type") == "directory" or size_bytes is None else int(size_bytes)
+
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """As `ObjectStore.list`."""
         for name, info in self._entries(prefix):

@@ -65,6 +65,11 @@ class _AzureStore(CloudStore):
             raise StorageUnavailable(f"the store broke off after {kept.size_bytes} of {stream.size} bytes")
         return kept.data()
 
+    async def get_size(self, bucket: str, key: str) -> int | None:
+        found = await self._filesystem.service_client.get_blob_client(bucket, key).get_blob_properties()
+        size_bytes: int | None = found.size
+        return size_bytes
+
     async def list_page(self, bucket: str, prefix: str, page: str | None) -> Page:
         container = self._filesystem.service_client.get_container_client(bucket)
         pages = container.walk_blobs(name_starts_with=prefix, delimiter="/").by_page(page)

@@ -57,6 +57,17 @@ class _GcsStore(CloudStore):
             size_bytes = size_of_range(start, end, answer.headers.get("Content-Range"), answer.content_length)
             return await receive(answer.content.iter_chunked(BODY_BYTES), size_bytes)
 
+    def measure(self, path: str) -> int | None:
+        self._filesystem.credentials.maybe_refresh()
+        return super().measure(path)
+
+    async def get_size(self, bucket: str, key: str) -> int | None:
+        url = f"{self._filesystem.base}b/{quote(bucket, safe='')}/o/{quote(key, safe='')}"
+        async with self._ask(url, {}, {"fields": "size"}) as answer:
+            await _refused(answer)
+            found = await answer.json(content_type=None)
+        return int(found["size"]) if "size" in found else None
+
     async def list_page(self, bucket: str, prefix: str, page: str | None) -> Page:
         url = f"{self._filesystem.base}b/{quote(bucket, safe='')}/o"
         params = {"prefix": prefix, "delimiter": "/", **({} if page is None else {"pageToken": page})}

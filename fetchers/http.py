@@ -7,16 +7,17 @@ the host; the query of a URL may be a signature, and is in no message. HTTP has 
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 from fetchers._composed import ComposedFetcher
 from fetchers._failures import failure_of
 from fetchers._identity import Identities
 from fetchers._options import OPTIONS, Timeouts, options_of, timeouts_of
-from fetchers._ranges import ContentRange
+from fetchers._ranges import ContentRange, total_of
 from fetchers._store import below_root
 from remote_fetch.errors import (
     ConfigError,
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     import urllib3
 
 __all__ = ["HttpFetcher", "HttpStore", "open_urls"]
+
+T = TypeVar("T")
 
 _MAX_CONNECTIONS = 64
 _MAX_REDIRECTS = 3
@@ -135,23 +138,40 @@ class HttpStore:
 
     def get(self, name: str, start: int = 0, end: int = -1) -> Buffer:
         """As `ObjectStore.get`."""
-        path = f"{self._base.path.rstrip('/')}/{quote(below_root(name))}"
-        return self._get(urlunsplit(self._base._replace(path=path, fragment="")), name, start, end)
+        return self._get(self._url_of(name), name, start, end)
 
     def get_url(self, url: str, start: int = 0, end: int = -1) -> Buffer:
         """As `UrlStore.get_url`."""
         return self._get(url, url.partition("?")[0], start, end)
 
+    def size(self, name: str) -> int | None:
+        """As `SizedStore.size`: by a GET of one byte, because servers answer HEAD as they like."""
+        return self._asked(self._url_of(name), name, 0, 1, _size_of)
+
+    def url_size(self, url: str) -> int | None:
+        """As `SizedUrlStore.url_size`: a signature is for one method, and this one is for GET."""
+        return self._asked(url, url.partition("?")[0], 0, 1, _size_of)
+
+    def _url_of(self, name: str) -> str:
+        path = f"{self._base.path.rstrip('/')}/{quote(below_root(name))}"
+        return urlunsplit(self._base._replace(path=path, fragment=""))
+
     def _get(self, url: str, name: str, start: int, end: int) -> Buffer:
         if 0 <= end <= start:
             return b""
+        return self._asked(url, name, start, end, _body_of)
+
+    def _asked(
+        self, url: str, name: str, start: int, end: int, take: Callable[[urllib3.BaseHTTPResponse, _Range], T]
+    ) -> T:
+        """The result of `take` for the answer to a GET of one range. Raises the errors of a fetcher."""
         wanted = _Range(start, end, time.monotonic() + self._timeouts.read_s)
         try:
             response = self._answer(url, wanted)
             try:
                 if response.status in (200, 206):
                     self._identities.check(name, _identity_of(response))
-                return _body_of(response, wanted)
+                return take(response, wanted)
             finally:
                 _done_with(response)
         except RemoteFetchError as error:
@@ -274,6 +294,16 @@ def _body_of(response: urllib3.BaseHTTPResponse, wanted: _Range) -> Buffer:
     if first != wanted.start or last < first or (0 <= wanted.end <= last) or not is_whole:
         raise _wrong_range(f"the server sent bytes {first} to {last} for the range from {wanted.start}")
     return _read(response, last + 1 - first, wanted.deadline)
+
+
+def _size_of(response: urllib3.BaseHTTPResponse, wanted: _Range) -> int | None:
+    """The size of the object that the answer has a byte of; None if the server does not tell it."""
+    if response.status not in (200, 206, 416):
+        raise _Refused(response.status)
+    if response.status == 200:
+        length = response.headers.get("Content-Length", "")
+        return int(length) if re.fullmatch(r"[0-9]{1,19}", length) else None
+    return total_of(response.headers.get("Content-Range"))
 
 
 def _wrong_range(text: str) -> StorageUnavailable:

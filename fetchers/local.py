@@ -6,6 +6,7 @@ Rules of the file: a range is read by one open and one seek; paths hold no secre
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -35,6 +36,11 @@ class _LocalStore(FsspecStore):
         if 0 <= end <= start:
             return b""
         return self._mapped(name, _read, self.path_of(name), start, end, self.identities)
+
+    def measure(self, path: str) -> int | None:
+        """As `FsspecStore.measure`."""
+        status = os.stat(path)
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def _mapped(self, name: str, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         try:

@@ -47,6 +47,12 @@ class _S3Store(CloudStore):
         finally:
             body.close()
 
+    async def get_size(self, bucket: str, key: str) -> int | None:
+        client = await self._client(bucket)
+        answer = await client.head_object(**self._arguments(client, "HeadObject", Bucket=bucket, Key=key))
+        size_bytes: int | None = answer.get("ContentLength")
+        return size_bytes
+
     async def list_page(self, bucket: str, prefix: str, page: str | None) -> Page:
         asked = {} if page is None else {"ContinuationToken": page}
         client = await self._client(bucket)

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import ipaddress
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from fetchers._composed import load_layout
@@ -35,11 +36,13 @@ from remote_fetch.errors import (
     StorageTimeout,
     Unlocatable,
 )
-from remote_fetch.fetch.spi import Layout, LocationSource, ObjectInfo
+from remote_fetch.fetch.spi import Layout, LocationSource, ObjectInfo, SizedLayout, StoredSizer
 from remote_fetch.formats.object_names import belongs_to
 from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata
 
 __all__ = ["VendedFetcher"]
+
+T = TypeVar("T")
 
 _URL = "remote.locator.url"
 _LAYOUT = "remote.storage.layout"
@@ -97,6 +100,15 @@ class VendedFetcher:
         """As `RemoteStorageFetcher.fetch_index`."""
         layout, store = self._opened(metadata)
         return layout.read_index(store, metadata, index_type)
+
+    def size(self, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """As `SegmentSizer.size`."""
+        layout, store = self._opened(metadata)
+        return layout.segment_size(store, metadata) if isinstance(layout, SizedLayout) else None
+
+    def stored_size(self, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """As `StoredSizer.stored_size`, once the service has named the layout."""
+        return self._layout.stored_size(metadata) if isinstance(self._layout, StoredSizer) else None
 
     def close(self) -> None:
         """As `RemoteStorageFetcher.close`."""
@@ -171,20 +183,28 @@ class _SegmentStore:
         """As `ObjectStore.get`. Raises StorageDenied for an object that the service does not name."""
         if 0 <= end <= start:
             return b""
+        return self._asked(name, lambda url: self._http.get_url(url, start, end))
+
+    def size(self, name: str) -> int | None:
+        """As `SizedStore.size`. Raises as `get`."""
+        return self._asked(name, self._http.url_size)
+
+    def _asked(self, name: str, ask: Callable[[str], T]) -> T:
+        """The answer for the URL of an object, which is renewed once if it is refused."""
         located = self._located or self.locate()
         try:
-            return self._read(located, name, start, end)
+            return self._answer(located, name, ask)
         except StorageDenied as denied:
             try:
                 renewed = self.locate(refused=located)
             except SegmentNotFound as gone:  # for the layout that would be the absence of one object
                 raise denied.at(hint="The service does not know the segment any more") from gone.__cause__
-        return self._read(renewed, name, start, end)
+        return self._answer(renewed, name, ask)
 
-    def _read(self, located: Located, name: str, start: int, end: int) -> Buffer:
+    def _answer(self, located: Located, name: str, ask: Callable[[str], T]) -> T:
         url = self._url_of(located, name)
         try:
-            return self._http.get_url(url, start, end)
+            return ask(url)
         except RemoteFetchError as error:
             raise hidden(error, url) from None
 

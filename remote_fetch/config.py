@@ -92,6 +92,14 @@ KEYS: Mapping[str, Key] = MappingProxyType(
                 "`https://host/tier` or another URL, whose scheme chooses the fetcher.",
             ),
             Key(
+                "remote.storage.roots",
+                _Type.STRING,
+                None,
+                "Further URLs, with commas, below which segments may lie too: the allow-list for a plug-in that picks "
+                "a bucket for each segment and puts the location into the custom metadata (KIP-917, layout `url`). "
+                "`remote.storage.options.*` go to the roots of the same kind of store as `remote.storage.url`.",
+            ),
+            Key(
                 "remote.storage.layout",
                 _Type.STRING,
                 None,
@@ -125,8 +133,10 @@ KEYS: Mapping[str, Key] = MappingProxyType(
                 "Where segment locations come from. `metadata-topic`, the default where `bootstrap.servers` is set: "
                 "the brokers' own `__remote_log_metadata`. `listing`, the default without: the bucket itself, no "
                 "Kafka needed. `snapshot`: timelines that were saved before. `service`: a `remote-fetch serve` that "
-                "answers where segments are, and signs a URL for each object that is read.",
-                choices=("metadata-topic", "listing", "snapshot", "service"),
+                "answers where segments are, and signs a URL for each object that is read. `broker`: the partition's "
+                "leader tells it for each offset, and which transactions were aborted (KIP-1254; no released broker "
+                "speaks it; extra `broker-api`).",
+                choices=("metadata-topic", "listing", "snapshot", "service", "broker"),
             ),
             Key(
                 "remote.locator.url",
@@ -137,10 +147,33 @@ KEYS: Mapping[str, Key] = MappingProxyType(
                 "(`ssl.ca.location`). `http://` is accepted on loopback only.",
             ),
             Key(
+                "remote.locator.schema.file",
+                _Type.STRING,
+                None,
+                "For `remote.locator=broker`: a JSON file with the version of Fetch, the names and the tags that the "
+                "brokers give KIP-1254's fields. Unset: `remote_fetch/locate/location_schema.json`.",
+            ),
+            Key(
                 "remote.locator.snapshot.file",
                 _Type.STRING,
                 None,
                 "The file of `remote.locator=snapshot`, as `remote_fetch.locate.snapshot.dump_timelines` made it.",
+            ),
+            Key(
+                "remote.locator.topic",
+                _Type.STRING,
+                "__remote_log_metadata",
+                "The topic in which brokers describe remote segments, for `remote.locator=metadata-topic`. It may be "
+                "compacted and have keys (KIP-1266).",
+            ),
+            Key(
+                "remote.locator.cache",
+                _Type.STRING,
+                None,
+                "A directory, or a URL that fsspec knows, where readers of the metadata topic save their timelines. "
+                "The next reader goes on from there. Custom metadata is saved too and may hold signed URLs: keep the "
+                "place as private as the bucket. A URL with the scheme of `remote.storage.url` takes "
+                "`remote.storage.options.*`.",
             ),
             Key(
                 "fetch.remote.bucket.only",
@@ -246,7 +279,7 @@ PREFIX_KEYS: Mapping[str, str] = MappingProxyType(
         "`true`, `false` and JSON become what they are, but for names that speak of identities and secrets.",
         "remote.storage.layout.": "Handed to the layout under the rest of the name: `docs/reference/layouts.md` lists "
         "what each takes.",
-        "remote.locator.": "Handed to the client that reads `__remote_log_metadata`, or asks the service, under the "
+        "remote.locator.": "Handed to the client that reads the metadata topic, or asks the service, under the "
         "rest of the name, over the other client properties: `remote.locator.bootstrap.servers` where that topic lives "
         "on another cluster, `remote.locator.ssl.ca.location` for the service's certificate.",
     }

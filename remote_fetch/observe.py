@@ -10,9 +10,7 @@ Rules of the file:
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -21,11 +19,12 @@ from typing import Any, TypeAlias
 from remote_fetch.model import IndexType, TopicIdPartition
 
 __all__ = [
+    "SIZE_ANSWERS",
     "BrokerRead",
     "Counters",
     "Event",
     "Fallback",
-    "LogObserver",
+    "IndexSettled",
     "MetadataUnusable",
     "Notice",
     "Observer",
@@ -36,16 +35,14 @@ __all__ = [
     "RecordsRead",
     "Report",
     "SegmentScanned",
+    "SizeAsked",
     "TimestampsSaturated",
     "ignore",
     "unusable_text",
 ]
 
-_LOG = logging.getLogger("remote_fetch")
-_QUIET_S = 60.0
-"""How long a repeated event is not logged again."""
-_MOST_NOTICES = 10_000
-"""How many notices are remembered, so that a consumer of years keeps a bounded number. A forgotten one may repeat."""
+SIZE_ANSWERS = frozenset({"learned", "unknown"})
+"""The reasons of a `SizeAsked` that is no failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +78,30 @@ class SegmentScanned:
 
     partition: TopicIdPartition
     index_type: IndexType
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSettled:
+    """An index was valid with entries of either size (KIP-1333), and the bytes of the segment settled it.
+
+    `reason` names the entries: `8-byte` or `12-byte`.
+    """
+
+    partition: TopicIdPartition
+    index_type: IndexType
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SizeAsked:
+    """The store was asked for the size of a segment whose metadata does not have it (KIP-1333).
+
+    `reason` is the outcome: `learned`, `unknown` if the store does not tell it, or the ErrorKind of the failure. After
+    a failure of the store, the segments that were not asked for any more count with its kind too.
+    """
+
+    partition: TopicIdPartition
     reason: str
 
 
@@ -177,6 +198,8 @@ Event: TypeAlias = (
     | RangeRetried
     | RangeReread
     | SegmentScanned
+    | IndexSettled
+    | SizeAsked
     | Fallback
     | RecordsRead
     | TimestampsSaturated
@@ -210,6 +233,8 @@ class Report:
     retries: dict[str, int] = field(default_factory=dict)
     rereads: dict[str, int] = field(default_factory=dict)
     scans: dict[str, int] = field(default_factory=dict)
+    ties: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
     fallbacks: dict[str, int] = field(default_factory=dict)
     ends: dict[str, str] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
@@ -240,95 +265,6 @@ def unusable_text(orphan_updates: int, malformed_records: int) -> str:
     return "; ".join([orphans] * bool(orphan_updates) + [malformed] * bool(malformed_records))
 
 
-class LogObserver:
-    """The observer that logs to `remote_fetch`: every notice, retry, fallback and other problem.
-
-    Rules of the log, one line an event:
-
-    - A line names the partition as TOPIC-NUMBER. The first line about it is preceded by a DEBUG line with its topic id.
-    - A repetition (same partition, same reason) within `quiet_s` seconds of the last line at its level is logged at
-      DEBUG. `clock` gives the time. The next line, or `close`, has the number of repetitions.
-    - A notice is logged once.
-    """
-
-    def __init__(self, *, quiet_s: float = _QUIET_S, clock: Callable[[], float] = time.monotonic) -> None:
-        self._quiet_s, self._clock = quiet_s, clock
-        self._lock = threading.Lock()
-        self._named: set[TopicIdPartition] = set()
-        self._notices: set[str] = set()
-        self._said: dict[tuple[str, str], _Said] = {}
-
-    def __call__(self, event: Event) -> None:
-        """Log an event, if it has a line."""
-        if isinstance(event, Notice):
-            with self._lock:
-                is_new = event.text not in self._notices
-                if len(self._notices) >= _MOST_NOTICES:
-                    self._notices.clear()
-                self._notices.add(event.text)
-            level = logging.WARNING if event.is_warning else logging.INFO
-            _LOG.log(level if is_new else logging.DEBUG, "%s", event.text)
-            return
-        if isinstance(event, ReadEnds):
-            _LOG.info("%s", event)
-            return
-        words = _words(event)
-        if words is None:
-            return
-        what, line = words
-        name = f"{event.partition.topic}-{event.partition.partition}"
-        with self._lock:
-            is_new = event.partition not in self._named
-            self._named.add(event.partition)
-            said = self._said.setdefault((name, what), _Said())
-            is_due = said.at_s is None or self._clock() - said.at_s >= self._quiet_s
-            unsaid, said.unsaid = said.unsaid, 0 if is_due else said.unsaid + 1
-            said.at_s = self._clock() if is_due else said.at_s
-        if is_new:
-            _LOG.debug("%s: topic id %s", name, event.partition.topic_id)
-        if is_due:
-            _LOG.warning("%s: %s%s", name, line, f"; {unsaid} more since the last such line" if unsaid else "")
-        else:
-            _LOG.debug("%s: %s", name, line)
-
-    def close(self) -> None:
-        """Log the number of repetitions that had no line of their own. May be called twice."""
-        with self._lock:
-            left = [(name, what, said.unsaid) for (name, what), said in self._said.items() if said.unsaid]
-            self._said.clear()
-        for name, what, count in left:
-            _LOG.warning("%s: %s: %d more since the last such line", name, what, count)
-
-
-@dataclass(slots=True)
-class _Said:
-    """When an event last had a line (None: never), and its repetitions since then."""
-
-    at_s: float | None = None
-    unsaid: int = 0
-
-
-def _words(event: Event) -> tuple[str, str] | None:
-    """The text that is equal for all repetitions, and the full line. None for an event without a line."""
-    match event:
-        case Fallback():
-            what = f"read elsewhere ({event.reason})"
-            why = f"{event.reason}: {event.detail}" if event.detail else event.reason
-            return what, f"offsets {event.first_offset} to {event.last_offset} are read elsewhere ({why})"
-        case RangeReread():
-            return f"read again ({event.reason})", f"read again from position {event.position} ({event.reason})"
-        case SegmentScanned():
-            what = f"read without its {event.index_type} index ({event.reason})"
-            return what, what
-        case MetadataUnusable():
-            return "unusable metadata", unusable_text(event.orphan_updates, event.malformed_records)
-        case TimestampsSaturated():
-            what = "timestamps beyond what microseconds hold"
-            return what, f"{what}: {event.records}; the column timestampMs has them"
-        case _:
-            return None
-
-
 class Counters:
     """An observer that adds up. `report()` may be called at any time, from any thread."""
 
@@ -337,7 +273,7 @@ class Counters:
         self._sums: Counter[str] = Counter()
         self._fetch_s = 0.0
         self._reasons: dict[type, Counter[str]] = {
-            kind: Counter() for kind in (RangeRetried, RangeReread, SegmentScanned, Fallback)
+            kind: Counter() for kind in (RangeRetried, RangeReread, SegmentScanned, IndexSettled, SizeAsked, Fallback)
         }
         self._ends: dict[str, str] = {}
         self._notices: dict[str, None] = {}
@@ -386,6 +322,8 @@ class Counters:
                 retries=dict(self._reasons[RangeRetried]),
                 rereads=dict(self._reasons[RangeReread]),
                 scans=dict(self._reasons[SegmentScanned]),
+                ties=dict(self._reasons[IndexSettled]),
+                sizes=dict(self._reasons[SizeAsked]),
                 fallbacks=dict(self._reasons[Fallback]),
                 ends=dict(self._ends),
                 notices=tuple(self._notices),

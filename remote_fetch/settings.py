@@ -5,13 +5,25 @@ Rules of the file: `remote_fetch.config` makes them, once, from what it has chec
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
-__all__ = ["Settings"]
+__all__ = ["Settings", "typed_option"]
 
 T = TypeVar("T", str, int, bool)
+
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?")
+_WORDS = {"true": True, "false": False, "null": None}
+_TEXTS = frozenset(
+    {
+        "account", "credential", "credentials", "id", "key", "name", "passphrase", "passwd", "password", "profile",
+        "project", "region", "sas", "secret", "string", "tenant", "token", "user", "username",
+    }
+)  # fmt: skip
+"""Parts of names whose values are text whatever they look like: a password may be all digits."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -25,6 +37,7 @@ class Settings:
 
     enabled: bool
     storage_url: str | None
+    storage_roots: str | None
     storage_layout: str | None
     storage_broker_properties: str | None
     fetcher_class: str | None
@@ -32,6 +45,9 @@ class Settings:
     locator: str | None
     locator_url: str | None
     locator_snapshot_file: str | None
+    locator_topic: str
+    locator_cache: str | None
+    locator_schema_file: str | None
     bucket_only: bool
     reads_local: bool
     connect_timeout_ms: int
@@ -61,6 +77,7 @@ class Settings:
         return cls(
             enabled=get("fetch.remote.enabled", bool),
             storage_url=text("remote.storage.url"),
+            storage_roots=text("remote.storage.roots"),
             storage_layout=text("remote.storage.layout"),
             storage_broker_properties=text("remote.storage.broker.properties"),
             fetcher_class=text("remote.storage.fetcher.class"),
@@ -68,6 +85,9 @@ class Settings:
             locator=text("remote.locator"),
             locator_url=text("remote.locator.url"),
             locator_snapshot_file=text("remote.locator.snapshot.file"),
+            locator_topic=get("remote.locator.topic", str),
+            locator_cache=text("remote.locator.cache"),
+            locator_schema_file=text("remote.locator.schema.file"),
             bucket_only=get("fetch.remote.bucket.only", bool),
             reads_local=get("fetch.remote.when", str) == "always",
             connect_timeout_ms=get("fetch.remote.connect.timeout.ms", int),
@@ -81,3 +101,22 @@ class Settings:
             max_batch_bytes=get("fetch.remote.max.batch.bytes", int),
             max_decompressed_bytes=get("fetch.remote.max.decompressed.bytes", int),
         )
+
+
+def typed_option(name: str, text: str) -> Any:
+    """The value of an option of a filesystem: text stays text unless it can only be a number, a truth value or JSON.
+
+    Names that speak of identities and secrets keep words and numbers as text.
+    """
+    if text[:1] in ("{", "[", '"'):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+    if _TEXTS & set(re.split(r"[^a-z0-9]+", name.lower())):
+        return text
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    if _NUMBER.fullmatch(text):
+        return float(text) if "." in text else int(text)
+    return text

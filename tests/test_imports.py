@@ -17,7 +17,7 @@ import remote_fetch
 
 EXTRAS = frozenset(
     {"adlfs", "azure", "boto3", "botocore", "Crypto", "cryptography", "gcsfs", "google", "kafka", "prometheus_client"}
-    | {"pyspark", "rich", "s3fs"}
+    | {"pyspark", "rich", "s3fs", "starlette", "uvicorn"}
 )
 HEAVY = frozenset({"confluent_kafka", "cramjam", "crc32c", "fsspec", "pyarrow", "zstandard"})
 FOREIGN = frozenset({"aiokafka", "duckdb", "numpy", "pandas", "polars"})

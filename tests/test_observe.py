@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from dataclasses import replace
 
 import pytest
 
@@ -13,8 +11,7 @@ from remote_fetch.observe import (
     Counters,
     Event,
     Fallback,
-    LogObserver,
-    MetadataUnusable,
+    IndexSettled,
     Notice,
     RangeFetched,
     RangeReread,
@@ -23,12 +20,11 @@ from remote_fetch.observe import (
     RecordsRead,
     Report,
     SegmentScanned,
-    TimestampsSaturated,
+    SizeAsked,
     ignore,
 )
 
 PARTITION = TopicIdPartition(Uuid(bytes(16)), "t", 0)
-NAME = f"{PARTITION.topic}-{PARTITION.partition}"
 
 EVENTS: list[tuple[Event, Report]] = [
     (RangeFetched(PARTITION, 10, 0.5), Report(remote_bytes=10, remote_gets=1, fetch_s=0.5)),
@@ -39,6 +35,8 @@ EVENTS: list[tuple[Event, Report]] = [
     (RangeRetried(PARTITION, "throttled"), Report(retries={"throttled": 1})),
     (RangeReread(PARTITION, 7, "corrupt"), Report(rereads={"corrupt": 1})),
     (SegmentScanned(PARTITION, IndexType.OFFSET, "missing"), Report(scans={"missing": 1})),
+    (IndexSettled(PARTITION, IndexType.OFFSET, "12-byte"), Report(ties={"12-byte": 1})),
+    (SizeAsked(PARTITION, "learned"), Report(sizes={"learned": 1})),
     (Fallback(PARTITION, 1, 2, "not-found"), Report(fallbacks={"not-found": 1})),
     (RecordsRead(PARTITION, 5, 100), Report(records=5)),
     (
@@ -101,87 +99,6 @@ def test_several_threads() -> None:
         thread.join()
     report = counters.report()
     assert (report.records, report.remote_bytes, report.remote_gets) == (2000, 4000, 2000)
-
-
-LOGGED: list[tuple[Event, list[tuple[int, str]]]] = [
-    (Notice("log start unknown"), [(logging.INFO, "log start unknown")]),
-    (Notice("100 % full", is_warning=True), [(logging.WARNING, "100 % full")]),
-    (
-        Fallback(PARTITION, 1, 2, "not-found"),
-        [(logging.WARNING, f"{NAME}: offsets 1 to 2 are read elsewhere (not-found)")],
-    ),
-    (
-        Fallback(PARTITION, 1, 2, "format", "version 9"),
-        [(logging.WARNING, f"{NAME}: offsets 1 to 2 are read elsewhere (format: version 9)")],
-    ),
-    (RangeReread(PARTITION, 7, "corrupt"), [(logging.WARNING, f"{NAME}: read again from position 7 (corrupt)")]),
-    (
-        SegmentScanned(PARTITION, IndexType.OFFSET, "missing"),
-        [(logging.WARNING, f"{NAME}: read without its offset index (missing)")],
-    ),
-    (
-        TimestampsSaturated(PARTITION, 3),
-        [
-            (
-                logging.WARNING,
-                f"{NAME}: timestamps beyond what microseconds hold: 3; the column timestampMs has them",
-            )
-        ],
-    ),
-    (
-        MetadataUnusable(PARTITION, 0, 2),
-        [(logging.WARNING, f"{NAME}: metadata records that cannot be read: 2")],
-    ),
-    (RangeFetched(PARTITION, 10, 0.5), []),
-    (RangeRetried(PARTITION, "throttled"), []),
-    (RecordsRead(PARTITION, 5, 100), []),
-]
-
-
-def lines_of(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
-    return [(record.levelno, record.getMessage()) for record in caplog.records if record.name == "remote_fetch"]
-
-
-@pytest.mark.parametrize(("event", "lines"), LOGGED, ids=lambda value: type(value).__name__)
-def test_what_reaches_the_log(event: Event, lines: list[tuple[int, str]], caplog: pytest.LogCaptureFixture) -> None:
-    observer = LogObserver()
-    with caplog.at_level(logging.INFO, logger="remote_fetch"):
-        observer(event)
-        observer.close()
-    assert lines_of(caplog) == lines
-    assert {record.name for record in caplog.records} <= {"remote_fetch"}
-
-
-def test_what_is_repeated_is_said_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    now_s = 0.0
-    observer = LogObserver(quiet_s=60, clock=lambda: now_s)
-    scanned = SegmentScanned(PARTITION, IndexType.LEADER_EPOCH, "missing")
-    said = f"{NAME}: read without its leader-epoch index (missing)"
-    other = replace(PARTITION, partition=PARTITION.partition + 1)
-    with caplog.at_level(logging.DEBUG, logger="remote_fetch"):
-        for _ in range(3):
-            observer(scanned)
-            observer(Notice("once"))
-        observer(replace(scanned, partition=other))
-        now_s = 60
-        observer(scanned)
-        observer(scanned)
-        observer.close()
-        observer.close()
-    lines = lines_of(caplog)
-    assert [line for level, line in lines if level > logging.DEBUG] == [
-        said,
-        "once",
-        said.replace(NAME, f"{other.topic}-{other.partition}"),
-        f"{said}; 2 more since the last such line",
-        f"{said}: 1 more since the last such line",
-    ]
-    assert [line for level, line in lines if level == logging.DEBUG] == [
-        f"{NAME}: topic id {PARTITION.topic_id}",
-        *[said, "once"] * 2,
-        f"{other.topic}-{other.partition}: topic id {other.topic_id}",
-        said,
-    ]
 
 
 def test_the_observer_of_nobody() -> None:

@@ -22,8 +22,9 @@ from remote_fetch.formats.metadata_records import (
 )
 from remote_fetch.formats.metadata_usual import SegmentChange, build_usual_segment, head_of, is_usual_head, read_usual
 from remote_fetch.locate.lineage import Lineage
+from remote_fetch.locate.saved_replay import load_replay
 from remote_fetch.locate.snapshot import load_timelines
-from remote_fetch.locate.timeline import TimelineBuilder
+from remote_fetch.locate.timeline_builder import TimelineBuilder
 from remote_fetch.model import (
     IndexType,
     LeaderEpoch,
@@ -45,6 +46,7 @@ __all__ = [
     "read_metadata",
     "read_offset_index",
     "read_plan",
+    "read_replay",
     "read_time_index",
     "read_timelines",
 ]
@@ -169,6 +171,15 @@ def read_timelines(data: bytes) -> object:
             timeline.next_start(segment.end_offset, Lineage.unknown())
             timeline.covering(segment.start_offset, Lineage.unknown())
     return origin
+
+
+def read_replay(data: bytes) -> object:
+    """Load a saved replay, then go on from it."""
+    saved = load_replay(data, max_body_bytes=_MAX_BODY_BYTES)
+    builder = TimelineBuilder()
+    for timeline, rest in zip(saved.timelines, saved.rests, strict=True):
+        builder.restore(timeline, rest)
+    return [builder.build(partition) for partition in builder.partitions()]
 
 
 def read_plan(data: bytes) -> object:

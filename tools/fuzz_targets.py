@@ -29,8 +29,9 @@ from remote_fetch.errors import CorruptSegment
 from remote_fetch.formats.checkpoints import parse_leader_epoch_checkpoint, parse_producer_snapshot
 from remote_fetch.formats.indexes import parse_transaction_index
 from remote_fetch.formats.metadata_records import topic_id_of
+from remote_fetch.locate.saved_replay import SavedReplay, dump_replay
 from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines
-from remote_fetch.locate.timeline import TimelineBuilder
+from remote_fetch.locate.timeline_builder import TimelineBuilder
 from remote_fetch.model import Uuid
 from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice
 from remote_fetch.plan.saved import dump_plan
@@ -137,13 +138,16 @@ def _layout_targets(goldens: Path) -> tuple[Target, ...]:
 def _metadata_targets(goldens: Path, count: int) -> tuple[Target, ...]:
     values = tuple(_metadata_values(goldens))
     chosen = _chosen(values, count)
-    saved = _timeline_snapshot(values)
+    saved, replay = _timeline_snapshot(values), _saved_replay(values)
     return (
         Target("metadata record", chosen, partial(fuzz_parsers.read_metadata, chosen), gate=_check_metadata),
         Target("metadata short cut", chosen, fuzz_parsers.ShortCut(chosen), gate=_check_metadata),
         Target(
             "timeline snapshot", (saved,), fuzz_parsers.read_timelines,
             _reseal_timelines, _damage_timelines, _check_timelines,
+        ),
+        Target(
+            "saved replay", (replay,), fuzz_parsers.read_replay, _reseal_timelines, _damage_timelines, _check_timelines
         ),
     )  # fmt: skip
 
@@ -258,8 +262,21 @@ def _timeline_snapshot(values: Iterable[bytes]) -> bytes:
     return dump_timelines([builder.build(partition) for partition in list(builder.partitions())[:3]], origin=origin)
 
 
+def _saved_replay(values: Iterable[bytes]) -> bytes:
+    """A saved replay with updates that lack their base, deleted segments and keys."""
+    builder = TimelineBuilder()
+    for offset, value in enumerate(values):
+        if offset % 5:
+            builder.apply(value, key=b"key-%d" % (offset // 2), offset=offset)
+    partitions = builder.partitions()[:3]
+    rests = builder.rest(partitions)
+    origin = SnapshotOrigin("cluster", Uuid(bytes(range(16))), 5, ((3, 7),))
+    timelines = tuple(builder.build(partition) for partition in partitions)
+    return dump_replay(SavedReplay(origin, None, 4, 1, timelines, tuple(rests[each] for each in partitions)))
+
+
 def _reseal_timelines(data: bytes) -> bytes:
-    """A snapshot of timelines: magic, version, CRC-32 of the rest, size of the body, the body under zlib."""
+    """A snapshot of timelines or a saved replay: magic, version, CRC-32 of the rest, body size, body under zlib."""
     covered = data[_TIMELINES_CRC_FROM:]
     return data[: _TIMELINES_CRC_FROM - 4] + zlib.crc32(covered).to_bytes(4, "big") + covered
 

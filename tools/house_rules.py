@@ -36,8 +36,11 @@ PURE = (
     "errors.py",
     "formats",
     "locate/lineage.py",
+    "locate/saved_replay.py",
     "locate/snapshot.py",
     "locate/timeline.py",
+    "locate/timeline_builder.py",
+    "locate/uploads.py",
     "model.py",
     "plan",
 )

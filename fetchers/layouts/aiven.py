@@ -34,7 +34,7 @@ from remote_fetch.errors import (
     UnsupportedFormat,
 )
 from remote_fetch.fetch.spi import BrokerStorage, ObjectStore
-from remote_fetch.formats.tagged_fields import read_compact_string, read_tagged_fields
+from remote_fetch.formats.tagged_fields import read_compact_string, read_tagged_fields, read_varlong
 from remote_fetch.model import (
     Buffer,
     IndexType,
@@ -45,8 +45,8 @@ from remote_fetch.model import (
 __all__ = ["AivenLayout"]
 
 _LOG, _INDEXES, _MANIFEST = ".log", ".indexes", MANIFEST_SUFFIX
-_OBJECT_PREFIX_TAG, _OBJECT_KEY_TAG = 1, 2
-"""Custom metadata fields that say where a segment is; tag 0 is the size of its objects."""
+_REMOTE_SIZE_TAG, _OBJECT_PREFIX_TAG, _OBJECT_KEY_TAG = 0, 1, 2
+"""Custom metadata fields: the size of the segment's objects together, and where they are."""
 
 _MAX_MANIFEST_BYTES = 8 << 20
 """Some five bytes a chunk in base64: enough for the most chunks that are believed."""
@@ -149,6 +149,19 @@ class AivenLayout:
             return data if opened.cipher is None else opened.cipher.decrypt(data)
         except RemoteFetchError as error:
             raise error.at(object_name=opened.indexes) from error.__cause__
+
+    def segment_size(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """As `SizedLayout.segment_size`: the manifest's `originalFileSize`."""
+        return self._open(store, metadata).manifest.chunks.segment_bytes
+
+    def stored_size(self, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """As `StoredSizer.stored_size`: log, indexes and manifest, if the plug-in is configured to say so."""
+        try:
+            fields, _ = read_tagged_fields(metadata.custom_metadata or b"\0", 0)
+            size_bytes = read_varlong(fields[_REMOTE_SIZE_TAG], 0)[0] if _REMOTE_SIZE_TAG in fields else 0
+        except CorruptSegment:
+            return None
+        return size_bytes if size_bytes > 0 else None
 
     # ------------------------------------------------------------------------------------------------ where things are
 

@@ -51,6 +51,8 @@ MAX_CHUNKS = 1 << 20
 """Most chunks of one segment that are believed: 2 GiB in chunks of 2 KiB, where the plug-in's default is 4 MiB."""
 
 _MAX_INDEX_BYTES = 64 << 20
+_MAX_SEGMENT_BYTES = 1 << 48
+"""Far more than the 2 GiB of today's brokers (KIP-1333), and few enough for exact arithmetic with any chunk size."""
 _INT32 = 2**31 - 1
 _INT64 = 2**63 - 1
 _INDEXES = MappingProxyType(
@@ -158,7 +160,7 @@ def _number(parent: Mapping[str, Any], name: str, *, least: int = 0, most: int =
 
 def _chunk_index(found: Mapping[str, Any], is_compressed: bool, is_encrypted: bool) -> ChunkIndex:
     chunk_bytes = _number(found, "originalChunkSize", least=1)
-    segment_bytes = _number(found, "originalFileSize")
+    segment_bytes = _number(found, "originalFileSize", most=_MAX_SEGMENT_BYTES)
     count = -(-segment_bytes // chunk_bytes)
     kind, wanted = found.get("type"), "variable" if is_compressed else "fixed"
     if kind not in ("fixed", "variable"):

@@ -9,14 +9,15 @@ like a segment is passed over. A name tells the start offset only: where a segme
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from fetchers.layouts.naming import checked_names
 from fetchers.layouts.options import layout_options
 from remote_fetch.errors import ConfigError, CorruptSegment, SegmentNotFound, StorageDenied, Unlocatable
-from remote_fetch.fetch.spi import BrokerStorage, ObjectInfo, ObjectStore
+from remote_fetch.fetch.spi import BrokerStorage, ObjectInfo, ObjectStore, SizedStore
 from remote_fetch.model import (
     Buffer,
     IndexType,
@@ -27,6 +28,8 @@ from remote_fetch.model import (
 )
 
 __all__ = ["KafkaLocalLayout"]
+
+T = TypeVar("T")
 
 _TREE = "kafka-tiered-storage"
 """The folder that LocalTieredStorage puts below its `dir`."""
@@ -105,17 +108,28 @@ class KafkaLocalLayout:
             raise CorruptSegment(f"an index of more than {_MAX_INDEX_BYTES} bytes", object_name=name)
         return data
 
+    def segment_size(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """As `SizedLayout.segment_size`: the object is the segment."""
+        if not isinstance(store, SizedStore):
+            return None
+        return self._found(store, lambda tree: store.size(f"{tree}{_name(metadata, '.log')}"))
+
     def _get(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, suffix: str, start: int, end: int) -> Buffer:
+        if 0 <= end <= start:
+            return b""
+        return self._found(store, lambda tree: store.get(f"{tree}{_name(metadata, suffix)}", start, end))
+
+    def _found(self, store: ObjectStore, ask: Callable[[str], T]) -> T:
+        """The answer of the store below the tree. Raises as the store does."""
         tree = self._tree_in(store)
         try:
-            data = store.get(f"{tree}{_name(metadata, suffix)}", start, end)
+            answer = ask(tree)
         except SegmentNotFound:  # a broker's directory may be called as the tree in it
             if self._tree is not None or self._tree_in(store, listed=True) == tree:
                 raise
-            return self._get(store, metadata, suffix, start, end)
-        if start < end or end < 0:  # else nobody was asked
-            self._tree = tree  # what was found there is there
-        return data
+            return self._found(store, ask)
+        self._tree = tree  # what was found there is there
+        return answer
 
     def object_names(self, metadata: RemoteLogSegmentMetadata, store: ObjectStore | None = None) -> Mapping[str, str]:
         """As `ObjectNamer.object_names`. Lists folders until they show the tree, or until a listing is refused."""

@@ -23,7 +23,7 @@ from uuid import UUID
 from fetchers.layouts.naming import checked_names
 from fetchers.layouts.options import layout_options
 from remote_fetch.errors import ConfigError, CorruptSegment, SegmentNotFound, UnsupportedFormat
-from remote_fetch.fetch.spi import ObjectInfo, ObjectStore
+from remote_fetch.fetch.spi import ObjectInfo, ObjectStore, SizedStore
 from remote_fetch.model import (
     Buffer,
     IndexType,
@@ -133,6 +133,10 @@ class PlainLayout:
         if memoryview(data).nbytes > _MAX_INDEX_BYTES:
             raise CorruptSegment(f"an index of more than {_MAX_INDEX_BYTES} bytes", object_name=name)
         return data
+
+    def segment_size(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """As `SizedLayout.segment_size`: the object is the segment."""
+        return store.size(self._name(metadata, _LOG)) if isinstance(store, SizedStore) else None
 
     def object_names(self, metadata: RemoteLogSegmentMetadata, store: ObjectStore | None = None) -> Mapping[str, str]:
         """As `ObjectNamer.object_names`. Raises ConfigError for a template whose names do not tell the segment."""

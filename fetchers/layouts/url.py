@@ -6,7 +6,7 @@
 Rules of the file:
 
 - Custom metadata is UTF-8: the location of the log, or a JSON object with one location for each file.
-- A location that does not lie below `remote.storage.url` is refused.
+- A location that does not lie below `remote.storage.url`, or a root of `remote.storage.roots`, is refused.
 - The query of a URL may be a signature. No message shows it, and errors lose their causes, which may show it.
 - A refusal is StorageDenied. The scan then looks for a newer location, once.
 """
@@ -16,17 +16,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from fetchers._secrets import hidden, shown
 from fetchers.layouts.naming import checked_names
 from fetchers.layouts.options import layout_options
 from remote_fetch.errors import CorruptSegment, RemoteFetchError, SegmentNotFound, UnsupportedFormat
-from remote_fetch.fetch.spi import ObjectStore, UrlStore
+from remote_fetch.fetch.spi import ObjectStore, SizedStore, SizedUrlStore, UrlStore
 from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata
 
 __all__ = ["Locations", "UrlLayout", "parse_locations"]
+
+T = TypeVar("T")
 
 _LOG = "log"
 _FILES = frozenset({_LOG, *(index_type.value for index_type in IndexType)})
@@ -56,18 +58,29 @@ class UrlLayout:
 
     def __init__(self) -> None:
         self._root = ""
+        self._roots: Mapping[str, ObjectStore] = {}
 
     def configure(self, configs: Mapping[str, str]) -> None:
         """As `Layout.configure`."""
         layout_options(configs).refuse_unknown((), layout="url")
-        self._root = configs.get("remote.storage.url", "").partition("?")[0].rstrip("/") + "/"
+        self._root = _folder(configs.get("remote.storage.url", ""))
+
+    def take_roots(self, roots: Mapping[str, ObjectStore]) -> None:
+        """As `RootedLayout.take_roots`."""
+        self._roots = {_folder(url): store for url, store in roots.items()}
 
     def read_segment(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, start: int, end: int) -> Buffer:
         """As `Layout.read_segment`. Raises UnsupportedFormat where the metadata has no location."""
-        location = parse_locations(metadata.custom_metadata).get(_LOG)
-        if location is None:
-            raise UnsupportedFormat("the custom metadata does not say where the log is")
-        return self._get(store, location, start, end)
+        return self._get(store, _log_of(metadata), start, end)
+
+    def segment_size(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """As `SizedLayout.segment_size`: the object is the segment. Raises UnsupportedFormat as `read_segment`."""
+        place = self._place(store, _log_of(metadata))
+        if place.is_signed and isinstance(place.store, SizedUrlStore):
+            return _unsigned(place, place.store.url_size)
+        if not place.is_signed and isinstance(place.store, SizedStore):
+            return _unsigned(place, place.store.size)
+        return None
 
     def read_index(
         self, store: ObjectStore, metadata: RemoteLogSegmentMetadata, index_type: IndexType
@@ -113,36 +126,89 @@ class UrlLayout:
                     f"the location {kind!r} in the custom metadata has a query: it is signed already",
                     object_name=shown(location),
                 )
-            names[kind] = self._below_root(location)
+            names[kind] = self._below_own_root(location)
         return checked_names(names, metadata)
 
-    def _below_root(self, path: str) -> str:
-        """The name below the root of a location without its query. Raises UnsupportedFormat if it lies elsewhere."""
-        name = path.removeprefix(self._root)
-        if "://" in name or name.startswith("/") or {"", ".", ".."} & set(unquote(name).split("/")):
+    def _get(self, store: ObjectStore, location: str, start: int, end: int) -> Buffer:
+        place = self._place(store, location)
+        get = place.store.get_url if place.is_signed and isinstance(place.store, UrlStore) else place.store.get
+        return _unsigned(place, lambda name: get(name, start, end))
+
+    def _place(self, store: ObjectStore, location: str) -> _Place:
+        """The object that a location names. Raises UnsupportedFormat for a location that is not to be followed."""
+        path, question_mark, _ = location.partition("?")
+        root, chosen = self._chosen(store, _without_file(path))
+        name = _without_file(path).removeprefix(root)
+        if _leads_elsewhere(name):
+            raise UnsupportedFormat(
+                "a segment's location does not lie below remote.storage.url, nor below a root of remote.storage.roots",
+                object_name=shown(path),
+                hint="If that store is yours, add the URL of its folder to remote.storage.roots",
+            )
+        if not question_mark:
+            return _Place(chosen, name, location)
+        if isinstance(chosen, UrlStore) and path.startswith(root):
+            # The URL was signed with its spaces sent so.
+            return _Place(chosen, location.replace(" ", "%20"), location, is_signed=True)
+        raise UnsupportedFormat(
+            "a segment's location is a signed URL, which only the fetcher 'http' reads",
+            object_name=shown(path),
+            hint="Set remote.storage.url to the https:// URL that the locations begin with",
+        )
+
+    def _below_own_root(self, path: str) -> str:
+        """The name below `remote.storage.url` of a location without its query. Raises UnsupportedFormat elsewhere."""
+        name = _without_file(path).removeprefix(self._root)
+        if _leads_elsewhere(name):
             raise UnsupportedFormat(
                 "a segment's location does not lie below remote.storage.url", object_name=shown(path)
             )
         return name
 
-    def _get(self, store: ObjectStore, location: str, start: int, end: int) -> Buffer:
-        path, question_mark, _ = location.partition("?")
-        name = self._below_root(path)
-        get: Callable[[str, int, int], Buffer]
-        if not question_mark:
-            get = store.get
-        elif isinstance(store, UrlStore) and path.startswith(self._root):
-            get, name = store.get_url, location.replace(" ", "%20")  # as whoever signed it has sent it
-        else:
-            raise UnsupportedFormat(
-                "a segment's location is a signed URL, which only the fetcher 'http' reads",
-                object_name=shown(path),
-                hint="Set remote.storage.url to the https:// URL that the locations begin with",
-            )
-        try:
-            return get(name, start, end)
-        except RemoteFetchError as error:
-            raise hidden(error, location) from None
+    def _chosen(self, store: ObjectStore, path: str) -> tuple[str, ObjectStore]:
+        """The longest root that a path lies below, and its store. Other paths are relative to `remote.storage.url`."""
+        roots = {**self._roots, self._root: store}
+        root = max((known for known in roots if path.startswith(known)), key=len, default=self._root)
+        return root, roots[root]
+
+
+class _Place(NamedTuple):
+    """The object `name` of a store, or the URL that carries its own permission. `location` may be such a URL too."""
+
+    store: ObjectStore
+    name: str
+    location: str
+    is_signed: bool = False
+
+
+def _leads_elsewhere(name: str) -> bool:
+    """Whether a name below a root is none: a URL, an absolute path, or one with empty parts or dots."""
+    return "://" in name or name.startswith("/") or bool({"", ".", ".."} & set(unquote(name).split("/")))
+
+
+def _folder(url: str) -> str:
+    """A root as the beginning of the locations below it. The slash at its end keeps out names that go on."""
+    return _without_file(url.partition("?")[0]).rstrip("/") + "/"
+
+
+def _without_file(path: str) -> str:
+    """`file:///folder` and `/folder` are the same place."""
+    return path.removeprefix("file://") if path.startswith("file:///") else path
+
+
+def _log_of(metadata: RemoteLogSegmentMetadata) -> str:
+    location = parse_locations(metadata.custom_metadata).get(_LOG)
+    if location is None:
+        raise UnsupportedFormat("the custom metadata does not say where the log is")
+    return location
+
+
+def _unsigned(place: _Place, ask: Callable[[str], T]) -> T:
+    """The answer for the object of a place. Raises the errors of the store, without what is signed."""
+    try:
+        return ask(place.name)
+    except RemoteFetchError as error:
+        raise hidden(error, place.location) from None
 
 
 def parse_locations(custom_metadata: bytes | None) -> Locations:

@@ -27,6 +27,7 @@ _COMMANDS = {
     "plan": "show what a read would fetch",
     "cat": "print records",
     "config": "check a configuration",
+    "serve": "give readers access without a key to the bucket",
     "demo": "a tour of a small bucket that ships with the package",
 }
 """The commands. Each is a module of this package."""

@@ -4,6 +4,7 @@ Rules of the file:
 
 - One line for each segment, sorted by partition and offset.
 - Nothing is read beyond the needs of a listing.
+- A column has the bytes in the store, if the plug-in tells them in its custom metadata (KIP-917).
 - A column counts the metadata without offsets of each partition (KIP-1266). A partition with only such metadata still
   has a line.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from remote_fetch.cli.options import Once, about, add_common_options, config_from, partitions_from
@@ -26,7 +28,8 @@ from remote_fetch.session.session import Session
 __all__ = ["add_parser", "print_segments"]
 
 _HEADINGS = ("TOPIC", "PARTITION", "START", "END", "SIZE", "MAX TIMESTAMP", "SEGMENT ID")
-_UNUSABLE = "ORPHANS"
+_UNUSABLE, _STORED = "ORPHANS", "STORED"
+_NUMBERS = frozenset({"PARTITION", "START", "END", "SIZE", _STORED})
 
 
 def add_parser(commands: Any, summary: str) -> None:
@@ -60,30 +63,44 @@ def print_segments(session: Session, topic: str | None, partitions: list[int] | 
         session.note_unusable(timeline)
     if as_json:
         for timeline in timelines:
-            for segment in timeline.segments or [None] * bool(timeline.orphan_updates):
-                print(json.dumps(_as_json(timeline, segment)))
+            for segment in _lines(timeline):
+                stored_bytes = None if segment is None else session.stored_size(segment)
+                print(json.dumps(_as_json(timeline, segment, stored_bytes)))
         return
     orphans = sum(timeline.orphan_updates for timeline in timelines)
+    segments = [segment for timeline in timelines for segment in timeline.segments]
+    stored = {one.segment_id: size for one in segments if (size := session.stored_size(one)) is not None}
     rows = [_HEADINGS, *(row for timeline in timelines for row in _rows(timeline))]
+    if stored:
+        sizes = [stored.get(one.segment_id) if one else None for timeline in timelines for one in _lines(timeline)]
+        cells = [_STORED, *("-" if size is None else human_bytes(size) for size in sizes)]
+        rows = [(*row[:5], cell, *row[5:]) for row, cell in zip(rows, cells, strict=True)]
     if orphans:
         counts = [_UNUSABLE]
         for timeline in timelines:
             counts += [str(timeline.orphan_updates)] * len(_rows(timeline))
         rows = [(*row, count) for row, count in zip(rows, counts, strict=True)]
     _print_table(rows)
-    segments = [segment for timeline in timelines for segment in timeline.segments]
     known = [segment.segment_size_in_bytes for segment in segments if segment.size_known]
     unknown = f", {len(segments) - len(known)} of unknown size" if len(known) < len(segments) else ""
-    print(f"{len(segments)} segments, {human_bytes(sum(known))}{unknown}")
+    in_store = f", {human_bytes(sum(stored.values()))} in the store" if stored else ""
+    untold = f" ({len(segments) - len(stored)} do not tell it)" if in_store and len(stored) < len(segments) else ""
+    print(f"{len(segments)} segments, {human_bytes(sum(known))}{unknown}{in_store}{untold}")
     unusable = unusable_text(orphans, max((timeline.malformed_records for timeline in timelines), default=0))
     if unusable:
         print(unusable)
 
 
+def _lines(timeline: Timeline) -> Sequence[RemoteLogSegmentMetadata | None]:
+    """The segments that have a line; None for a partition that has only orphans."""
+    return timeline.segments or [None] * bool(timeline.orphan_updates)
+
+
 def _rows(timeline: Timeline) -> list[tuple[str, ...]]:
-    if timeline.segments or not timeline.orphan_updates:
-        return [_row(segment) for segment in timeline.segments]
-    return [(timeline.partition.topic, str(timeline.partition.partition), *["-"] * (len(_HEADINGS) - 2))]
+    place = timeline.partition.topic, str(timeline.partition.partition)
+    return [
+        (*place, *["-"] * (len(_HEADINGS) - 2)) if segment is None else _row(segment) for segment in _lines(timeline)
+    ]
 
 
 def _row(segment: RemoteLogSegmentMetadata) -> tuple[str, ...]:
@@ -98,13 +115,13 @@ def _print_table(rows: list[tuple[str, ...]]) -> None:
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     for row in rows:
         cells = [
-            cell.rjust(width) if 1 <= at <= 4 else cell.ljust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.rjust(width) if heading in _NUMBERS else cell.ljust(width)
+            for heading, cell, width in zip(rows[0], row, widths, strict=True)
         ]
         print("  ".join(cells).rstrip())
 
 
-def _as_json(timeline: Timeline, segment: RemoteLogSegmentMetadata | None) -> dict[str, Any]:
+def _as_json(timeline: Timeline, segment: RemoteLogSegmentMetadata | None, stored_bytes: int | None) -> dict[str, Any]:
     """A segment of the timeline, or the partition if it has only orphans."""
     partition = timeline.partition
     fields: dict[str, Any] = {
@@ -121,6 +138,7 @@ def _as_json(timeline: Timeline, segment: RemoteLogSegmentMetadata | None) -> di
         "start_offset": segment.start_offset,
         "end_offset": segment.end_offset,
         "size_bytes": segment.segment_size_in_bytes if segment.size_known else None,
+        "stored_bytes": stored_bytes,
         "max_timestamp_ms": segment.max_timestamp_ms if segment.max_timestamp_ms >= 0 else None,
         "leader_epochs": {str(entry.epoch): entry.start_offset for entry in segment.segment_leader_epochs},
     }

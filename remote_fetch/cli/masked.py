@@ -21,6 +21,7 @@ MASK = "***"
 
 _OPTIONS = "remote.storage.options."
 _LOCATOR = "remote.locator."
+_ROOTS = "remote.storage.roots"
 _HARMLESS_OPTIONS = frozenset(
     {
         "account_host", "account_name", "addressing_style", "anon", "asynchronous", "block_size", "ca_certs",
@@ -43,6 +44,8 @@ def masked(name: str, value: object) -> str:
         return _option(name.removeprefix(_OPTIONS), text)
     if name.startswith(_LOCATOR) and name not in KEYS:
         return text if name.removeprefix(_LOCATOR) in _HARMLESS_PROPERTIES else MASK
+    if name == _ROOTS:
+        return ",".join(masked_url(root) for root in text.split(","))
     if name.startswith(("remote.", "fetch.remote.")):
         return masked_url(text)
     return text if name in _HARMLESS_PROPERTIES else MASK

@@ -13,7 +13,7 @@ from typing import Any
 
 from remote_fetch.errors import ConfigError
 
-__all__ = ["Once", "about", "add_common_options", "add_range_options", "config_from", "partitions_from"]
+__all__ = ["Once", "about", "add_common_options", "add_range_options", "config_from", "pairs_from", "partitions_from"]
 
 
 class Once(argparse.Action):
@@ -91,6 +91,11 @@ def config_from(arguments: argparse.Namespace) -> dict[str, Any]:
     own["bootstrap.servers"] = arguments.brokers
     config.update({key: value for key, value in own.items() if value is not None})
     return config
+
+
+def pairs_from(words: Iterable[str], option: str) -> Mapping[str, str]:
+    """The KEY=VALUE pairs of an option that may be repeated. Raises ConfigError, which shows no value."""
+    return _pairs(words, lambda number: f"{option}, number {number}")
 
 
 def _pairs(lines: Iterable[str], where: Callable[[int], str]) -> Mapping[str, str]:

@@ -10,23 +10,31 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
 from remote_fetch.cli.report import human_bytes
 from remote_fetch.errors import Unlocatable
+from remote_fetch.model import RemoteLogSegmentMetadata
 from remote_fetch.observe import Event, Notice
 from remote_fetch.plan.cost import PlanCost, estimate
-from remote_fetch.plan.ranges import BrokerRange, PlanStep
+from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
 from remote_fetch.plan.saved import dump_plan
 from remote_fetch.prepare.refusals import refuse_broker_ranges
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.session.session import Session
 
 __all__ = ["add_parser", "print_plan"]
+
+StoredSize: TypeAlias = "Callable[[RemoteLogSegmentMetadata], int | None]"
+"""The bytes of a segment's objects in the store, None if its metadata does not tell."""
+
+
+def _untold(segment: RemoteLogSegmentMetadata) -> int | None:
+    return None
 
 
 def add_parser(commands: Any, summary: str) -> None:
@@ -54,9 +62,9 @@ def _run(arguments: argparse.Namespace) -> int:
         warnings.clear()  # they are about the decoder, and a plan decodes nothing
         plans = plans_from(arguments, session)
         if arguments.json:
-            _print_json([step for plan in plans for step in plan.steps], arguments.custom_metadata)
+            _print_json([step for plan in plans for step in plan.steps], arguments.custom_metadata, session.stored_size)
         else:
-            print_plan(plans, session.reader.range_bytes)
+            print_plan(plans, session.reader.range_bytes, session.stored_size)
         if session.brokers is None:
             _print_refusal(plans)
     sys.stdout.flush()
@@ -65,10 +73,11 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print_json(steps: Sequence[PlanStep], with_custom_metadata: bool) -> None:
+def _print_json(steps: Sequence[PlanStep], with_custom_metadata: bool, stored_size: StoredSize = _untold) -> None:
     """Print the plan in the form that `load_plan` reads, with custom metadata only on request."""
     shown = list(steps) if with_custom_metadata else [_without_custom_metadata(step) for step in steps]
-    sys.stdout.write(dump_plan(shown))
+    told = {step.segment.segment_id: stored_size(step.segment) for step in steps if isinstance(step, SegmentSlice)}
+    sys.stdout.write(dump_plan(shown, lambda segment: told[segment.segment_id]))
     if shown != list(steps):
         sys.stdout.flush()
         print("% left out: custom metadata, which may be signed URLs; --custom-metadata prints them", file=sys.stderr)
@@ -90,19 +99,21 @@ def _print_refusal(plans: Sequence[PartitionPlan]) -> None:
         print(f"% to be refused: {error}", file=sys.stderr)
 
 
-def print_plan(plans: Sequence[PartitionPlan], range_bytes: int) -> None:
+def print_plan(plans: Sequence[PartitionPlan], range_bytes: int, stored_size: StoredSize = _untold) -> None:
     """Print every step of the plans, and their total cost."""
     for plan in plans:
         partition = plan.opened.partition
-        print(f"{partition.topic}-{partition.partition}: {_cost(estimate([plan.steps], range_bytes))}")
+        print(f"{partition.topic}-{partition.partition}: {_cost(estimate([plan.steps], range_bytes, stored_size))}")
         for step in plan.steps:
             print(f"  {step}")
-    total = estimate([[step for plan in plans for step in plan.steps]], range_bytes)
+    total = estimate([[step for plan in plans for step in plan.steps]], range_bytes, stored_size)
     print(f"total: {_cost(total)}, mean {human_bytes(total.mean_bytes_per_get)} per GET")
 
 
 def _cost(cost: PlanCost) -> str:
     text = f"{cost.segments} segments, {cost.gets} GETs, {human_bytes(cost.size_bytes)}"
+    if cost.stored_bytes is not None:
+        text += f" (about {human_bytes(cost.stored_bytes)} in the store)"
     if cost.broker_offsets:
         text += f", {cost.broker_offsets} offsets from the broker"
     if cost.unknown_slices:

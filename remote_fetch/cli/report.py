@@ -42,7 +42,13 @@ def report_lines(report: Report, elapsed_s: float) -> list[str]:
     ]
     if report.broker_records:
         lines.insert(2, f"broker bytes: {human_bytes(report.broker_bytes)} in {report.broker_records} records")
-    for name, counts in (("retries", report.retries), ("read twice", report.rereads), ("scans", report.scans)):
+    for name, counts in (
+        ("retries", report.retries),
+        ("read twice", report.rereads),
+        ("scans", report.scans),
+        ("indexes of either entry size", report.ties),
+        ("sizes asked for", report.sizes),
+    ):
         if counts:
             lines.append(f"{name}: {_by_reason(counts)}")
     if report.saturated_timestamps:

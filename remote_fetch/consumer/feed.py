@@ -284,8 +284,8 @@ class Feed:
         with self._asking_brokers():
             partition = source.partition(self.topic, self.number)
             self._hear_of(partition)
-            first = self._offset
-            timeline = session.locator.refresh(partition)
+            first, stop = self._offset, self.log.end_offset or 0
+            timeline = session.newest_timeline(partition, first, stop, isolation=source.isolation, most=_SLICES_AHEAD)
         self.first_offset = first if self.first_offset < 0 else self.first_offset
         session.note_unusable(timeline)
         if first > max((segment.end_offset for segment in timeline.segments), default=-1):
@@ -327,6 +327,8 @@ class Feed:
 
     def _nothing_tiered(self, first: int) -> Ending:
         """The ending if no segment was found from `first` on: nothing is tiered, or nothing can be located."""
+        if self._source.session.is_locator_off:
+            return Ending(first, ErrorKind.NOT_CONFIGURED, log=self.log)
         unlocated = self._source.session.unlocated
         if unlocated is None:
             return Ending(first, Reason.NOT_TIERED, log=self.log)

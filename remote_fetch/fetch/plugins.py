@@ -1,13 +1,36 @@
 """Plug-ins by name: the entry points of this package first, then those of every installed distribution.
 
-To look through all installed distributions means to read a file of each, which can take longer than a small read.
+Rules of the file:
+
+- To look through all installed distributions means to read a file of each, which can take longer than a small read. So
+  this package's own entry points come first.
+- The scheme of a URL names a fetcher here, for the registry and for the fetchers that open further roots.
 """
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, PackageNotFoundError, distribution
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 
-__all__ = ["own_entry_point"]
+__all__ = ["FETCHERS_GROUP", "fetcher_of", "is_scheme", "own_entry_point", "scheme_of"]
+
+FETCHERS_GROUP = "remote_fetch.fetchers"
+"""The entry-point group in which fetchers announce their short names."""
+
+_SCHEMES = {
+    "": "local",
+    "file": "local",
+    "s3a": "s3",
+    "gs": "gcs",
+    "az": "azure",
+    "abfs": "azure",
+    "abfss": "azure",
+    "wasb": "azure",
+    "wasbs": "azure",
+    "https": "http",
+}
+"""Schemes whose fetcher has another name. A fetcher of your own for one of these needs the class key."""
+_ANY = "fsspec"
+"""The fetcher for the schemes of fsspec that have no fetcher of their own."""
 
 
 def own_entry_point(group: str, name: str) -> EntryPoint | None:
@@ -17,3 +40,32 @@ def own_entry_point(group: str, name: str) -> EntryPoint | None:
     except PackageNotFoundError:  # imported from its sources, as it stands
         return None
     return next((entry for entry in entries if entry.group == group and entry.name == name), None)
+
+
+def scheme_of(url: str) -> str:
+    """The scheme of a URL in lower case, empty for the path of a directory."""
+    return url.partition("://")[0].lower() if "://" in url else ""
+
+
+def fetcher_of(scheme: str) -> str:
+    """The short name of the fetcher for the URLs of a scheme. It may be the name of none that is installed."""
+    name = _SCHEMES.get(scheme, scheme)
+    if own_entry_point(FETCHERS_GROUP, name) is not None:
+        return name
+    installed = _installed()
+    return _ANY if name not in installed and _ANY in installed and _fsspec_knows(scheme) else name
+
+
+def is_scheme(name: str) -> bool:
+    """Whether a fetcher reads URLs of this scheme."""
+    return name in _SCHEMES or name in _installed() or _fsspec_knows(name)
+
+
+def _installed() -> set[str]:
+    return {entry.name for entry in entry_points(group=FETCHERS_GROUP)}
+
+
+def _fsspec_knows(scheme: str) -> bool:
+    import fsspec  # noqa: PLC0415 - slow to load, and seldom asked
+
+    return scheme in fsspec.available_protocols() or scheme in fsspec.registry

@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -24,7 +25,7 @@ from remote_fetch.errors import RemoteFetchError, StorageDenied, StorageThrottle
 from remote_fetch.fetch.credentials import Renewal
 from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.pool import Call, DaemonPool
-from remote_fetch.fetch.spi import RemoteStorageFetcher
+from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentSizer
 from remote_fetch.fetch.window import Window
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import Observer, RangeFetched, RangeRetried
@@ -156,7 +157,7 @@ class RangeReader:
                 self._fetcher.fetch_log_segment(request.segment, request.start_position, request.end_position)
             ).cast("B")
 
-        return self._timed(once, request.segment, None)
+        return self._timed(once, request.segment, partial(self._note, request.segment, None))
 
     def read(self, request: RangeRequest) -> memoryview:
         """The bytes of one request, now. Raises as `read_ahead` does."""
@@ -189,9 +190,29 @@ class RangeReader:
             data = self._fetcher.fetch_index(segment, index_type)
             return None if data is None else memoryview(data).cast("B")
 
-        return self._pool.submit(lambda: self._timed(once, segment, index_type))
+        return self._pool.submit(lambda: self._timed(once, segment, partial(self._note, segment, index_type)))
 
-    def _timed(self, once: Callable[[], T], segment: RemoteLogSegmentMetadata, index_type: IndexType | None) -> T:
+    def start_size(self, segment: RemoteLogSegmentMetadata) -> Call[int | None] | None:
+        """Ask for the true size of a segment. None if the fetcher is no SegmentSizer. Waiting raises as `read_ahead`.
+
+        The question counts as no GET.
+        """
+        fetcher = self._fetcher
+        if not isinstance(fetcher, SegmentSizer):
+            return None
+        return self._pool.submit(lambda: self._timed(lambda: fetcher.size(segment), segment, lambda size, s: None))
+
+    def _note(
+        self,
+        segment: RemoteLogSegmentMetadata,
+        index_type: IndexType | None,
+        data: memoryview | None,
+        duration_s: float,
+    ) -> None:
+        size_bytes = 0 if data is None else data.nbytes
+        self._observer(RangeFetched(segment.topic_id_partition, size_bytes, duration_s, index_type))
+
+    def _timed(self, once: Callable[[], T], segment: RemoteLogSegmentMetadata, note: Callable[[T, float], None]) -> T:
         partition = segment.topic_id_partition
 
         def measured() -> T:
@@ -202,8 +223,7 @@ class RangeReader:
                 self._window.throttled(began)
                 raise
             self._window.answered()
-            size_bytes = result.nbytes if isinstance(result, memoryview) else 0
-            self._observer(RangeFetched(partition, size_bytes, time.monotonic() - began, index_type))
+            note(result, time.monotonic() - began)
             return result
 
         def retried(error: RemoteFetchError) -> None:

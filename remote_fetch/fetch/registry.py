@@ -16,33 +16,15 @@ from urllib.parse import urlsplit
 
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
-from remote_fetch.fetch.plugins import own_entry_point
+from remote_fetch.fetch.plugins import FETCHERS_GROUP, fetcher_of, is_scheme, own_entry_point, scheme_of
 from remote_fetch.fetch.spi import RemoteStorageFetcher
 
 __all__ = ["FETCHERS_GROUP", "load_fetcher"]
 
-FETCHERS_GROUP = "remote_fetch.fetchers"
-"""The entry-point group in which fetchers announce their short names."""
-
 _CLASS_KEY = "remote.storage.fetcher.class"
 _URL_KEY = "remote.storage.url"
-_SCHEMES = {
-    "": "local",
-    "file": "local",
-    "s3a": "s3",
-    "gs": "gcs",
-    "az": "azure",
-    "abfs": "azure",
-    "abfss": "azure",
-    "wasb": "azure",
-    "wasbs": "azure",
-    "https": "http",
-}
-"""Schemes whose fetcher has another name. A fetcher of your own for one of these needs the class key."""
 _VENDED = "vended"
 """The fetcher of the URLs that a service signs, if `remote.locator=service` and no storage is configured beside it."""
-_ANY = "fsspec"
-"""The fetcher for the schemes of fsspec that have no fetcher of their own."""
 
 
 def load_fetcher(config: Config) -> RemoteStorageFetcher:
@@ -86,17 +68,13 @@ def _check_slashes(url: str) -> None:
     """Raise ConfigError for `s3:/bucket`: it would be taken for a directory. (A `file:` URL may have one slash.)"""
     scheme, colon, rest = url.partition(":")
     name = scheme.lower()
-    if colon and name != "file" and (name in _SCHEMES or name in _installed() or _fsspec_knows(name)):
+    if colon and name != "file" and is_scheme(name):
         place = rest.partition("?")[0].rpartition("@")[2].lstrip("/")  # without secrets
         raise ConfigError(
             f"{_URL_KEY}={scheme}:/{place}: there are two slashes after the scheme of a URL",
             key=_URL_KEY,
             hint=f"Set {_URL_KEY}={name}://{place}",
         )
-
-
-def _installed() -> set[str]:
-    return {entry.name for entry in entry_points(group=FETCHERS_GROUP)}
 
 
 def _name_from_url(config: Config) -> str:
@@ -109,18 +87,7 @@ def _name_from_url(config: Config) -> str:
             key=_URL_KEY,
             hint=f"Set {_URL_KEY} (--url on the command line) to the directory or URL of the broker's tier",
         )
-    scheme = url.partition("://")[0].lower() if "://" in url else ""
-    name = _SCHEMES.get(scheme, scheme)
-    if own_entry_point(FETCHERS_GROUP, name) is not None:
-        return name
-    installed = _installed()
-    return _ANY if name not in installed and _ANY in installed and _fsspec_knows(scheme) else name
-
-
-def _fsspec_knows(scheme: str) -> bool:
-    import fsspec  # noqa: PLC0415 - slow to load, and seldom asked
-
-    return scheme in fsspec.available_protocols() or scheme in fsspec.registry
+    return fetcher_of(scheme_of(url))
 
 
 def _load_entry_point(name: str) -> Any:

@@ -29,9 +29,14 @@ __all__ = [
     "PartitionLayout",
     "PartitionLister",
     "RemoteStorageFetcher",
+    "RootedLayout",
     "SegmentLister",
     "SegmentSizer",
+    "SizedLayout",
+    "SizedStore",
+    "SizedUrlStore",
     "StorageSurveyor",
+    "StoredSizer",
     "UrlStore",
 ]
 
@@ -125,6 +130,17 @@ class SegmentSizer(Protocol):
 
 
 @runtime_checkable
+class StoredSizer(Protocol):
+    """Optional, on a fetcher and on a layout: the size of a segment in the store, by metadata alone."""
+
+    def stored_size(self, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """The bytes of all objects of the segment, as the plug-in wrote it down (KIP-917: REMOTE_SIZE).
+
+        None if the metadata does not tell. Asks no store, and raises nothing: the number is shown and decides nothing.
+        """
+
+
+@runtime_checkable
 class ObjectSigner(Protocol):
     """Optional: what lets a service with credentials vend access to clients without any (KIP-1254)."""
 
@@ -200,6 +216,22 @@ class UrlStore(Protocol):
         """As `ObjectStore.get`, of a whole URL. Its query is in no message and no cause."""
 
 
+@runtime_checkable
+class SizedUrlStore(Protocol):
+    """Optional, beside UrlStore: the sizes of what such URLs name."""
+
+    def url_size(self, url: str) -> int | None:
+        """As `SizedStore.size`, of a whole URL, which may be signed for GET alone."""
+
+
+@runtime_checkable
+class SizedStore(Protocol):
+    """Optional, on an object store: the sizes of objects, without their bytes."""
+
+    def size(self, name: str) -> int | None:
+        """The size of an object in bytes, None if the store does not tell it. Raises as `ObjectStore.get`."""
+
+
 class Layout(Protocol):
     """How one storage plug-in keeps a segment and its indexes in objects. Called from several threads."""
 
@@ -227,6 +259,28 @@ class PartitionLayout(Protocol):
 
     def list_partition(self, store: ObjectStore, partition: TopicIdPartition) -> Iterator[RemoteLogSegmentMetadata]:
         """As `PartitionLister.list_partition`."""
+
+
+@runtime_checkable
+class RootedLayout(Protocol):
+    """Optional, on a layout: what lets a segment's metadata choose its root (KIP-917), among `remote.storage.roots`.
+
+    A layout without it is refused beside that key.
+    """
+
+    def take_roots(self, roots: Mapping[str, ObjectStore]) -> None:
+        """Take the stores below the further roots, by the URL of each root.
+
+        Called after `configure`, and again with other stores after credentials were renewed.
+        """
+
+
+@runtime_checkable
+class SizedLayout(Protocol):
+    """Optional, on a layout: what lets its fetcher be a SegmentSizer."""
+
+    def segment_size(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """As `SegmentSizer.size`."""
 
 
 @runtime_checkable

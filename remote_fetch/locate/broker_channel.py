@@ -5,7 +5,7 @@ Kafka 3.9). librdkafka refuses to send them. kafka-python sends them; the extra 
 
 Rules of the file:
 
-- No other module imports `kafka`, and this module imports it only to make a channel.
+- `location_channel` is the only other module that imports `kafka`. Both import it only to make a channel.
 - A failure here never ends a read. The bounds are then unknown, and the reason is reported once.
 - Every wait has a deadline of this package, because the client has none while it resolves names or shakes hands.
 - No message and no log holds a secret.
@@ -20,17 +20,15 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
-from queue import SimpleQueue
 from threading import Thread
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from remote_fetch.errors import ConfigError, MissingExtra
 from remote_fetch.locate.broker_settings import map_properties
+from remote_fetch.locate.caller_thread import CallerThread
 from remote_fetch.model import TopicIdPartition
 
-__all__ = ["BrokerChannel", "LocalBounds"]
-
-_Result = TypeVar("_Result")
+__all__ = ["BrokerChannel", "Discretion", "LocalBounds", "load_kafka"]
 
 _REST_S = 60.0
 """How long no call is made after a call that failed as a whole."""
@@ -67,7 +65,7 @@ class BrokerChannel:
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._kafka = _load_kafka()
+        self._kafka = load_kafka()
         self._timeout_ms = timeout_ms
         self._say = say
         self._clock = clock
@@ -133,7 +131,8 @@ class BrokerChannel:
             self._say(f"brokers cannot be asked what they hold on their own disks: {reason}")
 
 
-def _load_kafka() -> Any:
+def load_kafka() -> Any:
+    """kafka-python's package. Raises MissingExtra if it is not installed, or too old."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python's use of its own deprecated parts
@@ -166,19 +165,18 @@ class _Connection:
         self._timeout_ms = timeout_ms
         self._admin: Any = None
         self._networks: list[Any] = []
-        self._discretion = _Discretion()
-        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        Thread(target=self._run, name="remote-fetch-broker-channel", daemon=True).start()
+        self._discretion = Discretion()
+        self._thread = CallerThread("remote-fetch-broker-channel")
 
     def ask(self, partitions: Sequence[TopicIdPartition]) -> Future[_Answer]:
         """Ask for the bounds of these partitions in the client's thread."""
         deadline_s = time.monotonic() + self._timeout_ms / 1000
-        return self._submit(lambda: self._ask(partitions, deadline_s))
+        return self._thread.submit(lambda: self._ask(partitions, deadline_s))
 
     def close(self) -> Future[None]:
         """Close the client after its current call, and end its thread."""
-        closed = self._submit(self._close)
-        self._calls.put(None)
+        closed = self._thread.submit(self._close)
+        self._thread.end()
         return closed
 
     def abandon(self) -> None:
@@ -190,22 +188,6 @@ class _Connection:
         for network in self._networks:
             with suppress(Exception):  # the channel has already reported why it gives up
                 network.close()
-
-    def _submit(self, call: Callable[[], _Result]) -> Future[_Result]:
-        future: Future[_Result] = Future()
-
-        def run() -> None:
-            try:
-                future.set_result(call())
-            except BaseException as error:  # the caller of result() gets it
-                future.set_exception(error)
-
-        self._calls.put(run)
-        return future
-
-    def _run(self) -> None:
-        for run in iter(self._calls.get, None):
-            run()
 
     def _ask(self, partitions: Sequence[TopicIdPartition], deadline_s: float) -> _Answer:
         if self._admin is None:
@@ -282,7 +264,7 @@ def _bounds(earliest_local: int | None, latest_tiered: int | None) -> LocalBound
     return LocalBounds(earliest_local, latest_tiered)
 
 
-class _Discretion(logging.Filter):
+class Discretion(logging.Filter):
     """Filters the client's log while a connection is open.
 
     Its requests may carry credentials and stay out of the debug log. Its dozen lines at INFO describe a connection that

@@ -25,11 +25,18 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclOperation,
+    AdminClient,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
 
 from remote_fetch.broker_errors import is_of_another_leader, is_passing
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import Cancelled
+from remote_fetch.locate.answers import epoch_of, raw_uuid
 from remote_fetch.locate.clients import NO_LONG_POLL, PROBE, Consumer, admin_properties, consumer_properties
 from remote_fetch.locate.contact import first_contact
 from remote_fetch.locate.epoch_prober import EpochProber
@@ -108,7 +115,7 @@ class Cluster:
         """
         found = self._described(name)
         self.answered()
-        raw = _raw_uuid(found.topic_id)
+        raw = raw_uuid(found.topic_id)
         operations = found.authorized_operations
         return Topic(
             name,
@@ -134,6 +141,21 @@ class Cluster:
         """The topics that this principal may see, sorted. Raises KafkaException with the broker's error."""
         return tuple(sorted(self._admin_client().list_topics(timeout=self._timeout_s).topics))
 
+    def cluster_id(self) -> str | None:
+        """The id of the cluster, None if the brokers give none. Raises KafkaException with the broker's error."""
+        found: str | None = self._admin_client().describe_cluster(request_timeout=self._timeout_s).result().cluster_id
+        return found
+
+    def topic_settings(self, name: str) -> dict[str, str]:
+        """The configuration of a topic in force, defaults included. Needs DESCRIBE_CONFIGS on the topic.
+
+        Raises KafkaException with the broker's error.
+        """
+        wanted = ConfigResource(ResourceType.TOPIC, name)
+        timeout_s = min(_ONE_ANSWER_S, self._timeout_s)
+        found = self._admin_client().describe_configs([wanted], request_timeout=timeout_s)[wanted].result()
+        return {key: entry.value for key, entry in found.items() if entry.value is not None}
+
     def _described(self, name: str) -> Any:
         """The description of a topic by the AdminClient. If its broker does not answer, a new client asks another."""
         deadline = Deadline.after(self._timeout_s)
@@ -151,6 +173,8 @@ class Cluster:
                         if self._admin is admin:
                             self._admin = None  # an AdminClient stays with its broker, even after that has died
                 raise
+            finally:
+                del answers  # else the future, its error and this frame hold each other, and the client
 
         return retry(ask, KafkaException, until=deadline, pause_s=0, may_pass=_is_timeout)
 
@@ -184,16 +208,16 @@ class Cluster:
                 low = high
         return LogBounds(low, high)
 
-    def ends(self, name: str, numbers: Collection[int]) -> dict[int, tuple[int, int]]:
-        """The first offset and the high watermark (exclusive) of each of these partitions of a topic (ListOffsets).
+    def ends(self, name: str, numbers: Collection[int]) -> dict[int, tuple[int, int, int]]:
+        """The first offset, the high watermark (exclusive) and the last leader epoch of partitions (ListOffsets).
 
-        Raises KafkaException with the first error about any of them.
+        Epoch -1: the broker gives none. Raises KafkaException with the first error about any of them.
         """
         wanted = [TopicPartition(name, number) for number in sorted(numbers)]
         earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
         low, high = self._list_offsets(wanted, earliest, latest)
         return {
-            partition.partition: (int(start.offset), int(end.offset))
+            partition.partition: (int(start.offset), int(end.offset), epoch_of(end))
             for partition, start, end in zip(wanted, low, high, strict=True)
         }
 
@@ -290,13 +314,13 @@ class Cluster:
         return end_offset <= (log.end_offset or 0) and self._prober.holds(partition, leader_epoch, end_offset)
 
     def _latest_epoch(self, partition: TopicIdPartition) -> int | None:
-        """The leader epoch at the end of the log (ListOffsets), None if the broker does not give it."""
+        """The leader epoch at the end of the log (ListOffsets), None or -1 if the broker does not give it."""
         wanted = TopicPartition(partition.topic, partition.partition)
         try:
             ((found,),) = self._list_offsets([wanted], OffsetSpec.latest())  # type: ignore[no-untyped-call]
         except KafkaException:
             return None  # the next question of `still_holds` raises the same error, if it lasts
-        return None if found.leader_epoch is None else int(found.leader_epoch)
+        return epoch_of(found)
 
     def _check(self) -> None:
         """Make the first contact, if it has not been made."""
@@ -370,10 +394,3 @@ def _may_be_listed_later(error: KafkaException) -> bool:
 
 def _is_timeout(error: KafkaException) -> bool:
     return bool(error.args[0].code() == KafkaError._TIMED_OUT)
-
-
-def _raw_uuid(uuid: Any) -> bytes:
-    mask = 2**64 - 1
-    most: int = uuid.get_most_significant_bits() & mask
-    least: int = uuid.get_least_significant_bits() & mask
-    return ((most << 64) | least).to_bytes(16, "big")

@@ -58,17 +58,27 @@ def first_contact(properties: Mapping[str, Any], is_closed: Callable[[], bool]) 
     quiet: dict[str, Any] = {**properties, "log_level": 0, "error_cb": hear}
     client = AdminClient(quiet)
     while not is_closed():
-        asked = client.describe_cluster(request_timeout=min(max(deadline.left_s, 0.1), _ANSWER_S))
-        try:
-            asked.result()
-            return client
-        except KafkaException as error:
-            if error.args[0].code() not in _NO_ANSWER:
-                return client  # a refusal is an answer too
+        code = _error_code(client, min(max(deadline.left_s, 0.1), _ANSWER_S))
+        if code not in _NO_ANSWER:
+            return client  # a refusal is an answer too
         client.poll(0)  # which calls `hear`
         if not _REFUSED.isdisjoint(heard.values()) or deadline.is_over:
             raise _unavailable(str(properties.get("bootstrap.servers", "")), heard, timeout_s)
     raise Cancelled("the connection to the cluster was closed")
+
+
+def _error_code(client: AdminClient, timeout_s: float) -> int | None:
+    """The code of the error that a question to a broker ends with, None if it is answered."""
+    asked = client.describe_cluster(request_timeout=timeout_s)
+    try:
+        asked.result()
+        return None
+    except KafkaException as error:
+        return int(error.args[0].code())
+    finally:
+        # The error is in the future, and its frames are this one. Without this line they would hold each other, and the
+        # client with its threads and sockets, until Python's collector runs.
+        del asked
 
 
 def _unavailable(address: str, heard: Mapping[str, int], timeout_s: float) -> BrokerUnavailable:

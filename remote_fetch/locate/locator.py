@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.topics import one_topic, sorted_partitions, split_topic, unknown_topic
-from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+from remote_fetch.model import IsolationLevel, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 
 __all__ = [
     "EndMeasurer",
@@ -24,6 +24,9 @@ __all__ = [
     "Locator",
     "PlannedLocator",
     "SharedLocator",
+    "SharedStepwiseLocator",
+    "StepwiseGuessing",
+    "StepwiseLocator",
 ]
 
 
@@ -59,6 +62,23 @@ class EndMeasurer(Protocol):
 
 class GuessingLocator(Locator, EndMeasurer, Protocol):
     """A locator whose ends may be guesses."""
+
+
+class StepwiseLocator(Protocol):
+    """A locator that learns a segment only by asking for an offset of it. A plan asks for the offsets that it needs."""
+
+    def reach(
+        self, partition: TopicIdPartition, first_offset: int, stop_offset: int, *, isolation: IsolationLevel, most: int
+    ) -> Timeline:
+        """The timeline from `first_offset` up to `stop_offset` (exclusive), of at most `most` segments.
+
+        It replaces what was known of the partition. Under read_committed it has the lists of aborted transactions.
+        """
+
+
+@runtime_checkable
+class StepwiseGuessing(GuessingLocator, StepwiseLocator, Protocol):
+    """A stepwise locator whose ends may be guesses."""
 
 
 class ExactEnds(Locator, Protocol):
@@ -188,3 +208,18 @@ class SharedLocator:
         """As `EndMeasurer.measure`."""
         with self._lock:
             return self._locator.measure(partition, segment)
+
+
+class SharedStepwiseLocator(SharedLocator):
+    """A stepwise locator for several threads."""
+
+    def __init__(self, locator: StepwiseGuessing) -> None:
+        super().__init__(locator)
+        self._stepwise = locator
+
+    def reach(
+        self, partition: TopicIdPartition, first_offset: int, stop_offset: int, *, isolation: IsolationLevel, most: int
+    ) -> Timeline:
+        """As `StepwiseLocator.reach`."""
+        with self._lock:
+            return self._stepwise.reach(partition, first_offset, stop_offset, isolation=isolation, most=most)

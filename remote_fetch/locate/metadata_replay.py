@@ -4,51 +4,52 @@ Rules of the file:
 
 - Only the metadata partitions that are needed are read: first between their watermarks, then further on demand.
 - One thread reads at a time, for all threads that wait. They share its result, or its error.
+- A reader that may have missed a tombstone, or whose records the topic no longer has, begins with the first record.
+- With a cache, reading begins where a saved replay ends. librdkafka compares that place with the log (KIP-320), and if
+  an election has cut the log off there, reading begins with the first record.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.broker_errors import is_passing, is_refusal
+from remote_fetch.broker_errors import is_passing
+from remote_fetch.config import KEYS
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import Unlocatable
 from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.locate.clients import Consumer
-from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.leases import Leases
-from remote_fetch.locate.timeline import Timeline, TimelineBuilder
+from remote_fetch.locate.replay import NO_EPOCH, CutOff, Replay, begin_at
+from remote_fetch.locate.replay_cache import Remark, ReplayCache, TopicOrigin
+from remote_fetch.locate.timeline import Timeline
+from remote_fetch.locate.tombstones import Tombstones
+from remote_fetch.locate.unreadable import denied
 from remote_fetch.model import TopicIdPartition, Uuid
 
-__all__ = ["METADATA_TOPIC", "METADATA_TOPICS", "MetadataTopic", "Unreadable", "unlocatable"]
+__all__ = ["METADATA_TOPIC", "METADATA_TOPICS", "MetadataTopic"]
 
 T = TypeVar("T")
 
-METADATA_TOPIC = "__remote_log_metadata"
+METADATA_TOPIC = str(KEYS["remote.locator.topic"].default)
+"""The name that brokers give it."""
 
 _CONSUME_MESSAGES = 2_000
 """Small, so that a reader releases the interpreter's lock often and the application's threads can run."""
 _POLL_S = 0.2
 _RETRY_S = 0.1
-_EOF = KafkaError._PARTITION_EOF
-
-
-@dataclass(frozen=True, slots=True)
-class _Replay:
-    """The builder of one topic's timelines, and the next offset to read in each metadata partition."""
-
-    builder: TimelineBuilder
-    read_to: dict[int, int]
-
-    @classmethod
-    def of(cls, topic_id: Uuid | None) -> _Replay:
-        return cls(TimelineBuilder(None if topic_id is None else [topic_id]), {})
+_SAVED_AFTER_OFFSETS = 5_000
+"""A reading that advanced this far is saved soon after. A shorter one is saved at the end."""
+_SAVE_DELAY_S = 5.0
+"""The first records of a reader matter more than the saving of timelines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +66,35 @@ class _Failure:
         return self.topic_id == topic_id and numbers <= self.numbers and self.at_s >= asked_s
 
 
-class Unreadable(Unlocatable):
-    """The topic does not exist or may not be read. That is final for this reader."""
+def _wall_clock_ms() -> int:
+    return int(time.time() * 1000)
 
 
 class MetadataTopic:
-    """The metadata topic of one cluster. Thread-safe."""
+    """The metadata topic of one cluster. Thread-safe. `name` is that of the topic.
 
-    def __init__(self, cluster: Cluster, *, timeout_ms: int) -> None:
+    `cache` keeps replays for later readers. `now_ms` is the wall clock.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        timeout_ms: int,
+        name: str = METADATA_TOPIC,
+        cache: ReplayCache | None = None,
+        now_ms: Callable[[], int] = _wall_clock_ms,
+    ) -> None:
+        self.name = name
         self._cluster = cluster
+        self._cache = cache
+        self._now_ms = now_ms
+        self._tombstones = Tombstones(cluster, name)
+        self._origin: TopicOrigin | None = None
+        self._saving = threading.Lock()
+        self._saver: threading.Timer | None = None
         self._timeout_ms = timeout_ms
-        self._replays: dict[Uuid | None, _Replay] = {}
+        self._replays: dict[Uuid | None, Replay] = {}
         self._count: int | None = None
         self._reading = threading.Lock()
         self._asking = threading.Lock()
@@ -87,6 +106,11 @@ class MetadataTopic:
     def answered_s(self) -> float:
         """The time of the last answer of a broker (`time.monotonic`), 0 if there was none."""
         return self._cluster.answered_s
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """The reports of the cache so far."""
+        return () if self._cache is None else self._cache.remarks
 
     def timeline(self, partition: TopicIdPartition) -> Timeline:
         """The readable segments of a partition, by the records read so far."""
@@ -111,8 +135,43 @@ class MetadataTopic:
             return self._replay(None).builder.partitions()
 
     def close(self) -> None:
-        """Close the client."""
+        """Save the replays and close the client. May be called twice."""
+        self.finish()
         self._cluster.close()
+
+    def finish(self) -> None:
+        """Save the replays and close the cache. May be called twice."""
+        cache, saver = self._cache, self._saver
+        if cache is None:
+            return
+        if saver is not None:
+            saver.cancel()
+            saver.join()
+        self._save()
+        self._cache = None
+        cache.close()
+
+    def _save(self) -> None:
+        """Save the metadata partitions that were read on since they were saved."""
+        with self._saving:
+            cache, origin = self._cache, self._origin
+            if cache is None or origin is None:
+                return
+            with self._reading:
+                pending = [(replay, replay.to_save(origin, topic_id)) for topic_id, replay in self._replays.items()]
+            # The values are packed and written outside of the lock, so that readers do not wait for it.
+            for replay, saved in pending:
+                if saved and cache.save(origin, saved):
+                    replay.saved_to.update({each.number: each.next_offset for each in saved})
+
+    def _save_soon(self, replay: Replay) -> None:
+        """Save in a while if much was read, so that other processes need not wait for the end of this one."""
+        if self._cache is None or (self._saver is not None and self._saver.is_alive()):
+            return
+        if sum(replay.unsaved().values()) >= _SAVED_AFTER_OFFSETS:
+            self._saver = threading.Timer(_SAVE_DELAY_S, self._save)
+            self._saver.daemon = True
+            self._saver.start()
 
     def _read(self, topic_id: Uuid | None, numbers: set[int]) -> None:
         asked_s = time.monotonic()
@@ -134,9 +193,10 @@ class MetadataTopic:
                 self._failure = _Failure(time.monotonic(), topic_id, frozenset(numbers), error)
                 raise
             self._read_at_s.update({(topic_id, number): began_s for number in numbers})
+            self._save_soon(self._replay(topic_id))
 
-    def _replay(self, topic_id: Uuid | None) -> _Replay:
-        return self._replays.setdefault(topic_id, _Replay.of(topic_id))
+    def _replay(self, topic_id: Uuid | None) -> Replay:
+        return self._replays.setdefault(topic_id, Replay.of(topic_id))
 
     def _partition_count(self) -> int:
         """How many partitions the metadata topic has.
@@ -145,51 +205,106 @@ class MetadataTopic:
         """
         if self._count is not None:
             return self._count
-        described = self._patiently(lambda: self._cluster.describe(METADATA_TOPIC))
+        described = self._patiently(lambda: self._cluster.describe(self.name))
         if not described.may_read:
             # Checked here, because a consumer without the permission waits and gets no error.
-            raise _denied()
+            raise denied(self.name)
         self._count = len(described.partitions)
+        if self._cache is not None:
+            self._origin = self._origin_of(described)
         return self._count
 
-    def _catch_up(self, topic_id: Uuid | None, numbers: Iterable[int]) -> None:
-        """Read the metadata partitions to their current ends.
+    def _origin_of(self, described: Topic) -> TopicOrigin | None:
+        """The identity of the topic for the cache. None if the brokers do not tell it: then nothing is cached."""
+        with contextlib.suppress(KafkaException):
+            cluster_id = self._cluster.cluster_id()
+            if cluster_id is not None and described.topic_id is not None:
+                return TopicOrigin(cluster_id, described.topic_id, len(described.partitions))
+        return None
+
+    def _catch_up(self, topic_id: Uuid | None, numbers: Iterable[int], *, resumes: bool = True) -> None:
+        """Read the metadata partitions to their current ends. `resumes`: begin with saved replays.
 
         Raises Unlocatable if it takes too long or is forbidden, and KafkaException with the broker's error.
         """
         consumer = self._cluster.catcher()  # made first: it connects while the bounds are looked up
+        began_ms = self._now_ms()
         replay = self._replay(topic_id)
         bounds = self._bounds(numbers)
-        if any(replay.read_to.get(number, 0) > high for number, (_, high) in bounds.items()):
-            # The topic was created again, or an election cut it off. The records read before are not its records.
+        if self._is_lost(replay, bounds, began_ms):
             bounds |= self._bounds(replay.read_to.keys() - bounds.keys())
-            replay = self._replays[topic_id] = _Replay.of(topic_id)
+            if self._cache is not None:
+                self._origin = self._origin_of(self._patiently(lambda: self._cluster.describe(self.name)))
+            replay = self._replays[topic_id] = Replay.of(topic_id)
+        unproven = self._resume(topic_id, replay, bounds, began_ms) if resumes else {}
+        if unproven:
+            # Else librdkafka waits for a second until it knows the leaders that it asks.
+            consumer.list_topics(self.name, timeout=self._timeout_ms / 1000)
         ends: dict[int, int] = {}
         starts = []
-        for number, (low, high) in bounds.items():
+        for number, (low, high, _) in bounds.items():
             start = replay.read_to[number] = max(replay.read_to.get(number, low), low)
-            if start < high:
+            replay.since_ms.setdefault(number, began_ms)
+            epoch = unproven.get(number, NO_EPOCH)
+            if start < high or epoch != NO_EPOCH:
                 ends[number] = high
-                starts.append(TopicPartition(METADATA_TOPIC, number, start))
-        if not starts:
-            return
-        # Explicit offsets: librdkafka takes half a second to resolve "the beginning".
-        consumer.assign(starts)
-        try:
-            self._consume(consumer, replay, ends)
-        finally:
-            consumer.unassign()
+                starts.append(begin_at(self.name, number, start, epoch))
+        if starts:
+            try:
+                # Explicit offsets: librdkafka takes half a second to resolve "the beginning".
+                consumer.assign(starts)
+                self._consume(consumer, replay, ends)
+            except CutOff:
+                self._replays[topic_id] = Replay.of(topic_id)
+                self._catch_up(topic_id, tuple(replay.read_to), resumes=False)
+                return
+            finally:
+                consumer.unassign()
+        replay.since_ms.update(dict.fromkeys(bounds, began_ms))
 
-    def _bounds(self, numbers: Iterable[int]) -> dict[int, tuple[int, int]]:
-        """The first offset and the end (exclusive) of each of these metadata partitions."""
+    def _is_lost(self, replay: Replay, bounds: dict[int, tuple[int, int, int]], now_ms: int) -> bool:
+        """Whether the records read before are not enough to go on from.
+
+        The topic was created again, or an election cut it off: they are not its records. Or it is compacted, and the
+        last reading was so long ago that a tombstone may be gone.
+        """
+        if any(replay.read_to.get(number, 0) > high for number, (_, high, _) in bounds.items()):
+            return True
+        times_ms = [replay.since_ms[number] for number in bounds if number in replay.since_ms]
+        return bool(times_ms) and any(
+            self._tombstones.missed(at_ms, now_ms) for at_ms in (min(times_ms), max(times_ms))
+        )
+
+    def _resume(
+        self, topic_id: Uuid | None, replay: Replay, bounds: dict[int, tuple[int, int, int]], now_ms: int
+    ) -> dict[int, int]:
+        """Restore the saved replays of metadata partitions that were not read yet.
+
+        Return the last leader epochs of those whose leader has changed since: an election may have cut them off. A
+        leader never cuts off its own log.
+        """
+        fresh = bounds.keys() - replay.read_to.keys()
+        if self._cache is None or self._origin is None or not fresh:
+            return {}
+        unproven = {}
+        for number, saved in self._cache.load(self._origin, topic_id, sorted(fresh)).items():
+            low, high, epoch = bounds[number]
+            if low <= saved.next_offset <= high and not self._tombstones.missed(saved.origin.taken_at_ms, now_ms):
+                replay.restore(saved)
+                if saved.leader_epoch != epoch:
+                    unproven[number] = saved.leader_epoch
+        return unproven
+
+    def _bounds(self, numbers: Iterable[int]) -> dict[int, tuple[int, int, int]]:
+        """The first offset, the end (exclusive) and the last leader epoch of each of these metadata partitions."""
         wanted = frozenset(numbers)
 
-        def ask() -> dict[int, tuple[int, int]]:
+        def ask() -> dict[int, tuple[int, int, int]]:
             try:
-                return self._cluster.ends(METADATA_TOPIC, wanted)
+                return self._cluster.ends(self.name, wanted)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
-                    self._cluster.describe(METADATA_TOPIC)  # raises if the whole topic is gone
+                    self._cluster.describe(self.name)  # raises if the whole topic is gone
                 raise
 
         return self._patiently(ask) if wanted else {}
@@ -202,64 +317,20 @@ class MetadataTopic:
         deadline = Deadline.after(self._timeout_ms / 1000)
         return retry(ask, KafkaException, until=deadline, pause_s=_RETRY_S, may_pass=is_passing)
 
-    def _consume(self, consumer: Consumer, replay: _Replay, ends: dict[int, int]) -> None:
+    def _consume(self, consumer: Consumer, replay: Replay, ends: dict[int, int]) -> None:
         deadline = Deadline.after(self._timeout_ms / 1000)
         while ends:
             # At most the records that are left, because `consume` waits until it has as many as it wants.
             left = sum(end - replay.read_to.get(number, 0) for number, end in ends.items())
-            if _take(consumer.consume(max(1, min(left, _CONSUME_MESSAGES)), timeout=_POLL_S), replay, ends):
+            messages = consumer.consume(max(1, min(left, _CONSUME_MESSAGES)), timeout=_POLL_S)
+            if replay.take(messages, ends, self.name):
                 deadline = Deadline.after(self._timeout_ms / 1000)
                 self._cluster.answered()
             elif deadline.is_over:
                 self._cluster.replace(consumer)
                 self._count = None
                 self._partition_count()  # raises if the permission was taken away
-                raise Unlocatable(f"no answer from {METADATA_TOPIC} within {self._timeout_ms} ms")
-
-
-def _take(messages: Iterable[Any], replay: _Replay, ends: dict[int, int]) -> bool:
-    """Apply the messages of a consumer. Return whether any came from the topic, not from librdkafka's connections."""
-    apply = replay.builder.apply
-    reached: dict[int, int] = {}
-    try:
-        for message in messages:
-            error, offset = message.error(), message.offset()
-            if error is None:
-                apply(message.value(), key=message.key(), offset=offset)
-                reached[message.partition()] = offset + 1
-            elif error.code() == _EOF:
-                # This offset is one past the end, even if the last records were compacted away.
-                reached[message.partition()] = offset
-            elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise _denied()
-            elif error.fatal():
-                raise KafkaException(error)
-            # librdkafka recovers from other errors. The deadline of the caller bounds how long.
-    finally:
-        for number, offset in reached.items():
-            replay.read_to[number] = max(replay.read_to.get(number, 0), offset)
-            if offset >= ends.get(number, offset + 1):
-                del ends[number]
-    return bool(reached)
-
-
-def _denied() -> Unlocatable:
-    return Unreadable(
-        f"this principal may not read {METADATA_TOPIC}",
-        hint=f"Grant READ on the topic {METADATA_TOPIC}, or read through the broker",
-    )
-
-
-def unlocatable(error: KafkaException) -> Unlocatable:
-    """The error of the cluster that keeps the metadata topic, as Unlocatable."""
-    if is_refusal(error):
-        return _denied()
-    if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):
-        return Unreadable(
-            f"there is no topic {METADATA_TOPIC}: tiered storage is off, or its metadata is kept elsewhere",
-            hint="If it lives on another cluster, name it with remote.locator.bootstrap.servers",
-        )
-    return Unlocatable(f"{METADATA_TOPIC} cannot be read: {error.args[0].str()}")
+                raise Unlocatable(f"no answer from {self.name} within {self._timeout_ms} ms")
 
 
 METADATA_TOPICS: Leases[MetadataTopic] = Leases()

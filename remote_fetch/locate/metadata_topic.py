@@ -12,14 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 
-from remote_fetch.errors import UnknownTopic, Unlocatable
+from remote_fetch.errors import Unlocatable
 from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.existing import existing_partitions
 from remote_fetch.locate.locator import ExactEnds
-from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic, Unreadable, unlocatable
+from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic
+from remote_fetch.locate.replay_cache import Remark
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.locate.topics import sorted_partitions, split_topic
+from remote_fetch.locate.topics import sorted_partitions
+from remote_fetch.locate.unreadable import Unreadable, unlocatable
 from remote_fetch.model import TopicIdPartition
 
 __all__ = ["METADATA_TOPIC", "MetadataTopicLocator"]
@@ -29,7 +32,7 @@ class MetadataTopicLocator(ExactEnds):
     """Timelines from the metadata topic of `metadata`, for topics of `cluster`. Often the two are the same cluster.
 
     `metadata` None: no storage is configured, and no segment is located. `say` is called, once, with the reason why the
-    metadata topic cannot be read. `recovered` is called when it can be read again.
+    metadata topic cannot be read. `recovered` is called when it can be read again, `remark` with reports of the cache.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class MetadataTopicLocator(ExactEnds):
         timeout_ms: int,
         say: Callable[[str], None],
         recovered: Callable[[], None] = lambda: None,
+        remark: Callable[[Remark], None] = lambda _: None,
     ) -> None:
         self._cluster = cluster
         if metadata is None or isinstance(metadata, MetadataTopic):
@@ -48,6 +52,8 @@ class MetadataTopicLocator(ExactEnds):
             self._topic = MetadataTopic(metadata, timeout_ms=timeout_ms)
         self._say = say
         self._recovered = recovered
+        self._remark = remark
+        self._remarked = 0
         self._is_unreadable = False
         self._is_failing = False
 
@@ -66,21 +72,8 @@ class MetadataTopicLocator(ExactEnds):
             try:
                 return sorted_partitions(self._known().read_all())
             except KafkaException as error:
-                raise unlocatable(error) from None
-        name, topic_id = split_topic(topic)
-        try:
-            described = self._cluster.describe(name)
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise UnknownTopic(f"the cluster has no topic {name!r}", topic=name) from None
-            raise
-        if described.topic_id is None:
-            raise UnknownTopic(f"the brokers tell no topic id of {name!r}: they are older than Kafka 2.8", topic=name)
-        if topic_id not in (None, described.topic_id):
-            raise UnknownTopic(
-                f"topic {name!r} has the id {described.topic_id} now, not {topic_id}: it was deleted and made again"
-            )
-        found = tuple(TopicIdPartition(described.topic_id, name, number) for number in described.partitions)
+                raise unlocatable(error, self._known().name) from None
+        found = existing_partitions(self._cluster, topic)
         self._read_for(found)
         return found
 
@@ -99,7 +92,7 @@ class MetadataTopicLocator(ExactEnds):
         try:
             self._topic.read_for(partitions)
         except (Unlocatable, KafkaException) as error:
-            reason = unlocatable(error) if isinstance(error, KafkaException) else error
+            reason = unlocatable(error, self._topic.name) if isinstance(error, KafkaException) else error
             self._is_unreadable = isinstance(reason, Unreadable)
             if self._is_unreadable or not self._is_failing:
                 self._say(f"{reason}: what has not been located comes through the broker")
@@ -108,10 +101,19 @@ class MetadataTopicLocator(ExactEnds):
             if self._is_failing:
                 self._recovered()
             self._is_failing = False
+        self.pass_on_remarks()
+
+    def pass_on_remarks(self) -> None:
+        """Give new reports of the cache to `remark`."""
+        remarks = () if self._topic is None else self._topic.remarks
+        for each in remarks[self._remarked :]:
+            self._remark(each)
+        self._remarked = len(remarks)
 
     def read_through(self, topic: MetadataTopic) -> None:
         """Read with another client of the same topic from now on, because the credentials have changed."""
         self._topic = topic
+        self._remarked = 0
 
     def _known(self) -> MetadataTopic:
         if self._topic is None:

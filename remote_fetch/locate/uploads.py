@@ -20,18 +20,24 @@ Why 32,768 are enough: a record that follows the deletion of its segment follows
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import replace
-from typing import TypeAlias
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Generic, TypeAlias, TypeVar
 
 from remote_fetch.formats.metadata_usual import SegmentChange, build_usual_segment
 from remote_fetch.model import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
 
-__all__ = ["DELETED", "FINISHED", "STARTED", "Gone", "Said", "Upload"]
+__all__ = ["DELETED", "FINISHED", "NO_EPOCH", "STARTED", "Gone", "Keys", "LooseUpload", "Rest", "Said", "Upload"]
 
 STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 DELETED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
+Owner = TypeVar("Owner")
+
+NO_EPOCH = -1
+"""The leader epoch of an uploader that no record names."""
 _GONE_KEPT = 1 << 15
+_UPDATE_KEY_SUFFIX = b":UPDATE"
 
 Said: TypeAlias = SegmentChange | RemoteLogSegmentMetadata | bytes
 """The contents of a record: the change of an update, or a full description (as bytes, if it has the usual form)."""
@@ -41,23 +47,27 @@ class Upload:
     """One segment id: its last state, its base record and the change of its last update.
 
     Without `base` it is an orphan: an update whose base record was lost or is still to come. A base record of the usual
-    form stays bytes until `metadata` is called.
+    form stays bytes until `metadata` is called. `leader_epoch` is that of the uploading leader (KIP-1266's
+    `brokerLeaderEpoch`).
     """
 
-    __slots__ = ("base", "change", "finished_at", "state")
+    __slots__ = ("base", "change", "finished_at", "leader_epoch", "state")
 
     def __init__(self) -> None:
         self.state = STARTED
         self.base: bytes | RemoteLogSegmentMetadata | None = None
         self.change: SegmentChange | None = None
         self.finished_at = -1
+        self.leader_epoch = NO_EPOCH
 
-    def take(self, said: Said, state: RemoteLogSegmentState, offset: int) -> None:
+    def take(self, said: Said, state: RemoteLogSegmentState, offset: int, leader_epoch: int = NO_EPOCH) -> None:
         """Apply a record. The state may skip steps or repeat.
 
         - A record whose state is earlier is ignored, unless it is the missing base of an orphan.
         - Any other base record replaces the base and the change.
         """
+        if leader_epoch != NO_EPOCH and state <= FINISHED:
+            self.leader_epoch = leader_epoch
         if state < self.state:
             if self.base is None and not isinstance(said, tuple):
                 self.base = said
@@ -90,6 +100,36 @@ class Upload:
         return self.base
 
 
+@dataclass(frozen=True, slots=True)
+class LooseUpload:
+    """An upload that no timeline describes: an orphan, or a segment whose deletion has begun.
+
+    `change` is that of its last update, None without one. `finished_at` and `leader_epoch` are those of `Upload`.
+    """
+
+    segment_id: bytes
+    state: RemoteLogSegmentState
+    finished_at: int
+    leader_epoch: int
+    change: SegmentChange | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """The facts about a partition beside its timeline that a builder needs to go on from there.
+
+    - `loose` are the uploads that the timeline does not have.
+    - `gone` are the raw ids of segments that were deleted, the oldest first.
+    - `keys` are pairs of a key and a raw segment id that was written under it, for tombstones (KIP-1266).
+    - `epochs` are pairs of the raw id of an unfinished segment and the leader epoch of its uploader.
+    """
+
+    loose: tuple[LooseUpload, ...] = ()
+    gone: tuple[bytes, ...] = ()
+    keys: tuple[tuple[bytes, bytes], ...] = ()
+    epochs: tuple[tuple[bytes, int], ...] = ()
+
+
 class Gone:
     """The ids of the segments that were deleted last. A late record does not bring them back."""
 
@@ -102,8 +142,41 @@ class Gone:
     def __len__(self) -> int:
         return len(self._ids)
 
+    def __iter__(self) -> Iterator[bytes]:
+        """The ids, the oldest first."""
+        return iter(self._ids)
+
     def add(self, segment_id: bytes) -> None:
         """Keep another id, and drop the oldest if there are too many."""
         self._ids[segment_id] = None
         if len(self._ids) > _GONE_KEPT:
             self._ids.popitem(last=False)
+
+
+class Keys(Generic[Owner]):
+    """Which segments were last written under which key, for tombstones (KIP-1266). Each has an owner, its partition.
+
+    A key of an update may end with `:UPDATE`. It counts as the key of the segment's own record.
+    """
+
+    def __init__(self) -> None:
+        self._ids: dict[bytes, dict[bytes, Owner]] = {}
+
+    def note(self, key: bytes, segment_id: bytes, owner: Owner) -> tuple[tuple[bytes, Owner], ...]:
+        """Add a segment under a key. Returns the segments that the key had before, none if it had this one."""
+        ids = self._ids.setdefault(key.removesuffix(_UPDATE_KEY_SUFFIX), {})
+        if segment_id in ids:
+            return ()
+        before = tuple(ids.items())
+        ids[segment_id] = owner
+        return before
+
+    def take(self, key: bytes) -> tuple[tuple[bytes, Owner], ...]:
+        """Remove a key and return its segments."""
+        return tuple(self._ids.pop(key.removesuffix(_UPDATE_KEY_SUFFIX), {}).items())
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes, Owner]]:
+        """Each key with each of its segments and the owner."""
+        for key, ids in self._ids.items():
+            for segment_id, owner in ids.items():
+                yield key, segment_id, owner

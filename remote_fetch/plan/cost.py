@@ -9,9 +9,10 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from remote_fetch.model import RemoteLogSegmentMetadata
 from remote_fetch.plan.gets import Ramp
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice
 
@@ -22,7 +23,9 @@ __all__ = ["PlanCost", "estimate"]
 class PlanCost:
     """GETs and bytes of segment data, and offsets that a broker has to serve.
 
-    `unknown_slices` counts the slices of unknown size; no other number includes them.
+    - `unknown_slices` counts the slices of unknown size; no other number includes them.
+    - `stored_bytes` is about how many bytes of the store these are (KIP-917: REMOTE_SIZE), None if no segment tells. A
+      segment that does not tell counts with its size as Kafka wrote it.
     """
 
     gets: int
@@ -30,6 +33,7 @@ class PlanCost:
     segments: int
     broker_offsets: int
     unknown_slices: int
+    stored_bytes: int | None = None
 
     @property
     def mean_bytes_per_get(self) -> float:
@@ -37,9 +41,17 @@ class PlanCost:
         return self.size_bytes / self.gets if self.gets else 0.0
 
 
-def estimate(reads: Iterable[Iterable[PlanStep]], range_bytes: int) -> PlanCost:
-    """The total cost of several reads, each given by its steps, if no GET asks for more than `range_bytes`."""
-    gets = size_bytes = broker_offsets = unknown = 0
+def estimate(
+    reads: Iterable[Iterable[PlanStep]],
+    range_bytes: int,
+    stored_size: Callable[[RemoteLogSegmentMetadata], int | None] = lambda segment: None,
+) -> PlanCost:
+    """The total cost of several reads, each given by its steps, if no GET asks for more than `range_bytes`.
+
+    `stored_size` gives the bytes of a segment's objects in the store, None if its metadata does not tell.
+    """
+    gets = size_bytes = broker_offsets = unknown = stored_bytes = 0
+    is_told = False
     segments = set()
     for steps in reads:
         ramp = Ramp(range_bytes)
@@ -53,5 +65,9 @@ def estimate(reads: Iterable[Iterable[PlanStep]], range_bytes: int) -> PlanCost:
                 unknown += 1
             else:
                 size_bytes += step.size_bytes
+                stored = stored_size(step.segment)
+                is_told |= stored is not None
+                whole = step.segment.segment_size_in_bytes
+                stored_bytes += step.size_bytes if stored is None else stored * step.size_bytes // max(whole, 1)
                 gets += ramp.count(step.start_position, step.start_position + step.size_bytes)
-    return PlanCost(gets, size_bytes, len(segments), broker_offsets, unknown)
+    return PlanCost(gets, size_bytes, len(segments), broker_offsets, unknown, stored_bytes if is_told else None)

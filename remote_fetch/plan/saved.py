@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -34,9 +34,15 @@ __all__ = ["dump_plan", "load_plan"]
 _VERSION = 2
 
 
-def dump_plan(steps: Iterable[PlanStep]) -> str:
-    """The steps as JSON, one step a line."""
-    lines = ",\n  ".join(json.dumps(_dump_step(step)) for step in steps)
+def dump_plan(
+    steps: Iterable[PlanStep], stored_size: Callable[[RemoteLogSegmentMetadata], int | None] = lambda segment: None
+) -> str:
+    """The steps as JSON, one step a line.
+
+    `stored_size` gives the bytes of a segment's objects in the store, for the readers of the text: `load_plan` passes
+    over them. None, as by default: the segment has no such field.
+    """
+    lines = ",\n  ".join(json.dumps(_dump_step(step, stored_size)) for step in steps)
     body = f"\n  {lines}\n" if lines else ""
     return f'{{"version": {_VERSION}, "steps": [{body}]}}\n'
 
@@ -68,12 +74,13 @@ def _load_partition(saved: Any) -> TopicIdPartition:
     return TopicIdPartition.parsed(Uuid.parse(_text(topic_id)), _text(topic), _number(partition))
 
 
-def _dump_step(step: PlanStep) -> dict[str, Any]:
+def _dump_step(step: PlanStep, stored_size: Callable[[RemoteLogSegmentMetadata], int | None]) -> dict[str, Any]:
     offsets = {"first_offset": step.first_offset, "last_offset": step.last_offset}
     if isinstance(step, BrokerRange):
         return {"broker": _dump_partition(step.partition), **offsets, "reason": str(step.reason)}
+    stored_bytes = stored_size(step.segment)
     return {
-        "segment": _dump_segment(step.segment),
+        "segment": _dump_segment(step.segment) | ({} if stored_bytes is None else {"stored_bytes": stored_bytes}),
         **offsets,
         "positions": [step.start_position, step.end_position],
         "entries": [step.start_entry_offset, step.end_entry_offset],

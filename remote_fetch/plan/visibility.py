@@ -79,19 +79,23 @@ class SequentialAborts:
     """The way of Kafka's consumers: a broker's list of (producer id, first offset), applied in log order.
 
     The list of a Fetch response names the beginnings of aborted transactions. The markers in the data are their ends
-    (KIP-98). The broker must have seen the markers of these bytes. Batches come in order, without gaps.
+    (KIP-98). The broker must have seen the markers of these bytes. Batches come in order, without gaps, from that which
+    holds the offset that the list was asked for. A batch that comes again, because it is read again, changes nothing.
     """
 
     def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
         self._upcoming = sorted(((first, producer) for producer, first in aborted), reverse=True)
         self._open: set[int] = set()
+        self._seen_offset = -1
 
     def shows(self, header: BatchHeader, control: ControlType | None) -> bool:
         """Whether read_committed shows the batch; `control` is its control record's type, None for other batches."""
         while self._upcoming and self._upcoming[-1][0] <= header.last_offset:
             self._open.add(self._upcoming.pop()[1])
+        is_new = header.last_offset > self._seen_offset
+        self._seen_offset = max(self._seen_offset, header.last_offset)
         if header.is_control:
-            if control is ControlType.ABORT:
+            if is_new and control is ControlType.ABORT:
                 self._open.discard(header.producer_id)
             return False
         return not (header.is_transactional and header.producer_id in self._open)

@@ -20,7 +20,7 @@ from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.prepare.batch_walk import batches_of
 from remote_fetch.prepare.order import MisleadingIndex, check_order
 from remote_fetch.prepare.parallel import all_at_once
-from remote_fetch.prepare.positions import narrow_by, read_offset_index
+from remote_fetch.prepare.positions import count_tie, narrow_by, read_offset_index
 from remote_fetch.prepare.segment_files import object_of
 from remote_fetch.session.storage import Storage
 
@@ -56,13 +56,16 @@ def _last_before(storage: Storage, piece: SegmentSlice, index: OffsetIndex | Non
     """The last offset of the last batch that begins before byte `cut` of the piece's segment."""
     segment = piece.segment
     whole = SegmentSlice(segment, segment.start_offset, segment.end_offset)
-    entries = [] if index is None else [_around(one, cut) for one in index.candidates()]
-    for before, after in entries:
+    for candidate in () if index is None else index.candidates():
+        before, after = _around(candidate, cut)
         if before is None:
             continue
         near = replace(whole, start_position=before.position, start_entry_offset=before.offset)
         try:
-            return _walk(storage, near, cut, -1 if after is None else after.position)
+            found = _walk(storage, near, cut, -1 if after is None else after.position)
+            if candidate.ambiguous:
+                count_tie(storage, segment, candidate)
+            return found
         except (MisleadingIndex, CorruptSegment, UnsupportedFormat):
             storage.observe(SegmentScanned(segment.topic_id_partition, IndexType.OFFSET, "misleading"))
     return _walk(storage, whole, cut, -1)

@@ -57,7 +57,7 @@ def open_partition(
     last = max(accepted, key=lambda segment: segment.end_offset)
     stop = last.end_offset + 1
     stable = stop
-    if isolation is IsolationLevel.READ_COMMITTED:
+    if isolation is IsolationLevel.READ_COMMITTED and timeline.listed_aborts is None:
         snapshots = ProducerSnapshots(storage)
         # The stable offset never falls: an end offset that is too high must not make an early snapshot the last word.
         stable = max(snapshots.stable_before(one) for one in dict.fromkeys((last, accepted[-1])))
@@ -79,13 +79,14 @@ def _lineage(storage: Storage, timeline: Timeline) -> Lineage:
     """The lineage of the newest segment that has one: its checkpoint holds the whole history up to its end.
 
     Newest by leader epoch, where metadata tells it. A listing does not, and after an unclean election the branch that
-    lost may reach further than the log; so there the last few segments are asked, and the highest epoch is believed.
+    lost may reach further than the log; so there the last few segments are asked, and the highest epoch is believed. A
+    leader names only segments of its own log.
     """
     by_epoch = [segment for segment in timeline.segments if segment.segment_leader_epochs]
     if by_epoch:
         asked = [max(by_epoch, key=lambda one: (one.segment_leader_epochs[-1].epoch, one.end_offset))]
     else:
-        asked = list(timeline.segments[-_ASKED_CHECKPOINTS:])
+        asked = list(timeline.segments[-1 if timeline.is_leaders else -_ASKED_CHECKPOINTS :])
     best: tuple[LeaderEpoch, int] | None = None
     source, lineage = None, Lineage.unknown()
     for segment in asked:

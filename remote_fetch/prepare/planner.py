@@ -5,6 +5,7 @@ Rules of the file:
 - The order is: `open` (what the tier holds and where the log ends), then offsets by the caller, then `plan`.
 - If the session has a broker, it gets the offsets that cannot be opened or planned, with the reason.
 - No offset behind the end of the log is planned.
+- A locator that is asked offset by offset (`StepwiseLocator`) is asked once the wanted offsets are known.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from remote_fetch.prepare.parallel import TIMEOUT_MS, threads
 from remote_fetch.prepare.positions import narrow_edges
 from remote_fetch.prepare.segment_files import ProducerSnapshots
 from remote_fetch.prepare.time_lookup import TimeLookup
-from remote_fetch.prepare.transactions import Replan, settle, settle_steps
+from remote_fetch.prepare.transactions import Replan, settle, settle_listed, settle_steps
+from remote_fetch.prepare.true_sizes import with_true_sizes
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan, untiered
 from remote_fetch.session.session import Session
 
@@ -42,6 +44,7 @@ class Planner:
         self._session = session
         self._isolation = isolation
         self._storage, self._locator, self._brokers = session.storage, session.locator, session.brokers
+        self._stepwise = session.stepwise
         self.observe = session.observe
         self._times = TimeLookup(session.storage, session.locator, session.brokers, session.fallback)
 
@@ -89,7 +92,7 @@ class Planner:
 
         Raises, if the session has no broker, CorruptSegment, Unlocatable and a fetcher's errors.
         """
-        return self._planned(opened, first, stop, self._whole)
+        return self._planned(opened, first, stop, self._whole, self._isolation)
 
     def outline(self, opened: OpenPartition, first: int, stop: int) -> PartitionPlan:
         """As `plan`, without what readers of the slices can find out themselves: no index is read here.
@@ -97,7 +100,8 @@ class Planner:
         Slices have no byte positions, and `aborted` is None. Under read_committed a few producer snapshots are read, to
         see up to where transactions are decided; of a listing's segments all those of which the end is a guess.
         """
-        return self._planned(opened, first, stop, self._outlined)
+        # Parts of segments are read in any order, so that lists of brokers are of no use: the tier's indexes are.
+        return self._planned(opened, first, stop, self._outlined, IsolationLevel.READ_UNCOMMITTED)
 
     def leading(self, opened: OpenPartition, first: int, most: int) -> PartitionPlan | str:
         """The slices from offset `first` on that follow each other, at most `most`; the reason if there is none."""
@@ -114,6 +118,8 @@ class Planner:
 
     def _open(self, partition: TopicIdPartition, log_start: int | None) -> OpenPartition:
         log = self._log_bounds(partition, log_start)
+        if self._stepwise is not None:
+            return untiered(partition, self._isolation, log)
         try:
             timeline = self._locator.timeline(partition)
             self._session.note_unusable(timeline)
@@ -132,10 +138,19 @@ class Planner:
         return LogBounds(max(told.log_start_offset or 0, log_start or 0), told.end_offset)
 
     def _planned(
-        self, opened: OpenPartition, first: int, stop: int, make: Callable[[OpenPartition, int, int], PartitionPlan]
+        self,
+        opened: OpenPartition,
+        first: int,
+        stop: int,
+        make: Callable[[OpenPartition, int, int], PartitionPlan],
+        lists: IsolationLevel,
     ) -> PartitionPlan:
+        """The plan that `make` makes. A stepwise locator is asked for what the level `lists` needs."""
         stop = max(opened.clip(stop), first)
         try:
+            if self._stepwise is not None and first < stop:
+                timeline = self._stepwise.reach(opened.partition, first, stop, isolation=lists, most=stop - first)
+                opened = self.open_timeline(timeline, opened.log)
             plan = make(opened, first, stop)
         except RemoteFetchError as error:
             step = self._session.fallback.after(error, opened.partition, first, stop - 1)
@@ -145,16 +160,21 @@ class Planner:
     def _whole(self, opened: OpenPartition, first: int, stop: int) -> PartitionPlan:
         storage = self._storage
         if self._isolation is IsolationLevel.READ_UNCOMMITTED:
-            steps = plan_offsets(opened.partition, opened, first, stop)
+            steps = with_true_sizes(storage, plan_offsets(opened.partition, opened, first, stop))
             return PartitionPlan(opened, narrow_edges(storage, steps), None)
+        if opened.timeline.listed_aborts is not None:
+            steps = settle_listed(opened, plan_offsets(opened.partition, opened, first, stop))
+            return PartitionPlan(opened, narrow_edges(storage, steps), AbortedIntervals.of(()))
         settled, steps, aborted = settle(storage, self._locator, opened, _stable(first, stop))
-        return PartitionPlan(settled, narrow_edges(storage, steps), aborted)
+        return PartitionPlan(settled, narrow_edges(storage, with_true_sizes(storage, steps)), aborted)
 
     def _outlined(self, opened: OpenPartition, first: int, stop: int) -> PartitionPlan:
         if self._isolation is IsolationLevel.READ_UNCOMMITTED:
-            return PartitionPlan(opened, plan_offsets(opened.partition, opened, first, stop), None)
-        snapshots = ProducerSnapshots(self._storage)
-        return PartitionPlan(*settle_steps(snapshots, self._locator, opened, _stable(first, stop)), None)
+            steps = plan_offsets(opened.partition, opened, first, stop)
+        else:
+            snapshots = ProducerSnapshots(self._storage)
+            opened, steps = settle_steps(snapshots, self._locator, opened, _stable(first, stop))
+        return PartitionPlan(opened, with_true_sizes(self._storage, steps), None)
 
     def _with_reason(self, plan: PartitionPlan) -> PartitionPlan:
         """The plan with the reason why nothing was found in the tier, if that is not that nothing is there."""

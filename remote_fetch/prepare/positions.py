@@ -3,7 +3,7 @@
 Rules of the file:
 
 - An index that is missing, damaged or ambiguous is no error: the segment is read from its first byte, and is counted.
-- An index that can be read in two ways is believed in the way that the bytes confirm.
+- An index that can be read in two ways is believed in the way that the bytes confirm, and that is counted.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.formats.batches import HEADER_BYTES, BatchHeader, FramedBatch, check_crc, read_header
 from remote_fetch.formats.indexes import OffsetIndex
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
-from remote_fetch.observe import SegmentScanned
+from remote_fetch.observe import IndexSettled, SegmentScanned
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice, narrow
 from remote_fetch.session.storage import Storage
 
-__all__ = ["narrow_by", "narrow_edges", "narrow_slice", "read_offset_index"]
+__all__ = ["count_tie", "narrow_by", "narrow_edges", "narrow_slice", "read_offset_index"]
 
 
 def narrow_edges(storage: Storage, steps: Iterable[PlanStep]) -> tuple[PlanStep, ...]:
@@ -62,10 +62,20 @@ def narrow_by(storage: Storage, piece: SegmentSlice, index: OffsetIndex) -> Segm
     """
     for candidate in index.candidates():
         narrowed = narrow(piece, candidate)
-        if not index.ambiguous or _starts_with_batch(storage, narrowed):
+        if not index.ambiguous:
+            return narrowed
+        if _starts_with_batch(storage, narrowed):
+            if narrowed.start_position > 0:
+                count_tie(storage, piece.segment, candidate)
             return narrowed
     storage.observe(SegmentScanned(piece.segment.topic_id_partition, IndexType.OFFSET, "ambiguous"))
     return piece
+
+
+def count_tie(storage: Storage, segment: RemoteLogSegmentMetadata, index: OffsetIndex) -> None:
+    """Count that the bytes of a segment confirmed one reading of its ambiguous offset index."""
+    reason = f"{index.entry_size_bytes}-byte"
+    storage.observe(IndexSettled(segment.topic_id_partition, IndexType.OFFSET, reason))
 
 
 def _starts_with_batch(storage: Storage, piece: SegmentSlice) -> bool:

@@ -47,7 +47,8 @@ def check_end(storage: Storage, segment: RemoteLogSegmentMetadata, end: int) -> 
     size_bytes = segment.known_size_bytes
     if size_bytes is not None and end < size_bytes:
         raise CorruptSegment(
-            f"the object ends at byte {end}, before byte {size_bytes} that it should have (SegmentSizeInBytes)",
+            f"the object ends at byte {end}, before byte {size_bytes} that it should have (SegmentSizeInBytes, or the "
+            "store's word)",
             position=end,
         )
     if len(storage.reader.read(RangeRequest(segment, end, end + 1))):

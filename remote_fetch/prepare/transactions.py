@@ -22,7 +22,7 @@ from remote_fetch.prepare.segment_files import ProducerSnapshots, object_of, par
 from remote_fetch.prepare.view import OpenPartition
 from remote_fetch.session.storage import Storage
 
-__all__ = ["Replan", "is_decided", "load_aborted", "settle", "settle_steps"]
+__all__ = ["Replan", "is_decided", "load_aborted", "settle", "settle_listed", "settle_steps"]
 
 Replan = Callable[[OpenPartition], tuple[PlanStep, ...]]
 
@@ -47,6 +47,21 @@ def settle_steps(
     measured = _measured(ends, opened, replan(opened), snapshots)
     steps = settle_holes(replan(measured), snapshots.stable_before)
     return measured, _cut_undecided(measured, steps, snapshots)
+
+
+def settle_listed(opened: OpenPartition, steps: Iterable[PlanStep]) -> tuple[PlanStep, ...]:
+    """The steps of a read_committed read where brokers list aborted transactions, and not the tier's indexes.
+
+    A slice is read from the store if its segment's list was asked for its first offset. Any other list tells of
+    transactions whose markers lie before the slice, and would hide what comes after them.
+    """
+    lists = opened.timeline.listed_aborts or {}
+    return tuple(
+        BrokerRange(opened.partition, step.first_offset, step.last_offset, Reason.UNSTABLE)
+        if isinstance(step, SegmentSlice) and (step.segment.segment_id, step.first_offset) not in lists
+        else step
+        for step in steps
+    )
 
 
 def is_decided(opened: OpenPartition, steps: Sequence[PlanStep], snapshots: ProducerSnapshots) -> bool:

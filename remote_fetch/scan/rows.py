@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from remote_fetch.decode.columns import ColumnBuilder
 from remote_fetch.locate.lineage import Lineage
-from remote_fetch.plan.visibility import AbortedIntervals
+from remote_fetch.plan.visibility import AbortedIntervals, SequentialAborts
 
 __all__ = ["PartitionRows"]
 
@@ -16,12 +16,13 @@ class PartitionRows:
     """The rows of one partition while they are read.
 
     - `next_offset` is the first offset that has not been read.
-    - `aborted` has the aborted transactions. It is None under read_uncommitted.
+    - `aborted` has the aborted transactions. It is None under read_uncommitted. If a broker lists aborted transactions,
+      it is replaced for each slice.
     - `shown` has, for each producer, the base offset of the first transactional batch delivered since its last marker.
     """
 
     builder: ColumnBuilder
     lineage: Lineage
-    aborted: AbortedIntervals | None
+    aborted: AbortedIntervals | SequentialAborts | None
     next_offset: int
     shown: dict[int, int] = field(default_factory=dict)

@@ -21,7 +21,7 @@ from remote_fetch.decode.runs import Scanner
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.locate.lineage import epoch_at
 from remote_fetch.plan.ranges import SegmentSlice
-from remote_fetch.plan.visibility import AbortedIntervals
+from remote_fetch.plan.visibility import AbortedIntervals, SequentialAborts
 from remote_fetch.scan.rows import PartitionRows
 
 if TYPE_CHECKING:
@@ -65,14 +65,15 @@ class Runs:
     ) -> None:
         self._piece = piece
         self._rows = rows
-        segment = piece.segment
+        aborted, segment = rows.aborted, piece.segment
+        assert not isinstance(aborted, SequentialAborts), "a run looks at many batches before their markers"
         self._scanner = Scanner(
             crc32c,
             max_batch_bytes,
             (segment.start_offset, segment.end_offset),
             piece.last_offset + 1,
             entry_offsets,
-            None if rows.aborted is None else _hidden(rows.aborted),
+            None if aborted is None else _hidden(aborted),
         )
         self._table = new_table(STEP_BATCHES)
         # All batches from `_epoch_start` up to `_epoch_stop` (exclusive) must have this leader epoch.

@@ -41,6 +41,7 @@ from remote_fetch.observe import (
     TimestampsSaturated,
 )
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice, plan_offsets
+from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.prepare.order import MisleadingIndex
 from remote_fetch.prepare.positions import narrow_edges
 from remote_fetch.prepare.refusals import no_other_copy, refuse_broker_ranges
@@ -48,6 +49,7 @@ from remote_fetch.prepare.relocation import relocated
 from remote_fetch.prepare.segment_ends import EndsTooSoon, Gap, SizeTooSmall, check_end, offset_at_start
 from remote_fetch.prepare.segment_files import object_of
 from remote_fetch.prepare.transactions import load_aborted
+from remote_fetch.prepare.true_sizes import with_true_sizes
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.scan.rows import PartitionRows
 from remote_fetch.scan.slice_reader import SliceReader
@@ -200,6 +202,8 @@ class Scan:
             raise
 
     def _reader_of(self, work: Work) -> SliceReader:
+        if work.aborts is not None:
+            work.partition.rows.aborted = work.aborts
         reader = SliceReader(
             work.piece,
             work.partition.rows,
@@ -348,7 +352,7 @@ class Scan:
         partition = work.partition.opened.partition
         self._storage.observe(SegmentScanned(partition, IndexType.OFFSET, "misleading"))
         whole = SegmentSlice(piece.segment, max(piece.first_offset, rows.next_offset), piece.last_offset)
-        self._todo[0] = Work(whole, work.partition, 0, work.rereads)
+        self._todo[0] = Work(whole, work.partition, 0, work.rereads, aborts=work.aborts)
 
     def _read_elsewhere(self, work: Work, error: RemoteFetchError) -> None:
         """Plan the rest of the slice again, without this segment. Raises if no other segment has its offsets."""
@@ -371,22 +375,23 @@ class Scan:
         """Steps that read offsets `first` to `last` of a slice without its segment."""
         shared = work.partition
         opened = shared.fails(work.piece.segment, first)
-        return narrow_edges(self._storage, plan_offsets(opened.partition, opened, first, last + 1))
+        steps = with_true_sizes(self._storage, plan_offsets(opened.partition, opened, first, last + 1))
+        return narrow_edges(self._storage, steps)
 
     def _replace(
         self, work: Work, pieces: Sequence[SegmentSlice], rest: SegmentSlice | None, error: RemoteFetchError
     ) -> None:
         """Replace the slice at the head by slices of other segments, followed by its `rest`."""
         shared, first = work.partition, work.first_offset
+        works = [work_for(step, shared) for step in (*pieces, *([] if rest is None else [rest]))]
         last = work.piece.last_offset if rest is None else rest.first_offset - 1
         self._storage.observe(Fallback(shared.opened.partition, first, last, error.kind, str(error)))
-        if shared.rows.aborted is not None:  # another upload has its own transaction index
+        if work.aborts is None and isinstance(shared.rows.aborted, AbortedIntervals):
+            # Another upload has its own transaction index.
             opened = shared.opened.without(shared.failed)
             shared.rows.aborted = shared.rows.aborted.merged(load_aborted(self._storage, opened, pieces))
         self._todo.popleft()
-        if rest is not None:
-            self._todo.appendleft(work_for(rest, shared))
-        self._todo.extendleft(work_for(step, shared) for step in reversed(pieces))
+        self._todo.extendleft(reversed(works))
 
 
 def _slices(steps: Iterable[PlanStep]) -> list[SegmentSlice]:

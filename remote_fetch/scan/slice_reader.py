@@ -7,6 +7,8 @@ Rules of the file:
 - After an error, `resume_position` is the byte position from which the slice can be read again.
 - Every record that the isolation level shows is delivered or causes an error.
 - `runs` reads ordinary batches, many at once. It is faster and gives the same rows.
+- If a broker listed aborted transactions, batches are read one at a time, because the markers before a batch decide
+  whether it is shown.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from remote_fetch.formats.control import ControlType, control_type
 from remote_fetch.formats.legacy import as_v2
 from remote_fetch.locate.lineage import epoch_at
 from remote_fetch.plan.ranges import SegmentSlice
+from remote_fetch.plan.visibility import SequentialAborts
 from remote_fetch.prepare.order import MisleadingIndex, check_order
 from remote_fetch.scan.rows import PartitionRows
 from remote_fetch.scan.runs import Runs
@@ -70,7 +73,8 @@ class SliceReader:
         self._rows = rows
         self._codecs = codecs
         self._framer = BatchFramer(position, max_batch_bytes=max_batch_bytes, allocate=allocate)
-        self._ahead = ahead
+        self._in_order = isinstance(rows.aborted, SequentialAborts)
+        self._ahead = None if self._in_order else ahead
         self._coming: deque[_Coming | RemoteFetchError] = deque()
         self._held: _Coming | None = None
         self._last_offset = -1
@@ -85,7 +89,7 @@ class SliceReader:
             else -1,
         )
         large_bytes = max_batch_bytes if ahead is None else min(max_batch_bytes, ahead.min_batch_bytes - 1)
-        self._runs = Runs(piece, rows, self._entry_offsets, large_bytes)
+        self._runs = None if self._in_order else Runs(piece, rows, self._entry_offsets, large_bytes)
 
     def feed(self, data: memoryview) -> Iterator[pa.RecordBatch]:
         """Take the next bytes, and yield the Arrow batches that became full.
@@ -129,7 +133,7 @@ class SliceReader:
 
     def _take_runs(self) -> Iterator[pa.RecordBatch]:
         """Read ordinary batches, many in one step."""
-        while not self._coming:
+        while self._runs is not None and not self._coming:
             data, at = self._framer.unread
             if not self._runs.find(data, at, self._last_offset):
                 return
@@ -206,6 +210,8 @@ class SliceReader:
     def _shows(self, header: BatchHeader) -> bool:
         """Whether the batch has records that the isolation level shows."""
         aborted = self._rows.aborted
+        if isinstance(aborted, SequentialAborts):
+            return aborted.shows(header, None) and header.record_count != 0
         return header.record_count != 0 and (not header.is_control if aborted is None else aborted.shows(header))
 
     def _is_in_order(self, found: _Coming) -> bool:
@@ -305,6 +311,8 @@ class SliceReader:
             self.resume_position = batch.position
             if batch.header.last_offset >= self._start_offset:
                 yield from self._deliver(batch)
+            elif self._in_order and batch.header.is_control:
+                self._see_marker(batch)  # its transaction may have begun before offsets that were passed over
             self._went_past(batch)
 
     def _deliver_confirmed(self) -> Iterator[pa.RecordBatch]:
@@ -362,13 +370,18 @@ class SliceReader:
         kind = control_type(batch, self._codecs)
         first_shown = rows.shown.get(header.producer_id)
         is_aborted = kind is ControlType.ABORT and first_shown is not None
-        if is_aborted and not rows.aborted.ends_at(header.producer_id, header.base_offset):
+        if isinstance(rows.aborted, SequentialAborts):
+            rows.aborted.shows(header, kind)
+            is_told, source = False, "broker's list"  # else nothing of the transaction was shown
+        else:
+            is_told, source = rows.aborted.ends_at(header.producer_id, header.base_offset), "transaction index"
+        if is_aborted and not is_told:
             raise CorruptSegment(
                 f"the transaction of producer {header.producer_id} from offset {first_shown} was aborted at offset "
-                f"{header.base_offset}, but no transaction index says so",
+                f"{header.base_offset}, but no {source} says so",
                 position=batch.position,
                 offset=first_shown,
-                hint="A transaction index of the tier is lost; the broker has to answer for these offsets",
+                hint=f"A {source} is lost or incomplete; the broker has to answer for these offsets",
             )
         if kind in (ControlType.ABORT, ControlType.COMMIT):
             rows.shown.pop(header.producer_id, None)

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from remote_fetch.errors import Unlocatable
 from remote_fetch.fetch.readahead import RangeRequest
-from remote_fetch.model import UNKNOWN_SIZE, RemoteLogSegmentId, RemoteLogSegmentMetadata
+from remote_fetch.model import UNKNOWN_SIZE, IsolationLevel, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from remote_fetch.plan.gets import Ramp
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
+from remote_fetch.plan.visibility import AbortedIntervals, SequentialAborts
 from remote_fetch.prepare.view import OpenPartition
 from remote_fetch.scan.rows import PartitionRows
 
@@ -48,6 +50,8 @@ class Work:
     - `position` is the byte position from which to read on.
     - `rereads` are the positions that were already fetched a second time.
     - `relocated_at` is the position at which the locator was last asked for a newer location.
+    - `aborts` decides which batches of this slice read_committed shows, if a broker listed its aborted transactions. It
+      lives as long as the slice, because it remembers the markers that were read.
     """
 
     piece: SegmentSlice
@@ -56,6 +60,7 @@ class Work:
     rereads: set[int] = field(default_factory=set)
     ended: bool = False
     relocated_at: int = -1
+    aborts: AbortedIntervals | SequentialAborts | None = None
 
     @property
     def first_offset(self) -> int:
@@ -78,10 +83,28 @@ class BrokerWork:
 
 
 def work_for(step: PlanStep, partition: SharedPartition) -> Work | BrokerWork:
-    """The work for a step of a plan."""
+    """The work for a step of a plan. Raises Unlocatable if no broker listed the aborted transactions of a slice."""
     if isinstance(step, BrokerRange):
         return BrokerWork(step, partition)
-    return Work(step, partition, step.start_position)
+    return Work(step, partition, step.start_position, aborts=_listed_aborts(step, partition))
+
+
+def _listed_aborts(piece: SegmentSlice, partition: SharedPartition) -> AbortedIntervals | SequentialAborts | None:
+    """The aborted transactions that a broker listed for the first offset of a slice.
+
+    None: no list for the partition.
+    """
+    opened = partition.opened
+    if opened.isolation is IsolationLevel.READ_UNCOMMITTED or opened.timeline.listed_aborts is None:
+        return None
+    listed = opened.timeline.listed_aborts.get((piece.segment.segment_id, piece.first_offset))
+    if listed is None:
+        raise Unlocatable(
+            f"no broker has listed the aborted transactions of the segment from offset {piece.first_offset} on",
+            first=piece.first_offset,
+            last=piece.last_offset,
+        )
+    return SequentialAborts(listed) if listed else AbortedIntervals.of(())
 
 
 def requests(works: Sequence[Work], range_bytes: int) -> Iterator[RangeRequest]:

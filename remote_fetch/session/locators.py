@@ -1,4 +1,4 @@
-"""Opens the locators that need no broker: over the listings of a store, and over saved timelines.
+"""Opens locators: over the listings of a store, over saved timelines, and over the answers of partition leaders.
 
 Rules of the file:
 
@@ -6,6 +6,9 @@ Rules of the file:
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.fetch.readahead import RangeRequest
@@ -19,7 +22,14 @@ from remote_fetch.session.storage import Storage
 from remote_fetch.session.surveyor import listings_of
 from remote_fetch.settings import Settings
 
-__all__ = ["open_listing", "open_snapshot"]
+if TYPE_CHECKING:
+    from remote_fetch.locate.broker_locator import BrokerLocator
+    from remote_fetch.locate.cluster import Cluster
+
+__all__ = ["open_broker_locator", "open_listing", "open_snapshot"]
+
+_ANSWER_TIMEOUT_MS = 5_000
+"""Longest wait for where one offset lies. A read goes on through the broker after it."""
 
 _MAX_SNAPSHOT_BYTES = 1 << 30
 
@@ -51,6 +61,21 @@ def open_snapshot(settings: Settings) -> KnownTimelines:
     except OSError as error:
         raise ConfigError(f"{key}: {error}", key=key) from error
     return KnownTimelines(load_timelines(data)[1])
+
+
+def open_broker_locator(settings: Settings, cluster: Cluster, say: Callable[[str], None]) -> BrokerLocator:
+    """Open a locator over the answers of partition leaders (KIP-1254). It calls `say` once if it turns itself off.
+
+    Raises ConfigError if the schema cannot be used, or if kafka-python has no counterpart for a client property.
+    Raises MissingExtra if kafka-python is not installed.
+    """
+    from remote_fetch.locate.broker_locator import BrokerLocator  # noqa: PLC0415 - librdkafka is loaded for it
+    from remote_fetch.locate.location_channel import LocationChannel  # noqa: PLC0415 - an extra is loaded for it
+    from remote_fetch.locate.location_schema import load_schema  # noqa: PLC0415 - as above
+
+    schema = load_schema(settings.locator_schema_file)
+    channel = LocationChannel(lambda: cluster.properties, schema, timeout_ms=_ANSWER_TIMEOUT_MS)
+    return BrokerLocator(cluster, channel, say=say)
 
 
 class _SegmentBytes:

@@ -9,7 +9,7 @@ Rules of the file:
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,15 +20,29 @@ from remote_fetch.fetch.broker_file import complete
 from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.readahead import RangeReader
 from remote_fetch.fetch.registry import load_fetcher
-from remote_fetch.fetch.spi import RemoteStorageFetcher
+from remote_fetch.fetch.sizes import SegmentSizes
+from remote_fetch.fetch.spi import RemoteStorageFetcher, StoredSizer
 from remote_fetch.formats.codecs import Codecs
-from remote_fetch.locate.locator import GuessingLocator, PlannedLocator, SharedLocator
+from remote_fetch.locate.locator import (
+    GuessingLocator,
+    PlannedLocator,
+    SharedLocator,
+    SharedStepwiseLocator,
+    StepwiseGuessing,
+)
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.model import RemoteLogSegmentId, TopicIdPartition, Uuid
+from remote_fetch.model import (
+    TOPIC_NAME_RULE,
+    IsolationLevel,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+    Uuid,
+    is_topic_name,
+)
 from remote_fetch.observe import (
     Counters,
     Event,
-    LogObserver,
     MetadataUnusable,
     Notice,
     Observer,
@@ -36,17 +50,22 @@ from remote_fetch.observe import (
 )
 from remote_fetch.session.brokers import CLUSTER_TIMEOUT_MS, make_cluster, open_brokers
 from remote_fetch.session.decode_pool import Ahead
+from remote_fetch.session.event_log import LogObserver
 from remote_fetch.session.fallback import FallbackRule
+from remote_fetch.session.file_stores import open_file_store
 from remote_fetch.session.librdkafka import check_properties
-from remote_fetch.session.locators import open_listing, open_snapshot
+from remote_fetch.session.locators import open_broker_locator, open_listing, open_snapshot
 from remote_fetch.session.no_storage import NoStorage
 from remote_fetch.session.storage import Storage
 from remote_fetch.session.surveyor import Surveyor
+from remote_fetch.session.vending import Vendor
 
 if TYPE_CHECKING:
+    from remote_fetch.locate.broker_locator import BrokerLocator
     from remote_fetch.locate.cluster import Cluster
     from remote_fetch.locate.metadata_replay import MetadataTopic
     from remote_fetch.locate.metadata_topic import MetadataTopicLocator
+    from remote_fetch.locate.replay_cache import Remark
 
 __all__ = ["Planned", "Session"]
 
@@ -77,10 +96,13 @@ class Session:
 
     - `brokers` are the brokers of `bootstrap.servers`. None: no broker is configured, and only the store is read.
     - `storage` reads the objects of segments, and `locator` finds segments. Both may be used from several threads.
+    - `stepwise` is the locator if it has to be asked offset by offset, else None.
     - `shared`: several consumers' threads use the session, and they read broker ranges themselves.
     - `fallback` decides which offsets the broker reads.
     - `surveyor` tells which objects are at the URL if no segment was found there.
+    - `vendor` signs URLs of segments' objects, if the fetcher can.
     - `unlocated` is the reason if segments cannot be located. None: the locator finds all tiered segments.
+    - `is_locator_off`: the brokers do not support the locator's request, and all records come through them.
     - `planned`: the session reads a plan that another session made.
     """
 
@@ -94,12 +116,16 @@ class Session:
         planned: Planned | None = None,
     ) -> None:
         self.config = config
+        self._fetcher = fetcher
         self.counters = Counters()
         self._log = LogObserver()
         self._observer = observer
         self.unlocated: ErrorKind | None = ErrorKind.NOT_CONFIGURED if isinstance(fetcher, NoStorage) else None
+        self.is_locator_off = False
+        self._broker_locator: BrokerLocator | None = None
         self._metadata_cluster: Cluster | None = None
         self._metadata_locator: MetadataTopicLocator | None = None
+        self._metadata_topic: MetadataTopic | None = None
         self._metadata_lease: dict[str, Any] | None = None
         self._is_shared = shared
         self._said: set[str] = set()
@@ -108,6 +134,7 @@ class Session:
         self._counting = threading.Lock()
         settings = config.settings
         self.surveyor = Surveyor(fetcher, self.observe, settings.read_timeout_ms)
+        self.vendor = Vendor(fetcher, config)
         log_starts = None if planned is None else planned.log_starts
         self.brokers = open_brokers(config.librdkafka, settings, self.observe, shared=shared, log_starts=log_starts)
         self.fallback = FallbackRule(self.observe, self.surveyor.explain, self.brokers)
@@ -118,13 +145,15 @@ class Session:
             range_bytes=settings.range_bytes,
             observer=self.observe,
         )
-        self.storage = Storage(self.reader, self.observe, settings)
+        sizes = SegmentSizes(self.reader, self.observe, timeout_ms=settings.read_timeout_ms)
+        self.storage = Storage(self.reader, sizes, self.observe, settings)
         self.codecs = Codecs(max_bytes=settings.max_decompressed_bytes)
         self.ahead = Ahead(max_bytes=settings.max_decompressed_bytes)
         try:
             located_by = self._locator_over(fetcher, planned)
             self.locator_name = type(located_by).__name__
-            self.locator: GuessingLocator = SharedLocator(located_by)
+            self.stepwise = SharedStepwiseLocator(located_by) if isinstance(located_by, StepwiseGuessing) else None
+            self.locator: GuessingLocator = self.stepwise or SharedLocator(located_by)
         except BaseException:
             self.close()
             raise
@@ -167,39 +196,59 @@ class Session:
             return open_snapshot(settings)
         if kind == "metadata-topic":
             return self._open_metadata_topic(readable=not isinstance(fetcher, NoStorage))
+        if kind == "broker":
+            self._broker_locator = open_broker_locator(settings, self._cluster_for(kind), self._turn_locator_off)
+            return self._broker_locator
         return open_listing(fetcher, self.storage)
 
     def _open_metadata_topic(self, *, readable: bool) -> GuessingLocator:
-        if self.brokers is None:
-            raise ConfigError("remote.locator=metadata-topic needs bootstrap.servers (-b)", key="remote.locator")
+        cluster = self._cluster_for("metadata-topic")
         from remote_fetch.locate.metadata_topic import MetadataTopicLocator  # noqa: PLC0415 - as above
 
-        metadata: Cluster | MetadataTopic | None = None
+        metadata: MetadataTopic | None = None
         properties = {**self.config.librdkafka, **self.config.locator}
         if readable and self._is_shared:
             metadata = self._take_metadata_topic(properties)
-        elif readable and self.config.locator:
-            metadata = self._metadata_cluster = make_cluster(properties)
         elif readable:
-            metadata = self.brokers.cluster
+            if self.config.locator:
+                self._metadata_cluster = make_cluster(properties)
+            metadata = self._metadata_topic = self._make_metadata_topic(self._metadata_cluster or cluster)
         self._metadata_locator = MetadataTopicLocator(
-            self.brokers.cluster,
+            cluster,
             metadata,
             timeout_ms=CLUSTER_TIMEOUT_MS,
             say=self._cannot_locate,
             recovered=self._can_locate,
+            remark=self._remark,
         )
         return self._metadata_locator
 
+    def _make_metadata_topic(self, cluster: Cluster) -> MetadataTopic:
+        from remote_fetch.locate.metadata_replay import MetadataTopic  # noqa: PLC0415 - librdkafka is loaded for it
+        from remote_fetch.locate.replay_cache import ReplayCache  # noqa: PLC0415 - only if it is used
+
+        settings = self.config.settings
+        place, name = settings.locator_cache, settings.locator_topic
+        if not is_topic_name(name):
+            raise ConfigError(f"remote.locator.topic={name[:300]!r}: {TOPIC_NAME_RULE}", key="remote.locator.topic")
+        cache = None if place is None else ReplayCache(open_file_store(self.config, place))
+        return MetadataTopic(cluster, timeout_ms=CLUSTER_TIMEOUT_MS, name=name, cache=cache)
+
+    def _remark(self, remark: Remark) -> None:
+        self.observe(Notice(remark.text, is_warning=remark.is_warning))
+
+    def _cluster_for(self, kind: str) -> Cluster:
+        if self.brokers is None:
+            raise ConfigError(f"remote.locator={kind} needs bootstrap.servers (-b)", key="remote.locator")
+        return self.brokers.cluster
+
     def _take_metadata_topic(self, properties: dict[str, Any]) -> MetadataTopic:
         """Take the replay of the metadata topic that consumers of this process with the same `properties` share."""
-        from remote_fetch.locate.leases import key_of  # noqa: PLC0415 - as above
-        from remote_fetch.locate.metadata_replay import METADATA_TOPICS, MetadataTopic  # noqa: PLC0415 - as above
+        from remote_fetch.locate.metadata_replay import METADATA_TOPICS  # noqa: PLC0415 - as above
 
-        def make() -> MetadataTopic:
-            return MetadataTopic(make_cluster(properties), timeout_ms=CLUSTER_TIMEOUT_MS)
-
-        topic = METADATA_TOPICS.take(key_of(properties), make)
+        topic = METADATA_TOPICS.take(
+            self._lease_key(properties), lambda: self._make_metadata_topic(make_cluster(properties))
+        )
         self._give_back_metadata_topic()
         self._metadata_lease = properties
         return topic
@@ -207,10 +256,18 @@ class Session:
     def _give_back_metadata_topic(self) -> None:
         lease, self._metadata_lease = self._metadata_lease, None
         if lease is not None:
-            from remote_fetch.locate.leases import key_of  # noqa: PLC0415 - as above
             from remote_fetch.locate.metadata_replay import METADATA_TOPICS  # noqa: PLC0415 - as above
 
-            METADATA_TOPICS.give_back(key_of(lease))
+            METADATA_TOPICS.give_back(self._lease_key(lease))
+
+    def _lease_key(self, properties: dict[str, Any]) -> Hashable:
+        """The key under which readers share the metadata topic: all that decides what they see, and what is saved."""
+        from remote_fetch.locate.leases import key_of  # noqa: PLC0415 - as above
+
+        settings = self.config.settings
+        cache = settings.locator_cache
+        saving = () if cache is None else (cache, settings.storage_url, key_of(self.config.options))
+        return key_of(properties), settings.locator_topic, saving
 
     def _cannot_locate(self, why: str) -> None:
         self.unlocated = ErrorKind.UNLOCATABLE
@@ -218,6 +275,21 @@ class Session:
 
     def _can_locate(self) -> None:
         self.unlocated = None
+
+    def _turn_locator_off(self, why: str) -> None:
+        self.is_locator_off = True
+        self.observe(Notice(why, is_warning=True))
+
+    def newest_timeline(
+        self, partition: TopicIdPartition, first_offset: int, stop_offset: int, *, isolation: IsolationLevel, most: int
+    ) -> Timeline:
+        """The timeline after a new lookup, at least as far as a plan of `most` segments of these offsets needs it.
+
+        Raises the errors of the locator.
+        """
+        if self.stepwise is None:
+            return self.locator.refresh(partition)
+        return self.stepwise.reach(partition, first_offset, stop_offset, isolation=isolation, most=most)
 
     @property
     def _cluster(self) -> Cluster | None:
@@ -235,8 +307,8 @@ class Session:
         Empty unless `fetch.remote.when` is `not-local`, and if no broker can be asked. With that value the store serves
         only the offsets that the broker itself would fetch from it (KIP-1254).
         """
-        if self.brokers is None or self.config.settings.reads_local:
-            return {}
+        if self.brokers is None or self.config.settings.reads_local or self.stepwise is not None:
+            return {}  # a leader that is asked for locations gives none for what is on its own disk
         from remote_fetch.locate.broker_channel import BrokerChannel  # noqa: PLC0415 - an extra is loaded for it
 
         def say(text: str) -> None:
@@ -259,6 +331,11 @@ class Session:
             if bounds.earliest_local_offset is not None
         }
 
+    def stored_size(self, segment: RemoteLogSegmentMetadata) -> int | None:
+        """The bytes of a segment's objects in the store, None if its metadata does not tell: see `StoredSizer`."""
+        fetcher = self._fetcher
+        return fetcher.stored_size(segment) if isinstance(fetcher, StoredSizer) else None
+
     def note_unusable(self, timeline: Timeline) -> None:
         """Report metadata records that locate no segment, if their number has grown since the last report.
 
@@ -279,6 +356,8 @@ class Session:
         """Give new credentials to the clients of this session. A metadata cluster with its own user keeps that one."""
         if self.brokers is not None:
             self.brokers.cluster.set_sasl_credentials(username, password)
+        if self._broker_locator is not None:
+            self._broker_locator.reconnect()
         if self._metadata_cluster is not None and "sasl.username" not in self.config.locator:
             self._metadata_cluster.set_sasl_credentials(username, password)
         locator, lease = self._metadata_locator, self._metadata_lease
@@ -298,10 +377,16 @@ class Session:
         self.surveyor.close()
         self.reader.close()
         self.ahead.close()
+        if self._metadata_topic is not None:
+            self._metadata_topic.finish()
         for cluster in (self._cluster, self._metadata_cluster):
             if cluster is not None:
                 cluster.close()
         self._give_back_metadata_topic()
+        if self._metadata_locator is not None:
+            self._metadata_locator.pass_on_remarks()
+        if self._broker_locator is not None:
+            self._broker_locator.close()
         self._log.close()
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""The remote storage of a session: the reader of ranges and indexes, its settings, and the observer.
+"""The remote storage of a session: the reader of ranges and indexes, sizes, settings, and the observer.
 
 Rules of the file:
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from remote_fetch.fetch.readahead import RangeReader
+from remote_fetch.fetch.sizes import SegmentSizes
 from remote_fetch.observe import Observer
 from remote_fetch.settings import Settings
 
@@ -21,5 +22,6 @@ class Storage:
     """The remote storage of one session. Its parts may be used from several threads."""
 
     reader: RangeReader
+    sizes: SegmentSizes
     observe: Observer
     settings: Settings

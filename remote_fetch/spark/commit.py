@@ -20,6 +20,7 @@ from uuid import uuid4
 
 from remote_fetch.deadline import Deadline
 from remote_fetch.errors import StorageTimeout
+from remote_fetch.session.filesystems import is_object_store, protocols_of
 
 __all__ = [
     "MANIFEST",
@@ -29,7 +30,6 @@ __all__ = [
     "ObjectStoreCommit",
     "Placement",
     "choose_commit",
-    "is_object_store",
 ]
 
 MANIFEST = "_manifest.json"
@@ -37,8 +37,6 @@ MANIFEST = "_manifest.json"
 
 _COPY_TIMEOUT_S, _COPY_PAUSE_S = 600.0, 0.5
 """How long a store may take to finish one copy, and the pause between two looks at it."""
-_OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
-"""The fsspec protocols of stores without directories."""
 _LOCAL = frozenset({"file", "local"})
 
 
@@ -155,16 +153,7 @@ def choose_commit(filesystem: Any) -> CommitStrategy:
     """The strategy for an fsspec filesystem, by its protocols."""
     if is_object_store(filesystem):
         return ObjectStoreCommit(filesystem)
-    return LocalCommit(filesystem) if _protocols(filesystem) & _LOCAL else MovingCommit(filesystem)
-
-
-def is_object_store(filesystem: Any) -> bool:
-    """Whether the filesystem is a store without directories, whose paths begin with a bucket or container."""
-    return bool(_protocols(filesystem) & _OBJECT_STORES)
-
-
-def _protocols(filesystem: Any) -> set[str]:
-    return {filesystem.protocol} if isinstance(filesystem.protocol, str) else set(filesystem.protocol)
+    return LocalCommit(filesystem) if protocols_of(filesystem) & _LOCAL else MovingCommit(filesystem)
 
 
 def _size_bytes(filesystem: Any, name: str) -> int | None:

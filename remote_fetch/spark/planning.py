@@ -50,6 +50,7 @@ class JobPlan:
         lines = [
             f"{len(self.tasks)} tasks, {_mib(sizes[0])} to {_mib(sizes[-1])} each" if sizes else "no tasks",
             f"from the store: {_mib(cost.size_bytes)} of {cost.segments} segments with {cost.gets} GETs"
+            + ("" if cost.stored_bytes is None else f" (about {_mib(cost.stored_bytes)} in the store)")
             + (f", and {cost.unknown_slices} slices of unknown size" if cost.unknown_slices else ""),
             f"from the broker: {cost.broker_offsets} offsets in {of_broker} ranges",
         ]
@@ -73,7 +74,7 @@ def plan_batch(
         range_bytes = session.config.settings.range_bytes
         plans = tuple(_plans(session, options, start, end, restriction or Restriction()))
         tasks = tasks_of(plans, options, session.locator.end_is_inferred)
-    return JobPlan(tasks, estimate((task.steps for task in tasks), range_bytes))
+        return JobPlan(tasks, estimate((task.steps for task in tasks), range_bytes, session.stored_size))
 
 
 def tasks_of(

@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from remote_fetch.errors import ConfigError, OffsetOutOfRange, UnknownTopic
-from remote_fetch.model import LogBounds, TopicIdPartition, Uuid
+from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Notice
 from remote_fetch.plan.ranges import PlanStep, plan_offsets
 from remote_fetch.prepare.bounds import Edge
 from remote_fetch.prepare.planner import Planner, say_end
 from remote_fetch.prepare.subscribed import topic_name
+from remote_fetch.prepare.true_sizes import with_true_sizes
 from remote_fetch.prepare.view import OpenPartition, untiered
 from remote_fetch.session.session import Session
 from remote_fetch.spark.limits import FAIL_ON_DATA_LOSS_HINT, LimitRules, check_covered, offsets_of
@@ -227,6 +228,8 @@ class StreamDriver:
     ) -> Positions:
         """The stops of those partitions that a limit stops earlier."""
         steps = {at: self._steps(at, firsts[at], stop) for at, stop in stops.items() if stop > firsts[at]}
+        if size is size_of:
+            steps = {at: self._sized(one) for at, one in steps.items()}
         sizes = {at: size(one) for at, one in steps.items()}
         if sum(sizes.values()) <= limit:
             return {}
@@ -238,7 +241,17 @@ class StreamDriver:
         assert session is not None
         partition = TopicIdPartition(self._ids[at[0]], *at)
         opened = untiered(partition, self._options.isolation, LogBounds(None))
-        return plan_offsets(partition, opened.with_timeline(session.locator.timeline(partition)), first, stop)
+        if session.stepwise is None:
+            timeline = session.locator.timeline(partition)
+        else:
+            level, most = IsolationLevel.READ_UNCOMMITTED, stop - first
+            timeline = session.stepwise.reach(partition, first, stop, isolation=level, most=most)
+        return plan_offsets(partition, opened.with_timeline(timeline), first, stop)
+
+    def _sized(self, steps: tuple[PlanStep, ...]) -> tuple[PlanStep, ...]:
+        """The steps with sizes that metadata does not have (KIP-1333): a limit of bytes needs them."""
+        assert self._session is not None
+        return with_true_sizes(self._session.storage, steps)
 
     def _check_lost(self, start: Positions, bounds: Mapping[tuple[str, int], tuple[int, int]]) -> None:
         for (topic, number), first in sorted(start.items()):

@@ -13,17 +13,14 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
-from remote_fetch.errors import ConfigError, MissingExtra
-from remote_fetch.spark.commit import MANIFEST, Placement, choose_commit, is_object_store
+from remote_fetch.errors import ConfigError
+from remote_fetch.session.filesystems import is_object_store, open_filesystem
+from remote_fetch.spark.commit import MANIFEST, Placement, choose_commit
 from remote_fetch.spark.job_records import Committed, TaskRecord
 
 __all__ = ["Target"]
-
-_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure"}
-"""The extra of remote-fetch that installs the SDK of a scheme."""
 
 
 class Target:
@@ -36,7 +33,7 @@ class Target:
     def __init__(self, url: str, job_id: str, options: Mapping[str, Any] | None = None) -> None:
         self._arguments = (url, job_id, dict(options or {}))
         self.job_id = job_id
-        self._fs, path = _filesystem(url, self._arguments[2])
+        self._fs, path = open_filesystem(url, self._arguments[2], key="to")
         self._commit = choose_commit(self._fs)
         self.path = path.rstrip("/")
         parent, name = posixpath.split(self.path)
@@ -127,27 +124,3 @@ class Target:
 
     def _put(self, name: str, text: str) -> None:
         self._commit.put(name, text.encode("utf-8"))
-
-
-def _filesystem(url: str, options: dict[str, Any]) -> tuple[Any, str]:
-    from fsspec.core import strip_protocol, url_to_fs  # noqa: PLC0415 - only where something is written
-
-    scheme = url.split("://", 1)[0] if "://" in url else "file"
-    # A cached listing would hide files that other processes write.
-    options = {"use_listings_cache": False, **options}
-    try:
-        if scheme in ("gs", "gcs"):
-            # Before each operation fsspec's own choice of class asks by gRPC for the kind of the bucket. If only the
-            # JSON API is served, each of these calls takes a minute.
-            plain = import_module("gcsfs.core").GCSFileSystem
-            return plain(**options), strip_protocol(url)
-        return url_to_fs(url, **options)  # type: ignore[no-any-return]
-    except ImportError as error:
-        extra = _EXTRAS.get(scheme)
-        if extra is None:
-            raise ConfigError(f"to={scheme}://...: fsspec needs another library for it: {error}", key="to") from None
-        raise MissingExtra(
-            f'writing to {scheme}:// needs an SDK; pip install "remote-fetch[{extra}]"', extra=extra
-        ) from None
-    except ValueError as error:
-        raise ConfigError(f"to={scheme}://...: {error}", key="to") from None

@@ -44,8 +44,8 @@ from remote_fetch.errors import (
     StorageTimeout,
     StorageUnavailable,
 )
-from remote_fetch.fetch.spi import CredentialRefresher, RemoteStorageFetcher, SegmentLister
-from remote_fetch.model import IndexType, RemoteLogSegmentId, Uuid
+from remote_fetch.fetch.spi import CredentialRefresher, RemoteStorageFetcher, SegmentLister, SegmentSizer
+from remote_fetch.model import UNKNOWN_SIZE, IndexType, RemoteLogSegmentId, Uuid
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import BuiltSegment, SegmentOptions
@@ -199,6 +199,15 @@ class FetcherContract(_Base):
                     assert fetcher.fetch_index(gone, index_type) is None
                 except SegmentNotFound as error:
                     _examine(error, self.configs())
+
+    def test_the_size_of_a_segment(self, segments: list[BuiltSegment]) -> None:
+        """A SegmentSizer gives the true size, or None, for metadata that has no size."""
+        with self.opened() as fetcher:
+            if not isinstance(fetcher, SegmentSizer):
+                return
+            for segment in segments:
+                unknown = replace(segment.metadata, segment_size_in_bytes=UNKNOWN_SIZE)
+                assert fetcher.size(unknown) in (len(segment.log), None)
 
     def test_several_threads_at_once(self, segments: list[BuiltSegment]) -> None:
         """Calls of several threads do not disturb each other."""
@@ -377,6 +386,8 @@ def _calls(fetcher: RemoteStorageFetcher, segment: BuiltSegment) -> Iterator[Cal
     yield lambda: fetcher.fetch_log_segment(segment.metadata, len(segment.log) + 1)
     for index_type in IndexType:
         yield lambda index_type=index_type: fetcher.fetch_index(segment.metadata, index_type)  # type: ignore[misc]
+    if isinstance(fetcher, SegmentSizer):
+        yield lambda: fetcher.size(segment.metadata)
 
 
 def _examine(error: RemoteFetchError, configs: Mapping[str, str]) -> None:

@@ -1,11 +1,14 @@
-"""Many RemoteConsumers of one process that begin on a cluster with a large metadata topic.
+"""Many RemoteConsumers, of one process or of many, that begin on a cluster with a large metadata topic.
 
 Rules of the file:
 
 - The metadata topic is that of `tests/benchmarks/metadata_topic.py`, with as many records as the command asks for.
 - Its segments are in no store. So each consumer looks, finds an object missing, and reads from the broker.
-- Three figures count: the time to the first record, the longest `poll(1.0)`, and the threads and memory of the process.
-- Each number of consumers is measured in a process of its own.
+- These figures count: the time to the first record, the longest `poll(1.0)`, threads and memory of all processes, and
+  the bytes of the metadata topic that the broker has sent, by its own count.
+- Each number of consumers is measured in processes of its own. Importing modules is not counted.
+- With `--cache` each row is measured twice: with an empty directory, and with the files that this left behind. Then one
+  reader replays the topic cold, saving and resumed, and its timelines have to be equal.
 """
 
 from __future__ import annotations
@@ -18,33 +21,44 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import asdict, dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from confluent_kafka import Producer, TopicPartition
 
 from remote_fetch import RemoteConsumer
+from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.metadata_replay import METADATA_TOPIC
+from remote_fetch.locate.metadata_replay import MetadataTopic as ReplayedTopic
+from remote_fetch.locate.replay_cache import ReplayCache
+from remote_fetch.session.file_stores import Directory, TimedStore
 from tests.benchmarks.metadata_topic import MetadataTopic, metadata_topic
+from tests.rig.metrics import topic_metrics
+from tests.rig.topics import QUIET
 
 ROOT = Path(__file__).parents[2]
 PARTITIONS_EACH = 20
 RECORDS_EACH = 5
 HEAD = (
-    "| metadata records | consumers | last first record s | longest poll(1.0) s | threads | memory |\n"
-    "|---|---|---|---|---|---|"
+    "| metadata records | processes | consumers of each | cache | last first record s | longest poll(1.0) s | threads "
+    "| memory | metadata read |\n|---|---|---|---|---|---|---|---|---|"
 )
+REPLAY_HEAD = "| metadata records | one reader | wall s | CPU s | metadata read | segments |\n|---|---|---|---|---|---|"
 _BATCH_RECORDS = 1000
 _TIMEOUT_S = 600
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """How many consumers are to begin, and where."""
+    """How many consumers are to begin, and where. `first` is the number of the first one. `cache` "": none."""
 
     bootstrap: str
     topic: str
     consumers: int
     store: str
+    cache: str = ""
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +84,9 @@ def measure(job: Job) -> Result:
             "log_level": 0,
             "fetch.remote.enabled": True,
             "remote.storage.url": job.store,
+            **({"remote.locator.cache": job.cache} if job.cache else {}),
         }
-        first = number * PARTITIONS_EACH
+        first = (job.first + number) * PARTITIONS_EACH
         with RemoteConsumer(configuration) as consumer:
             numbers = range(first, first + PARTITIONS_EACH)
             consumer.assign([TopicPartition(job.topic, partition, 0) for partition in numbers])
@@ -104,8 +119,20 @@ def _status(name: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
-def run(job: Job) -> Result:
-    """Measure in a process of its own."""
+def run(job: Job, processes: int = 1) -> Result:
+    """Measure in processes of their own, which begin together. Threads and memory are added up."""
+    jobs = [replace(job, first=number * job.consumers) for number in range(processes)]
+    with ThreadPoolExecutor(processes) as pool:
+        results = list(pool.map(_run, jobs))
+    return Result(
+        max(result.first_record_s for result in results),
+        max(result.longest_poll_s for result in results),
+        sum(result.threads for result in results),
+        sum(result.memory_mb for result in results),
+    )
+
+
+def _run(job: Job) -> Result:
     command = [sys.executable, "-m", "tests.benchmarks.bench_many_consumers", "--job", json.dumps(asdict(job))]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=2 * _TIMEOUT_S, check=False)
     if done.returncode:
@@ -123,8 +150,36 @@ def fill(topic: MetadataTopic) -> None:
         raise TimeoutError("not all records were delivered")
 
 
-def report(records: int, consumers: list[int]) -> list[str]:
-    """The lines of one size."""
+def replays(topic: MetadataTopic, records: int, cache: Path) -> list[str]:
+    """One reader of the whole wanted topic: without a cache, one that saves, one that goes on from there.
+
+    Raises AssertionError if the timelines are not equal.
+    """
+    lines, found = [], {}
+    for name, place in (("cold", None), ("saving", cache), ("resumed", cache)):
+        before = topic_metrics(topic.rig, METADATA_TOPIC)
+        began_s, cpu_s = time.monotonic(), time.process_time()
+        cluster = Cluster({"bootstrap.servers": topic.bootstrap, **QUIET}, timeout_ms=_TIMEOUT_S * 1000)
+        files = None if place is None else ReplayCache(TimedStore(Directory(place), _TIMEOUT_S * 1000))
+        reader = ReplayedTopic(cluster, timeout_ms=_TIMEOUT_S * 1000, cache=files)
+        reader.read_for(topic.wanted)
+        found[name] = [reader.timeline(partition) for partition in topic.wanted]
+        wall_s, cpu_s = time.monotonic() - began_s, time.process_time() - cpu_s
+        reader.close()
+        read_mb = (topic_metrics(topic.rig, METADATA_TOPIC) - before).bytes_out / 1e6
+        segments = sum(len(timeline.segments) for timeline in found[name])
+        lines.append(f"| {records:,} | {name} | {wall_s:.2f} | {cpu_s:.2f} | {read_mb:,.1f} MB | {segments:,} |")
+        print(lines[-1], flush=True)
+    if not found["cold"] == found["saving"] == found["resumed"]:
+        raise AssertionError("the timelines differ")
+    saved_mb = sum(file.stat().st_size for file in cache.rglob("*.replay")) / 1e6
+    print(f"The timelines are equal. The files have {saved_mb:,.1f} MB.")
+    return lines
+
+
+def report(records: int, consumers: list[int], processes: list[int], cache: Path | None) -> list[str]:
+    """The lines of one size. `processes` have one consumer each, `consumers` are those of one process."""
+    shapes = [(1, count) for count in consumers] + [(count, 1) for count in processes]
     lines = []
     with (
         tempfile.TemporaryDirectory(prefix="remote-fetch-bench-") as folder,
@@ -133,29 +188,43 @@ def report(records: int, consumers: list[int]) -> list[str]:
         fill(topic)
         store = Path(folder) / "store"
         store.mkdir()
-        for count in consumers:
-            found = run(Job(topic.bootstrap, topic.wanted[0].topic, count, str(store)))
-            lines.append(
-                f"| {records:,} | {count} | {found.first_record_s:.1f} | {found.longest_poll_s:.2f} "
-                f"| {found.threads} | {found.memory_mb:,.0f} MB |"
-            )
-            print(f"{lines[-1]} load average {os.getloadavg()[0]:.1f}", flush=True)
+        for number, (process_count, count) in enumerate(shapes):
+            for state in ("none",) if cache is None else ("none", "empty", "saved"):
+                place = "" if cache is None or state == "none" else str(cache / f"{records}-{number}")
+                job = Job(topic.bootstrap, topic.wanted[0].topic, count, str(store), place)
+                before = topic_metrics(topic.rig, METADATA_TOPIC)
+                found = run(job, process_count)
+                read_mb = (topic_metrics(topic.rig, METADATA_TOPIC) - before).bytes_out / 1e6
+                lines.append(
+                    f"| {records:,} | {process_count} | {count} | {state} | {found.first_record_s:.1f} "
+                    f"| {found.longest_poll_s:.2f} | {found.threads} | {found.memory_mb:,.0f} MB | {read_mb:,.1f} MB |"
+                )
+                print(f"{lines[-1]} load average {os.getloadavg()[0]:.1f}", flush=True)
+        if cache is not None:
+            print(f"\n{REPLAY_HEAD}")
+            lines += replays(topic, records, cache / f"{records}-replays")
     return lines
 
 
 def main() -> None:
     """Run and print; see --help."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[200_000], metavar="N", help="metadata records")
-    parser.add_argument("--consumers", type=int, nargs="+", default=[1, 20], metavar="N", help="of one process")
+    parser.add_argument(
+        "--events", "--sizes", type=int, nargs="+", default=[200_000], metavar="N", help="metadata records"
+    )
+    parser.add_argument("--consumers", type=int, nargs="*", default=[1, 20], metavar="N", help="of one process")
+    parser.add_argument(
+        "--processes", type=int, nargs="*", default=[], metavar="N", help="with one consumer each (default: none)"
+    )
+    parser.add_argument("--cache", type=Path, metavar="DIR", help="an empty directory for saved replays")
     parser.add_argument("--job", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.job:
         print(json.dumps(asdict(measure(Job(**json.loads(arguments.job))))))
         return
     print(HEAD)
-    for records in arguments.sizes:
-        report(records, arguments.consumers)
+    for records in arguments.events:
+        report(records, arguments.consumers, arguments.processes, arguments.cache)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from remote_fetch.formats.metadata_records import SegmentMetadataRecord, SegmentUpdateRecord, encode_metadata_record
-from remote_fetch.locate.timeline import TimelineBuilder
+from remote_fetch.locate.timeline_builder import TimelineBuilder
 from remote_fetch.model import (
     LeaderEpoch,
     RemoteLogSegmentId,

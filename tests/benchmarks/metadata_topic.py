@@ -51,6 +51,7 @@ _READ_TIMEOUT_S = 600
 class MetadataTopic:
     """Where it is, the partitions of the wanted data topic, and the ends of its own partitions."""
 
+    rig: Rig
     bootstrap: str
     wanted: tuple[TopicIdPartition, ...]
     ends: dict[int, int]
@@ -87,7 +88,7 @@ def metadata_topic(folder: Path, records: int, *, batch_records: int) -> Iterato
             # The others need not exist: nobody asks the broker about them.
             topic_id = _topic_id(rig, name) if number == 0 else Uuid(dice.randbytes(16))
             data.append(tuple(TopicIdPartition(topic_id, name, one) for one in range(PARTITIONS)))
-        yield MetadataTopic(rig.bootstrap, data[0], _fill(rig, data, records, batch_records))
+        yield MetadataTopic(rig, rig.bootstrap, data[0], _fill(rig, data, records, batch_records))
 
 
 def _create(rig: Rig, name: str, partitions: int) -> None:

@@ -17,6 +17,8 @@ from remote_fetch.model import UNKNOWN_SIZE, Uuid
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
+from tests.golden.conftest import AivenTier
+from tests.scan.bucket import snapshot_config
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -40,6 +42,23 @@ def test_a_table_of_all_segments(run: Run, bucket: str) -> None:
         start, size_bytes, segment_id = int(row.split()[2]), int(row.split()[4]), row.split()[-1]
         assert sizes[f"{start:020d}-{segment_id}.log"] == size_bytes
     assert total == f"4 segments, {human_bytes(sum(sizes.values()))}"
+
+
+def test_bytes_in_the_store(run: Run, tmp_path: Path) -> None:
+    """Aiven's REMOTE_SIZE (KIP-917) comes with the brokers' metadata. Without it there is no such column."""
+    tier = AivenTier("aiven-zstd")
+    segments = [one for each in tier.timelines.values() for one in each.segments]
+    objects = [path.stat().st_size for path in Path(tier.url).rglob("*") if path.is_file()]
+    configs = {**tier.config, **snapshot_config(segments, tmp_path)}
+    saved = [word for name, value in configs.items() for word in ("-X", f"{name}={value}")]
+    head, *rows, total = run("ls", *saved).lines
+    assert head.split()[:7] == ["TOPIC", "PARTITION", "START", "END", "SIZE", "STORED", "MAX"]
+    assert len(rows) == len(segments)
+    assert total.endswith(f", {human_bytes(sum(objects))} in the store")
+    lines = [json.loads(line) for line in run("ls", *saved, "-J").lines]
+    assert sum(line["stored_bytes"] for line in lines) == sum(objects)
+    without = [word for name, value in tier.config.items() for word in ("-X", f"{name}={value}")]
+    assert "STORED" not in run("ls", *without).lines[0]
 
 
 def test_a_choice_of_nothing_is_a_mistake(run: Run, bucket: str, tmp_path: Path) -> None:
@@ -84,6 +103,7 @@ def test_json(run: Run, bucket: str) -> None:
         "start_offset": 0,
         "end_offset": 1,
         "size_bytes": path.stat().st_size,
+        "stored_bytes": None,
         "max_timestamp_ms": None,
         "leader_epochs": {},
     }

@@ -57,11 +57,18 @@ def test_options(name: str, value: str, shown: str | None) -> None:
         assert json.loads(found).keys() == json.loads(value).keys()
 
 
+def test_each_root_is_masked() -> None:
+    roots = "s3://me:s3cret@b/tier,https://u:s3cret@h/p?sig=s3cret,https://s3cret@h/x"
+    assert masked("remote.storage.roots", roots) == "s3://b/tier,https://h/p?***,https://h/x"
+
+
 def test_the_rest() -> None:
     assert masked("remote.locator.sasl.password", "s3cret") == "***"
     assert masked("remote.locator.bootstrap.servers", "b:9092") == "b:9092"
     assert masked("remote.locator.snapshot.file", "/f") == "/f"
     assert masked("remote.locator.url", "https://me:s3cret@h:1/") == "https://h:1/"
+    assert masked("remote.locator.topic", "metadata") == "metadata"
+    assert masked("remote.locator.cache", "s3://me:s3cret@b/c?k=s3cret") == "s3://b/c?***"
     assert masked("remote.storage.layout.key.prefix", "tiered/") == "tiered/"
     assert masked("fetch.remote.read.timeout.ms", 5000) == "5000"
     assert masked("sasl.password", "s3cret") == "***"

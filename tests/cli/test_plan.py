@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from fetchers.layouts.aiven import AivenLayout
 from remote_fetch.cli.plan import _print_json, print_plan
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.locate.timeline import Timeline
@@ -23,6 +26,9 @@ from remote_fetch.model import (
 from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice
 from remote_fetch.plan.saved import load_plan
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
+from tests.golden.conftest import AivenTier
+from tests.scan.bucket import snapshot_config
+from tests.scan.sparse import SparseTier
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -44,6 +50,37 @@ def test_steps_and_costs(run: Run, bucket: str) -> None:
 def test_bounds_and_log_start_narrow_it(run: Run, bucket: str) -> None:
     outcome = run("plan", "--url", bucket, "-t", "shop", "-p", "0", "--log-start", "4", "--end", "8")
     assert [line.split(" from ")[0] for line in outcome.lines[1:-1]] == ["  offsets 4..5", "  offsets 6..7"]
+
+
+def test_a_size_that_metadata_cannot_hold_is_asked_of_the_store(run: Run, tmp_path: Path) -> None:
+    """8 GiB, which metadata clamps to 2 GiB and one byte less (KIP-1333)."""
+    sparse = SparseTier(tmp_path, 8 << 30)
+    saved = [word for name, value in sparse.clamped(tmp_path).items() for word in ("-X", f"{name}={value}")]
+    outcome = run("plan", "--url", str(tmp_path), "-t", "topic", "-o", "1000", *saved)
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert outcome.lines[0] == "topic-0: 1 segments, 1027 GETs, 8.0 GiB"
+    assert "of unknown size" not in outcome.stdout.decode()
+    whole = run("plan", "--url", str(tmp_path), "-t", "topic", "-o", "1000", *saved, "-J")
+    (step,) = load_plan(whole.stdout.decode())
+    assert isinstance(step, SegmentSlice)
+    assert step.size_bytes == 8 << 30
+
+
+def test_bytes_in_the_store(run: Run, tmp_path: Path) -> None:
+    """Aiven's REMOTE_SIZE (KIP-917), in the totals and with each segment of the JSON."""
+    tier = AivenTier("aiven-zstd")
+    segments = [one for each in tier.timelines.values() for one in each.segments]
+    topic = segments[0].topic_id_partition.topic
+    stored = {AivenLayout().stored_size(one) for one in segments}
+    configs = {**tier.config, **snapshot_config(segments, tmp_path)}
+    saved = [word for name, value in configs.items() for word in ("-X", f"{name}={value}")]
+    outcome = run("plan", "-t", topic, *saved)
+    assert outcome.code == 0
+    assert re.search(r" GETs, [0-9.]+ [KMi]*B \(about [0-9.]+ [KMi]*B in the store\), mean", outcome.lines[-1])
+    steps = json.loads(run("plan", "-t", topic, *saved, "-J").stdout)["steps"]
+    told = {step["segment"]["stored_bytes"] for step in steps if "segment" in step}
+    assert told
+    assert told <= stored
 
 
 def test_a_read_of_nothing(run: Run, bucket: str) -> None:

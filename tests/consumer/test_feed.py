@@ -35,12 +35,15 @@ class Locator:
 def ended(error: Exception | None = None, unlocated: ErrorKind | None = None) -> tuple[Feed, FeedContext, list[Event]]:
     """A feed from offset 7 on that has come to its end."""
     events: list[Event] = []
+    locator = Locator(error)
     session = SimpleNamespace(
-        locator=Locator(error),
+        locator=locator,
+        newest_timeline=lambda partition, *offsets, **limits: locator.refresh(partition),
         observe=events.append,
         note_unusable=lambda timeline: None,
         brokers=None,
         unlocated=unlocated,
+        is_locator_off=False,
         surveyor=SimpleNamespace(explain=lambda reason, waits: None),
     )
     context = FeedContext(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20)  # type: ignore[arg-type]

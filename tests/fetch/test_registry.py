@@ -18,7 +18,7 @@ import pytest
 
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, StorageDenied
-from remote_fetch.fetch import registry
+from remote_fetch.fetch import plugins, registry
 from remote_fetch.fetch.registry import FETCHERS_GROUP, load_fetcher
 from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
 
@@ -136,7 +136,7 @@ def test_somebody_elses_fetcher_goes_before_what_fsspec_knows(monkeypatch: pytes
     def entry_points(group: str) -> EntryPoints:
         return EntryPoints([EntryPoint(name, "plug:Fetcher", group) for name in ("s3", "s3a", "sftp", "fsspec")])
 
-    monkeypatch.setattr(registry, "entry_points", entry_points)
+    monkeypatch.setattr(plugins, "entry_points", entry_points)
     assert registry._name_from_url(Config.parse({URL: "sftp://b"})) == "sftp"
     assert registry._name_from_url(Config.parse({URL: "hdfs://b"})) == "fsspec"
     assert registry._name_from_url(Config.parse({URL: "s3a://b"})) == "s3", "what is ours needs no look at others"

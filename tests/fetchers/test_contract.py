@@ -18,7 +18,7 @@ from fetchers._composed import ComposedFetcher
 from fetchers.local import LocalFetcher
 from fetchers.memory import MemoryFetcher
 from remote_fetch.errors import RemoteFetchError, SegmentNotFound
-from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
+from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister, SegmentSizer
 from remote_fetch.model import UNKNOWN_SIZE, IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, Uuid
 
 REMOTE = Path(__file__).parents[1] / "golden" / "data" / "local-4.1" / "remote"
@@ -110,6 +110,16 @@ def test_one_topic_is_listed_alone(tier: Tier) -> None:
 def test_whole_segments(tier: Tier) -> None:
     for stem, segment in listed(tier).items():
         assert bytes(tier.fetcher.fetch_log_segment(segment, 0)) == tier.files[f"{stem}.log"]
+
+
+def test_sizes(tier: Tier) -> None:
+    assert isinstance(tier.fetcher, SegmentSizer)
+    for stem, segment in listed(tier).items():
+        unknown = dataclasses.replace(segment, segment_size_in_bytes=UNKNOWN_SIZE)
+        assert tier.fetcher.size(unknown) == len(tier.files[f"{stem}.log"])
+    gone = dataclasses.replace(segment, segment_id=RemoteLogSegmentId(segment.topic_id_partition, Uuid(b"g" * 16)))
+    with pytest.raises(SegmentNotFound):
+        tier.fetcher.size(gone)
 
 
 @pytest.mark.parametrize(

@@ -231,3 +231,29 @@ def test_without_urllib3(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_object_that_is_replaced_is_gone(server: RangeServer) -> None:
     assert type(failure(server, Fault(FaultKind.STATUS, 412))) is SegmentNotFound
+
+
+class TestSizes:
+    """By a GET of one byte: signatures are for one method, and servers answer HEAD as they like."""
+
+    def test_the_header_of_the_range_has_it(self, server: RangeServer) -> None:
+        fetcher = opened(server)
+        assert fetcher.size(METADATA) == len(SEGMENT.log)
+        assert (server.asked[-1].start, server.asked[-1].end) == (0, 1)
+
+    def test_an_empty_object(self, server: RangeServer) -> None:
+        server.files = dict.fromkeys(server.files, b"")
+        assert opened(server).size(METADATA) == 0
+
+    @pytest.mark.parametrize(
+        ("kind", "size_bytes"), [(FaultKind.WHOLE, len(SEGMENT.log)), (FaultKind.UNNAMED_RANGE, None)]
+    )
+    def test_other_answers(self, server: RangeServer, kind: FaultKind, size_bytes: int | None) -> None:
+        server.plan = lambda asked: Fault(kind)
+        assert opened(server).size(METADATA) == size_bytes
+
+    @pytest.mark.parametrize(("status", "error"), [(403, StorageDenied), (404, SegmentNotFound)])
+    def test_a_refusal(self, server: RangeServer, status: int, error: type[RemoteFetchError]) -> None:
+        server.plan = lambda asked: Fault(FaultKind.STATUS, status)
+        with pytest.raises(error):
+            opened(server).size(METADATA)

@@ -399,3 +399,12 @@ def test_nothing_shows_a_url(server: RangeServer, caplog: pytest.LogCaptureFixtu
     failure(fetcher)
     assert SECRET not in f"{fetcher!r}{vars(fetcher)!r}{caplog.text}"
     fetcher.close()
+
+
+def test_the_size_comes_by_the_url_of_the_log(server: RangeServer) -> None:
+    """A service signs GET, so that the size is asked for by a GET of one byte."""
+    fetcher = opened(source_of(server))
+    assert fetcher.size(METADATA) == len(SEGMENT.log)
+    assert (server.asked[-1].start, server.asked[-1].end) == (0, 1)
+    assert fetcher.stored_size(METADATA) is None
+    fetcher.close()

@@ -27,7 +27,8 @@ import pyarrow as pa
 import pytest
 
 from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines
-from remote_fetch.locate.timeline import Timeline, TimelineBuilder
+from remote_fetch.locate.timeline import Timeline
+from remote_fetch.locate.timeline_builder import TimelineBuilder
 from remote_fetch.model import TopicIdPartition, Uuid
 from tests.golden.places import ISOLATION_LEVELS
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from fetchers.layouts.aiven import AivenLayout
 from remote_fetch import Counters, read_arrow
 from remote_fetch.config import Config
 from remote_fetch.decode.columns import ColumnBuilder
@@ -97,6 +98,16 @@ def test_in_ranges_smaller_than_a_chunk(aiven_tier: AivenTier, isolation: str, l
 
 def segments_of(tier: AivenTier) -> list[RemoteLogSegmentMetadata]:
     return [segment for timeline in tier.timelines.values() for segment in timeline.segments]
+
+
+def test_the_size_in_the_store_is_that_of_the_objects(aiven_tier: AivenTier) -> None:
+    """KIP-917: the plug-in writes REMOTE_SIZE of log, indexes and manifest, if it is configured to."""
+    fields = aiven_tier.facts["broker_properties"].get("rsm.config.custom.metadata.fields.include", "")
+    layout = AivenLayout()
+    for segment in segments_of(aiven_tier):
+        stem = f"{segment.start_offset:020d}-{segment.segment_id.id}"
+        stored = sum(path.stat().st_size for path in Path(aiven_tier.url).rglob(f"{stem}.*"))
+        assert layout.stored_size(segment) == (stored if "REMOTE_SIZE" in fields else None)
 
 
 def test_segments_and_indexes_are_the_files_the_broker_had(aiven_tier: AivenTier) -> None:

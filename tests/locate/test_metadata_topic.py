@@ -1,6 +1,6 @@
 """The replay of the metadata topic, over a consumer that gives what a test has written down for it.
 
-Rules of the file: what brokers really answer is in tests/rig; here is what they cannot be made to answer at will.
+Rules of the file: what brokers really answer is in tests/rig. Here is what they cannot be made to answer at will.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
@@ -16,146 +15,20 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from remote_fetch.errors import UnknownTopic, Unlocatable
 from remote_fetch.formats.metadata_partitioner import metadata_partition
-from remote_fetch.formats.metadata_records import SegmentMetadataRecord, encode_metadata_record
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.metadata_replay import MetadataTopic
 from remote_fetch.locate.metadata_topic import METADATA_TOPIC, MetadataTopicLocator
-from remote_fetch.model import (
-    LeaderEpoch,
-    RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
-    RemoteLogSegmentState,
-    TopicIdPartition,
-    Uuid,
+from remote_fetch.model import TopicIdPartition, Uuid
+from tests.locate.metadata_double import (
+    COUNT,
+    DATA_ID,
+    OTHER_ID,
+    PARTITIONS,
+    Message,
+    Topics,
+    record,
+    segment,
 )
-
-DATA_ID = Uuid(bytes(range(16)))
-OTHER_ID = Uuid(bytes(range(16, 32)))
-PARTITIONS = [TopicIdPartition(DATA_ID, "data", number) for number in range(8)]
-COUNT = 4
-
-Record = tuple[bytes | None, bytes | None]
-
-
-def segment(partition: TopicIdPartition, number: int) -> RemoteLogSegmentMetadata:
-    """The readable segment of offsets [10 * number, 10 * number + 9]."""
-    first = 10 * number
-    segment_id = RemoteLogSegmentId(partition, Uuid(partition.topic_id.raw[:14] + bytes([partition.partition, number])))
-    finished = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-    return RemoteLogSegmentMetadata(
-        segment_id, first, first + 9, 100, 0, 0, 1, (LeaderEpoch(0, first),), None, finished
-    )
-
-
-def record(partition: TopicIdPartition, number: int) -> Record:
-    return b"key-%d" % number, encode_metadata_record(SegmentMetadataRecord(segment(partition, number)))
-
-
-@dataclass(frozen=True)
-class Message:
-    """One of a consumer's messages, or of its errors."""
-
-    at: int = -1
-    place: int = -1
-    pair: Record = (None, None)
-    failure: KafkaError | None = None
-
-    def error(self) -> KafkaError | None:
-        return self.failure
-
-    def partition(self) -> int:
-        return self.place
-
-    def offset(self) -> int:
-        return self.at
-
-    def key(self) -> bytes | None:
-        return self.pair[0]
-
-    def value(self) -> bytes | None:
-        return self.pair[1]
-
-
-@dataclass
-class Topics:
-    """A cluster with one data topic and a metadata topic, and its consumer: both ports that the locator sees.
-
-    The first questions about ends are answered by the errors `passing`.
-    `logs` are the metadata partitions, from the log start in `starts` on; None stands for a record that was compacted
-    away. `news` is handed out before any record; with `is_mute` there is nothing but that.
-    """
-
-    logs: dict[int, list[Record | None]] = field(default_factory=lambda: {number: [] for number in range(COUNT)})
-    starts: dict[int, int] = field(default_factory=dict)
-    news: list[Message] = field(default_factory=list)
-    is_mute: bool = False
-    may_read: bool = True
-    refusal: KafkaError | None = None
-    data: Topic | None = field(default_factory=lambda: Topic("data", DATA_ID, tuple(range(8)), may_read=True))
-    assigned: list[TopicPartition] = field(default_factory=list)
-    assignments: list[list[int]] = field(default_factory=list)
-    described: list[str] = field(default_factory=list)
-    passing: list[int] = field(default_factory=list)
-    asked: list[list[int]] = field(default_factory=list)
-    answered_s: float = 0.0
-
-    def describe(self, name: str) -> Topic:
-        self.described.append(name)
-        if name == METADATA_TOPIC and self.refusal is None:
-            return Topic(name, OTHER_ID, tuple(range(COUNT)), self.may_read)
-        if name == METADATA_TOPIC:
-            raise KafkaException(self.refusal)
-        if self.data is None or name != self.data.name:
-            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
-        return self.data
-
-    def catcher(self) -> Topics:
-        return self
-
-    def replace(self, consumer: object) -> None:
-        assert consumer is self
-
-    def answered(self) -> None:
-        self.answered_s += 1
-
-    def ends(self, name: str, numbers: Collection[int]) -> dict[int, tuple[int, int]]:
-        assert name == METADATA_TOPIC
-        self.asked.append(sorted(numbers))
-        if self.passing:
-            raise KafkaException(KafkaError(self.passing.pop(0)))
-        if self.refusal is not None:
-            raise KafkaException(self.refusal)
-        return {number: (self.starts.get(number, 0), self.end(number)) for number in numbers}
-
-    def end(self, number: int) -> int:
-        return self.starts.get(number, 0) + len(self.logs[number])
-
-    def assign(self, partitions: Sequence[TopicPartition]) -> None:
-        self.assigned = list(partitions)
-        self.assignments.append(sorted(one.partition for one in partitions))
-
-    def unassign(self) -> None:
-        self.assigned = []
-
-    def consume(self, num_messages: int, timeout: float) -> list[Message]:
-        if self.news:
-            time.sleep(0.001)
-            return [self.news.pop(0)]
-        found: list[Message] = []
-        for one in [] if self.is_mute else self.assigned:
-            number, end = one.partition, self.end(one.partition)
-            while len(found) < num_messages and one.offset <= end:
-                if one.offset == end:
-                    found.append(Message(end, number, failure=KafkaError(KafkaError._PARTITION_EOF)))
-                else:
-                    pair = self.logs[number][one.offset - self.starts.get(number, 0)]
-                    found += [] if pair is None else [Message(one.offset, number, pair)]
-                one.offset += 1
-        return found
-
-    def write(self, partition: TopicIdPartition, *numbers: int) -> None:
-        at = metadata_partition(partition.topic_id, partition.partition, COUNT)
-        self.logs[at] += [record(partition, number) for number in numbers]
 
 
 class Reader:
@@ -468,7 +341,7 @@ def test_who_waits_for_another_reader_finds_it_read() -> None:
     topic = MetadataTopic(cast(Cluster, topics), timeout_ms=10_000)
     ends = topics.ends
 
-    def held_up(name: str, numbers: Collection[int]) -> dict[int, tuple[int, int]]:
+    def held_up(name: str, numbers: Collection[int]) -> dict[int, tuple[int, int, int]]:
         entered.set()
         assert may_go_on.wait(10)
         return ends(name, numbers)
@@ -497,7 +370,7 @@ def test_who_waits_for_another_reader_finds_its_error() -> None:
     topic.read_for(PARTITIONS[:1])
     ends, errors = topics.ends, list[str]()
 
-    def held_up(name: str, numbers: Collection[int]) -> dict[int, tuple[int, int]]:
+    def held_up(name: str, numbers: Collection[int]) -> dict[int, tuple[int, int, int]]:
         entered.set()
         assert may_go_on.wait(10)
         return ends(name, numbers)

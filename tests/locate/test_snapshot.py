@@ -55,6 +55,7 @@ def timelines(draw: st.DrawFn) -> Timeline:
     return Timeline(
         partition, tuple(found), tuple(draw(int64s) for _ in found), draw(int64s), draw(int64s), draw(int64s),
         draw(st.booleans()), tuple(draw(st.lists(segments(partition), max_size=2))),
+        tuple(draw(int32s) for _ in found) if draw(st.booleans()) else (),
     )  # fmt: skip
 
 
@@ -118,13 +119,19 @@ BODY = zlib.decompress(DATA[HEADER_BYTES:])
 
 
 def wrapped(
-    body: bytes, *, announced: int | None = None, after: bytes = b"", cut_bytes: int = 0, level: int = -1
+    body: bytes,
+    *,
+    announced: int | None = None,
+    after: bytes = b"",
+    cut_bytes: int = 0,
+    level: int = -1,
+    version: int = 2,
 ) -> bytes:
     """A snapshot with this body whose checksum is right."""
     compressed = zlib.compress(body, level)
     covered = pack(">Q", len(body) if announced is None else announced)
     covered += compressed[: len(compressed) - cut_bytes] + after
-    return pack(">4sHI", b"RFTL", 1, zlib.crc32(covered)) + covered
+    return pack(">4sHI", b"RFTL", version, zlib.crc32(covered)) + covered
 
 
 def test_the_test_wraps_a_body_as_dump_does() -> None:
@@ -138,8 +145,24 @@ def test_no_snapshot(data: bytes) -> None:
 
 
 def test_another_version() -> None:
-    with pytest.raises(UnsupportedFormat, match="version 2; version 1 is known"):
-        load_timelines(DATA[:4] + b"\0\2" + DATA[6:])
+    with pytest.raises(UnsupportedFormat, match="version 3; version 1 or 2 is known"):
+        load_timelines(DATA[:4] + b"\0\3" + DATA[6:])
+
+
+def test_a_snapshot_of_version_1_has_no_upload_epochs() -> None:
+    timeline = replace(long_timeline(1), upload_epochs=(7,))
+    assert load_timelines(dump_timelines([timeline], origin=ORIGIN))[1] == (timeline,)
+    body = zlib.decompress(dump_timelines([replace(timeline, upload_epochs=())], origin=ORIGIN)[HEADER_BYTES:])
+    count_at = body.index(pack(">6q", 0, 0, 0, 1, 0, 0)) + 40
+    old = wrapped(body[:count_at] + body[count_at + 8 :], version=1)
+    assert load_timelines(old)[1] == (replace(timeline, upload_epochs=()),)
+
+
+def test_upload_epochs_of_other_segments_are_refused() -> None:
+    body = one_segment_body(long_timeline(1).segments[0])
+    count_at = body.index(pack(">6q", 0, 0, 0, 1, 0, 0)) + 40
+    with pytest.raises(CorruptSegment, match="2 leader epochs of uploaders for 1 segments"):
+        load_timelines(wrapped(body[:count_at] + pack(">q", 2) + body[count_at + 8 :] + bytes(16)))
 
 
 def test_any_damaged_byte_is_noticed() -> None:
@@ -161,7 +184,7 @@ def test_any_damaged_byte_is_noticed() -> None:
         (lambda: wrapped(BODY, cut_bytes=2), "body is not the"),
         (lambda: wrapped(BODY + b"\0"), "1 bytes are left over"),
         (lambda: wrapped(b"", announced=0), "end inside a varint"),
-        (lambda: pack(">4sHI", b"RFTL", 1, zlib.crc32(bytes(20))) + bytes(20), "Error -3"),
+        (lambda: pack(">4sHI", b"RFTL", 2, zlib.crc32(bytes(20))) + bytes(20), "Error -3"),
     ],
 )
 def test_wrong_bodies(make: Callable[[], bytes], message: str) -> None:
@@ -207,7 +230,7 @@ def test_impossible_numbers() -> None:
     known = one_segment_body(plain)
     # The column of a single number is the number: states, epoch counts and sizes of custom metadata stand in a row.
     at = known.index(pack(">qqqq", 1, 1, 1, -1))
-    for where, number, message in ((0, 7, "in state 7"), (16, -1, "negative sizes"), (24, -2, "negative sizes")):
+    for where, number, message in ((0, 7, "in state 7"), (16, -1, "negative counts"), (24, -2, "negative sizes")):
         changed = known[: at + where] + pack(">q", number) + known[at + where + 8 :]
         with pytest.raises(CorruptSegment, match=message):
             load_timelines(wrapped(changed))

@@ -26,7 +26,10 @@ from remote_fetch.formats.metadata_records import (
     parse_metadata_record,
 )
 from remote_fetch.locate.lineage import Lineage
-from remote_fetch.locate.timeline import Timeline, TimelineBuilder
+from remote_fetch.locate.saved_replay import SavedReplay, dump_replay, load_replay
+from remote_fetch.locate.snapshot import SnapshotOrigin
+from remote_fetch.locate.timeline import Timeline
+from remote_fetch.locate.timeline_builder import TimelineBuilder
 from remote_fetch.model import (
     Buffer,
     LeaderEpoch,
@@ -529,47 +532,37 @@ def test_a_topic_filter_leaves_the_other_topics_alone(events: list[Event], data:
     assert set(filtered.partitions()) <= {OTHER}
 
 
-@settings(deadline=None, max_examples=100)
+def handed_over(builder: TimelineBuilder) -> TimelineBuilder:
+    """Another builder, restored from the saved replay of the first."""
+    partitions = builder.partitions()
+    rests = builder.rest(partitions)
+    origin = SnapshotOrigin("cluster", uuid(1), 1, ((0, 7),))
+    timelines = tuple(builder.build(partition) for partition in partitions)
+    saved = SavedReplay(
+        origin, None, -1, builder.malformed_of(0), timelines, tuple(rests[partition] for partition in partitions)
+    )
+    loaded = load_replay(dump_replay(saved))
+    assert loaded == saved
+    second = TimelineBuilder()
+    second.count_malformed(0, loaded.malformed_records)
+    for timeline, rest in zip(loaded.timelines, loaded.rests, strict=True):
+        second.restore(timeline, rest)
+    return second
+
+
+@settings(deadline=None, max_examples=200)
 @given(events=streams(), data=st.data())
-def test_a_builder_goes_on_from_a_timeline(events: list[Event], data: st.DataObject) -> None:
-    events = [Event(event.value) for event in events if event.value is not None and parsed(event.value) is not None]
+def test_a_builder_goes_on_from_a_saved_replay(events: list[Event], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(events)))
-    first, second = TimelineBuilder(), TimelineBuilder()
+    first = TimelineBuilder()
     for offset, event in enumerate(events[:cut]):
-        first.apply(event.value, offset=offset)
-    restored = [first.build(partition) for partition in PARTITIONS]
-    for timeline in restored:
-        second.restore(timeline)
-        assert second.build(timeline.partition) == replace(timeline, orphan_updates=0)
-    for offset, event in enumerate(events[cut:], cut):
-        first.apply(event.value, offset=offset)
-        second.apply(event.value, offset=offset)
-    for timeline in restored:
-        after = first.build(timeline.partition)
-        if in_log_order(events):
-            assert second.build(timeline.partition).segments == after.segments
-            assert second.build(timeline.partition).next_metadata_offset == after.next_metadata_offset
-
-
-def in_log_order(events: list[Event]) -> bool:
-    """Whether no segment's state steps back and no update stands before its base: what brokers write."""
-    seen: dict[RemoteLogSegmentId, RemoteLogSegmentState] = {}
-    for event in events:
-        record = parsed(event.value)
-        if isinstance(record, SegmentMetadataRecord):
-            segment_id, state = record.metadata.segment_id, record.metadata.state
-            if segment_id in seen:
-                return False
-        elif isinstance(record, SegmentUpdateRecord):
-            segment_id, state = record.segment_id, record.state
-            if segment_id not in seen:
-                return False
-        else:
-            continue
-        if state < seen.get(segment_id, STARTED):
-            return False
-        seen[segment_id] = state
-    return True
+        first.apply(event.value, key=event.key, offset=offset)
+    second = handed_over(first)
+    assert second.partitions() == first.partitions()
+    for offset, event in enumerate([*events[cut:], *events], cut):
+        first.apply(event.value, key=event.key, offset=offset)
+        second.apply(event.value, key=event.key, offset=offset)
+        assert [second.build(partition) for partition in PARTITIONS] == [first.build(each) for each in PARTITIONS]
 
 
 # ------------------------------------------------------------------------------------------------------------- look-ups

@@ -65,3 +65,14 @@ def test_gets_are_counted_as_they_are_made(range_mib: int, start: int, more: int
 def test_nothing() -> None:
     assert estimate([], 500) == PlanCost(0, 0, 0, 0, 0)
     assert estimate([], 500).mean_bytes_per_get == 0
+
+
+def test_bytes_in_the_store() -> None:
+    """A slice has its part of them, and a segment that does not tell counts with its size."""
+    one, two = segment(1, 0, 9, size_bytes=1000), segment(2, 10, 19, size_bytes=600)
+    unknown = replace(one, segment_size_in_bytes=UNKNOWN_SIZE)
+    steps = [SegmentSlice(one, 0, 4, 0, 500), SegmentSlice(two, 10, 19), SegmentSlice(unknown, 0, 9)]
+    told = {one.segment_id: 100}
+    assert estimate([steps], 500, lambda asked: told.get(asked.segment_id)).stored_bytes == 50 + 600
+    assert estimate([steps], 500).stored_bytes is None
+    assert estimate([steps[1:]], 500, lambda asked: told.get(asked.segment_id)).stored_bytes is None

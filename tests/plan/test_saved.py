@@ -154,3 +154,11 @@ def test_steps_that_have_offsets_twice() -> None:
     with pytest.raises(CorruptSegment, match="follows"):
         load_plan(dump_plan([once, BrokerRange(PARTITION, 9, 12, Reason.HOLE)]))
     assert len(load_plan(dump_plan([once, BrokerRange(PARTITION, 10, 12, Reason.HOLE)]))) == 2
+
+
+def test_bytes_in_the_store_are_for_readers_of_the_text() -> None:
+    one, two = segment(1, 0, 9), segment(2, 10, 19)
+    steps = (SegmentSlice(one, 0, 9), SegmentSlice(two, 10, 19))
+    text = dump_plan(steps, lambda asked: 77 if asked == one else None)
+    assert [step["segment"].get("stored_bytes") for step in json.loads(text)["steps"]] == [77, None]
+    assert load_plan(text) == steps

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from remote_fetch.model import AbortedTransaction
 from remote_fetch.plan.visibility import AbortedIntervals, SequentialAborts, closes_before, remote_stable_offset
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.oracle import TxnOutcome
+from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import BuiltSegment
 from remote_fetch.testing.strategies import logs
 from tests.scan.bucket import examples
@@ -123,3 +125,30 @@ class TestStableOffset:
             producers = parse_producer_snapshot(segment.producer_snapshot)
             for offset in range(segment.metadata.start_offset, stop + 1):
                 assert closes_before(offset, producers) == (log.stable_offset_at(stop) >= offset)
+
+
+class TestListsOfBrokers:
+    """A batch that comes again is one that is read again, after an error or without its index."""
+
+    @staticmethod
+    def log() -> list[FramedBatch]:
+        log = LogBuilder()
+        for end in (log.abort, log.commit, log.abort):
+            log.begin(1)
+            for _ in range(2):
+                log.append_batch([Record(0)], producer_id=1)
+            end(1)
+        log.roll()
+        return list(framed(log.segments()[0]))
+
+    @pytest.mark.parametrize("again", range(9))
+    def test_a_batch_that_comes_again_changes_nothing(self, again: int) -> None:
+        batches = self.log()
+        sequential = SequentialAborts([(1, 0), (1, 6)])
+        shown = []
+        for number, batch in enumerate(batches):
+            if number == again:  # from the first byte of the segment on
+                for earlier in batches[:number]:
+                    sequential.shows(earlier.header, control_of(earlier))
+            shown.append(sequential.shows(batch.header, control_of(batch)))
+        assert shown == [False, False, False, True, True, False, False, False, False]

@@ -20,6 +20,7 @@ import pytest
 from remote_fetch.errors import ConfigError, OffsetOutOfRange, RemoteFetchError
 from remote_fetch.observe import Report
 from tests.rig import topics
+from tests.rig.location_broker import located
 from tests.rig.metrics import topic_metrics
 from tests.rig.rig import Rig
 from tests.rig.test_read import ISOLATIONS, mixed_topic, transaction
@@ -111,6 +112,18 @@ def test_what_is_tiered_costs_the_broker_nothing(rig_43: Rig, new_topic: Callabl
         assert (report.broker_records, report.fallbacks) == (0, {})
     used = topic_metrics(rig_43, topic) - before
     assert (used.bytes_out, used.remote_fetch_bytes, used.remote_fetch_requests) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_rows_by_the_leaders_answers(rig_43: Rig, half_tiered: str, isolation: str) -> None:
+    """remote.locator=broker: tasks read parts of segments, with the tier's transaction indexes."""
+    expected = shown(topics.broker_records(rig_43, half_tiered, 0, isolation))
+    options = options_of(rig_43, half_tiered, minPartitions="9", **{"kafka.isolation.level": isolation})
+    with located(rig_43) as double:
+        found, report = rows({**options, "kafka.bootstrap.servers": double.bootstrap, "remote.locator": "broker"})
+        assert double.locations > 0
+    assert found == expected
+    assert (report.fallbacks, report.broker_records) == ({}, 40)
 
 
 def test_offsets(rig_43: Rig, half_tiered: str) -> None:

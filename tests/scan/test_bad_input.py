@@ -281,10 +281,11 @@ class TestOffsetIndex:
         log, segment = self.ambiguous()
         bucket = Bucket([segment])
         config = unknown_size_config(segment, tmp_path)
-        for start, end in ((12000, 12001), (15000, 18001), (7000, 15001), (0, 3000)):
+        for start, end, is_tie in ((12000, 12001, True), (15000, 18001, True), (7000, 15001, False), (0, 3000, False)):
             outcome = read(bucket, start=start, end=end, config=config)
             assert outcome.fine() == [row for row in expected_rows(log.records()) if start <= row.offset < end]
             assert outcome.report.scans == {}
+            assert outcome.report.ties == ({"8-byte": 1} if is_tie else {})
 
     def test_bytes_that_only_look_like_a_batch(self, tmp_path: Path) -> None:
         """Both readings of the index are wrong, and one points at zeros: offset 0, magic 0 and a length of nothing."""

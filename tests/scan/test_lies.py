@@ -294,6 +294,19 @@ def plain_tier() -> Tier:
     return Tier(log, log.segments(DENSE))
 
 
+class Sized(Tier):
+    """The plain tier, in a store that tells one size for every segment."""
+
+    def __init__(self, size_bytes: int) -> None:
+        log = plain_log()
+        super().__init__(log, log.segments(DENSE))
+        self.size_bytes = size_bytes
+
+    def size(self, metadata: RemoteLogSegmentMetadata) -> int:
+        """As `SegmentSizer.size`."""
+        return self.size_bytes
+
+
 class TestSizes:
     @EXACT
     @each_of("at", [0, 1, 2])
@@ -306,6 +319,29 @@ class TestSizes:
         for start, end in ((7, 13), (21, 22), (39, 41), (57, 60)):
             bounded = tier.read(isolation, by_listing=False, start=start, end=end)
             assert [row.offset for row in bounded.fine()] == list(range(start, end))
+
+    @EXACT
+    @each_of("at", [0, 1, 2])
+    @each_of("size_bytes", [*SIZES, 100, 206, 618, 823, 825])
+    def test_a_store_that_tells_any_size(self, size_bytes: int, at: int, isolation: IsolationLevel) -> None:
+        """Metadata has none (KIP-1333), so the store is asked."""
+        tier = Sized(size_bytes)
+        Told("segment_size_in_bytes", UNKNOWN_SIZE)(tier, at)
+        outcome = tier.read(isolation, by_listing=False)
+        check(tier, outcome, isolation)
+        assert outcome.error is None
+        assert outcome.report.sizes == {"learned" if size_bytes > 0 else "unknown": 1}
+        for start, end in ((7, 13), (21, 22), (39, 41), (57, 60)):
+            bounded = tier.read(isolation, by_listing=False, start=start, end=end)
+            assert [row.offset for row in bounded.fine()] == list(range(start, end))
+
+    def test_a_store_that_tells_the_size_of_an_object_that_is_cut(self) -> None:
+        tier = Sized(824)
+        tier.write(1, tier.log(1)[:412])
+        Told("segment_size_in_bytes", UNKNOWN_SIZE)(tier, 1)
+        outcome = tier.read(UNCOMMITTED, by_listing=False)
+        assert isinstance(outcome.error, CorruptSegment)
+        assert "before byte 824 that it should have" in str(outcome.error)
 
     @pytest.mark.parametrize("size_bytes", [-1, 0, 97, 206, 2**20])
     def test_a_time_behind_the_size(self, size_bytes: int) -> None:
@@ -321,7 +357,7 @@ class TestSizes:
         tier.write(1, tier.log(1)[:412])
         outcome = tier.read(UNCOMMITTED, by_listing=False)
         assert isinstance(outcome.error, CorruptSegment)
-        assert "before byte 824 that it should have (SegmentSizeInBytes)" in str(outcome.error)
+        assert "before byte 824 that it should have (SegmentSizeInBytes, or the store's word)" in str(outcome.error)
 
     @pytest.mark.parametrize("size_bytes", [-1, 0, UNKNOWN_SIZE])
     def test_an_object_that_is_cut_where_the_size_is_unknown(self, size_bytes: int) -> None:

@@ -117,6 +117,29 @@ def test_other_credentials_are_never_shared(tmp_path: Path) -> None:
     assert len(METADATA_TOPICS) == 0
 
 
+def test_readers_share_only_one_metadata_topic_and_one_place_to_save_it(tmp_path: Path) -> None:
+    cache = {"remote_locator_cache": str(tmp_path / "cache")}
+    with shared(tmp_path), shared(tmp_path, **cache), shared(tmp_path, **cache):
+        assert len(METADATA_TOPICS) == 2
+        with shared(tmp_path, remote_locator_topic="another", **cache):
+            assert len(METADATA_TOPICS) == 3
+        with shared(tmp_path, remote_storage_options_key="other", **cache):
+            assert len(METADATA_TOPICS) == 3
+    assert len(METADATA_TOPICS) == 0
+
+
+def test_a_wrong_name_or_cache_leaves_nothing_behind(tmp_path: Path) -> None:
+    threads = threading.active_count()
+    for is_shared in (False, True):
+        config = {"remote.storage.url": str(tmp_path), "bootstrap.servers": "localhost:1"}
+        with pytest.raises(ConfigError, match=r"remote\.locator\.cache=nowhere://"):
+            Session.open({**config, "remote.locator.cache": "nowhere://x"}, shared=is_shared)
+        with pytest.raises(ConfigError, match=r"remote\.locator\.topic='a b': 1 to 249"):
+            Session.open({**config, "remote.locator.topic": "a b"}, shared=is_shared)
+    assert len(METADATA_TOPICS) == 0
+    assert threading.active_count() == threads
+
+
 def test_a_read_shares_nothing(tmp_path: Path) -> None:
     with Session.open({"remote.storage.url": str(tmp_path), "bootstrap.servers": "localhost:1"}):
         assert len(METADATA_TOPICS) == 0

@@ -15,7 +15,8 @@ from remote_fetch.spark.planning import JobPlan, plan_batch
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from tests.scan.bucket import UNCOMMITTED, plain_log
-from tests.spark.buckets import at, expected, read, tier
+from tests.scan.sparse import SparseTier
+from tests.spark.buckets import at, bucket_alone, expected, planned, read, tier
 
 
 @pytest.fixture
@@ -41,6 +42,21 @@ def test_what_a_plan_looks_like(where: dict[str, str]) -> None:
     assert "topic-0: offsets 0..19 from 00000000000000000000-" in found[3]
     assert found[-1] == "  ... and 10 more"
     assert str(plan({**where, "startingOffsets": at(60)})).startswith("no tasks")
+
+
+def test_a_segment_whose_size_metadata_cannot_hold(tmp_path: Path) -> None:
+    """8 GiB that metadata has as 2 GiB and one byte less: it was cut into 33 tasks, the last of 6 GiB."""
+    sparse = SparseTier(tmp_path, 8 << 30)
+    options = {"subscribe": "topic", **bucket_alone(tmp_path), **sparse.clamped(tmp_path)}
+    found = planned({**options, "startingOffsets": at(1000)})
+    assert len(found.tasks) == 129
+    sizes = [task.size_bytes for task in found.tasks]
+    assert max(sizes) < 2 * min(sizes)
+    assert (found.cost.size_bytes, found.cost.unknown_slices) == (8 << 30, 0)
+    assert str(found).splitlines()[1].startswith("from the store: 8192.0 MiB of 1 segments")
+    rows, report = read({**options, "startingOffsets": at(1503)})
+    assert [row[4:6] for row in rows] == [(None, value) for value in (b"last0", b"last1", b"last2")]
+    assert report.remote_bytes <= 2 * sparse.end_bytes
 
 
 def test_a_batch_that_begins_at_the_first_offset_has_lost_nothing(tmp_path: Path) -> None:

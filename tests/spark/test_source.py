@@ -19,6 +19,7 @@ from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.settings import settings_advice
 from tests.golden.conftest import SETS, Tier
 from tests.scan.bucket import UNCOMMITTED, plain_log
+from tests.scan.sparse import SparseTier
 from tests.spark.buckets import bucket_alone, expected, tier
 
 if TYPE_CHECKING:
@@ -68,6 +69,14 @@ def test_everything_that_real_brokers_wrote(spark: SparkSession, name: str, isol
         .to_pylist()
     ]
     assert plain(frame.collect()) == wanted
+
+
+def test_records_behind_4_gib(spark: SparkSession, tmp_path: Path) -> None:
+    """Of a segment whose size metadata cannot hold (KIP-1333)."""
+    sparse = SparseTier(tmp_path, 8 << 30)
+    options = {"subscribe": "topic", **bucket_alone(tmp_path), **sparse.clamped(tmp_path)}
+    rows = load(spark, options, startingOffsets='{"topic": {"0": 1503}}').select("offset", "value").collect()
+    assert [(row.offset, bytes(row.value)) for row in rows] == [(1503 + n, b"last%d" % n) for n in range(3)]
 
 
 def test_fewer_columns(spark: SparkSession, tmp_path: Path) -> None:

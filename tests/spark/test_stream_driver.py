@@ -16,6 +16,7 @@ from remote_fetch.spark.reader import read_task
 from remote_fetch.spark.stream_driver import StreamDriver
 from remote_fetch.spark.stream_limits import Positions, parse_trigger_limits
 from tests.scan.bucket import plain_log
+from tests.scan.sparse import SparseTier
 from tests.spark.buckets import COLUMNS, Row, bucket_alone, expected, rows_of, tier
 
 AT = ("topic", 0)
@@ -90,6 +91,18 @@ def test_batches_are_the_log_whatever_the_limits_and_whoever_goes_on(
         found += rows
         at = end
     assert found == expected(log)
+
+
+@pytest.mark.parametrize(("limit_bytes", "stop"), [(1 << 30, 1063), (4 << 30, 1253), (8 << 30, 1506)])
+def test_a_limit_of_bytes_knows_the_size_that_metadata_cannot_hold(
+    tmp_path: Path, limit_bytes: int, stop: int, driver: Make
+) -> None:
+    """8 GiB in offsets 1000 to 1505, of which metadata says 2 GiB and one byte less."""
+    sparse = SparseTier(tmp_path, 8 << 30)
+    options = {"subscribe": "topic", **bucket_alone(tmp_path), **sparse.clamped(tmp_path)}
+    limited = driver({**options, "maxBytesPerTrigger": str(limit_bytes)})
+    assert limited.next_stop({AT: 1000}, is_limited=True) == {AT: stop}
+    assert driver({**options, "maxOffsetsPerTrigger": "7"}).next_stop({AT: 1000}, is_limited=True) == {AT: 1007}
 
 
 def test_a_query_begins_at_the_end(bucket: dict[str, str]) -> None:

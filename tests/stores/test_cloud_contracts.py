@@ -11,20 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 import pytest
 
 from fetchers.azure import AzureFetcher
 from fetchers.gcs import GcsFetcher
 from fetchers.s3 import S3Fetcher
-from remote_fetch.errors import RetriableError, StorageDenied, StorageUnavailable
-from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
+from remote_fetch.errors import RetriableError, SegmentNotFound, StorageDenied, StorageUnavailable
+from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister, SegmentSizer
+from remote_fetch.model import UNKNOWN_SIZE, RemoteLogSegmentId, Uuid
 from remote_fetch.testing.contract import (
     DenialContract,
     FetcherContract,
     ListingContract,
     StallContract,
     StatusContract,
+    contract_segments,
 )
 from remote_fetch.testing.segments import BuiltSegment
 from tests.stores.azure_server import KEY
@@ -101,6 +104,18 @@ class _Cloud(FetcherContract, ListingContract, StallContract, StatusContract):
                 fetcher.fetch_log_segment(segments[0].metadata, 0, 100)
             assert [asked.attempt for asked in server.asked if asked.name.endswith(".log")] == [0]
 
+    def test_sizes(self, segments: list[BuiltSegment]) -> None:
+        """The true size, without a byte of the segment."""
+        with self.opened() as fetcher:
+            assert isinstance(fetcher, SegmentSizer)
+            for segment in segments:
+                unknown = replace(segment.metadata, segment_size_in_bytes=UNKNOWN_SIZE)
+                assert fetcher.size(unknown) == len(segment.log)
+            known = segments[0].metadata
+            other = RemoteLogSegmentId(known.topic_id_partition, Uuid(b"not in the store"))
+            with pytest.raises(SegmentNotFound):
+                fetcher.size(replace(known, segment_id=other))
+
     @pytest.mark.parametrize("text", [b"", b"\x00\xff", b"[1]", b"{}", b"<a></a>", b'{"items": [{}]}'], ids=repr)
     def test_a_listing_that_is_none(self, text: bytes) -> None:
         """Is nothing, or an error of ours: foreign bytes are no reason to break down."""
@@ -112,6 +127,9 @@ class _Cloud(FetcherContract, ListingContract, StallContract, StatusContract):
             assert isinstance(fetcher, SegmentLister)
             with suppress(StorageUnavailable):
                 assert list(fetcher.list_segments()) == []
+            assert isinstance(fetcher, SegmentSizer)
+            with suppress(StorageUnavailable, SegmentNotFound):
+                assert fetcher.size(contract_segments()[0].metadata) in (None, len(text))
 
 
 class TestS3(_Cloud, DenialContract):

@@ -17,7 +17,7 @@ import pytest
 from remote_fetch.config import Config
 from remote_fetch.errors import StorageDenied
 from remote_fetch.fetch.registry import load_fetcher
-from remote_fetch.fetch.spi import RemoteStorageFetcher
+from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentSizer
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from tests.stores.s3_server import BUCKET, S3Server
 from tests.stores.servers import StoreServer
@@ -62,6 +62,8 @@ def test_a_signed_url_is_read_as_it_is(
     located = signed(s3, segment, 60)
     assert bytes(by_url.fetch_log_segment(located, 0)) == whole
     assert bytes(by_url.fetch_log_segment(located, 10, 500)) == whole[10:500]
+    assert isinstance(by_url, SegmentSizer)
+    assert by_url.size(located) == len(whole), "by a GET: HEAD would need a signature of its own"
     assert by_url.fetch_index(located, IndexType.OFFSET) is None
 
 

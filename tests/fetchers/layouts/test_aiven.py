@@ -413,3 +413,35 @@ def test_a_manifest_is_fetched_once_by_several_threads() -> None:
         thread.join()
     assert found == [LOG] * 6
     assert sum(name.endswith(".rsm-manifest") for name, *_ in store.gets) == 1
+
+
+@pytest.mark.parametrize("packs", [False, True])
+def test_the_size_is_the_manifests(packs: bool) -> None:
+    """By no byte of the log, and without the size that the metadata has."""
+    written = Written(LOG, 100, packs)
+    store = Store(written.objects())
+    unknown = dataclasses.replace(written.metadata, segment_size_in_bytes=UNKNOWN_SIZE)
+    assert opened().segment_size(store, unknown) == len(LOG)
+    assert {name for name, _, _ in store.gets} == {f"{written.name}.rsm-manifest"}
+    with pytest.raises(SegmentNotFound):
+        opened().segment_size(Store({}), unknown)
+
+
+@pytest.mark.parametrize(
+    ("custom_metadata", "size_bytes"),
+    [
+        (encode_tagged_fields({0: encode_varlong(5 << 32)}), 5 << 32),
+        (encode_tagged_fields({0: encode_varlong(7), 1: encode_compact_string("p/")}), 7),
+        (encode_tagged_fields({1: encode_compact_string("p/")}), None),
+        (encode_tagged_fields({0: encode_varlong(0)}), None),
+        (encode_tagged_fields({0: encode_varlong(-7)}), None),
+        (encode_tagged_fields({0: b""}), None),
+        (encode_tagged_fields({0: b"\xff" * 11}), None),
+        (b"\xff\xff", None),
+        (b"", None),
+        (None, None),
+    ],
+)
+def test_the_size_in_the_store(custom_metadata: bytes | None, size_bytes: int | None) -> None:
+    """REMOTE_SIZE (KIP-917). It decides nothing, so that nonsense is as good as nothing."""
+    assert opened().stored_size(Written(LOG, custom_metadata=custom_metadata).metadata) == size_bytes

@@ -87,6 +87,18 @@ def test_a_segment_of_many_chunks_takes_no_memory_for_them() -> None:
     assert parsed(document).chunks.stored_range(2**31 - 2) == ByteRange(2**31 - 2, 2**31 - 1)
 
 
+def test_a_segment_beyond_4_gib() -> None:
+    """KIP-1333: the size is that of the file, where the field of Kafka's metadata is clamped."""
+    document = copy.deepcopy(PLAIN)
+    chunk, size = 4 << 20, (5 << 30) + 100
+    document["chunkIndex"] |= {"originalChunkSize": chunk, "originalFileSize": size}
+    document["chunkIndex"] |= {"transformedChunkSize": chunk, "finalTransformedChunkSize": 100}
+    found = parsed(document)
+    assert found.chunks.stored_range(1280) == ByteRange(5 << 30, size)
+    assert found.described is not None
+    assert found.described.segment_size_in_bytes == size
+
+
 def test_an_empty_segment() -> None:
     for packs in (False, True):
         found = parsed(Written(b"", is_compressed=packs).manifest()).chunks
@@ -156,7 +168,7 @@ def packed_sizes(data: bytes, *, content_size: bool = True) -> str:
         (put("chunkIndex", "type", "other"), UnsupportedFormat, "type 'other'"),
         (put("chunkIndex", "originalChunkSize", 0), CorruptSegment, "originalChunkSize"),
         (put("chunkIndex", "originalChunkSize", 1.5), CorruptSegment, "originalChunkSize"),
-        (put("chunkIndex", "originalFileSize", 2**31), CorruptSegment, "originalFileSize"),
+        (put("chunkIndex", "originalFileSize", 2**48 + 1), CorruptSegment, "originalFileSize"),
         (put("chunkIndex", "originalFileSize", 251), CorruptSegment, "make no segment of 251"),
         (put("chunkIndex", "transformedChunkSize", 101), CorruptSegment, "make no segment"),
         (put("segmentIndexes", "offset", None), CorruptSegment, "no offset"),

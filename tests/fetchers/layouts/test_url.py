@@ -33,6 +33,16 @@ class Signed(Store):
         return self.get(path.removeprefix(f"{ROOT}/"), start, end)
 
 
+class Sized(Signed):
+    """A store that tells sizes too."""
+
+    def size(self, name: str) -> int:
+        return len(self.get(name))
+
+    def url_size(self, url: str) -> int:
+        return len(self.get_url(url))
+
+
 def segment(custom_metadata: object, **more: Any) -> RemoteLogSegmentMetadata:
     data = custom_metadata if isinstance(custom_metadata, bytes | None) else json.dumps(custom_metadata).encode()
     return dataclasses.replace(SEGMENT, custom_metadata=data, **more)
@@ -173,3 +183,110 @@ def test_nothing_is_listed_and_nothing_configured() -> None:
         opened().list_segments(Store({}), None)
     with pytest.raises(ConfigError, match="nor any other"):
         UrlLayout().configure({"remote.storage.layout.x": "y"})
+
+
+class TestRoots:
+    """`remote.storage.roots`: the stores that metadata may choose from, and no other."""
+
+    OTHER, NEAR = "s3://bucket-b/tier", f"{ROOT}/eu"
+
+    def layout(self) -> tuple[UrlLayout, Store, Store, Store]:
+        """The layout with two roots beside its own, and the three stores."""
+        layout = opened()
+        other, near = Store({"orders/7.log": b"other", "orders/7.index": b"idx"}), Sized({"7.log": b"near"})
+        layout.take_roots({f"{self.OTHER}/": other, self.NEAR: near, "/mnt/tier": Store({"7.log": b"file"})})
+        return layout, Store({"orders/7.log": b"main", "eu/7.log": b"hidden"}), other, near
+
+    @pytest.mark.parametrize(
+        ("location", "data"),
+        [
+            ("orders/7.log", b"main"),
+            (f"{ROOT}/orders/7.log", b"main"),
+            (f"{OTHER}/orders/7.log", b"other"),
+            (f"{NEAR}/7.log", b"near"),
+            ("/mnt/tier/7.log", b"file"),
+            ("file:///mnt/tier/7.log", b"file"),
+        ],
+    )
+    def test_the_location_chooses(self, location: str, data: bytes) -> None:
+        layout, store, _, _ = self.layout()
+        assert layout.read_segment(store, segment(location.encode()), 0, -1) == data
+
+    def test_indexes_lie_beside_the_log(self) -> None:
+        layout, store, other, _ = self.layout()
+        one = segment(f"{self.OTHER}/orders/7.log".encode())
+        assert layout.read_index(store, one, IndexType.OFFSET) == b"idx"
+        assert layout.read_index(store, one, IndexType.TRANSACTION) is None
+        assert store.gets == []
+        assert [name for name, _, _ in other.gets] == ["orders/7.index", "orders/7.txnindex"]
+
+    def test_each_file_may_have_its_root(self) -> None:
+        layout, store, _, _ = self.layout()
+        one = segment({"log": "orders/7.log", "offset": f"{self.OTHER}/orders/7.index"})
+        assert layout.read_segment(store, one, 0, -1) == b"main"
+        assert layout.read_index(store, one, IndexType.OFFSET) == b"idx"
+
+    @pytest.mark.parametrize(
+        "location",
+        [
+            "s3://bucket-b/tier-evil/7.log",
+            "s3://bucket-b/tier",
+            "s3://bucket-b/tier/",
+            "s3://bucket-b/7.log",
+            "s3://bucket-b/tier/../7.log",
+            "s3://bucket-b/tier/%2e%2e/7.log",
+            "s3://bucket-b/tier//7.log",
+            "s3://bucket-b/tier/s3://bucket-c/7.log",
+            "s3://bucket-b.evil/tier/7.log",
+            "s3://me@bucket-b/tier/7.log",
+            "S3://bucket-b/tier/7.log",
+            "gs://bucket-b/tier/7.log",
+            "/mnt/tier-evil/7.log",
+            "/mnt/tier/../7.log",
+            "file:///mnt/7.log",
+            "file://mnt/tier/7.log",
+            "https://bucket.example@evil.example/tier/eu/7.log",
+        ],
+    )
+    def test_locations_below_no_root(self, location: str) -> None:
+        layout, *stores = self.layout()
+        for read in (
+            lambda one: layout.read_segment(stores[0], one, 0, 1),
+            lambda one: layout.segment_size(stores[0], one),
+        ):
+            with pytest.raises(UnsupportedFormat, match=r"below a root of remote\.storage\.roots") as caught:
+                read(segment(location.encode()))
+            assert "remote.storage.roots" in (caught.value.hint or "")
+        assert [store.gets for store in stores] == [[], [], []]
+
+    def test_a_signed_location_below_a_root(self) -> None:
+        layout, store = opened(), Signed({})
+        layout.take_roots({"https://b.example/tier": Signed({"https://b.example/tier/7.log": b"log"})})
+        one = segment(f"https://b.example/tier/7.log?{QUERY}".encode())
+        assert layout.read_segment(store, one, 0, -1) == b"log"
+        layout.take_roots({"s3://b/tier": Store({})})
+        with pytest.raises(UnsupportedFormat, match="fetcher 'http'") as caught:
+            layout.read_segment(store, segment(f"s3://b/tier/7.log?{QUERY}".encode()), 0, -1)
+        assert "s3cret" not in str(caught.value)
+
+
+class TestSizes:
+    def test_of_an_object(self) -> None:
+        store = Sized({"orders/7.log": b"four"})
+        assert opened().segment_size(store, segment(b"orders/7.log")) == 4
+        assert opened().segment_size(Store({}), segment(b"orders/7.log")) is None
+        with pytest.raises(SegmentNotFound):
+            opened().segment_size(store, segment(b"orders/8.log"))
+
+    def test_of_a_signed_url(self) -> None:
+        one = segment(f"{ROOT}/orders/7.log?{QUERY}".encode())
+        assert opened().segment_size(Sized({"orders/7.log": b"four"}), one) == 4
+        assert opened().segment_size(Signed({"orders/7.log": b"four"}), one) is None
+        expired = segment(f"{ROOT}/orders/7.log?{QUERY}-expired".encode())
+        with pytest.raises(StorageDenied) as caught:
+            opened().segment_size(Sized({}), expired)
+        assert "s3cret" not in str(caught.value)
+
+    def test_without_a_location_of_the_log(self) -> None:
+        with pytest.raises(UnsupportedFormat, match="where the log is"):
+            opened().segment_size(Sized({}), segment({"offset": "orders/7.index"}))

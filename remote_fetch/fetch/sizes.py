@@ -1,0 +1,91 @@
+"""True sizes of segments from the store, for metadata that does not have them (KIP-1333).
+
+Rules of the file:
+
+- A segment never changes, so an answer is remembered, also that the store cannot tell.
+- A size is worth no error. A failure leaves it unknown, and is counted.
+- The store is asked about a bounded number of segments at once, for a bounded time, and no more once it has failed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Mapping
+
+from remote_fetch.errors import CorruptSegment, RemoteFetchError, SegmentNotFound, UnsupportedFormat
+from remote_fetch.fetch.pool import Call
+from remote_fetch.fetch.readahead import RangeReader
+from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata
+from remote_fetch.observe import Observer, SizeAsked
+
+__all__ = ["SegmentSizes"]
+
+_MOST_SEGMENTS = 65_536
+"""The number of remembered answers."""
+_MOST_MS = 30_000
+"""The longest time that one call of `of` asks for."""
+_MAX_SIZE = 2**63 - 1
+_OF_ONE_SEGMENT = (SegmentNotFound, CorruptSegment, UnsupportedFormat)
+"""Errors that say nothing of other segments."""
+
+
+class SegmentSizes:
+    """Sizes of segments as the fetcher of `reader` tells them. Thread-safe. `timeout_ms` bounds one question."""
+
+    def __init__(self, reader: RangeReader, observer: Observer, *, timeout_ms: int, most_ms: int = _MOST_MS) -> None:
+        self._reader = reader
+        self._observe = observer
+        self._timeout_ms = timeout_ms
+        self._most_ms = most_ms
+        self._lock = threading.Lock()
+        self._answers: OrderedDict[RemoteLogSegmentId, int | None] = OrderedDict()
+
+    def of(self, segments: Iterable[RemoteLogSegmentMetadata]) -> Mapping[RemoteLogSegmentId, int]:
+        """The sizes in bytes of those segments whose size can be learned. Raises nothing that a store does."""
+        wanted = {segment.segment_id: segment for segment in segments}
+        with self._lock:
+            unknown = [segment for segment_id, segment in wanted.items() if segment_id not in self._answers]
+        answers = dict(self._asked(unknown))
+        with self._lock:
+            self._answers.update(answers)
+            found = {segment_id: self._answers.get(segment_id) for segment_id in wanted}
+            while len(self._answers) > _MOST_SEGMENTS:
+                self._answers.popitem(last=False)
+        return {segment_id: size for segment_id, size in found.items() if size is not None}
+
+    def _asked(self, segments: Iterable[RemoteLogSegmentMetadata]) -> Iterator[tuple[RemoteLogSegmentId, int | None]]:
+        """The store's answers, in order. Segments without an answer are counted."""
+        waiting = deque(segments)
+        deadline = time.monotonic() + self._most_ms / 1000
+        pending: deque[tuple[RemoteLogSegmentMetadata, Call[int | None]]] = deque()
+        failed = ""
+        while pending or waiting:
+            while waiting and not failed and len(pending) < 2 * self._reader.max_parallel:
+                call = self._reader.start_size(waiting[0])
+                if call is None:
+                    return
+                pending.append((waiting.popleft(), call))
+            if not pending:
+                break
+            segment, call = pending.popleft()
+            if failed:
+                call.cancel()
+            try:
+                left_ms = int((deadline - time.monotonic()) * 1000)
+                size = call.wait(max(min(self._timeout_ms, left_ms), 0))
+            except Exception as error:  # also a fetcher's own: a plan has worth without this size
+                reason = error.kind if isinstance(error, RemoteFetchError) else "error"
+                self._count(segment, failed or reason)
+                if not isinstance(error, _OF_ONE_SEGMENT):
+                    failed = failed or reason
+                continue
+            is_size = isinstance(size, int) and 0 < size <= _MAX_SIZE
+            self._count(segment, "learned" if is_size else "unknown")
+            yield segment.segment_id, size if is_size else None
+        for segment in waiting:
+            self._count(segment, failed)
+
+    def _count(self, segment: RemoteLogSegmentMetadata, reason: str) -> None:
+        self._observe(SizeAsked(segment.topic_id_partition, reason))

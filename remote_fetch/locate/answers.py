@@ -1,0 +1,20 @@
+"""Plain values out of librdkafka's answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["epoch_of", "raw_uuid"]
+
+
+def epoch_of(found: Any) -> int:
+    """The leader epoch of an answer to ListOffsets, -1 if the broker gives none."""
+    return -1 if found.leader_epoch is None else int(found.leader_epoch)
+
+
+def raw_uuid(uuid: Any) -> bytes:
+    """The 16 bytes of a uuid."""
+    mask = 2**64 - 1
+    most: int = uuid.get_most_significant_bits() & mask
+    least: int = uuid.get_least_significant_bits() & mask
+    return ((most << 64) | least).to_bytes(16, "big")

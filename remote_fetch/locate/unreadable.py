@@ -1,0 +1,35 @@
+"""The errors of a metadata topic that cannot be read, as Unlocatable: reading goes on through the broker."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError, KafkaException
+
+from remote_fetch.broker_errors import is_refusal
+from remote_fetch.errors import Unlocatable
+
+__all__ = ["Unreadable", "denied", "unlocatable"]
+
+
+class Unreadable(Unlocatable):
+    """The topic does not exist or may not be read. That is final for this reader."""
+
+
+def denied(name: str) -> Unlocatable:
+    """The error of a topic that this principal may not read."""
+    return Unreadable(
+        f"this principal may not read {name}",
+        hint=f"Grant READ on the topic {name}, or read through the broker",
+    )
+
+
+def unlocatable(error: KafkaException, name: str) -> Unlocatable:
+    """The error of the cluster that keeps the metadata topic of this name, as Unlocatable."""
+    if is_refusal(error):
+        return denied(name)
+    if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):
+        return Unreadable(
+            f"there is no topic {name}: tiered storage is off, or its metadata is kept elsewhere",
+            hint="If it has another name or lives on another cluster, give remote.locator.topic and "
+            "remote.locator.bootstrap.servers",
+        )
+    return Unlocatable(f"{name} cannot be read: {error.args[0].str()}")

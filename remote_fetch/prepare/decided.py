@@ -1,0 +1,83 @@
+"""Which transactions the tier decides in a range of offsets, for readers that have no producer snapshots at hand.
+
+Rules of the file:
+
+- No broker is asked. A reader with brokers confirms the lineage with its own.
+- The range is one that the caller has bounded: each segment in it may cost a GET of its transaction index.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from remote_fetch.locate.timeline import Timeline
+from remote_fetch.model import AbortedTransaction, IsolationLevel, LogBounds, TopicIdPartition
+from remote_fetch.plan.ranges import PlanStep, plan_offsets
+from remote_fetch.prepare.opening import open_partition
+from remote_fetch.prepare.transactions import settle
+from remote_fetch.prepare.view import OpenPartition
+from remote_fetch.session.session import Session
+
+__all__ = ["Decided", "DecidedRanges", "decided"]
+
+_MOST_RANGES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The remote stable offset of a partition (exclusive), and the aborted transactions that touch a range.
+
+    `aborted` ascends by first offset and producer. The transactions after `stable_offset` are not decided.
+    """
+
+    stable_offset: int
+    aborted: tuple[AbortedTransaction, ...]
+
+
+def decided(session: Session, timeline: Timeline, first_offset: int, stop_offset: int) -> Decided:
+    """The facts that read_committed needs of offsets [first_offset, stop_offset), from the state files of the tier.
+
+    Raises Unlocatable if a producer snapshot is missing, CorruptSegment for a damaged file or a lost index, and the
+    errors of a fetcher.
+    """
+    opened = open_partition(session.storage, None, timeline, IsolationLevel.READ_COMMITTED, LogBounds())
+
+    def replan(now: OpenPartition) -> tuple[PlanStep, ...]:
+        first = max(first_offset, now.start_offset)
+        stop = min(stop_offset, now.stop_offset)
+        return plan_offsets(now.partition, now, first, max(first, stop), stable_stop=now.stable_stop)
+
+    settled, _, aborted = settle(session.storage, session.locator, opened, replan)
+    found = (transaction for entries in aborted.by_producer.values() for transaction in entries)
+    ordered = sorted(found, key=lambda transaction: (transaction.first_offset, transaction.producer_id))
+    return Decided(settled.stable_stop, tuple(ordered))
+
+
+class DecidedRanges:
+    """The last answers of `decided` for one session, each as long as its timeline is the same. Thread-safe.
+
+    Many readers of a topic ask for the same ranges, and each answer costs GETs.
+    """
+
+    def __init__(self, session: Session, most: int = _MOST_RANGES) -> None:
+        self._session = session
+        self._most = most
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[TopicIdPartition, int, int], tuple[Timeline, Decided]] = OrderedDict()
+
+    def of(self, timeline: Timeline, first_offset: int, stop_offset: int) -> Decided:
+        """As `decided`, and raises as it does."""
+        key = timeline.partition, first_offset, stop_offset
+        with self._lock:
+            kept = self._kept.get(key)
+        if kept is not None and kept[0] is timeline:
+            return kept[1]
+        found = decided(self._session, timeline, first_offset, stop_offset)
+        with self._lock:
+            self._kept.pop(key, None)
+            self._kept[key] = timeline, found
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+        return found

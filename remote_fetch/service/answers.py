@@ -1,0 +1,141 @@
+"""Segments as JSON, in pages of bounded size.
+
+Rules of the file:
+
+- Pure. docs/reference/service-api.md is the format.
+- Fields are what the metadata says. A clamped size stays clamped: the client knows what that means (KIP-1333).
+- A page never ends between segments that begin at one offset, else the client would ask for the same page for ever.
+- URLs are secrets. Nothing here prints them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from remote_fetch.model import AbortedTransaction, RemoteLogSegmentMetadata, TopicIdPartition
+
+__all__ = ["Page", "SegmentsOf", "aborted_json", "as_bytes", "page_of", "segment_json", "segments_json"]
+
+_MOST_TIMES = 8
+"""How many times the limits of a page a crowd of segments that begin at one offset may take."""
+
+
+class SegmentsOf(Protocol):
+    """The part of a timeline that an answer is made of."""
+
+    @property
+    def partition(self) -> TopicIdPartition:
+        """The partition."""
+
+    @property
+    def segments(self) -> tuple[RemoteLogSegmentMetadata, ...]:
+        """The readable segments, by start offset."""
+
+    @property
+    def finish_order(self) -> tuple[int, ...]:
+        """A number for each segment: the larger, the later it was finished."""
+
+    @property
+    def orphan_updates(self) -> int:
+        """Finished segments whose offsets are unknown (KIP-1266)."""
+
+    @property
+    def malformed_records(self) -> int:
+        """Metadata records that could not be read."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Page:
+    """The segments of one answer, encoded. `next_offset` None: there are no more. `is_crowded`: there is no page."""
+
+    segments: tuple[bytes, ...]
+    next_offset: int | None
+    is_crowded: bool = False
+
+
+def segment_json(
+    segment: RemoteLogSegmentMetadata, finish_order: int, urls: Mapping[str, str] | None
+) -> dict[str, Any]:
+    """One segment. `urls` None: the request asks for no objects."""
+    custom = segment.custom_metadata
+    fields: dict[str, Any] = {
+        "id": str(segment.segment_id.id),
+        "start_offset": segment.start_offset,
+        "end_offset": segment.end_offset,
+        "broker_id": segment.broker_id,
+        "max_timestamp_ms": segment.max_timestamp_ms,
+        "event_timestamp_ms": segment.event_timestamp_ms,
+        "leader_epochs": [[entry.epoch, entry.start_offset] for entry in segment.segment_leader_epochs],
+        "size_bytes": segment.segment_size_in_bytes,
+        "custom_metadata": None if custom is None else base64.b64encode(custom).decode("ascii"),
+        "txn_index_empty": segment.txn_index_empty,
+        "finish_order": finish_order,
+    }
+    return fields if urls is None else fields | {"objects": dict(urls)}
+
+
+def page_of(
+    found: SegmentsOf,
+    first_offset: int,
+    encode: Callable[[RemoteLogSegmentMetadata, int], bytes],
+    *,
+    max_segments: int,
+    max_bytes: int,
+) -> Page:
+    """The first segments of `found`, which have offsets from `first_offset` on, as far as the limits go.
+
+    `encode` is called only for segments of the page.
+    """
+    encoded: list[bytes] = []
+    size_bytes, reached = 0, first_offset
+    for segment, order in zip(found.segments, found.finish_order, strict=True):
+        is_full = len(encoded) >= max_segments or size_bytes >= max_bytes
+        if is_full and segment.start_offset > reached:
+            return Page(tuple(encoded), segment.start_offset)
+        if len(encoded) >= _MOST_TIMES * max_segments or size_bytes >= _MOST_TIMES * max_bytes:
+            return Page((), None, is_crowded=True)
+        encoded.append(encode(segment, order))
+        size_bytes += len(encoded[-1])
+        reached = max(reached, segment.start_offset)
+    return Page(tuple(encoded), None)
+
+
+def aborted_json(aborted: Iterable[AbortedTransaction]) -> list[dict[str, int]]:
+    """Aborted transactions, each from its first record to its marker."""
+    return [
+        {"producer_id": one.producer_id, "first_offset": one.first_offset, "last_offset": one.last_offset}
+        for one in aborted
+    ]
+
+
+def segments_json(
+    found: SegmentsOf, page: Page, stable_offset: int | None, aborted: Sequence[AbortedTransaction]
+) -> bytes:
+    """The whole answer. `stable_offset` None: the request is read_uncommitted."""
+    partition = found.partition
+    head = as_bytes(
+        {
+            "topic": partition.topic,
+            "topic_id": str(partition.topic_id),
+            "partition": partition.partition,
+            "stable_offset": stable_offset,
+            "next": page.next_offset,
+        }
+    )
+    tail = as_bytes(
+        {
+            "aborted_transactions": aborted_json(aborted),
+            "orphan_updates": found.orphan_updates,
+            "malformed_records": found.malformed_records,
+        }
+    )
+    return b"".join((head[:-1], b',"segments":[', b",".join(page.segments), b"],", tail[1:]))
+
+
+def as_bytes(value: Mapping[str, Any]) -> bytes:
+    """A JSON object, compact, in ASCII."""
+    return json.dumps(value, separators=(",", ":")).encode("ascii")

@@ -1,0 +1,89 @@
+"""A connection of uvicorn's HTTP server with bounds on time, which uvicorn itself has only for idle ones.
+
+Rules of the file:
+
+- A request has to arrive within `headers_timeout_s` of the connection, or of the answer before it.
+- An answer has to leave within `drain_timeout_s`. A reader of one byte a second is cut off, whatever it has read.
+- Under TLS asyncio does not tell how much of an answer is still to be sent. There the time begins when uvicorn closes
+  the idle connection (`timeout_keep_alive`).
+- Between the two the request is the application's, which has a deadline of its own.
+- A connection that is cut off keeps no memory: `abort` drops what was not sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+__all__ = ["TimedProtocol", "timed_protocol"]
+
+_LOOK_S = 1.0
+
+
+class TimedProtocol(H11Protocol):
+    """One connection. A timer looks at it every second, or more often if a bound is shorter."""
+
+    headers_timeout_s: ClassVar[float]
+    drain_timeout_s: ClassVar[float]
+    cut_off: ClassVar[Callable[[str], None]]
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._look_s = min(_LOOK_S, self.headers_timeout_s / 4, self.drain_timeout_s / 4)
+        self._timer: asyncio.TimerHandle | None = None
+        self._answers = 0
+        self._phase: tuple[str, int] = ("reading", 0)
+        self._since_s = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """As asyncio's."""
+        super().connection_made(transport)
+        self._since_s = self.loop.time()
+        self._timer = self.loop.call_later(self._look_s, self._look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As asyncio's."""
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """As uvicorn's: the answer is in the buffers."""
+        self._answers += 1
+        super().on_response_complete()
+
+    def _look(self) -> None:
+        """Abort the connection if it has been in one phase for too long."""
+        now, phase = self.loop.time(), (self._doing(), self._answers)
+        if phase != self._phase:
+            self._phase, self._since_s = phase, now
+        bounds = {"reading": self.headers_timeout_s, "writing": self.drain_timeout_s}
+        if now - self._since_s > bounds.get(phase[0], now):
+            type(self).cut_off(phase[0])
+            self.transport.abort()
+            return
+        self._timer = self.loop.call_later(self._look_s, self._look)
+
+    def _doing(self) -> str:
+        if self.transport.get_write_buffer_size() > 0 or self.transport.is_closing():
+            return "writing"
+        is_idle = self.cycle is None or self.cycle.response_complete
+        return "reading" if is_idle else "working"
+
+
+def timed_protocol(
+    *, headers_timeout_s: float, drain_timeout_s: float, cut_off: Callable[[str], None]
+) -> type[asyncio.Protocol]:
+    """The protocol class with these bounds, for `uvicorn.Config(http=...)`.
+
+    `cut_off` is called for each connection that is aborted, with `reading` or `writing`: what it was too slow at.
+    """
+    bounds = {
+        "headers_timeout_s": headers_timeout_s,
+        "drain_timeout_s": drain_timeout_s,
+        "cut_off": staticmethod(cut_off),
+    }
+    return type("BoundedProtocol", (TimedProtocol,), bounds)

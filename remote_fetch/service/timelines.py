@@ -1,0 +1,89 @@
+"""The timelines of the service's session, never older than a moment, read on by one reader for all requests.
+
+Rules of the file:
+
+- The locator is read on at most every `refresh_ms`, and only if a request needs it.
+- Requests that come during a reading share it.
+- Without a fresh timeline there is no answer. An old one would hide segments that were deleted or copied since.
+- A store that is listed is listed at most every half minute, because each listing reads the whole bucket's names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from confluent_kafka import KafkaException
+
+from remote_fetch.errors import RemoteFetchError
+from remote_fetch.service.refusals import Refusal
+from remote_fetch.service.work import Workers
+from remote_fetch.session.session import Session
+
+__all__ = ["Timelines"]
+
+_LISTING_MS = 30_000
+_RETRY_S = 2.0
+
+
+class Timelines:
+    """Reads the locator of one session on. Used by the event loop alone; it reads in a thread of `workers`."""
+
+    def __init__(
+        self,
+        session: Session,
+        workers: Workers,
+        *,
+        refresh_ms: int,
+        clock: Callable[[], float] = time.monotonic,
+        took: Callable[[float], None] = lambda duration_s: None,
+    ) -> None:
+        is_topic = session.config.settings.locator in (None, "metadata-topic")
+        self._session = session
+        self._workers = workers
+        self._pause_s = (refresh_ms if is_topic else max(refresh_ms, _LISTING_MS)) / 1000
+        self._clock = clock
+        self._took = took
+        self._reading: asyncio.Task[None] | None = None
+        self._read_s: float | None = None
+        self._failed: tuple[float, Refusal] | None = None
+
+    @property
+    def age_s(self) -> float | None:
+        """How long ago the last successful reading ended, None if there was none."""
+        return None if self._read_s is None else self._clock() - self._read_s
+
+    async def fresh(self) -> None:
+        """Return once the locator was read at most `refresh_ms` ago. Raises Refusal (503) if it cannot be read."""
+        while not self._is_fresh():
+            if self._failed is not None and self._clock() - self._failed[0] < self._pause_s:
+                known = self._failed[1]
+                raise Refusal(known.status, known.code, known.message, known.retry_after_s)
+            if self._reading is None:
+                self._reading = asyncio.create_task(self._read())
+            await asyncio.shield(self._reading)
+
+    def _is_fresh(self) -> bool:
+        return self._read_s is not None and self._clock() - self._read_s < self._pause_s
+
+    async def _read(self) -> None:
+        began_s = self._clock()
+        try:
+            await self._workers.run(self._read_on)
+        except (RemoteFetchError, KafkaException) as error:
+            said = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+            text = f"the locations of segments cannot be read: {said}"
+            self._failed = self._clock(), Refusal(503, "METADATA_UNAVAILABLE", text, _RETRY_S)
+        except Refusal as refusal:
+            again = Refusal(refusal.status, refusal.code, refusal.message, refusal.retry_after_s)
+            self._failed = self._clock(), again
+        else:
+            # From its end on: a reading that takes longer than the pause would never be fresh else.
+            self._read_s, self._failed = self._clock(), None
+            self._took(self._read_s - began_s)
+        finally:
+            self._reading = None
+
+    def _read_on(self) -> None:
+        self._session.locator.partitions(None)

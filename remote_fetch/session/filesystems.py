@@ -1,0 +1,59 @@
+"""Opens fsspec's filesystems for places that are written to: the target of a backfill, the cache of timelines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from remote_fetch.errors import ConfigError, MissingExtra
+
+__all__ = ["is_object_store", "open_filesystem", "protocols_of", "scheme_of"]
+
+_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure"}
+"""The extra of remote-fetch that installs the SDK of a scheme."""
+_OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
+"""The fsspec protocols of stores without directories."""
+
+
+def scheme_of(url: str) -> str:
+    """The scheme of a URL, `file` for a plain path."""
+    return url.split("://", 1)[0] if "://" in url else "file"
+
+
+def open_filesystem(url: str, options: Mapping[str, Any], *, key: str) -> tuple[Any, str]:
+    """The filesystem of a URL and the path in it. `key` names the URL in messages.
+
+    Raises ConfigError for an unknown scheme, MissingExtra if its SDK is not installed.
+    """
+    from fsspec.core import strip_protocol, url_to_fs  # noqa: PLC0415 - only where something is written
+
+    scheme = scheme_of(url)
+    # A cached listing would hide files that other processes write.
+    options = {"use_listings_cache": False, **options}
+    try:
+        if scheme in ("gs", "gcs"):
+            # Before each operation fsspec's own choice of class asks by gRPC for the kind of the bucket. If only the
+            # JSON API is served, each of these calls takes a minute.
+            plain = import_module("gcsfs.core").GCSFileSystem
+            return plain(**options), strip_protocol(url)
+        return url_to_fs(url, **options)  # type: ignore[no-any-return]
+    except ImportError as error:
+        extra = _EXTRAS.get(scheme)
+        if extra is None:
+            raise ConfigError(f"{key}={scheme}://...: fsspec needs another library for it: {error}", key=key) from None
+        raise MissingExtra(
+            f'writing to {scheme}:// needs an SDK; pip install "remote-fetch[{extra}]"', extra=extra
+        ) from None
+    except ValueError as error:
+        raise ConfigError(f"{key}={scheme}://...: {error}", key=key) from None
+
+
+def is_object_store(filesystem: Any) -> bool:
+    """Whether the filesystem is a store without directories, whose paths begin with a bucket or container."""
+    return bool(protocols_of(filesystem) & _OBJECT_STORES)
+
+
+def protocols_of(filesystem: Any) -> set[str]:
+    """The names under which fsspec knows a filesystem."""
+    return {filesystem.protocol} if isinstance(filesystem.protocol, str) else set(filesystem.protocol)

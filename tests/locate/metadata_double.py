@@ -1,0 +1,216 @@
+"""A cluster with a data topic and a metadata topic, and its consumer, that give what a test has written down for them.
+
+Rules of the file: real brokers are in tests/rig. Here is what they cannot be made to answer at will.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from remote_fetch.formats.metadata_partitioner import metadata_partition
+from remote_fetch.formats.metadata_records import SegmentMetadataRecord, encode_metadata_record
+from remote_fetch.locate.cluster import Topic
+from remote_fetch.locate.metadata_topic import METADATA_TOPIC
+from remote_fetch.locate.replay_cache import StoreFailed
+from remote_fetch.model import (
+    LeaderEpoch,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+)
+
+DATA_ID = Uuid(bytes(range(16)))
+OTHER_ID = Uuid(bytes(range(16, 32)))
+METADATA_ID = Uuid(b"metadata--------")
+PARTITIONS = [TopicIdPartition(DATA_ID, "data", number) for number in range(8)]
+COUNT = 4
+
+Record = tuple[bytes | None, bytes | None]
+
+
+def segment(partition: TopicIdPartition, number: int) -> RemoteLogSegmentMetadata:
+    """The readable segment of offsets [10 * number, 10 * number + 9]."""
+    first = 10 * number
+    segment_id = RemoteLogSegmentId(partition, Uuid(partition.topic_id.raw[:14] + bytes([partition.partition, number])))
+    finished = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+    return RemoteLogSegmentMetadata(
+        segment_id, first, first + 9, 100, 0, 0, 1, (LeaderEpoch(0, first),), None, finished
+    )
+
+
+def record(partition: TopicIdPartition, number: int) -> Record:
+    return b"key-%d" % number, encode_metadata_record(SegmentMetadataRecord(segment(partition, number)))
+
+
+@dataclass(frozen=True)
+class Message:
+    """One of a consumer's messages, or of its errors."""
+
+    at: int = -1
+    place: int = -1
+    pair: Record = (None, None)
+    failure: KafkaError | None = None
+    epoch: int | None = None
+
+    def error(self) -> KafkaError | None:
+        return self.failure
+
+    def partition(self) -> int:
+        return self.place
+
+    def offset(self) -> int:
+        return self.at
+
+    def leader_epoch(self) -> int | None:
+        return self.epoch
+
+    def key(self) -> bytes | None:
+        return self.pair[0]
+
+    def value(self) -> bytes | None:
+        return self.pair[1]
+
+
+@dataclass
+class Topics:
+    """A cluster with one data topic and a metadata topic, and its consumer: both ports that the locator sees.
+
+    The first questions about ends are answered by the errors `passing`. `settings` are the metadata topic's, None: they
+    may not be asked for. `epoch_ends` has the end of each leader epoch that an election has cut off.
+    `logs` are the metadata partitions, from the log start in `starts` on; None stands for a record that was compacted
+    away. `news` is handed out before any record; with `is_mute` there is nothing but that.
+    """
+
+    logs: dict[int, list[Record | None]] = field(default_factory=lambda: {number: [] for number in range(COUNT)})
+    starts: dict[int, int] = field(default_factory=dict)
+    news: list[Message] = field(default_factory=list)
+    is_mute: bool = False
+    may_read: bool = True
+    refusal: KafkaError | None = None
+    data: Topic | None = field(default_factory=lambda: Topic("data", DATA_ID, tuple(range(8)), may_read=True))
+    assigned: list[TopicPartition] = field(default_factory=list)
+    assignments: list[list[int]] = field(default_factory=list)
+    described: list[str] = field(default_factory=list)
+    passing: list[int] = field(default_factory=list)
+    asked: list[list[int]] = field(default_factory=list)
+    answered_s: float = 0.0
+    name: str = METADATA_TOPIC
+    topic_id: Uuid | None = METADATA_ID
+    cluster: str | None = "cluster/1"
+    settings: dict[str, str] | None = field(default_factory=lambda: {"cleanup.policy": "delete"})
+    settings_asked: int = 0
+    epoch: int | None = None
+    epoch_ends: dict[int, int] = field(default_factory=dict)
+    offsets_read: int = 0
+    closed: bool = False
+
+    def cluster_id(self) -> str | None:
+        return self.cluster
+
+    def topic_settings(self, name: str) -> dict[str, str]:
+        assert name == self.name
+        self.settings_asked += 1
+        if self.settings is None:
+            raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+        return self.settings
+
+    def close(self) -> None:
+        self.closed = True
+
+    def describe(self, name: str) -> Topic:
+        self.described.append(name)
+        if name == self.name and self.refusal is None:
+            return Topic(name, self.topic_id, tuple(range(COUNT)), self.may_read)
+        if name == self.name:
+            raise KafkaException(self.refusal)
+        if self.data is None or name != self.data.name:
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        return self.data
+
+    def catcher(self) -> Topics:
+        return self
+
+    def replace(self, consumer: object) -> None:
+        assert consumer is self
+
+    def answered(self) -> None:
+        self.answered_s += 1
+
+    def list_topics(self, name: str, timeout: float) -> None:
+        assert (name, timeout > 0) == (self.name, True)
+
+    def ends(self, name: str, numbers: Collection[int]) -> dict[int, tuple[int, int, int]]:
+        assert name == self.name
+        self.asked.append(sorted(numbers))
+        if self.passing:
+            raise KafkaException(KafkaError(self.passing.pop(0)))
+        if self.refusal is not None:
+            raise KafkaException(self.refusal)
+        epoch = -1 if self.epoch is None else self.epoch
+        return {number: (self.starts.get(number, 0), self.end(number), epoch) for number in numbers}
+
+    def end(self, number: int) -> int:
+        return self.starts.get(number, 0) + len(self.logs[number])
+
+    def assign(self, partitions: Sequence[TopicPartition]) -> None:
+        self.assigned = list(partitions)
+        self.assignments.append(sorted(one.partition for one in partitions))
+
+    def unassign(self) -> None:
+        self.assigned = []
+
+    def consume(self, num_messages: int, timeout: float) -> list[Message]:
+        if self.news:
+            time.sleep(0.001)
+            return [self.news.pop(0)]
+        found: list[Message] = []
+        for one in [] if self.is_mute else self.assigned:
+            number, end = one.partition, self.end(one.partition)
+            if one.leader_epoch is not None and one.offset > self.epoch_ends.get(one.leader_epoch, one.offset):
+                found.append(Message(one.offset, number, failure=KafkaError(KafkaError._AUTO_OFFSET_RESET)))
+                continue
+            while len(found) < num_messages and one.offset <= end:
+                if one.offset == end:
+                    found.append(Message(end, number, failure=KafkaError(KafkaError._PARTITION_EOF)))
+                else:
+                    pair = self.logs[number][one.offset - self.starts.get(number, 0)]
+                    found += [] if pair is None else [Message(one.offset, number, pair, epoch=self.epoch)]
+                    self.offsets_read += 1
+                one.offset += 1
+        return found
+
+    def write(self, partition: TopicIdPartition, *numbers: int) -> None:
+        at = metadata_partition(partition.topic_id, partition.partition, COUNT)
+        self.logs[at] += [record(partition, number) for number in numbers]
+
+
+class Files:
+    """A store in memory. `error` is raised by every call."""
+
+    def __init__(self, error: str | None = None) -> None:
+        self.files: dict[str, bytes] = {}
+        self.error = error
+        self.calls = 0
+        self.closed = False
+
+    def read(self, names: Collection[str]) -> Mapping[str, bytes]:
+        self._call()
+        return {name: self.files[name] for name in names if name in self.files}
+
+    def write(self, files: Mapping[str, bytes]) -> None:
+        self._call()
+        self.files.update(files)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _call(self) -> None:
+        self.calls += 1
+        if self.error is not None:
+            raise StoreFailed(self.error)

@@ -1,0 +1,99 @@
+"""The channel for locations: what it refuses, and brokers that do not answer. Its answers are in tests/rig."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from remote_fetch.config import Config
+from remote_fetch.errors import Cancelled, ConfigError, MissingExtra, Unlocatable
+from remote_fetch.locate.location_channel import LocationChannel
+from remote_fetch.locate.location_schema import load_schema
+from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
+from remote_fetch.session.session import Session
+from tests.scan.bucket import Bucket
+
+PARTITION = TopicIdPartition(Uuid(bytes(16)), "t", 0)
+
+
+def channel(timeout_ms: int = 300, **properties: Any) -> LocationChannel:
+    given = {name.replace("_", "."): value for name, value in properties.items()}
+    return LocationChannel(lambda: given, load_schema(None), timeout_ms=timeout_ms)
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """A broker that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def ask(asked: LocationChannel) -> None:
+    asked.ask(PARTITION, 0, IsolationLevel.READ_COMMITTED)
+
+
+def test_a_broker_that_does_not_answer(silent: str) -> None:
+    """No call takes longer than its deadline, and after one that failed as a whole none is made for a while."""
+    asked = channel(bootstrap_servers=silent)
+    began_s = time.monotonic()
+    with pytest.raises(Unlocatable, match="the brokers do not answer where offsets lie"):
+        ask(asked)
+    assert time.monotonic() - began_s < 3
+    began_s = time.monotonic()
+    with pytest.raises(Unlocatable, match="do not answer"):
+        ask(asked)
+    with pytest.raises(Unlocatable, match="do not answer"):
+        asked.earliest_local(PARTITION)
+    assert time.monotonic() - began_s < 0.2
+    asked.close()
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    asked = channel(bootstrap_servers=address)
+    with pytest.raises(Unlocatable, match="do not answer"):
+        ask(asked)
+    asked.close()
+
+
+def test_after_new_credentials_it_is_tried_at_once(silent: str) -> None:
+    asked = channel(bootstrap_servers=silent)
+    with pytest.raises(Unlocatable):
+        ask(asked)
+    asked.reconnect()
+    began_s = time.monotonic()
+    with pytest.raises(Unlocatable, match="do not answer"):
+        ask(asked)
+    assert time.monotonic() - began_s > 0.1
+    asked.close()
+
+
+def test_a_closed_channel_asks_nothing() -> None:
+    asked = channel(bootstrap_servers="127.0.0.1:1")
+    asked.close()
+    with pytest.raises(Cancelled):
+        ask(asked)
+
+
+def test_settings_that_would_be_lost_are_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"no counterpart of what is configured: ssl\.keystore\.location"):
+        channel(bootstrap_servers="b:9092", security_protocol="ssl", ssl_keystore_location="/k")
+    with pytest.raises(ConfigError, match="cannot use the TLS settings"):
+        channel(bootstrap_servers="b:9092", security_protocol="ssl", ssl_ca_location="/no/such/file")
+
+
+def test_the_extra_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kafka", None)
+    with pytest.raises(MissingExtra, match=r"broker-api"):
+        channel(bootstrap_servers="b:9092")
+
+
+def test_a_session_without_brokers_has_no_such_locator() -> None:
+    with pytest.raises(ConfigError, match=r"remote\.locator=broker needs bootstrap\.servers"):
+        Session(Config.parse({"remote.locator": "broker"}), Bucket())

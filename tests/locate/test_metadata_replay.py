@@ -1,0 +1,414 @@
+"""The replay of the metadata topic: its name, how long it may be away, and what it takes from a cache."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from remote_fetch.config import KEYS
+from remote_fetch.errors import Unlocatable
+from remote_fetch.formats.metadata_partitioner import metadata_partition
+from remote_fetch.locate import metadata_replay
+from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic
+from remote_fetch.locate.metadata_topic import MetadataTopicLocator
+from remote_fetch.locate.replay_cache import ReplayCache
+from remote_fetch.locate.unreadable import unlocatable
+from remote_fetch.model import TopicIdPartition
+from tests.locate.metadata_double import COUNT, DATA_ID, OTHER_ID, PARTITIONS, Files, Message, Topics, record
+
+COMPACTED = {"cleanup.policy": "compact", "delete.retention.ms": "10000"}
+PARTITION = PARTITIONS[0]
+NUMBER = metadata_partition(DATA_ID, 0, COUNT)
+NEIGHBOUR = next(each for each in PARTITIONS[1:] if metadata_partition(DATA_ID, each.partition, COUNT) == NUMBER)
+"""A partition whose records lie in the same metadata partition."""
+ELSEWHERE = next(each for each in PARTITIONS if metadata_partition(DATA_ID, each.partition, COUNT) != NUMBER)
+OTHER = next(
+    each
+    for each in (TopicIdPartition(OTHER_ID, "other", number) for number in range(99))
+    if metadata_partition(OTHER_ID, each.partition, COUNT) == NUMBER
+)
+
+
+class Clock:
+    """A wall clock that a test sets, in milliseconds."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+def opened(topics: Topics, clock: Callable[[], int], files: Files | None = None) -> MetadataTopic:
+    """A reader of the topic, as a process of its own would make it."""
+    cache = None if files is None else ReplayCache(files)
+    return MetadataTopic(cast(Cluster, topics), timeout_ms=100, name=topics.name, cache=cache, now_ms=clock)
+
+
+def starts(topic: MetadataTopic, partition: TopicIdPartition = PARTITION) -> list[int]:
+    return [segment.start_offset for segment in topic.timeline(partition).segments]
+
+
+def compact(topics: Topics, *offsets: int) -> None:
+    """The cleaner takes these records away."""
+    for offset in offsets:
+        topics.logs[NUMBER][offset] = None
+
+
+# ------------------------------------------------------------------------------------------------------------- its name
+
+
+def test_messages_name_the_configured_topic() -> None:
+    assert KEYS["remote.locator.topic"].default == METADATA_TOPIC
+    topics = Topics(name="metadata.v2", may_read=False)
+    with pytest.raises(Unlocatable, match=r"may not read metadata\.v2\. Grant READ on the topic metadata\.v2"):
+        opened(topics, Clock()).read_for([PARTITION])
+    assert topics.described == ["metadata.v2"]
+    topics = Topics(name="metadata.v2", is_mute=True)
+    topics.write(PARTITION, 0)
+    with pytest.raises(Unlocatable, match=r"no answer from metadata\.v2 within 100 ms"):
+        opened(topics, Clock()).read_for([PARTITION])
+    said: list[str] = []
+    topics = Topics(name="metadata.v2", refusal=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    reader = opened(topics, Clock())
+    MetadataTopicLocator(cast(Cluster, topics), reader, timeout_ms=100, say=said.append).refresh(PARTITION)
+    assert said[0].startswith("there is no topic metadata.v2: ")
+    assert "remote.locator.topic" in said[0]
+    away = KafkaException(KafkaError(KafkaError._TRANSPORT, "gone"))
+    assert unlocatable(away, "metadata.v2").message == "metadata.v2 cannot be read: gone"
+
+
+# ------------------------------------------------------------------------------------------------------------------ age
+
+
+@pytest.mark.parametrize(
+    ("settings", "away_ms", "begins_again"),
+    [
+        (COMPACTED, 10_000, False),
+        (COMPACTED, 10_001, True),
+        ({"cleanup.policy": "delete"}, 10**12, False),
+        (None, 86_400_000, False),
+        (None, 86_400_001, True),
+    ],
+)
+def test_a_reader_that_was_away_for_too_long_begins_again(
+    settings: dict[str, str] | None, away_ms: int, begins_again: bool
+) -> None:
+    topics, clock = Topics(settings=settings), Clock()
+    topics.write(PARTITION, 0, 1)
+    topics.write(ELSEWHERE, 5)
+    reader = opened(topics, clock)
+    reader.read_for(PARTITIONS)
+    assert starts(reader) == [0, 10]
+    # The first segment was deleted. The cleaner has taken its record and the tombstone away.
+    topics.write(PARTITION, 2)
+    compact(topics, 0)
+    clock.now_ms += away_ms
+    reader.read_for([PARTITION])
+    assert starts(reader) == ([10, 20] if begins_again else [0, 10, 20])
+    assert starts(reader, ELSEWHERE) == [50]
+
+
+def test_a_reader_that_follows_asks_for_the_settings_once() -> None:
+    topics, clock = Topics(settings=COMPACTED), Clock()
+    reader = opened(topics, clock)
+    for _ in range(20):
+        reader.read_for([PARTITION])
+        clock.now_ms += 9_000
+    assert topics.settings_asked == 1
+    topics.settings = {"cleanup.policy": "delete"}
+    clock.now_ms += 60_001
+    reader.read_for([PARTITION])
+    assert topics.settings_asked == 2
+
+
+def test_a_reading_that_failed_counts_from_its_begin() -> None:
+    """The part that was read then is as old as that reading."""
+    topics, clock = Topics(settings=COMPACTED), Clock()
+    topics.write(PARTITION, 0)
+    reader = opened(topics, clock)
+    reader.read_for([PARTITION])
+    clock.now_ms += 9_000
+    topics.write(PARTITION, 1)
+    topics.is_mute = True
+    with pytest.raises(Unlocatable):
+        reader.read_for([PARTITION])
+    topics.is_mute = False
+    compact(topics, 0)
+    clock.now_ms += 2_000
+    reader.read_for([PARTITION])
+    assert starts(reader) == [10]
+
+
+# ---------------------------------------------------------------------------------------------------------------- cache
+
+
+def saved_by(topics: Topics, clock: Clock, partitions: list[TopicIdPartition] = PARTITIONS) -> Files:
+    """The files of a reader that has read these partitions and was closed."""
+    files = Files()
+    reader = opened(topics, clock, files)
+    reader.read_for(partitions)
+    reader.close()
+    assert files.closed
+    assert topics.closed
+    assert reader.remarks == ()
+    return files
+
+
+def written() -> Topics:
+    topics = Topics(epoch=4)
+    for partition in (PARTITION, NEIGHBOUR, ELSEWHERE, OTHER):
+        topics.write(partition, 0, 1)
+    return topics
+
+
+def test_the_next_reader_goes_on_from_the_files() -> None:
+    topics, clock = written(), Clock()
+    files = saved_by(topics, clock)
+    places = {metadata_partition(DATA_ID, each.partition, COUNT) for each in PARTITIONS}
+    assert len(files.files) == len(places)
+    topics.write(PARTITION, 2)
+    topics.offsets_read = 0
+    resumed, cold = opened(topics, clock, files), opened(topics, clock)
+    resumed.read_for(PARTITIONS)
+    assert topics.offsets_read == 1
+    cold.read_for(PARTITIONS)
+    assert [resumed.timeline(each) for each in PARTITIONS] == [cold.timeline(each) for each in PARTITIONS]
+    assert starts(resumed) == [0, 10, 20]
+    calls = files.calls
+    resumed.read_for(PARTITIONS)
+    assert files.calls == calls, "it is loaded once"
+
+
+def test_a_reader_of_other_partitions_uses_the_same_files_and_adds_its_own() -> None:
+    topics, clock = written(), Clock()
+    files = saved_by(topics, clock, [PARTITION])
+    assert len(files.files) == 1
+    topics.offsets_read = 0
+    reader = opened(topics, clock, files)
+    reader.read_for([NEIGHBOUR])
+    assert (topics.offsets_read, starts(reader, NEIGHBOUR)) == (0, [0, 10])
+    reader.read_for([ELSEWHERE])
+    assert (topics.offsets_read, starts(reader, ELSEWHERE)) == (2, [0, 10])
+    reader.close()
+    assert len(files.files) == 2
+
+
+def test_a_reader_of_another_topic_reads_for_itself() -> None:
+    topics, clock = written(), Clock()
+    files = saved_by(topics, clock)
+    topics.offsets_read = 0
+    reader = opened(topics, clock, files)
+    reader.read_for([OTHER])
+    assert starts(reader, OTHER) == [0, 10]
+    assert topics.offsets_read == 6
+    assert reader.remarks == ()
+
+
+def test_a_reader_of_all_topics_has_files_of_its_own() -> None:
+    topics, clock = written(), Clock()
+    files = Files()
+    for expected in (8, 0):
+        topics.offsets_read = 0
+        reader = opened(topics, clock, files)
+        assert reader.read_all() == (*sorted([PARTITION, NEIGHBOUR, ELSEWHERE]), OTHER)
+        assert topics.offsets_read == expected
+        reader.close()
+    assert all("/all." in name for name in files.files)
+
+
+def test_nothing_is_written_if_nothing_was_read() -> None:
+    topics, clock = written(), Clock()
+    files = saved_by(topics, clock)
+    before = dict(files.files)
+    files.files = dict(before)
+    clock.now_ms += 5
+    reader = opened(topics, clock, files)
+    reader.read_for(PARTITIONS)
+    calls = files.calls
+    reader.close()
+    reader.close()
+    assert (files.files, files.calls) == (before, calls)
+
+
+def test_offsets_that_the_topic_no_longer_has_are_not_gone_on_from() -> None:
+    topics, clock = written(), Clock()
+    files = saved_by(topics, clock)
+    topics.starts[NUMBER] = 100  # the log now begins past the end of the replay
+    reader = opened(topics, clock, files)
+    reader.read_for([PARTITION])
+    assert starts(reader) == [0, 10]
+    topics.starts[NUMBER], topics.logs[NUMBER] = 0, []
+    reader = opened(topics, clock, files)
+    reader.read_for([PARTITION])
+    assert starts(reader) == []
+
+
+def test_a_replay_that_an_election_cut_off_is_not_used() -> None:
+    """The log was cut off and grew again: the offsets fit, and the records are others."""
+    topics, clock = written(), Clock()
+    files = saved_by(topics, clock)
+    for number in range(COUNT):
+        topics.logs[number] = topics.logs[number][:1]
+    topics.write(PARTITION, 7, 8, 9, 10)
+    topics.epoch_ends, topics.epoch = {4: 1}, 5
+    reader = opened(topics, clock, files)
+    reader.read_for([PARTITION, ELSEWHERE])
+    assert starts(reader) == [0, 70, 80, 90, 100]
+    reader.close()
+    topics.epoch_ends = {}
+    again = opened(topics, clock, files)
+    topics.offsets_read = 0
+    again.read_for([PARTITION])
+    assert (starts(again), topics.offsets_read) == ([0, 70, 80, 90, 100], 0)
+
+
+def test_a_new_leader_that_has_the_log_is_gone_on_with() -> None:
+    topics, clock = written(), Clock()
+    files = saved_by(topics, clock)
+    before = len(topics.assignments)
+    assert_resumes(topics, clock, files)
+    assert len(topics.assignments) == before, "the leader is the same, and there is nothing to compare"
+    topics.epoch = 5
+    assert_resumes(topics, clock, files)
+    assert topics.assignments[before:] == [[NUMBER]]
+
+
+def test_an_old_file_of_a_compacted_topic_is_not_used() -> None:
+    for settings, is_used in ((COMPACTED, False), ({"cleanup.policy": "delete"}, True), (None, True)):
+        topics, clock = written(), Clock()
+        topics.settings = settings
+        files = saved_by(topics, clock)
+        compact(topics, 0)
+        clock.now_ms += 10_001
+        reader = opened(topics, clock, files)
+        reader.read_for([PARTITION])
+        assert starts(reader) == ([0, 10] if is_used else [10])
+        reader.close()
+        clock.now_ms += 5_000
+        assert_resumes(topics, clock, files)
+
+
+def assert_resumes(topics: Topics, clock: Clock, files: Files) -> None:
+    topics.offsets_read = 0
+    opened(topics, clock, files).read_for([PARTITION])
+    assert topics.offsets_read == 0
+
+
+def test_a_file_keeps_the_age_of_what_it_holds() -> None:
+    """Else a file that is saved again and again would never be too old."""
+    topics, clock = written(), Clock()
+    topics.settings = COMPACTED
+    files = saved_by(topics, clock)
+    clock.now_ms += 9_000
+    topics.write(PARTITION, 2)
+    topics.is_mute = True
+    reader = opened(topics, clock, files)
+    with pytest.raises(Unlocatable):
+        reader.read_for([PARTITION])
+    reader.close()
+    topics.is_mute = False
+    clock.now_ms += 2_000
+    topics.offsets_read = 0
+    opened(topics, clock, files).read_for([PARTITION])
+    assert topics.offsets_read == 7, "all records of the metadata partition"
+
+
+def test_tombstones_find_their_segments_after_a_resume() -> None:
+    topics, clock = written(), Clock()
+    files = saved_by(topics, clock)
+    topics.logs[NUMBER].append((b"key-0:UPDATE", None))
+    reader = opened(topics, clock, files)
+    reader.read_for([PARTITION])
+    assert starts(reader) == [10]
+
+
+def test_brokers_without_ids_are_read_without_a_cache() -> None:
+    clock = Clock()
+    for nameless in ({"cluster": None}, {"topic_id": None}):
+        topics = Topics(**nameless)  # type: ignore[arg-type]
+        topics.write(PARTITION, 0)
+        files = saved_by(topics, clock)
+        assert files.files == {}
+
+
+def test_a_cluster_that_does_not_tell_its_id_ends_no_read() -> None:
+    class Silent(Topics):
+        def cluster_id(self) -> str | None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    topics = Silent()
+    topics.write(PARTITION, 0)
+    assert saved_by(topics, Clock()).files == {}
+
+
+def test_remarks_reach_each_reader_once() -> None:
+    topics, clock = written(), Clock()
+    files = Files("Permission denied")
+    topic = opened(topics, clock, files)
+    heard: list[str] = []
+    for _ in range(2):
+        locator = MetadataTopicLocator(
+            cast(Cluster, topics), topic, timeout_ms=100, say=pytest.fail, remark=lambda one: heard.append(one.text)
+        )
+        for _ in range(2):
+            assert locator.refresh(PARTITION).end_offset == 20
+        locator.pass_on_remarks()
+    assert len(heard) == 2
+    assert len(set(heard)) == 1
+
+
+def test_a_long_reading_is_saved_while_the_reader_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_replay, "_SAVE_DELAY_S", 0.01)
+    monkeypatch.setattr(metadata_replay, "_SAVED_AFTER_OFFSETS", 6)
+    topics, clock, files = written(), Clock(), Files()
+    reader = opened(topics, clock, files)
+    reader.read_for([PARTITION])
+    assert reader._saver is not None
+    reader._saver.join(10)
+    assert len(files.files) == 1
+    topics.write(PARTITION, 2)
+    reader.read_for([PARTITION])
+    assert not reader._saver.is_alive(), "one record is not worth a thread"
+    reader.close()
+    topics.offsets_read = 0
+    opened(topics, clock, files).read_for([PARTITION])
+    assert topics.offsets_read == 0
+
+
+def test_closing_ends_the_pause_before_a_save(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_replay, "_SAVE_DELAY_S", 600.0)
+    monkeypatch.setattr(metadata_replay, "_SAVED_AFTER_OFFSETS", 1)
+    threads = threading.active_count()
+    assert len(saved_by(written(), Clock(), [PARTITION]).files) == 1
+    assert threading.active_count() == threads
+
+
+def test_records_that_cannot_be_read_are_counted_after_a_resume_too() -> None:
+    topics, clock = written(), Clock()
+    topics.logs[NUMBER].append((None, b"damaged"))
+    topics.logs[(NUMBER + 1) % COUNT].append((None, b"damaged"))
+    files = saved_by(topics, clock)
+    reader = opened(topics, clock, files)
+    reader.read_for([PARTITION])
+    assert reader.timeline(PARTITION).malformed_records == 1
+    reader.read_for(PARTITIONS)
+    assert reader.timeline(PARTITION).malformed_records == 2
+
+
+def test_a_message_without_an_epoch_is_no_place_to_compare() -> None:
+    topics, clock = written(), Clock()
+    topics.epoch = None
+    files = saved_by(topics, clock)
+    assert Message().leader_epoch() is None
+    before = len(topics.assignments)
+    opened(topics, clock, files).read_for([PARTITION])
+    assert len(topics.assignments) == before, "nothing is new, and there is nothing to compare"
+    topics.logs[NUMBER].append(record(PARTITION, 2))
+    opened(topics, clock, files).read_for([PARTITION])
+    assert topics.assignments[before:] == [[NUMBER]]

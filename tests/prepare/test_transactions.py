@@ -1,0 +1,62 @@
+"""Which slices of a read_committed read the store gives, where brokers list aborted transactions.
+
+The rest of the module is tested with whole reads, in tests/scan and in test_planner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from remote_fetch.decode.columns import ColumnBuilder
+from remote_fetch.errors import Unlocatable
+from remote_fetch.locate.timeline import AbortedLists, Timeline
+from remote_fetch.model import LogBounds
+from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice, plan_offsets
+from remote_fetch.plan.visibility import AbortedIntervals, SequentialAborts
+from remote_fetch.prepare.transactions import settle_listed
+from remote_fetch.prepare.view import OpenPartition, untiered
+from remote_fetch.scan.rows import PartitionRows
+from remote_fetch.scan.work import SharedPartition, Work, work_for
+from tests.scan.bucket import COMMITTED, UNCOMMITTED, plain_log
+
+SEGMENTS = [segment.metadata for segment in plain_log().segments()]
+FIRST, SECOND, THIRD = (segment.segment_id for segment in SEGMENTS)
+
+
+def opened(lists: AbortedLists | None) -> OpenPartition:
+    partition = SEGMENTS[0].topic_id_partition
+    timeline = replace(Timeline.of_listing(partition, SEGMENTS), listed_aborts=lists)
+    return replace(untiered(partition, COMMITTED, LogBounds(0, 60)), timeline=timeline)
+
+
+def test_a_slice_needs_the_list_of_its_own_first_offset() -> None:
+    found = opened({(FIRST, 7): (), (SECOND, 21): (), (THIRD, 40): ()})
+    steps = settle_listed(found, plan_offsets(found.partition, found, 7, 70))
+    assert [(type(step), step.first_offset) for step in steps] == [
+        (SegmentSlice, 7),
+        (BrokerRange, 20),
+        (SegmentSlice, 40),
+        (BrokerRange, 60),
+    ]
+    assert [step.reason for step in steps if isinstance(step, BrokerRange)] == [Reason.UNSTABLE, Reason.NOT_TIERED]
+
+
+def test_work_takes_the_list_of_its_slice() -> None:
+    found = opened({(FIRST, 0): ((4, 2),), (SECOND, 20): ()})
+    rows = PartitionRows(ColumnBuilder("topic", 0, ("offset",)), found.lineage, AbortedIntervals.of(()), 0)
+    shared = SharedPartition(found, rows)
+    first, second, third = (SegmentSlice(each, each.start_offset, each.end_offset) for each in SEGMENTS)
+    work = work_for(first, shared)
+    assert isinstance(work, Work)
+    assert isinstance(work.aborts, SequentialAborts)
+    work = work_for(second, shared)
+    assert isinstance(work, Work)
+    assert work.aborts == AbortedIntervals.of(())
+    with pytest.raises(Unlocatable, match="from offset 40 on"):
+        work_for(third, shared)
+    for plain in (opened(None), replace(found, isolation=UNCOMMITTED)):
+        work = work_for(third, SharedPartition(plain, rows))
+        assert isinstance(work, Work)
+        assert work.aborts is None

@@ -1,0 +1,152 @@
+"""Connections that are slow, silent or too long, against a server in a thread of this process."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import uvicorn
+
+from remote_fetch.service.server import configured
+from tests.service.fakes import SETTINGS, SigningBucket, basic, open_service
+from tests.service.process import made_up_timeline
+
+SEGMENTS = "/v1/topics/topic/partitions/0/segments?objects=all"
+WAIT_S = 10.0
+
+
+@contextmanager
+def serving(**settings: Any) -> Iterator[tuple[str, int]]:
+    """The address of a server whose whole answer is 500 KB."""
+    with open_service(SigningBucket(), timelines=[made_up_timeline(400)]) as service:
+        server = uvicorn.Server(configured(service, replace(SETTINGS, **settings)))
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 << 10)  # else the kernel takes a whole answer
+            thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+            thread.start()
+            try:
+                yield listener.getsockname()[:2]
+            finally:
+                server.should_exit = True
+                thread.join()
+
+
+def request(path: str = SEGMENTS) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: {basic()['Authorization']}\r\n\r\n".encode()
+
+
+def ended_after_s(connection: socket.socket) -> float:
+    """How long the server keeps a connection on which nothing is sent."""
+    began = time.monotonic()
+    connection.settimeout(WAIT_S)
+    try:
+        while connection.recv(1 << 20):
+            pass
+    except ConnectionError:
+        pass
+    return time.monotonic() - began
+
+
+def test_a_silent_connection_is_cut_off() -> None:
+    with serving(headers_timeout_s=0.4) as address, socket.create_connection(address) as connection:
+        assert 0.3 < ended_after_s(connection) < 5
+
+
+def test_a_request_that_drips_is_cut_off() -> None:
+    with serving(headers_timeout_s=0.5) as address, socket.create_connection(address) as connection:
+        began = time.monotonic()
+        try:
+            for byte in request():
+                connection.sendall(bytes([byte]))
+                time.sleep(0.05)
+        except ConnectionError:
+            pass
+        assert time.monotonic() - began < 5
+        assert ended_after_s(connection) < 5
+
+
+def test_an_answer_that_is_not_read_is_dropped() -> None:
+    with serving(drain_timeout_s=0.5) as address:
+        slow = socket.socket()
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 10)
+        with slow:
+            slow.connect(address)
+            slow.sendall(request())
+            time.sleep(1.5)
+            slow.settimeout(WAIT_S)
+            received = 0
+            try:
+                while piece := slow.recv(1 << 16):
+                    received += len(piece)
+            except ConnectionError:
+                pass
+            assert 0 < received < 300_000
+
+
+def test_a_reader_in_time_gets_all() -> None:
+    with serving(drain_timeout_s=0.5, headers_timeout_s=0.5) as address, socket.create_connection(address) as reader:
+        reader.settimeout(WAIT_S)
+        for _ in range(2):  # on one connection
+            reader.sendall(request())
+            data = b""
+            while b"\r\n\r\n" not in data:
+                data += reader.recv(1 << 16)
+            head, _, body = data.partition(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            while len(body) < length:
+                body += reader.recv(1 << 16)
+            assert body.endswith(b"}")
+            time.sleep(0.3)
+
+
+def test_headers_that_are_too_long() -> None:
+    """In one piece, and in pieces of which the last has not come."""
+    head = b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 40_000
+    with serving() as address:
+        for sent, status in ((head + b"\r\n\r\n", b"431"), (head, b"400")):
+            with socket.create_connection(address) as connection:
+                connection.settimeout(WAIT_S)
+                connection.sendall(sent)
+                assert connection.recv(1 << 16).startswith(b"HTTP/1.1 " + status)
+
+
+def test_more_connections_than_there_may_be() -> None:
+    with serving(max_connections=3) as address:
+        held = [socket.create_connection(address) for _ in range(2)]
+        try:
+            deadline = time.monotonic() + WAIT_S
+            while True:
+                with socket.create_connection(address) as more:
+                    more.settimeout(WAIT_S)
+                    more.sendall(request())
+                    if more.recv(1 << 16).startswith(b"HTTP/1.1 503 "):
+                        return
+                assert time.monotonic() < deadline
+        finally:
+            for one in held:
+                one.close()
+
+
+def test_an_address_that_a_proxy_gives(caplog: pytest.LogCaptureFixture) -> None:
+    """Is believed of proxies that are named, and of nothing else; and it writes no line of its own."""
+    caplog.set_level(logging.INFO, "remote_fetch.service.access")
+    head = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Forwarded-For: %s\r\n\r\n"
+    for proxies, given, shown in (
+        (None, b"10.9.8.7", "127.0.0.1"),
+        ("10.0.0.0/8", b"10.9.8.7", "127.0.0.1"),
+        ("127.0.0.0/8", b"192.0.2.7", "192.0.2.7"),
+        ("127.0.0.0/8", b"a GET b", "a%20GET%20b"),
+    ):
+        caplog.clear()
+        with serving(proxies=proxies) as address, socket.create_connection(address) as connection:
+            connection.settimeout(WAIT_S)
+            connection.sendall(head % given)
+            assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+        assert [line.split()[0] for line in caplog.messages] == [shown]

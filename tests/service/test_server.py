@@ -1,0 +1,151 @@
+"""The service in a process of its own: TLS, its log, and how it ends."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import ssl
+import threading
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from remote_fetch.errors import ConfigError
+from remote_fetch.service.server import check_exposure, configured, run
+from remote_fetch.service.settings import ServiceSettings, TlsFiles
+from tests.service.fakes import PASSWORD, SETTINGS, SigningBucket, basic, open_service
+from tests.service.process import made_up_timeline, running, write_certificate
+
+SEGMENTS = "/v1/topics/topic/partitions/0/segments"
+
+
+def get(url: str, path: str, headers: dict[str, str], context: ssl.SSLContext | None = None) -> tuple[int, bytes]:
+    """Status and body of a GET."""
+    place = urlsplit(url)
+    assert place.hostname is not None
+    connection = (
+        http.client.HTTPConnection(place.hostname, place.port, timeout=20)
+        if context is None
+        else http.client.HTTPSConnection(place.hostname, place.port, timeout=20, context=context)
+    )
+    try:
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+@pytest.mark.slow
+def test_tls_with_a_certificate_that_is_replaced_and_a_log_without_secrets(tmp_path: Path) -> None:
+    files = write_certificate(tmp_path)
+    log = tmp_path / "log"
+    options = ("--segments", "5", "--tls-cert", files.certificate, "--tls-key", files.key)
+    with running(*options, log=log) as (process, url):
+        assert url.startswith("https://127.0.0.1:")
+        trusting = ssl.create_default_context(cafile=files.certificate)
+        status, body = get(url, f"{SEGMENTS}?from=3&objects=log", basic(), trusting)
+        assert status == 200
+        assert len(json.loads(body)["segments"]) == 5
+        assert get(url, SEGMENTS, basic(password="wr0ng-pass"), trusting)[0] == 401
+        with pytest.raises(ssl.SSLError):
+            get(url, "/healthz", {}, ssl.create_default_context())
+        old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+        with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+            old.maximum_version = ssl.TLSVersion.TLSv1_1
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            get(url, "/healthz", {}, old)
+
+        other = write_certificate(tmp_path, "other")
+        Path(files.certificate).write_bytes(Path(other.certificate).read_bytes())
+        Path(files.key).write_bytes(Path(other.key).read_bytes())
+        process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + 20
+        while "the certificate was read again" not in log.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert get(url, "/healthz", {}, ssl.create_default_context(cafile=other.certificate))[0] == 200
+
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    lines = log.read_text()
+    assert f"127.0.0.1 alice GET {SEGMENTS} 200 " in lines
+    assert f"127.0.0.1 - GET {SEGMENTS} 401 " in lines
+    for secret in (PASSWORD, "wr0ng-pass", basic()["Authorization"][6:], "5ecre7", "from=3"):
+        assert secret not in lines
+
+
+@pytest.mark.slow
+def test_a_graceful_end(tmp_path: Path) -> None:
+    """A request that is under way gets its answer; nothing new is taken."""
+    with running("--segments", "5", "--request-timeout", "1.5", log=tmp_path / "log") as (process, url):
+        answers: list[tuple[int, bytes]] = []
+        waiting = threading.Thread(target=lambda: answers.append(get(url, SEGMENTS, basic("held"))))
+        waiting.start()
+        idle = socket.create_connection((str(urlsplit(url).hostname), urlsplit(url).port or 0))
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        with pytest.raises(ConnectionError):
+            get(url, "/healthz", {})
+        waiting.join()
+        assert [status for status, _ in answers] == [503]
+        assert b"TIMED_OUT" in answers[0][1]
+        idle.close()
+        assert process.wait(20) == 0
+
+
+@pytest.mark.slow
+def test_the_end_is_bounded(tmp_path: Path) -> None:
+    with running("--segments", "5", "--shutdown-timeout", "1", log=tmp_path / "log") as (process, url):
+        waiting = threading.Thread(target=lambda: _fails(url))
+        waiting.start()
+        time.sleep(0.5)
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        assert time.monotonic() - began < 10
+        waiting.join()
+
+
+def _fails(url: str) -> None:
+    try:
+        get(url, SEGMENTS, basic("held"))
+    except (OSError, http.client.HTTPException):
+        return
+
+
+def test_passwords_do_not_cross_a_network_in_the_clear(tmp_path: Path) -> None:
+    for host in ("0.0.0.0", "10.0.0.1", "::", "example.org"):
+        with pytest.raises(ConfigError, match="without TLS"):
+            check_exposure(ServiceSettings(("PLAIN",), host=host), insecure=False)
+        check_exposure(ServiceSettings(("PLAIN",), host=host), insecure=True)
+        check_exposure(ServiceSettings(("PLAIN",), host=host, tls=TlsFiles("a", "b")), insecure=False)
+    for host in ("127.0.0.1", "127.0.0.9", "::1", "localhost"):
+        check_exposure(ServiceSettings(("PLAIN",), host=host), insecure=False)
+
+
+def test_what_cannot_be_listened_on(tmp_path: Path) -> None:
+    with open_service(SigningBucket(), timelines=[made_up_timeline(1)]) as service:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            settings = ServiceSettings(("PLAIN",), port=taken.getsockname()[1])
+            with pytest.raises(ConfigError, match=r"--listen 127\.0\.0\.1:\d+: "):
+                run(service, settings, print)
+        (tmp_path / "no.pem").write_text("nothing")
+        for name in ("absent.pem", "no.pem"):
+            files = TlsFiles(str(tmp_path / name), str(tmp_path / name))
+            with pytest.raises(ConfigError, match=f"--tls-cert .*{name}"):
+                configured(service, ServiceSettings(("PLAIN",), port=0, tls=files))
+
+
+def test_the_access_log_of_uvicorn_is_off() -> None:
+    with open_service(SigningBucket(), timelines=[made_up_timeline(1)]) as service:
+        config = configured(service, SETTINGS)
+        assert config.access_log is False
+        assert config.server_header is False
+        assert config.limit_concurrency == SETTINGS.max_connections
