@@ -59,12 +59,14 @@ def retry(
     error_type: type[E],
     *,
     until: Deadline,
-    pause_s: float,
+    pause_s: float | Callable[[E], float],
     may_pass: Callable[[E], bool],
+    sleep: Callable[[float], object] = time.sleep,
 ) -> T:
     """The answer to a question, which is asked again after an error that may pass.
 
-    Raises the error of the question that ended after the deadline, and at once an error that does not pass.
+    `pause_s` may depend on the error. `sleep` waits so long. Raises the error of the question that ended after the
+    deadline, and at once an error that does not pass.
     """
     while True:
         try:
@@ -72,4 +74,5 @@ def retry(
         except error_type as error:
             if not may_pass(error) or until.is_over:
                 raise
-        time.sleep(pause_s)
+            wait_s = pause_s(error) if callable(pause_s) else pause_s
+        sleep(wait_s)

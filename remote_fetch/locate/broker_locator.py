@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from remote_fetch.errors import Unlocatable
 from remote_fetch.locate.cluster import Cluster
-from remote_fetch.locate.existing import existing_partitions
+from remote_fetch.locate.described import described_partitions
 from remote_fetch.locate.locations import Answer, Location, Locations, LocationsUnsupported
 from remote_fetch.locate.timeline import AbortedLists, Timeline
 from remote_fetch.model import (
@@ -88,7 +88,7 @@ class BrokerLocator:
         """
         if topic is None:
             raise Unlocatable("remote.locator=broker locates the segments of one topic: name it")
-        return existing_partitions(self._cluster, topic)
+        return described_partitions(self._cluster, topic)
 
     def timeline(self, partition: TopicIdPartition) -> Timeline:
         """As `Locator.timeline`: what was told so far. If nothing was asked, the whole log is asked for first.

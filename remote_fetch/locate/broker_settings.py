@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from remote_fetch.errors import ConfigError
 
-__all__ = ["Mapped", "map_properties"]
+__all__ = ["Mapped", "TokenCache", "map_properties", "tls_context"]
 
 
 class Mapped(NamedTuple):
@@ -95,7 +95,7 @@ def map_properties(properties: Mapping[str, Any], token_provider: type) -> Mappe
     if protocol.endswith("SSL"):
         lost += (name for name in given if _is_tls(name) and name not in _TLS)
         if not lost:
-            settings["ssl_context"] = _tls_context(given)
+            settings["ssl_context"] = tls_context(given)
     return Mapped(settings, tuple(sorted(lost)))
 
 
@@ -134,27 +134,41 @@ def _is_tls(name: str) -> bool:
     return name.startswith(("ssl.", "ssl_", "enable.ssl."))
 
 
+class TokenCache:
+    """The answers of the user's `oauth_cb`, as confluent_kafka calls it. One is used until 30 s before it expires."""
+
+    def __init__(self, callback: Callable[[str], tuple[Any, ...]], config: str) -> None:
+        self._callback, self._config = callback, config
+        self._answer: tuple[Any, ...] = ("", float("-inf"))
+
+    @property
+    def answer(self) -> tuple[Any, ...]:
+        """The token, the time of its expiry in seconds since 1970, and perhaps a principal and extensions.
+
+        Raises what the callback raises.
+        """
+        if time.time() > self._answer[1] - 30:
+            self._answer = self._callback(self._config)
+        return self._answer
+
+
 def _tokens_of(given: Mapping[str, Any], token_provider: type) -> Any:
-    """The user's `oauth_cb` as a token provider of kafka-python. A token is used until 30 s before it expires."""
-    callback: Callable[[str], tuple[Any, ...]] = given["oauth_cb"]
-    config = str(given.get("sasl.oauthbearer.config", ""))
+    """The user's `oauth_cb` as a token provider of kafka-python."""
+    tokens = TokenCache(given["oauth_cb"], str(given.get("sasl.oauthbearer.config", "")))
 
     class TokenProvider(token_provider):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self._answer: tuple[Any, ...] = ("", float("-inf"))
-
         def token(self) -> str:
-            if time.time() > self._answer[1] - 30:
-                self._answer = callback(config)
-            return str(self._answer[0])
+            return str(tokens.answer[0])
 
         def extensions(self) -> dict[str, str]:
-            return dict(self._answer[3]) if len(self._answer) > 3 else {}
+            answer = tokens.answer
+            return dict(answer[3]) if len(answer) > 3 else {}
 
     return TokenProvider()
 
 
-def _tls_context(given: Mapping[str, Any]) -> ssl.SSLContext:
+def tls_context(given: Mapping[str, Any]) -> ssl.SSLContext:
+    """The TLS settings of librdkafka's properties. Raises OSError or ValueError for files that cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if str(given.get("ssl.endpoint.identification.algorithm", "https")).lower() == "none":

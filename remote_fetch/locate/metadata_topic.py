@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 
 from remote_fetch.errors import Unlocatable
 from remote_fetch.locate.cluster import Cluster
-from remote_fetch.locate.existing import existing_partitions
+from remote_fetch.locate.described import described_partitions
 from remote_fetch.locate.locator import ExactEnds
 from remote_fetch.locate.metadata_replay import METADATA_TOPIC, MetadataTopic
 from remote_fetch.locate.replay_cache import Remark
@@ -73,7 +73,7 @@ class MetadataTopicLocator(ExactEnds):
                 return sorted_partitions(self._known().read_all())
             except KafkaException as error:
                 raise unlocatable(error, self._known().name) from None
-        found = existing_partitions(self._cluster, topic)
+        found = described_partitions(self._cluster, topic)
         self._read_for(found)
         return found
 

@@ -84,13 +84,20 @@ class Timeline:
         A listing does not tell when segments were finished, so their event timestamps give the order.
         """
         wanted = identity_of(partition)
-        found = [
-            (segment, segment.event_timestamp_ms, NO_EPOCH)
-            for segment in segments
-            if segment.state is FINISHED and identity_of(segment.topic_id_partition) == wanted
-        ]
-        segments, orders, _ = sorted_segments(found)
-        return cls(partition, segments, orders)
+        return cls.of_finished(
+            partition,
+            (
+                (segment, segment.event_timestamp_ms, NO_EPOCH)
+                for segment in segments
+                if segment.state is FINISHED and identity_of(segment.topic_id_partition) == wanted
+            ),
+        )
+
+    @classmethod
+    def of_finished(cls, partition: TopicIdPartition, finished: Iterable[FoundSegment]) -> Timeline:
+        """The timeline of readable segments of a partition."""
+        segments, orders, epochs = sorted_segments(list(finished))
+        return cls(partition, segments, orders, upload_epochs=epochs)
 
     @property
     def start_offset(self) -> int | None:

@@ -9,18 +9,13 @@ Rules of the file:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
-from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.errors import UnknownTopic
+from remote_fetch.locate.described import described_topic
 from remote_fetch.locate.locator import Locator
 from remote_fetch.locate.topics import split_topic
 from remote_fetch.model import TopicIdPartition
 from remote_fetch.session.brokers import Brokers
-
-if TYPE_CHECKING:
-    from remote_fetch.locate.cluster import Cluster, Topic
 
 __all__ = ["partitions_of", "topic_name", "topic_names"]
 
@@ -45,7 +40,7 @@ def partitions_of(
     The caller wants only the partitions of `numbers` (None: all), and the answer may have more. Raises UnknownTopic.
     """
     name, topic_id = split_topic(topic)
-    described = None if brokers is None else _described(brokers.cluster, name)
+    described = None if brokers is None else described_topic(brokers.cluster, name)
     if described is None or described.topic_id is None or topic_id not in (None, described.topic_id):
         return locator.partitions(topic, numbers)
     try:
@@ -56,12 +51,3 @@ def partitions_of(
     return tuple(
         known.get(number, TopicIdPartition(described.topic_id, name, number)) for number in described.partitions
     )
-
-
-def _described(cluster: Cluster, name: str) -> Topic:
-    try:
-        return cluster.describe(name)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise
-        raise UnknownTopic(f"the cluster has no topic {name!r}", topic=name) from None

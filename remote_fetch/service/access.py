@@ -67,7 +67,7 @@ class Allowed:
         if number not in self.partitions:
             raise _unknown(f"topic {self.name} has no partition {number}")
         if self.topic_id is None:
-            raise _unknown("the brokers tell no topic ids: they are older than Kafka 2.8")
+            raise _unknown("the brokers report no topic ids, because they are older than Kafka 2.8")
         return TopicIdPartition(self.topic_id, self.name, number)
 
 

@@ -9,7 +9,7 @@ Rules of the file:
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -32,13 +32,11 @@ from remote_fetch.locate.locator import (
 )
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import (
-    TOPIC_NAME_RULE,
     IsolationLevel,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     TopicIdPartition,
     Uuid,
-    is_topic_name,
 )
 from remote_fetch.observe import (
     Counters,
@@ -48,14 +46,15 @@ from remote_fetch.observe import (
     Observer,
     ignore,
 )
-from remote_fetch.session.brokers import CLUSTER_TIMEOUT_MS, make_cluster, open_brokers
+from remote_fetch.session.brokers import CLUSTER_TIMEOUT_MS, open_brokers
 from remote_fetch.session.decode_pool import Ahead
 from remote_fetch.session.event_log import LogObserver
 from remote_fetch.session.fallback import FallbackRule
-from remote_fetch.session.file_stores import open_file_store
 from remote_fetch.session.librdkafka import check_properties
 from remote_fetch.session.locators import open_broker_locator, open_listing, open_snapshot
+from remote_fetch.session.metadata_source import MetadataSource
 from remote_fetch.session.no_storage import NoStorage
+from remote_fetch.session.service import SERVICE, Service, open_service
 from remote_fetch.session.storage import Storage
 from remote_fetch.session.surveyor import Surveyor
 from remote_fetch.session.vending import Vendor
@@ -63,7 +62,6 @@ from remote_fetch.session.vending import Vendor
 if TYPE_CHECKING:
     from remote_fetch.locate.broker_locator import BrokerLocator
     from remote_fetch.locate.cluster import Cluster
-    from remote_fetch.locate.metadata_replay import MetadataTopic
     from remote_fetch.locate.metadata_topic import MetadataTopicLocator
     from remote_fetch.locate.replay_cache import Remark
 
@@ -123,10 +121,9 @@ class Session:
         self.unlocated: ErrorKind | None = ErrorKind.NOT_CONFIGURED if isinstance(fetcher, NoStorage) else None
         self.is_locator_off = False
         self._broker_locator: BrokerLocator | None = None
-        self._metadata_cluster: Cluster | None = None
+        self._service: Service | None = None
+        self._metadata: MetadataSource | None = None
         self._metadata_locator: MetadataTopicLocator | None = None
-        self._metadata_topic: MetadataTopic | None = None
-        self._metadata_lease: dict[str, Any] | None = None
         self._is_shared = shared
         self._said: set[str] = set()
         self._orphans: dict[TopicIdPartition, int] = {}
@@ -150,6 +147,7 @@ class Session:
         self.codecs = Codecs(max_bytes=settings.max_decompressed_bytes)
         self.ahead = Ahead(max_bytes=settings.max_decompressed_bytes)
         try:
+            self._service = open_service(config, fetcher)
             located_by = self._locator_over(fetcher, planned)
             self.locator_name = type(located_by).__name__
             self.stepwise = SharedStepwiseLocator(located_by) if isinstance(located_by, StepwiseGuessing) else None
@@ -173,7 +171,7 @@ class Session:
         completed = complete(config if isinstance(config, Config) else Config.parse(config))
         parsed = completed.config
         check_properties({**parsed.librdkafka, **parsed.locator})
-        configured = bool(parsed.given.intersection(_STORAGE_KEYS))
+        configured = bool(parsed.given.intersection(_STORAGE_KEYS)) or parsed.settings.locator == SERVICE
         if configured or "bootstrap.servers" not in parsed.librdkafka:
             session = cls(parsed, load_fetcher(parsed), observer, shared=shared, planned=planned)
             for text in completed.unmapped:
@@ -194,6 +192,8 @@ class Session:
         kind = default if isinstance(fetcher, NoStorage) else settings.locator or default
         if kind == "snapshot":
             return open_snapshot(settings)
+        if self._service is not None and self.brokers is not None:
+            return self._service.locator(self.brokers.cluster, self._cannot_locate, self._can_locate)
         if kind == "metadata-topic":
             return self._open_metadata_topic(readable=not isinstance(fetcher, NoStorage))
         if kind == "broker":
@@ -205,34 +205,17 @@ class Session:
         cluster = self._cluster_for("metadata-topic")
         from remote_fetch.locate.metadata_topic import MetadataTopicLocator  # noqa: PLC0415 - as above
 
-        metadata: MetadataTopic | None = None
-        properties = {**self.config.librdkafka, **self.config.locator}
-        if readable and self._is_shared:
-            metadata = self._take_metadata_topic(properties)
-        elif readable:
-            if self.config.locator:
-                self._metadata_cluster = make_cluster(properties)
-            metadata = self._metadata_topic = self._make_metadata_topic(self._metadata_cluster or cluster)
+        if readable:
+            self._metadata = MetadataSource(self.config, cluster, shared=self._is_shared)
         self._metadata_locator = MetadataTopicLocator(
             cluster,
-            metadata,
+            None if self._metadata is None else self._metadata.open(),
             timeout_ms=CLUSTER_TIMEOUT_MS,
             say=self._cannot_locate,
             recovered=self._can_locate,
             remark=self._remark,
         )
         return self._metadata_locator
-
-    def _make_metadata_topic(self, cluster: Cluster) -> MetadataTopic:
-        from remote_fetch.locate.metadata_replay import MetadataTopic  # noqa: PLC0415 - librdkafka is loaded for it
-        from remote_fetch.locate.replay_cache import ReplayCache  # noqa: PLC0415 - only if it is used
-
-        settings = self.config.settings
-        place, name = settings.locator_cache, settings.locator_topic
-        if not is_topic_name(name):
-            raise ConfigError(f"remote.locator.topic={name[:300]!r}: {TOPIC_NAME_RULE}", key="remote.locator.topic")
-        cache = None if place is None else ReplayCache(open_file_store(self.config, place))
-        return MetadataTopic(cluster, timeout_ms=CLUSTER_TIMEOUT_MS, name=name, cache=cache)
 
     def _remark(self, remark: Remark) -> None:
         self.observe(Notice(remark.text, is_warning=remark.is_warning))
@@ -241,33 +224,6 @@ class Session:
         if self.brokers is None:
             raise ConfigError(f"remote.locator={kind} needs bootstrap.servers (-b)", key="remote.locator")
         return self.brokers.cluster
-
-    def _take_metadata_topic(self, properties: dict[str, Any]) -> MetadataTopic:
-        """Take the replay of the metadata topic that consumers of this process with the same `properties` share."""
-        from remote_fetch.locate.metadata_replay import METADATA_TOPICS  # noqa: PLC0415 - as above
-
-        topic = METADATA_TOPICS.take(
-            self._lease_key(properties), lambda: self._make_metadata_topic(make_cluster(properties))
-        )
-        self._give_back_metadata_topic()
-        self._metadata_lease = properties
-        return topic
-
-    def _give_back_metadata_topic(self) -> None:
-        lease, self._metadata_lease = self._metadata_lease, None
-        if lease is not None:
-            from remote_fetch.locate.metadata_replay import METADATA_TOPICS  # noqa: PLC0415 - as above
-
-            METADATA_TOPICS.give_back(self._lease_key(lease))
-
-    def _lease_key(self, properties: dict[str, Any]) -> Hashable:
-        """The key under which readers share the metadata topic: all that decides what they see, and what is saved."""
-        from remote_fetch.locate.leases import key_of  # noqa: PLC0415 - as above
-
-        settings = self.config.settings
-        cache = settings.locator_cache
-        saving = () if cache is None else (cache, settings.storage_url, key_of(self.config.options))
-        return key_of(properties), settings.locator_topic, saving
 
     def _cannot_locate(self, why: str) -> None:
         self.unlocated = ErrorKind.UNLOCATABLE
@@ -297,8 +253,8 @@ class Session:
 
     @property
     def answered_s(self) -> float:
-        """Time of the last answer of the store or a broker (`time.monotonic`); 0 if none has answered."""
-        asked = (self.reader, self._cluster, self._metadata_locator)
+        """Time of the last answer of the store, a broker or the service (`time.monotonic`); 0 if none has answered."""
+        asked = (self.reader, self._cluster, self._metadata_locator, self._service)
         return max(0.0 if it is None else it.answered_s for it in asked)
 
     def local_starts(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
@@ -358,13 +314,11 @@ class Session:
             self.brokers.cluster.set_sasl_credentials(username, password)
         if self._broker_locator is not None:
             self._broker_locator.reconnect()
-        if self._metadata_cluster is not None and "sasl.username" not in self.config.locator:
-            self._metadata_cluster.set_sasl_credentials(username, password)
-        locator, lease = self._metadata_locator, self._metadata_lease
-        if locator is not None and lease is not None and "sasl.username" not in self.config.locator:
-            # Other consumers go on reading the replay of the former credentials.
-            credentials = {"sasl.username": username, "sasl.password": password}
-            locator.read_through(self._take_metadata_topic(lease | credentials))
+        if self._service is not None:
+            self._service.set_sasl_credentials(username, password)
+        topic = None if self._metadata is None else self._metadata.set_sasl_credentials(username, password)
+        if topic is not None and self._metadata_locator is not None:
+            self._metadata_locator.read_through(topic)
 
     def observe(self, event: Event) -> None:
         """Hand an event to the counters, the log and the user's observer."""
@@ -377,12 +331,14 @@ class Session:
         self.surveyor.close()
         self.reader.close()
         self.ahead.close()
-        if self._metadata_topic is not None:
-            self._metadata_topic.finish()
-        for cluster in (self._cluster, self._metadata_cluster):
-            if cluster is not None:
-                cluster.close()
-        self._give_back_metadata_topic()
+        if self._metadata is not None:
+            self._metadata.finish()
+        if self._cluster is not None:
+            self._cluster.close()
+        if self._service is not None:
+            self._service.close()
+        if self._metadata is not None:
+            self._metadata.close()
         if self._metadata_locator is not None:
             self._metadata_locator.pass_on_remarks()
         if self._broker_locator is not None:

@@ -15,9 +15,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from remote_fetch.model import Uuid
+from tests.rig import secured as security
 from tests.rig.artifacts import jars
+from tests.rig.certificates import Certificates, make_certificates
 from tests.rig.node import Node
 from tests.rig.ports import free_port
 
@@ -95,6 +98,7 @@ class Rig:
         self.remote = remote
         self._listeners = dict(listeners)
         self.sasl_bootstrap: str | None = None
+        self.certificates: Certificates | None = None
 
     def is_at_least(self, *release: int) -> bool:
         """Whether the brokers' version is this one, as (3, 9), or a later one."""
@@ -125,6 +129,12 @@ class Rig:
             "sasl.username": user,
             "sasl.password": _SASL_USERS[user],
         }
+
+    def secured_client(self, user: str, mechanism: str = "SCRAM-SHA-256") -> dict[str, Any]:
+        """The client configuration of a principal of a secured rig."""
+        if self.sasl_bootstrap is None or self.certificates is None:
+            raise RuntimeError("this rig is not secured")
+        return security.client(self.sasl_bootstrap, self.certificates.authority, user, mechanism)
 
     def start(self) -> None:
         """Start every node and wait until all are up."""
@@ -176,9 +186,13 @@ def single(
     *,
     properties: Mapping[str, str] | None = None,
     access_control: bool = False,
+    secured: bool = False,
     full_compiler: bool = False,
 ) -> Iterator[Rig]:
-    """One node, broker and controller in one. `properties` are added to its own."""
+    """One node, broker and controller in one. `properties` are added to its own.
+
+    With `access_control` principals have a listener with SASL PLAIN, with `secured` one with TLS and more mechanisms.
+    """
     port, controller, sasl = free_port(), free_port(), free_port()
     remote = folder / "remote"
     listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}"
@@ -186,6 +200,10 @@ def single(
     if access_control:
         listeners += f",SASL_PLAINTEXT://127.0.0.1:{sasl}"
         advertised += f",SASL_PLAINTEXT://127.0.0.1:{sasl}"
+    certificates = make_certificates(folder / "tls") if secured else None
+    if certificates is not None:
+        listeners += f",SASL_SSL://127.0.0.1:{sasl}"
+        advertised += f",SASL_SSL://127.0.0.1:{sasl}"
     own = {
         **_common(folder / "data", 1),
         **_tiered(version, remote, 1),
@@ -194,15 +212,21 @@ def single(
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
         "listeners": listeners,
         "advertised.listeners": advertised,
-        "listener.security.protocol.map": ("CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"),
+        "listener.security.protocol.map": (
+            "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
+        ),
         **(_access_control() if access_control else {}),
+        **({} if certificates is None else security.properties(certificates)),
         **(properties or {}),
     }
     node = Node(version, folder / "node-1", own, full_compiler=full_compiler)
     rig = Rig(version, {1: node}, {1: f"127.0.0.1:{port}"}, remote)
-    if access_control:
+    if access_control or secured:
         rig.sasl_bootstrap = f"127.0.0.1:{sasl}"
+    rig.certificates = certificates
     with _running(rig):
+        if secured:
+            security.add_users(rig.bootstrap)
         yield rig
 
 

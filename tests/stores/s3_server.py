@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.rig.certificates import Certificates
 from tests.stores.artifacts import versitygw
 from tests.stores.servers import Server, configs_of, free_port, serving
 
@@ -29,10 +30,11 @@ _ADMIN_TIMEOUT_S = 30
 
 @dataclass(frozen=True, slots=True)
 class S3Server:
-    """A running server whose one bucket is `directory`."""
+    """A running server whose one bucket is `directory`. `authority` has signed its certificate; None: it has no TLS."""
 
     server: Server
     directory: Path
+    authority: Path | None = None
 
     @property
     def endpoint(self) -> str:
@@ -48,11 +50,13 @@ class S3Server:
     def configs(self, **options: str) -> dict[str, str]:
         """As `StoreServer.configs`; the root user's by default."""
         own = {"key": _KEY, "secret": _SECRET, "endpoint_url": self.endpoint}
+        if self.authority is not None:
+            own["client_kwargs"] = json.dumps({"verify": str(self.authority)})
         return configs_of(f"s3://{BUCKET}", {**own, **options})
 
     def client(self, key: str = _KEY, secret: str = _SECRET) -> Any:
         """boto3's client."""
-        return client_of(self.endpoint, key, secret)
+        return client_of(self.endpoint, key, secret, None if self.authority is None else str(self.authority))
 
     def add_user(self, name: str, secret: str) -> None:
         """A user without any permission, or one with a new secret."""
@@ -84,7 +88,7 @@ class S3Server:
         return done.returncode == 0
 
 
-def client_of(endpoint: str, key: str, secret: str) -> Any:
+def client_of(endpoint: str, key: str, secret: str, authority: str | None = None) -> Any:
     """boto3's client."""
     import boto3
     from botocore.config import Config
@@ -95,12 +99,13 @@ def client_of(endpoint: str, key: str, secret: str) -> Any:
         region_name="us-east-1",
         aws_access_key_id=key,
         aws_secret_access_key=secret,
+        verify=authority,
         config=Config(signature_version="s3v4"),
     )
 
 
 @contextmanager
-def s3_server(folder: Path, directory: Path) -> Iterator[S3Server]:
+def s3_server(folder: Path, directory: Path, tls: Certificates | None = None) -> Iterator[S3Server]:
     """A server with its own things in `folder`, over `directory`. Raises MissingTool."""
     program = versitygw()
     for name in ("root", "side", "iam"):
@@ -109,12 +114,15 @@ def s3_server(folder: Path, directory: Path) -> Iterator[S3Server]:
     (folder / "root" / BUCKET).symlink_to(directory)
     port = free_port()
     options = ["--port", f"127.0.0.1:{port}", "--keep-alive", "--iam-dir", str(folder / "iam"), "--iam-cache-disable"]
+    if tls is not None:
+        options += ["--cert", str(tls.certificate), "--key", str(tls.key)]
     backend = ["posix", "--bucketlinks", "--sidecar", str(folder / "side"), str(folder / "root")]
     server = Server(
         [str(program), *options, *backend],
         folder / "versitygw.log",
         port,
         {"ROOT_ACCESS_KEY": _KEY, "ROOT_SECRET_KEY": _SECRET},
+        "http" if tls is None else "https",
     )
     with serving(server):
-        yield S3Server(server, directory)
+        yield S3Server(server, directory, None if tls is None else tls.authority)

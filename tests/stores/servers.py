@@ -39,12 +39,18 @@ class Server:
     log_file: Path
     port: int
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    scheme: str = "http"
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
     def endpoint(self) -> str:
         """Its URL."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self.scheme}://127.0.0.1:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process is alive."""
+        return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
         """Start it, and wait until it takes connections. Raises RuntimeError with the end of its log."""
@@ -78,6 +84,12 @@ class Server:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(_STOP_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._process is not None:
+            self._process.kill()
+        self.stop()
 
     def log(self) -> str:
         """All it has said."""

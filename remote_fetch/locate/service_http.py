@@ -1,0 +1,219 @@
+"""GET requests to one service over HTTP: connections that are kept, answers of bounded size, one deadline for each.
+
+Rules of the file:
+
+- A deadline bounds a request as a whole: each wait for bytes of the answer gets what is left of it.
+- An answer is bounded before it is held. A redirect is an answer, and is not followed.
+- The environment (`HTTPS_PROXY`, `.netrc`) has no say. The query of a request is in no message.
+- urllib3 is loaded when a channel is made (extra `http`).
+"""
+
+from __future__ import annotations
+
+import io
+import ssl
+import threading
+import time
+import zlib
+from collections.abc import Mapping
+from http.client import HTTPResponse
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import SplitResult
+
+from remote_fetch.deadline import Deadline
+from remote_fetch.errors import (
+    Cancelled,
+    CorruptSegment,
+    MissingExtra,
+    StorageConnectTimeout,
+    StorageTimeout,
+    StorageUnavailable,
+)
+
+if TYPE_CHECKING:
+    import socket
+
+    import urllib3
+
+__all__ = ["MAX_ANSWER_BYTES", "Answer", "HttpChannel"]
+
+MAX_ANSWER_BYTES = 64 << 20
+"""The largest answer that is held, after it is inflated."""
+_PIECE_BYTES = 64 << 10
+_CONNECTIONS = 8
+"""How many connections are kept. More may be open at once."""
+_SMALLEST_S = 0.001
+"""A timeout of 0 means "do not wait" to a socket."""
+
+
+class Answer(NamedTuple):
+    """The status of an answer, its headers in lower case, and its body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class HttpChannel:
+    """Connections to one server. Thread-safe. `tls` is None for `http`."""
+
+    def __init__(self, base: SplitResult, tls: ssl.SSLContext | None, *, connect_timeout_s: float) -> None:
+        self._connect_timeout_s = connect_timeout_s
+        self._path = base.path.rstrip("/")
+        self._current = _Current()
+        self._pool = _pool_of(base, tls, self._current)
+        self._is_closed = False
+        self.answered_s = 0.0
+
+    def get(self, path: str, headers: Mapping[str, str], deadline: Deadline) -> Answer:
+        """The answer to a GET of a path below the server's URL.
+
+        Raises StorageConnectTimeout, StorageTimeout, StorageUnavailable, CorruptSegment if the answer is too large or
+        cannot be inflated, and Cancelled after `close`.
+        """
+        import urllib3  # noqa: PLC0415 - an extra, which is there by now
+
+        if self._is_closed:
+            raise Cancelled("the connection to the service was closed")
+        self._current.deadline = deadline
+        left_s = max(deadline.left_s, _SMALLEST_S)
+        try:
+            response = self._pool.urlopen(
+                "GET",
+                self._path + path,
+                headers={**headers, "Accept": "application/json", "Accept-Encoding": "gzip"},
+                retries=False,
+                redirect=False,
+                assert_same_host=False,
+                timeout=urllib3.Timeout(connect=min(self._connect_timeout_s, left_s), read=left_s),
+                preload_content=False,
+                decode_content=False,
+            )
+            return self._read(response, deadline)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise _failure_of(error) from None
+
+    def _read(self, response: urllib3.BaseHTTPResponse, deadline: Deadline) -> Answer:
+        try:
+            headers = {name.lower(): value for name, value in response.headers.items()}
+            body = _Body(headers.get("content-encoding", "identity"))
+            while not deadline.is_over:
+                piece = response.read(_PIECE_BYTES)
+                if not piece:
+                    self.answered_s = time.monotonic()
+                    return Answer(response.status, headers, body.finish())
+                body.take(piece)
+            raise StorageTimeout("the service did not answer in time")
+        except BaseException:
+            response.close()  # the rest of the answer may be on its way
+            raise
+        finally:
+            response.release_conn()
+
+    def close(self) -> None:
+        """Close the connections that are not in use. Later requests raise Cancelled."""
+        self._is_closed = True
+        self._pool.close()
+
+
+class _Body:
+    """A body as it arrives, inflated. Raises CorruptSegment for more than MAX_ANSWER_BYTES, or bytes that are wrong."""
+
+    def __init__(self, encoding: str) -> None:
+        if encoding not in ("identity", "gzip"):
+            raise CorruptSegment("the service encoded its answer in a way that was not asked for")
+        self._inflater = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
+        self._data = bytearray()
+
+    def take(self, piece: bytes) -> None:
+        """Take the next bytes."""
+        room = MAX_ANSWER_BYTES - len(self._data) + 1
+        if self._inflater is not None:
+            try:
+                piece = self._inflater.decompress(piece, room)
+            except zlib.error as error:
+                raise CorruptSegment(f"the answer of the service cannot be inflated: {error}") from None
+        self._data += piece[:room]
+        if len(self._data) > MAX_ANSWER_BYTES:
+            raise CorruptSegment(f"the answer of the service has more than {MAX_ANSWER_BYTES} bytes")
+
+    def finish(self) -> bytes:
+        """The whole body."""
+        if self._inflater is not None and not self._inflater.eof and self._data:
+            raise StorageUnavailable("the answer of the service broke off")
+        return bytes(self._data)
+
+
+class _Current(threading.local):
+    """The deadline of the request that this thread makes."""
+
+    deadline = Deadline.after(0)
+
+
+def _pool_of(base: SplitResult, tls: ssl.SSLContext | None, current: _Current) -> urllib3.HTTPConnectionPool:
+    """The connections to a server. Their answers are read with the deadline of the request in `current`."""
+    try:
+        import urllib3  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise MissingExtra(
+            "remote.locator=service needs urllib3", extra="http", hint='pip install "remote-fetch[http]"'
+        ) from error
+
+    class Response(HTTPResponse):
+        def __init__(self, sock: socket.socket, *arguments: Any, **named: Any) -> None:
+            super().__init__(sock, *arguments, **named)
+            self.fp = io.BufferedReader(_TimedReader(sock, self.fp, current))
+
+    kept: dict[str, Any] = {"maxsize": _CONNECTIONS, "block": False, "retries": False}
+    host = base.hostname or ""
+    if tls is None:
+        plain = urllib3.HTTPConnectionPool(host, base.port, **kept)
+        plain.ConnectionCls = type("Connection", (plain.ConnectionCls,), {"response_class": Response})
+        return plain
+    pool = urllib3.HTTPSConnectionPool(host, base.port, ssl_context=tls, **kept)
+    pool.ConnectionCls = type("Connection", (pool.ConnectionCls,), {"response_class": Response})
+    return pool
+
+
+class _TimedReader(io.RawIOBase):
+    """Reads a socket until a deadline. `http.client` waits for each piece as long as for the whole answer."""
+
+    def __init__(self, sock: socket.socket, file: Any, current: _Current) -> None:
+        self._socket, self._file = sock, file.detach()
+        self._current = current
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._socket.settimeout(max(self._current.deadline.left_s, _SMALLEST_S))
+        read: int | None = self._file.readinto(buffer)
+        return read
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+def _failure_of(error: Exception) -> Exception:
+    """An error of urllib3 or of the socket as one of this package. Its own text may have the whole URL in it."""
+    import urllib3  # noqa: PLC0415 - an extra, which is there by now
+
+    causes = (error, error.__cause__, error.__context__, *error.args)
+    refused = next((one for one in causes if isinstance(one, ssl.SSLError)), None)
+    if isinstance(refused, ssl.SSLCertVerificationError):
+        return StorageUnavailable(
+            f"the certificate of the service is not accepted: {refused.verify_message}",
+            hint="Name the authority that signed it in ssl.ca.location, or in remote.locator.ssl.ca.location",
+        )
+    if refused is not None:
+        return StorageUnavailable(f"TLS with the service failed: {refused.reason or type(refused).__name__}")
+    if isinstance(error, urllib3.exceptions.NewConnectionError | urllib3.exceptions.NameResolutionError):
+        told = next((one.strerror for one in causes if isinstance(one, OSError) and one.strerror), None)
+        return StorageUnavailable(f"the service cannot be reached: {told or 'no connection'}")
+    if isinstance(error, urllib3.exceptions.ConnectTimeoutError):
+        return StorageConnectTimeout("the service could not be connected in time")
+    if isinstance(error, urllib3.exceptions.TimeoutError) or any(isinstance(one, TimeoutError) for one in causes):
+        return StorageTimeout("the service did not answer in time")
+    return StorageUnavailable("the service broke off in the middle of its answer")

@@ -1,0 +1,171 @@
+"""The locator that asks a service (`remote-fetch serve`), and the source of URLs for the fetcher beside it.
+
+Rules of the file:
+
+- The brokers describe topics: their ids and partitions, and whether READ is allowed. The service only has segments.
+- If the service cannot be asked, or does not accept the credentials, that is reported once, and no read ends for it:
+  the broker can answer. After a pause the service is asked again.
+- An answer that is wrong is an error of the partition that it is about.
+- A refusal of the service alone does not count as one of the brokers. If it says that READ is refused, they are asked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+
+from confluent_kafka import KafkaError, KafkaException
+
+from remote_fetch.errors import (
+    CorruptSegment,
+    FallsBackError,
+    RetriableError,
+    SegmentNotFound,
+    Unlocatable,
+)
+from remote_fetch.formats.service_answers import SegmentsPage
+from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.described import all_described_partitions, described_partitions
+from remote_fetch.locate.locator import ExactEnds
+from remote_fetch.locate.service_client import ReadRefused, ServiceClient
+from remote_fetch.locate.timeline import FoundSegment, Timeline
+from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
+
+__all__ = ["ServiceLocations", "ServiceLocator"]
+
+_MAX_SEGMENTS = 2_000_000
+"""The most segments of one partition that are held."""
+_REST_S = 10.0
+"""How long the service is left alone after it could not answer a question in time."""
+
+
+class ServiceLocator(ExactEnds):
+    """Timelines from a service, for topics of `cluster`.
+
+    `say` is called, once, with the reason why the service cannot locate segments. `recovered` is called when it can
+    again.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        client: ServiceClient,
+        *,
+        say: Callable[[str], None],
+        recovered: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster, self._client = cluster, client
+        self._say, self._recovered = say, recovered
+        self._clock = clock
+        self._known: dict[TopicIdPartition, Timeline] = {}
+        self._tags: dict[TopicIdPartition, str] = {}
+        self._is_failing = False
+        self._rests_until_s = float("-inf")
+
+    def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
+        """All partitions of an existing topic (NAME or NAME:ID), tiered or not, for any `numbers`.
+
+        For all topics (None): those that this principal may READ. Raises as `described_partitions`.
+        """
+        return all_described_partitions(self._cluster) if topic is None else described_partitions(self._cluster, topic)
+
+    def timeline(self, partition: TopicIdPartition) -> Timeline:
+        """The readable segments of a partition, by the last answer about it; asks if there was none.
+
+        Raises KafkaException (TOPIC_AUTHORIZATION_FAILED) if the brokers refuse READ; CorruptSegment and Unlocatable
+        for an answer about this partition that is wrong.
+        """
+        return self._known.get(partition) or self.refresh(partition)
+
+    def refresh(self, partition: TopicIdPartition) -> Timeline:
+        """As `timeline`, after a new question. If the service has no answer, the last one counts, if there was one."""
+        if self._clock() < self._rests_until_s:
+            return self._before(partition)
+        try:
+            timeline = self._asked(partition)
+        except ReadRefused as error:
+            return self._refused(partition, error)
+        except SegmentNotFound as error:
+            self._answers()
+            raise self._about(partition, Unlocatable(error.message)) from None
+        except CorruptSegment as error:
+            raise self._about(partition, error) from None
+        except (FallsBackError, RetriableError) as error:
+            self._cannot(str(error))
+            self._rests_until_s = self._clock() + _REST_S
+            return self._before(partition)
+        self._answers()
+        self._known[partition] = timeline
+        return timeline
+
+    def _asked(self, partition: TopicIdPartition) -> Timeline:
+        """The timeline as the service has it now. A timeline that has not changed is not sent again."""
+        known = self._known.get(partition)
+        first = self._client.segments(partition, known_tag="" if known is None else self._tags[partition])
+        if first is None:
+            return self._before(partition)
+        found: dict[RemoteLogSegmentId, FoundSegment] = {}
+        orphans = malformed = 0
+        for page in self._pages(partition, first.page):
+            before = len(found)
+            for segment, order, epoch in zip(page.segments, page.finish_order, page.upload_epochs, strict=True):
+                found[segment.segment_id] = segment, order, epoch
+            orphans, malformed = max(orphans, page.orphan_updates), max(malformed, page.malformed_records)
+            if len(found) > _MAX_SEGMENTS:
+                raise CorruptSegment(f"the service gave more than {_MAX_SEGMENTS} segments of one partition")
+            if len(found) == before and page.next_offset is not None:
+                raise CorruptSegment("the service gave a page without a segment that is not the last one")
+        timeline = Timeline.of_finished(partition, found.values())
+        # A timeline that changed between two pages has another tag by then: the next question gets all of it.
+        self._tags[partition] = first.tag
+        return replace(timeline, orphan_updates=orphans, malformed_records=malformed)
+
+    def _pages(self, partition: TopicIdPartition, page: SegmentsPage) -> Iterator[SegmentsPage]:
+        yield page
+        while page.next_offset is not None:
+            following = self._client.segments(partition, page.next_offset)
+            assert following is not None, "no tag was sent"
+            page = following.page
+            yield page
+
+    def _before(self, partition: TopicIdPartition) -> Timeline:
+        return self._known.get(partition) or Timeline(partition, (), ())
+
+    def _refused(self, partition: TopicIdPartition, error: ReadRefused) -> Timeline:
+        """Raise the brokers' refusal. If they do not refuse, the service's refusal locates nothing."""
+        self._known.pop(partition, None)
+        if not self._cluster.describe(partition.topic).may_read:
+            refusal = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, f"READ on topic {partition.topic}")
+            raise KafkaException(refusal) from None
+        raise self._about(partition, Unlocatable(f"{error.message}, but they allow it to this client")) from None
+
+    def _about(self, partition: TopicIdPartition, error: CorruptSegment | Unlocatable) -> CorruptSegment | Unlocatable:
+        error.at(topic=partition.topic, partition=partition.partition)
+        return error
+
+    def _cannot(self, why: str) -> None:
+        if not self._is_failing:
+            self._say(f"{why}: what has not been located comes through the broker")
+        self._is_failing = True
+
+    def _answers(self) -> None:
+        if self._is_failing:
+            self._recovered()
+        self._is_failing = False
+
+
+class ServiceLocations:
+    """URLs of segments' objects from a service (`LocationSource`). Thread-safe."""
+
+    def __init__(self, client: ServiceClient) -> None:
+        self._client = client
+
+    def layout(self) -> tuple[str, Mapping[str, str]]:
+        """As `LocationSource.layout`."""
+        return self._client.storage()
+
+    def locations(self, metadata: RemoteLogSegmentMetadata, *, refused: bool) -> Mapping[str, str]:
+        """As `LocationSource.locations`. Each answer is a new one."""
+        return self._client.locations(metadata)
