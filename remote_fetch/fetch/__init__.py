@@ -1,1 +1,1 @@
-"""From a slice to its bytes: the port that fetchers implement, found by name, read ahead within a budget."""
+"""Reads the bytes of slices: finds a fetcher by name, and reads ahead within a budget of memory."""

@@ -1,4 +1,4 @@
-"""From a broker's own `server.properties` to a reader's configuration (`remote.storage.broker.properties`).
+"""Reads a broker's `server.properties` into a reader's configuration (`remote.storage.broker.properties`).
 
 Rules of the file:
 
@@ -27,7 +27,7 @@ _LAYOUTS_GROUP = "remote_fetch.layouts"
 
 
 class Completed(NamedTuple):
-    """The completed configuration, the keys from the broker's file, and its settings without a counterpart here."""
+    """The result: the configuration, the keys from the broker's file, and the settings in it without a counterpart."""
 
     config: Config
     from_file: frozenset[str] = frozenset()
@@ -44,7 +44,7 @@ def complete(config: Config) -> Completed:
             properties = parse_properties(file.read(MAX_BYTES + 1))
     except ConfigError as error:
         raise ConfigError(f"{_KEY}={path}: {error.message}", key=_KEY) from None
-    except (OSError, ValueError) as error:  # a path may hold what no path holds
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise ConfigError(f"{_KEY}: {error}", key=_KEY) from error
     manager = properties.get(_CLASS, "").strip()
     if not manager:

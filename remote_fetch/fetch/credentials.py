@@ -10,7 +10,7 @@ from remote_fetch.fetch.spi import CredentialRefresher, RemoteStorageFetcher
 __all__ = ["Renewal"]
 
 _PAUSE_S = 10.0
-"""Refusals within this time after a look-up start no other one, because most refusals are no mistake."""
+"""Refusals within this time after a look-up start no other look-up. Most refusals are not due to old credentials."""
 
 
 class Renewal:

@@ -2,7 +2,7 @@
 
 Rules of the file:
 
-- The deadline holds whatever the store's SDK does.
+- The deadline does not depend on the store's SDK.
 - A call is repeated only after an error that is `retriable`.
 - Pauses double and are jittered, so that many readers do not return at the same moment.
 """
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long one range may take in all (`timeout_ms`), and the first pause between tries (`backoff_ms`)."""
+    """The time for one range with all attempts (`timeout_ms`), and the first pause between attempts (`backoff_ms`)."""
 
     timeout_ms: int
     backoff_ms: int
@@ -55,5 +55,5 @@ class RetryPolicy:
 
 
 def now_ms() -> int:
-    """The monotonic clock that deadlines and pauses are measured on, in milliseconds."""
+    """The time of the monotonic clock in milliseconds. Deadlines and pauses use this clock."""
     return int(time.monotonic() * 1000)

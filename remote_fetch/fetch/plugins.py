@@ -2,9 +2,9 @@
 
 Rules of the file:
 
-- To look through all installed distributions means to read a file of each, which can take longer than a small read. So
-  this package's own entry points come first.
-- The scheme of a URL names a fetcher here, for the registry and for the fetchers that open further roots.
+- This package's own entry points come first. A search through all installed distributions reads a file of each of them,
+  and can take longer than a small read.
+- This module finds the fetcher for the scheme of a URL, for the registry and for the fetchers that open further roots.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _SCHEMES = {
     "wasbs": "azure",
     "https": "http",
 }
-"""Schemes whose fetcher has another name. A fetcher of your own for one of these needs the class key."""
+"""Schemes whose fetcher has another name. Your own fetcher for such a scheme needs the class key."""
 _ANY = "fsspec"
 """The fetcher for the schemes of fsspec that have no fetcher of their own."""
 
 
 def own_entry_point(group: str, name: str) -> EntryPoint | None:
-    """This package's own entry point of that name, or None if it has none."""
+    """This package's own entry point of that name, or None if this package has none."""
     try:
         entries = distribution("remote-fetch").entry_points
-    except PackageNotFoundError:  # imported from its sources, as it stands
+    except PackageNotFoundError:  # the package is imported from its sources, without an installation
         return None
     return next((entry for entry in entries if entry.group == group and entry.name == name), None)
 
@@ -48,7 +48,7 @@ def scheme_of(url: str) -> str:
 
 
 def fetcher_of(scheme: str) -> str:
-    """The short name of the fetcher for the URLs of a scheme. It may be the name of none that is installed."""
+    """The short name of the fetcher for the URLs of a scheme. A fetcher of that name may not be installed."""
     name = _SCHEMES.get(scheme, scheme)
     if own_entry_point(FETCHERS_GROUP, name) is not None:
         return name

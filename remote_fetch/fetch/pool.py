@@ -2,10 +2,9 @@
 
 Rules of the file:
 
-- A caller waits with a deadline of its own. If it stops waiting, the call keeps its thread until it returns, and its
-  result is kept.
+- A caller waits with its own deadline. If it stops waiting, the call goes on in its thread, and its result is kept.
 - `close` waits no longer than its timeout.
-- The executor of the standard library does not fit: it joins its threads at interpreter exit, however long they hang.
+- The executor of the standard library does not fit: at interpreter exit it waits for its threads without a limit.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ T = TypeVar("T")
 
 
 class Call(Generic[T]):
-    """One submitted call: its result or its error, and the time of its begin.
+    """One submitted call: its result or its error, and its start time.
 
-    It adds two things to the standard library's Future: a call under way can be given up, and the deadline counts from
-    the begin of the call.
+    It adds two things to the standard library's Future: a running call can be given up, and the deadline counts from
+    the start of the call.
     """
 
     def __init__(self, function: Callable[[], T], progressed_s: Callable[[], float] = lambda: 0.0) -> None:
@@ -41,11 +40,11 @@ class Call(Generic[T]):
         self._started_at: float | None = None
 
     def run(self) -> None:
-        """Make the call, unless it was cancelled before it began. Only the pool calls this."""
+        """Make the call, unless it was cancelled before. Only the pool calls this method."""
         if self._future.done():
             return
         self._started_at = time.monotonic()  # no thread is woken: `wait` computes its deadline again when it times out
-        with suppress(InvalidStateError):  # it was cancelled
+        with suppress(InvalidStateError):  # the call was cancelled
             try:
                 result = self._function()
             except BaseException as error:  # `wait` raises it
@@ -55,7 +54,7 @@ class Call(Generic[T]):
 
     def cancel(self) -> None:
         """Let `wait` raise Cancelled. A call that has begun goes on, and its result is dropped."""
-        with suppress(InvalidStateError):  # it is done
+        with suppress(InvalidStateError):  # the call is done
             self._future.set_exception(Cancelled("the read was closed"))
 
     @property
@@ -64,11 +63,11 @@ class Call(Generic[T]):
         return self._future.done()
 
     def wait(self, timeout_ms: int) -> T:
-        """The result, at most `timeout_ms` after the call began.
+        """Wait for the result, until `timeout_ms` after the start of the call.
 
-        A call that waits for a thread has not begun. Its time runs only while no call of the pool succeeds. So no call
-        of a busy pool times out, but calls do if all threads hang. Raises the error of the call, StorageTimeout if it
-        takes longer, and Cancelled after `cancel`.
+        For a call that waits for a thread, the time runs only while no call of the pool succeeds. So such a call times
+        out if all threads hang, but not in a busy pool. Raises the error of the call, StorageTimeout if it takes
+        longer, and Cancelled after `cancel`.
         """
         asked_at = time.monotonic()
         while not self._future.done():
@@ -80,7 +79,7 @@ class Call(Generic[T]):
                     f"no answer from the store within {timeout_ms} ms",
                     hint="Raise fetch.remote.read.timeout.ms or lower fetch.remote.range.bytes",
                 )
-            with suppress(TimeoutError):  # of this wait; a TimeoutError of the call is raised below
+            with suppress(TimeoutError):  # this wait timed out; a TimeoutError of the call is raised below
                 return self._future.result(left_s)
         return self._future.result()
 
@@ -98,7 +97,7 @@ class DaemonPool:
         self._queue: queue.SimpleQueue[Call[Any] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
-        self._open: set[Call[Any]] = set()  # submitted, and not yet done with
+        self._open: set[Call[Any]] = set()  # submitted, and not finished
         self._closed = False
         self._progressed_s = 0.0
 

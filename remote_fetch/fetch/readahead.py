@@ -1,4 +1,4 @@
-"""Ordered, parallel read-ahead: many ranges under way, handed over in the order they were asked for.
+"""Reads ahead: several GETs run at the same time, and the ranges are handed over in the order of the requests.
 
 Rules of the file:
 
@@ -51,7 +51,7 @@ class RangeRequest:
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes are asked for."""
+        """The number of requested bytes."""
         return self.end_position - self.start_position
 
 
@@ -63,17 +63,20 @@ class Awaited:
         self._timeout_ms = timeout_ms
 
     def __call__(self) -> memoryview:
-        """The bytes. Raises the fetcher's error, StorageTimeout, or Cancelled."""
+        """Wait for the bytes. Raises the fetcher's error, StorageTimeout, or Cancelled."""
         return self._call.wait(self._timeout_ms)
 
     @property
     def is_done(self) -> bool:
-        """Whether a call returns at once."""
+        """Whether calling the object returns at once."""
         return self._call.is_done
 
 
 class RangeReader:
-    """The fetch stage: one fetcher behind a pool, a budget and deadlines. Thread-safe, but a generator is not."""
+    """Reads ranges and indexes with one fetcher, a pool of threads, a budget and deadlines.
+
+    Thread-safe, but a single generator is not.
+    """
 
     def __init__(
         self,
@@ -160,17 +163,17 @@ class RangeReader:
         return self._timed(once, request.segment, partial(self._note, request.segment, None))
 
     def read(self, request: RangeRequest) -> memoryview:
-        """The bytes of one request, now. Raises as `read_ahead` does."""
+        """Read the bytes of one request. Raises the errors of `read_ahead`."""
         return self._start(request).wait(self._policy.timeout_ms)
 
     def read_index(self, segment: RemoteLogSegmentMetadata, index_type: IndexType) -> memoryview | None:
-        """One index of a segment, None if there is none. Raises as `read_ahead` does."""
+        """Read an index of a segment, None if it has none. Raises the errors of `read_ahead`."""
         return self._start_index(segment, index_type).wait(self._policy.timeout_ms)
 
     def read_indexes(
         self, segments: Iterable[RemoteLogSegmentMetadata], index_type: IndexType
     ) -> Iterator[tuple[RemoteLogSegmentMetadata, memoryview | None]]:
-        """One index of each segment, in order, a few at a time. Raises as `read_ahead` does."""
+        """Yield an index of each segment, in order. A few are read at a time. Raises the errors of `read_ahead`."""
         pending: deque[tuple[RemoteLogSegmentMetadata, Call[memoryview | None]]] = deque()
         source = iter(segments)
         try:
@@ -193,9 +196,9 @@ class RangeReader:
         return self._pool.submit(lambda: self._timed(once, segment, partial(self._note, segment, index_type)))
 
     def start_size(self, segment: RemoteLogSegmentMetadata) -> Call[int | None] | None:
-        """Ask for the true size of a segment. None if the fetcher is no SegmentSizer. Waiting raises as `read_ahead`.
+        """Start to ask for the true size of a segment. None if the fetcher is not a SegmentSizer.
 
-        The question counts as no GET.
+        Waiting for the result raises the errors of `read_ahead`. The question is not counted as a GET.
         """
         fetcher = self._fetcher
         if not isinstance(fetcher, SegmentSizer):

@@ -1,4 +1,4 @@
-"""From a configuration to a fetcher: by short name, by class path, or by the scheme of the URL.
+"""Makes the fetcher of a configuration: by short name, by class path, or by the scheme of the URL.
 
 Rules of the file:
 
@@ -28,7 +28,7 @@ _VENDED = "vended"
 
 
 def load_fetcher(config: Config) -> RemoteStorageFetcher:
-    """The configured fetcher. Raises ConfigError, and the errors of the fetcher's `configure`."""
+    """Make and configure the fetcher. Raises ConfigError, and the errors of the fetcher's `configure`."""
     name = config.settings.fetcher_class or _name_from_url(config)
     path = config.settings.fetcher_class_path
     if path is not None and path not in sys.path:
@@ -65,7 +65,7 @@ def _checked_url(config: Config) -> dict[str, str]:
 
 
 def _check_slashes(url: str) -> None:
-    """Raise ConfigError for `s3:/bucket`: it would be taken for a directory. (A `file:` URL may have one slash.)"""
+    """Raise ConfigError for `s3:/bucket`, which would be read as a directory. (A `file:` URL may have one slash.)"""
     scheme, colon, rest = url.partition(":")
     name = scheme.lower()
     if colon and name != "file" and is_scheme(name):
@@ -119,7 +119,7 @@ def _import(target: str, entry: EntryPoint | None) -> Any:
 
 
 def _shadowed(module_name: str) -> str:
-    """Name the path of the imported top-level package: a user's own `fetchers` may shadow ours."""
+    """A hint with the path of the imported top-level package. A user's own package `fetchers` may shadow ours."""
     top = module_name.partition(".")[0]
     module = sys.modules.get(top)
     where = getattr(module, "__file__", None) or getattr(module, "__path__", None)

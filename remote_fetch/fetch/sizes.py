@@ -1,10 +1,10 @@
-"""True sizes of segments from the store, for metadata that does not have them (KIP-1333).
+"""Gets the true sizes of segments from the store, if their metadata does not have them (KIP-1333).
 
 Rules of the file:
 
-- A segment never changes, so an answer is remembered, also that the store cannot tell.
-- A size is worth no error. A failure leaves it unknown, and is counted.
-- The store is asked about a bounded number of segments at once, for a bounded time, and no more once it has failed.
+- Each answer is remembered, because a segment never changes. This includes the answer that the store cannot tell.
+- A failure raises no error. The size stays unknown, and the failure is counted.
+- The number of questions at the same time and the time for all of them are bounded. After a failure no more are asked.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = ["SegmentSizes"]
 _MOST_SEGMENTS = 65_536
 """The number of remembered answers."""
 _MOST_MS = 30_000
-"""The longest time that one call of `of` asks for."""
+"""How long one call of `of` may ask the store."""
 _MAX_SIZE = 2**63 - 1
 _OF_ONE_SEGMENT = (SegmentNotFound, CorruptSegment, UnsupportedFormat)
-"""Errors that say nothing of other segments."""
+"""Errors that concern a single segment."""
 
 
 class SegmentSizes:
-    """Sizes of segments as the fetcher of `reader` tells them. Thread-safe. `timeout_ms` bounds one question."""
+    """Asks the fetcher of `reader` for sizes of segments. Thread-safe. `timeout_ms` limits each question."""
 
     def __init__(self, reader: RangeReader, observer: Observer, *, timeout_ms: int, most_ms: int = _MOST_MS) -> None:
         self._reader = reader
@@ -43,7 +43,7 @@ class SegmentSizes:
         self._answers: OrderedDict[RemoteLogSegmentId, int | None] = OrderedDict()
 
     def of(self, segments: Iterable[RemoteLogSegmentMetadata]) -> Mapping[RemoteLogSegmentId, int]:
-        """The sizes in bytes of those segments whose size can be learned. Raises nothing that a store does."""
+        """The sizes in bytes of the segments whose size the store tells. Raises no error of the store."""
         wanted = {segment.segment_id: segment for segment in segments}
         with self._lock:
             unknown = [segment for segment_id, segment in wanted.items() if segment_id not in self._answers]
@@ -75,7 +75,7 @@ class SegmentSizes:
             try:
                 left_ms = int((deadline - time.monotonic()) * 1000)
                 size = call.wait(max(min(self._timeout_ms, left_ms), 0))
-            except Exception as error:  # also a fetcher's own: a plan has worth without this size
+            except Exception as error:  # of any class, because a plan is useful without this size
                 reason = error.kind if isinstance(error, RemoteFetchError) else "error"
                 self._count(segment, failed or reason)
                 if not isinstance(error, _OF_ONE_SEGMENT):

@@ -1,9 +1,13 @@
 """The protocols of a plug-in: KIP-1254's RemoteStorageFetcher in Python, with the long positions of KIP-1333.
 
-Rules of the file: protocols only, nothing to inherit from. A fetcher needs this page, `remote_fetch.model` and
-`remote_fetch.errors`, and nothing else of the package. It is found by name through the entry-point group
-`remote_fetch.fetchers`, or named as `package.module:Class`. The built-in fetchers are a *layout* (how a plug-in names
-and stores what Kafka gave it) over an *object store* (ranged reads and listings); either can be written alone.
+Rules of the file:
+
+- It has protocols only. A fetcher inherits from no class of this package.
+- A fetcher needs this page, `remote_fetch.model` and `remote_fetch.errors`, and nothing else of the package.
+- A fetcher is found by its short name in the entry-point group `remote_fetch.fetchers`, or named as
+  `package.module:Class`.
+- The built-in fetchers join two parts: a *layout* (how a storage plug-in names and stores segments) and an *object
+  store* (ranged reads and listings). You can write either part alone.
 """
 
 from __future__ import annotations
@@ -45,32 +49,35 @@ __all__ = [
 class RemoteStorageFetcher(Protocol):
     """Reads segments and their indexes from one remote storage.
 
-    Called from several threads at once. Positions are those of the segment as Kafka wrote it, whatever the store did
-    to it (chunks, compression, encryption). Raises only `remote_fetch.errors`: what the store's SDK throws is mapped
-    at this border.
+    - The methods are called from several threads at once.
+    - A position is a byte of the segment as Kafka wrote it, also if the store holds chunks of it, compressed or
+      encrypted.
+    - The fetcher raises only `remote_fetch.errors`. It maps each error of the store's SDK to one of these.
     """
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Take the configuration, once, before anything else.
+        """Take the configuration. Called once, before any other method.
 
-        `configs` holds this package's keys (`remote.storage.url`, `remote.storage.options.*`, both timeouts in
+        `configs` has this package's keys (`remote.storage.url`, `remote.storage.options.*`, both timeouts in
         milliseconds), all as strings. The fetcher sets both timeouts in its SDK. Raises ConfigError.
         """
 
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
     ) -> Buffer:
-        """The bytes [start_position, end_position) of the segment; -1 is its end.
+        """The bytes [start_position, end_position) of the segment. -1 stands for its end.
 
-        Shorter than asked only at the end of the segment; empty when `start_position` is at or past it. The reader
-        never asks for more than `fetch.remote.range.bytes` at once; -1 is for small objects.
+        - Only the end of the segment makes the result shorter. If `start_position` is at the end or past it, the result
+          is empty.
+        - The reader asks for `fetch.remote.range.bytes` at most, and uses -1 only for small objects.
+
         Raises SegmentNotFound, StorageDenied, StorageTimeout, StorageThrottled, StorageUnavailable, CorruptSegment.
         """
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> Buffer | None:
-        """One whole index of the segment, or None where it provably does not exist.
+        """One whole index of the segment, or None if the store proves that the index does not exist.
 
-        A refusal is never "does not exist". Raises as `fetch_log_segment` does.
+        A refusal is no such proof: it raises StorageDenied. Raises the errors of `fetch_log_segment`.
         """
 
     def close(self) -> None:
@@ -79,45 +86,47 @@ class RemoteStorageFetcher(Protocol):
 
 @runtime_checkable
 class SegmentLister(Protocol):
-    """Optional: what makes a bucket readable without any broker."""
+    """Optional. Lists segments, so that a bucket can be read without any broker."""
 
     def list_segments(self, topic: str | None = None) -> Iterator[RemoteLogSegmentMetadata]:
-        """Every segment whose objects are in the store, of one topic name or of all, in no particular order.
+        """Every segment whose objects are in the store, of one topic name or of all topics, in any order.
 
-        Fields that the objects' names cannot tell are left unknown: `end_offset` is then -1, and `txn_index_empty` is
+        A field that the objects' names do not have is left unknown. An unknown `end_offset` is -1. `txn_index_empty` is
         True only if the listing shows that there is no transaction index.
         """
 
 
 @runtime_checkable
 class PartitionLister(Protocol):
-    """Optional, beside SegmentLister: what keeps a listing small, where less than a whole topic is wanted."""
+    """Optional, in addition to SegmentLister. Lists single partitions, so that not the whole topic must be listed."""
 
     def list_partitions(self, topic: str | None = None) -> Iterable[TopicIdPartition] | None:
-        """The partitions that names of folders tell, of one topic name or of all, each once, as they are found.
+        """The partitions whose folders are in the store, of one topic name or of all topics. Each comes once.
 
-        None where partitions are known only by the names of their segments. A partition may turn out to have none.
+        None if only the names of segments tell the partitions. A partition in the result may have no segments.
         """
 
     def list_partition(self, partition: TopicIdPartition) -> Iterator[RemoteLogSegmentMetadata]:
-        """As `SegmentLister.list_segments`, of one partition."""
+        """As `SegmentLister.list_segments`, for one partition."""
 
 
 @runtime_checkable
 class StorageSurveyor(Protocol):
-    """Optional: what tells a wrong URL, or a wrong layout, from a topic that is not there."""
+    """Optional. Finds out, if no segment was found, whether the URL or the layout is wrong or the topic is absent."""
 
     def survey(self) -> Survey:
-        """Look around, by a few listings. Asked when nothing was found. Raises as `list_segments` does."""
+        """Describe what the storage holds, from a few listings. Raises the errors of `list_segments`."""
 
 
 @runtime_checkable
 class CredentialRefresher(Protocol):
-    """Optional: what makes a long read outlive its credentials."""
+    """Optional. Looks up credentials again, so that a read can take longer than its credentials are valid."""
 
     def refresh_credentials(self) -> None:
-        """Look for credentials again, where they came from. Called after a StorageDenied, now and then, while other
-        calls are under way; the refused call is then made once more. Raises as `configure` does.
+        """Look up the credentials again at their source.
+
+        Called after a StorageDenied, at most every few seconds, while other calls run. The refused call is then
+        repeated once. Raises the errors of `configure`.
         """
 
 
@@ -142,16 +151,16 @@ class StoredSizer(Protocol):
 
 @runtime_checkable
 class ObjectSigner(Protocol):
-    """Optional: what lets a service with credentials vend access to clients without any (KIP-1254)."""
+    """Optional. Signs URLs: a service that has credentials gives them to clients that have none (KIP-1254)."""
 
     def sign(self, metadata: RemoteLogSegmentMetadata, kinds: Collection[str], expires_s: int) -> Mapping[str, str]:
         """Signed URLs of a segment's objects, by the names of the objects below the root of the storage.
 
         - `kinds` are `log` and values of IndexType. The objects that the layout needs to read these are signed.
-        - A URL permits GET of one object, for at most `expires_s` seconds: less if the store or the life of the
-          credentials bounds it.
-        - Only names that `remote_fetch.formats.object_names.belongs_to` holds for are signed.
-        - An object that is signed need not exist. No request asks for it.
+        - A URL permits GET of one object, for at most `expires_s` seconds. The time is shorter if the store or the
+          credentials require it.
+        - Only names for which `remote_fetch.formats.object_names.belongs_to` is true are signed.
+        - A signed object may not exist. Signing sends no request for it.
 
         URLs are secrets. Raises ConfigError if this storage or these credentials cannot sign, UnsupportedFormat if the
         segment's objects have no names that may be signed, and the errors of `fetch_log_segment`.
@@ -160,7 +169,7 @@ class ObjectSigner(Protocol):
 
 @runtime_checkable
 class LocationSource(Protocol):
-    """Handed to a LocationTaker: answers where the objects of segments are. Called from several threads."""
+    """Gives a LocationTaker the URLs of segments' objects. Called from several threads."""
 
     def layout(self) -> tuple[str, Mapping[str, str]]:
         """The name of the layout that wrote the segments, and its options without `remote.storage.layout.`.
@@ -171,17 +180,17 @@ class LocationSource(Protocol):
     def locations(self, metadata: RemoteLogSegmentMetadata, *, refused: bool) -> Mapping[str, str]:
         """A URL for each object of a segment, by the names of the objects below the root of the storage.
 
-        `refused` is True if the URLs of the last answer were refused or have expired: the answer is then a new one.
-        Raises as `layout`; SegmentNotFound if the source does not know the segment.
+        `refused` is True if the URLs of the last answer were refused or have expired. The source then gives new URLs.
+        Raises the errors of `layout`, and SegmentNotFound if the source does not know the segment.
         """
 
 
 @runtime_checkable
 class LocationTaker(Protocol):
-    """Optional, on a fetcher: what reads URLs that a LocationSource gives."""
+    """Optional protocol of a fetcher. It reads the URLs that a LocationSource gives."""
 
     def take_locations(self, source: LocationSource) -> None:
-        """Take the source, once, before the first read. Before or after `configure`."""
+        """Take the source. Called once before the first read, before or after `configure`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,27 +202,28 @@ class ObjectInfo:
 
 
 class ObjectStore(Protocol):
-    """The medium under a layout: names are relative to the configured URL and use `/`."""
+    """Reads and lists objects for a layout. Names are relative to the configured URL, with `/` between folders."""
 
     def get(self, name: str, start: int = 0, end: int = -1) -> Buffer:
-        """Bytes [start, end) of an object, -1 its end; fewer where it ends sooner, none at or past its end.
+        """The bytes [start, end) of an object. -1 stands for its end.
 
-        Raises SegmentNotFound where there is no such object, and the other errors of a fetcher.
+        The result is shorter if the object ends before `end`, and empty if `start` is at its end or past it. Raises
+        SegmentNotFound if there is no such object, and the other errors of a fetcher.
         """
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Every object below `prefix`, a folder name without the closing `/` ("": everything). May be empty."""
+        """Every object below the folder `prefix`, which has no `/` at its end ("": all objects). May be empty."""
 
     def folders(self, prefix: str = "") -> Iterator[str]:
-        """The last name of every folder right below `prefix`. May be empty."""
+        """The names of the folders directly below `prefix`, without their parents. May be empty."""
 
 
 @runtime_checkable
 class UrlStore(Protocol):
-    """Optional, on an object store: what reads a URL that carries its own permission (a presigned one)."""
+    """Optional protocol of an object store. It reads URLs that hold their own permission (presigned URLs)."""
 
     def get_url(self, url: str, start: int = 0, end: int = -1) -> Buffer:
-        """As `ObjectStore.get`, of a whole URL. Its query is in no message and no cause."""
+        """As `ObjectStore.get`, for a whole URL. No message and no cause of an error has the URL's query."""
 
 
 @runtime_checkable
@@ -252,7 +262,7 @@ class Layout(Protocol):
 
 @runtime_checkable
 class PartitionLayout(Protocol):
-    """Optional, on a layout: what lets its fetcher be a PartitionLister."""
+    """Optional protocol of a layout. It makes the layout's fetcher a PartitionLister."""
 
     def list_partitions(self, store: ObjectStore, topic: str | None) -> Iterable[TopicIdPartition] | None:
         """As `PartitionLister.list_partitions`."""
@@ -285,37 +295,38 @@ class SizedLayout(Protocol):
 
 @runtime_checkable
 class LevelFinder(Protocol):
-    """Optional, on a layout: what lets its fetcher tell which folder the URL should have named."""
+    """Optional protocol of a layout. It finds the folder that the URL should name, for the hint of a survey."""
 
     def levels_below(self, store: ObjectStore, folder: str = "") -> int | None:
-        """How many levels `folder` lies below the one that the URL has to name: 0 if it is that one.
+        """How many levels `folder` lies below the folder that the URL has to name. 0: it is that folder.
 
-        None where no name of this layout is seen in it. Looks at a few names only. Raises as `ObjectStore.list`.
+        None if no name of this layout is in `folder`. Looks at a few names only. Raises the errors of
+        `ObjectStore.list`.
         """
 
 
 @runtime_checkable
 class ObjectNamer(Protocol):
-    """Optional, on a layout: what lets its fetcher be an ObjectSigner."""
+    """Optional protocol of a layout. It makes the layout's fetcher an ObjectSigner."""
 
     def object_names(self, metadata: RemoteLogSegmentMetadata, store: ObjectStore | None = None) -> Mapping[str, str]:
         """The names of a segment's objects below the root of the storage, by kind.
 
         - A kind is `log` or a value of IndexType. Several kinds may share an object.
-        - Other kinds are the layout's own (`manifest`). Their objects are needed to read any other kind.
-        - A kind that this storage does not keep is missing. An object that is named need not exist.
-        - `store` lets the layout look once where its objects begin. Without it the layout assumes the usual place.
+        - Further kinds belong to the layout (`manifest`). Their objects are needed to read any other kind.
+        - A kind that this storage does not keep is missing. A named object may not exist.
+        - With `store`, the layout can look once for the folder of its objects. Without it, the usual folder is assumed.
 
-        Reads no object. Raises ConfigError if the layout's options give no name that
-        `remote_fetch.formats.object_names.belongs_to` holds for, UnsupportedFormat if this segment has none.
+        Reads no object. Raises ConfigError if the layout's options give no name for which
+        `remote_fetch.formats.object_names.belongs_to` is true, and UnsupportedFormat if this segment has no such name.
         """
 
 
 class BrokerStorage(NamedTuple):
-    """A broker's properties in a layout's view: keys of this package, and settings that have no counterpart.
+    """A broker's properties as a layout reads them: keys of this package, and settings without a counterpart.
 
-    `unmapped` has a line for each setting that changes what a reader needs and has no counterpart here: its name, and
-    what to do instead, without its value.
+    `unmapped` has a line for each setting that a reader needs and that has no counterpart here. The line has its name
+    and what to do instead, but not its value.
     """
 
     configs: Mapping[str, str]
@@ -324,16 +335,16 @@ class BrokerStorage(NamedTuple):
 
 @runtime_checkable
 class BrokerStorageReader(Protocol):
-    """Optional, on a layout's class: what lets `remote.storage.broker.properties` name a broker's own file.
+    """Optional protocol of a layout class. It converts the file of `remote.storage.broker.properties`.
 
-    `storage_managers` are the classes that brokers name in `remote.log.storage.manager.class.name`.
+    `storage_managers` are the values of `remote.log.storage.manager.class.name` that the layout can read.
     """
 
     storage_managers: frozenset[str]
 
     def from_broker_properties(self, properties: Mapping[str, str]) -> BrokerStorage:
-        """The keys of this package for what the broker hands to its storage manager.
+        """Convert the properties that the broker hands to its storage manager into keys of this package.
 
-        `properties` has the manager's own names, without the broker's prefix (`rsm.config.`). Needs no `configure`.
-        Raises ConfigError, and UnsupportedFormat for what cannot be read at all.
+        `properties` has the manager's own names, without the broker's prefix (`rsm.config.`). The method needs no
+        `configure`. Raises ConfigError, and UnsupportedFormat if objects with these settings cannot be read at all.
         """

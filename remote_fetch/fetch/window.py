@@ -15,7 +15,7 @@ __all__ = ["Window"]
 
 
 class Window:
-    """Lets at most `size` calls be between `enter` and `leave`. The store's answers change `size`. Thread-safe."""
+    """Allows `size` calls at a time between `enter` and `leave`. The store's answers change `size`. Thread-safe."""
 
     def __init__(self, most: int) -> None:
         self._changed = threading.Condition()

@@ -1,1 +1,1 @@
-"""From plans to rows: bytes in order, batches, rows, and the ways on after an error."""
+"""Turns plans into rows: reads the bytes in order, decodes the batches, and goes on after an error if possible."""

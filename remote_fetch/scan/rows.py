@@ -13,11 +13,12 @@ __all__ = ["PartitionRows"]
 
 @dataclass(slots=True)
 class PartitionRows:
-    """The rows of one partition in the making.
+    """The rows of one partition while they are read.
 
-    `next_offset` is the first offset that has not been read. `aborted` None: read_uncommitted; where a broker lists
-    aborted transactions it is replaced for each slice. `shown` has, for each producer, the first transactional record
-    that was shown since the producer's last marker.
+    - `next_offset` is the first offset that has not been read.
+    - `aborted` has the aborted transactions. It is None under read_uncommitted. If a broker lists aborted transactions,
+      it is replaced for each slice.
+    - `shown` has, for each producer, the base offset of the first transactional batch delivered since its last marker.
     """
 
     builder: ColumnBuilder

@@ -1,8 +1,11 @@
-"""Runs: many batches with nothing special about them, found in one step of compiled code and decoded in another.
+"""Reads runs: many ordinary batches, found in one step of compiled code and decoded in another.
 
-Rules of the file: nothing is raised for what the bytes say; a run ends before the batch with which `slices` has to
-deal, and where a batch of a run turns out to be damaged inside, it ends there. A step is small enough to stay in a
-processor's cache from its checksum to its decoding, and large enough that the interpreter's lock changes hands rarely.
+Rules of the file:
+
+- Damaged bytes raise no error here. A run ends before a batch that is damaged or needs special handling, and
+  `slice_reader` reads that batch.
+- A step is so small that its bytes stay in the processor's cache from the checksum to the decoding. It is so large that
+  threads rarely wait for the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -36,8 +39,9 @@ _HEADER_START_BYTES = 16
 class Taken(NamedTuple):
     """The result of a part of a run.
 
-    `position` is where the next batch begins in the bytes, `last_offset` ends the batch before it, `batches` are the
-    Arrow batches that became full. Not `is_sound`: the next batch is damaged inside.
+    - `position` is the start of the next batch in the bytes. `last_offset` is the last offset before that batch.
+    - `batches` are the Arrow batches that became full.
+    - `is_sound` is false if the next batch is damaged inside.
     """
 
     position: int
@@ -47,9 +51,9 @@ class Taken(NamedTuple):
 
 
 class Runs:
-    """Finds and decodes the runs of one slice. `find` tells whether there is one, `take` decodes it and what follows.
+    """Finds and decodes the runs of one slice. `find` returns whether the next batches are a run. `take` decodes it.
 
-    Batches of more than `max_batch_bytes` are left alone: too large for a step, or larger than any may be.
+    A batch of more than `max_batch_bytes` ends a run: it is too large for a step, or larger than a batch may be.
     """
 
     def __init__(
@@ -72,12 +76,12 @@ class Runs:
             None if aborted is None else _hidden(aborted),
         )
         self._table = new_table(STEP_BATCHES)
-        # The leader epoch that batches have from one offset to another.
+        # All batches from `_epoch_start` up to `_epoch_stop` (exclusive) must have this leader epoch.
         self._epoch = -1
         self._epoch_start = self._epoch_stop = 0
 
     def find(self, data: memoryview, at: int, last_offset: int) -> bool:
-        """Look for a run from `data[at]` on, where the batch before it ended with `last_offset`."""
+        """Return whether a run begins at `data[at]`. The batch before it ended with `last_offset`."""
         if len(data) - at < _HEADER_START_BYTES or not self._knows_epoch(data, at):
             return False
         taken = self._scanner.scan(
@@ -91,9 +95,9 @@ class Runs:
         return taken > 0
 
     def take(self, data: memoryview, codecs: Codecs) -> Iterator[Taken]:
-        """Decode the run that `find` found in the same bytes, in parts: one for each time that Arrow batches are full.
+        """Decode the run that `find` found in the same bytes. A part ends whenever Arrow batches are full.
 
-        The last part is the one that ends the run, or the one that is not sound.
+        The last part ends the run, or is not sound.
         """
         scanner, table, rows, piece = self._scanner, self._table, self._rows, self._piece
         window = max(rows.next_offset, piece.first_offset), piece.last_offset + 1
@@ -113,14 +117,14 @@ class Runs:
             first = stop
 
     def _show(self, table: memoryview[int], first: int, stop: int) -> None:
-        """Remember whose transactional records were shown."""
+        """Remember the producers whose transactional records were delivered."""
         for row in range(first * FIELDS, stop * FIELDS, FIELDS):
             producer = table[row + Field.PRODUCER_ID]
             if producer >= 0:
                 self._rows.shown.setdefault(producer, table[row + Field.BASE_OFFSET])
 
     def _knows_epoch(self, data: memoryview, at: int) -> bool:
-        """Whether the batch that begins here has the leader epoch that the log has there."""
+        """Whether the batch at `data[at]` has the leader epoch that the log has at its base offset."""
         offset = int.from_bytes(data[at : at + 8], "big", signed=True)
         epoch = int.from_bytes(data[at + _EPOCH_AT : at + _HEADER_START_BYTES], "big", signed=True)
         if epoch == self._epoch and self._epoch_start <= offset < self._epoch_stop:
@@ -130,7 +134,7 @@ class Runs:
             return False
         if not lineage.agrees(offset, epoch):
             return False
-        # The answer is the same up to the next offset where either knows something new, or nothing any more.
+        # The answer stays the same up to the next offset at which an entry begins or the lineage ends.
         stops = [entry.start_offset for entry in (*promised, *lineage.entries)]
         if lineage.end_offset is not None:
             stops.append(lineage.end_offset)

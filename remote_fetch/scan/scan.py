@@ -1,12 +1,12 @@
-"""Runs a plan: slices of any number of partitions, in order, out of one read-ahead; and the way on if a slice fails.
+"""Reads the slices of plans, of any number of partitions, in order, and goes on another way if a slice fails.
 
 Rules of the file:
 
-- Everything that is decoded is delivered before an error is raised.
-- Bytes that break a rule are fetched once more. Then another copy of the same offsets is tried. Then the broker reads
-  the rest of the slice, or, if there is no broker, the error is raised with topic, partition, offset and object.
+- All decoded rows are delivered before an error is raised.
+- Bytes that break a rule are fetched once more. Then another segment with the same offsets is tried. Then the broker
+  reads the rest of the slice. Without a broker, the error is raised with topic, partition, offset and object.
 - A missing object is never the end of the data.
-- Before each slice the broker, if there is one, is asked whether the topic may still be read, and where the log starts.
+- Before each slice a broker, if configured, is asked whether the topic may still be read, and where the log starts.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ __all__ = ["Scan"]
 
 
 class Scan:
-    """Reads the steps of several plans one after the other. Iterate over `batches()` once.
+    """Reads the steps of several plans one after another. Iterate over `batches()` once.
 
-    Several scans of one session may run at once, each in a thread of its own with its own `codecs` and its share
-    `max_bytes` of what may be under way; left out, the session's own are taken.
+    Several scans of one session may run at once, each in its own thread. Each then needs its own `codecs`, and its
+    share `max_bytes` of the session's budget. By default a scan takes the session's codecs and the whole budget.
     """
 
     def __init__(
@@ -97,7 +97,10 @@ class Scan:
                 self._todo.extend(work_for(step, shared) for step in plan.steps)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows, in order of partition and offset. Raises the errors of reading, after what was read before."""
+        """Yield all rows, in order of partition and offset.
+
+        After an error, yields the rows decoded so far, then raises.
+        """
         while self._todo:
             head = self._todo[0]
             if isinstance(head, Work) and self._fallback.reader is not None and self._circuit.is_open(now_ms()):
@@ -116,7 +119,7 @@ class Scan:
             yield from self._deal_with(trouble)
 
     def _deal_with(self, trouble: RemoteFetchError | MisleadingIndex) -> Iterator[pa.RecordBatch]:
-        """Change the queue so that reading can go on; or deliver what is decoded, and raise."""
+        """Change the queue so that reading can go on. If that is impossible, deliver the decoded rows, and raise."""
         work = self._todo[0]
         try:
             if isinstance(work, BrokerWork):
@@ -128,13 +131,13 @@ class Scan:
                 raise
             if is_storage_failure(error.kind):
                 self._circuit = self._circuit.failed(error.kind, now_ms())
-            is_gone = isinstance(error.__cause__, SegmentNotFound)  # that no other object has it adds nothing
+            is_gone = isinstance(error.__cause__, SegmentNotFound)  # the first error says more than "no other copy"
             self._give_to_broker(work, SegmentNotFound.kind if is_gone else error.kind, str(error))
         if not self._todo or self._todo[0].partition is not work.partition:
             yield from self._flush(work.partition)
 
     def _give_to_broker(self, work: Work, reason: str, detail: str = "") -> BrokerWork:
-        """Replace what is left of the slice at the head by a broker's range."""
+        """Replace the rest of the slice at the head by a broker range."""
         partition = work.partition.opened.partition
         step = self._fallback.to_broker(partition, work.first_offset, work.piece.last_offset, reason, detail)
         given = BrokerWork(step, work.partition)
@@ -146,7 +149,7 @@ class Scan:
         assert broker is not None
         shared, step = work.partition, work.step
         yield from self._flush(shared)
-        shared.rows.shown.clear()  # the broker sees the markers in its stretch, and we do not
+        shared.rows.shown.clear()  # this scan does not see the markers in the broker's range
         isolation = shared.opened.isolation
         first = max(step.first_offset, shared.rows.next_offset)
         if first <= step.last_offset:
@@ -156,7 +159,7 @@ class Scan:
         self._todo.popleft()
 
     def _read_until_trouble(self) -> Iterator[pa.RecordBatch]:
-        """Read the slices up to the next stretch of a broker's; on trouble the slice it is about is at the head."""
+        """Read slices up to the next broker range. After an error, the slice that failed is the head of the queue."""
         works = [work for work in takewhile(lambda one: isinstance(one, Work), self._todo) if isinstance(work, Work)]
         reader = self._storage.reader
         range_bytes = reader.range_bytes if self._max_bytes is None else min(reader.range_bytes, self._max_bytes)
@@ -169,17 +172,17 @@ class Scan:
                     yield from self._finish(work, current)
                     at, work = at + 1, works[at + 1]
                     current = self._reader_of(work)
-                self._heed_log_start(work, current)
+                self._skip_deleted(work, current)
                 if not wait.is_done and not work.ended:
                     yield from self._observed(current.drain(), work)
                     work.ended = current.done
                 if not (current.done or work.ended):
                     data = yield from self._arrived(wait, current, work)
-                    self._heed_beginning(request, data, work)
+                    self._handle_late_start(request, data, work)
                     yield from self._observed(current.feed(data), work)
                     work.ended = current.done
                     if len(data) < request.size_bytes:
-                        work.ended = True  # whether the segment may end here, `_finish` finds out
+                        work.ended = True  # `_finish` checks whether the segment may end here
             yield from self._finish(work, current)
             for work in works[at + 1 :]:
                 current = self._reader_of(work)
@@ -191,7 +194,7 @@ class Scan:
             stream.close()
 
     def _arrived(self, wait: Awaited, reader: SliceReader, work: Work) -> Generator[pa.RecordBatch, None, memoryview]:
-        """The bytes of the next range; where they cannot be had, what is ready goes before the error."""
+        """Return the bytes of the next range. If they cannot be read, first yield the decoded rows, then raise."""
         try:
             return wait()
         except RemoteFetchError:
@@ -210,11 +213,11 @@ class Scan:
             end_is_inferred=self._locator.end_is_inferred(work.piece.segment),
             ahead=self._ahead,
         )
-        self._heed_log_start(work, reader)
+        self._skip_deleted(work, reader)
         return reader
 
-    def _heed_log_start(self, work: Work, reader: SliceReader) -> None:
-        """Leave out what was deleted in the meantime, as far as the broker is there to say so."""
+    def _skip_deleted(self, work: Work, reader: SliceReader) -> None:
+        """Skip offsets that were deleted during the read, if a broker can tell the log start."""
         if self._brokers is None or reader.done:
             return
         rows, opened = work.partition.rows, work.partition.opened
@@ -223,8 +226,8 @@ class Scan:
         if rows.next_offset > work.piece.last_offset:
             reader.done = work.ended = True
 
-    def _heed_beginning(self, request: RangeRequest, data: memoryview, work: Work) -> None:
-        """Where a segment begins behind the wanted offset, what another one has of the offsets between comes first."""
+    def _handle_late_start(self, request: RangeRequest, data: memoryview, work: Work) -> None:
+        """If the segment begins after the wanted offset, have the offsets between read from other segments first."""
         base_offset = offset_at_start(data) if request.start_position == 0 else None
         if base_offset is None or base_offset <= work.first_offset:
             return
@@ -234,25 +237,25 @@ class Scan:
         self._leave_gap(work, first, min(base_offset - 1, work.piece.last_offset), f"begins at offset {base_offset}")
 
     def _finish(self, work: Work, reader: SliceReader) -> Iterator[pa.RecordBatch]:
-        """Close the slice at the head: check that it gave what it promised, and go on to the next."""
+        """Close the slice at the head: check that it gave all its offsets, and go on to the next slice."""
         yield from self._observed(reader.drain(), work)
         if reader.lacks_wanted and work.piece.end_position < 0:
             check_end(self._storage, work.piece.segment, reader.end_position)
         yield from self._observed(reader.finish(), work)
         rows, piece = work.partition.rows, work.piece
         if rows.next_offset <= piece.last_offset:
-            self._heed_end(work)
+            self._handle_early_end(work)
         rows.next_offset = max(rows.next_offset, piece.last_offset + 1)
         self._circuit = self._circuit.worked()
         self._todo.popleft()
         if not self._todo or self._todo[0].partition is not work.partition:
             yield from self._flush(work.partition)
 
-    def _heed_end(self, work: Work) -> None:
+    def _handle_early_end(self, work: Work) -> None:
         """Handle a segment that ends before its last offset, because of compaction or because its metadata is wrong.
 
-        If another segment has some of the offsets between, they are read from there. Behind the last segment of the
-        tier the broker is asked, if there is one. Else a notice says that the segment ends early.
+        If another segment has some of the missing offsets, they are read from there. After the last segment of the
+        tier the broker reads them, if one is configured. If not, a notice reports that the segment ends early.
         """
         piece, first, opened = work.piece, work.first_offset, work.partition.opened
         if self._locator.end_is_inferred(piece.segment):
@@ -261,7 +264,7 @@ class Scan:
         if work.partition.rows.aborted is None:
             self._leave_gap(work, first, piece.last_offset, what)
         elif _slices(self._elsewhere(work, first, piece.last_offset)):
-            # Up to where transactions are decided was worked out by this very end.
+            # The stable offset was computed from this end offset, so it may be wrong too.
             should = f"the segment should end with offset {piece.segment.end_offset} (EndOffset)"
             raise Unlocatable(f"{should} and {what}", first=first, last=piece.last_offset)
         if opened.tiered(piece.segment.end_offset + 1) is not None:
@@ -273,10 +276,10 @@ class Scan:
         self._storage.observe(Notice(f"{opened.partition.topic}-{opened.partition.partition}: {what}"))
 
     def _leave_gap(self, work: Work, first: int, last: int, what: str) -> None:
-        """Raise Gap if other segments have something of the offsets `first` to `last`, of which this one has none."""
+        """Raise Gap if other segments have some of the offsets `first` to `last`, which this segment lacks."""
         pieces = _slices(self._elsewhere(work, first, last))
         if pieces:
-            # Behind the last piece this segment is asked again: it may be the one that the tier ends with.
+            # After the last piece this segment is read again, because it may be the last of the tier.
             raise Gap(f"the segment {what}", pieces, pieces[-1].last_offset)
 
     def _observed(self, batches: Iterable[pa.RecordBatch], work: Work) -> Iterator[pa.RecordBatch]:
@@ -296,10 +299,10 @@ class Scan:
         return batch
 
     def _recover(self, work: Work, error: RemoteFetchError | MisleadingIndex) -> None:
-        """Change the head of the queue so that reading can go on, or raise."""
+        """Change the head of the queue so that reading can go on. If that is impossible, raise."""
         partition, piece = work.partition.opened.partition, work.piece
         if work.partition.rows.next_offset > piece.last_offset:
-            self._todo.popleft()  # the trouble lies past the offsets that are wanted
+            self._todo.popleft()  # the error lies after the wanted offsets
             return
         if isinstance(error, MisleadingIndex):
             self._scan_instead(work)
@@ -315,7 +318,7 @@ class Scan:
         error.at(topic=partition.topic, partition=partition.partition, object_name=object_of(piece.segment))
         may_pass = isinstance(error, (CorruptSegment, UnsupportedFormat, EpochMismatch))
         if may_pass and piece.start_entry_offset >= 0 and work.position == piece.start_position:
-            self._scan_instead(work)  # the very first batch is none: the index may be what is wrong
+            self._scan_instead(work)  # no valid batch at the indexed position: the index may be wrong
         elif may_pass and work.position not in work.rereads:
             work.rereads.add(work.position)
             work.ended = False
@@ -328,9 +331,9 @@ class Scan:
             raise error
 
     def _relocate(self, work: Work) -> bool:
-        """Ask where the segment is now, for every slice of the partition that waits: their URLs are as old.
+        """Ask the locator for the current location of every waiting segment of the partition: their URLs are as old.
 
-        Once at each position, so that a slow read outlives any number of expired URLs, and a refusal ends it.
+        This happens once at each position. So a slow read survives any number of expired URLs, and a refusal ends it.
         """
         if work.relocated_at == work.position or work.piece.segment.custom_metadata is None:
             return False
@@ -352,7 +355,7 @@ class Scan:
         self._todo[0] = Work(whole, work.partition, 0, work.rereads, aborts=work.aborts)
 
     def _read_elsewhere(self, work: Work, error: RemoteFetchError) -> None:
-        """Plan the rest of the slice again, without this copy of it; where there is no other, raise."""
+        """Plan the rest of the slice again, without this segment. Raises if no other segment has its offsets."""
         shared, piece = work.partition, work.piece
         partition, locator = shared.opened.partition, self._locator
         first = work.first_offset
@@ -364,12 +367,12 @@ class Scan:
         before = _slices(takewhile(lambda step: isinstance(step, SegmentSlice), steps))
         if not before:
             raise no_other_copy(partition, steps[0], error, may_be_gap=isinstance(error, EndsTooSoon)) from error
-        # A hole may follow: what lies before it is read, then this segment fails again.
+        # If a hole follows, the offsets before it are read, and then this segment fails again.
         behind = [SegmentSlice(piece.segment, step.first_offset, piece.last_offset) for step in steps[len(before) :]]
         self._replace(work, before, behind[0] if behind else None, error)
 
     def _elsewhere(self, work: Work, first: int, last: int) -> tuple[PlanStep, ...]:
-        """How offsets `first` to `last` of a slice are read without its segment."""
+        """Steps that read offsets `first` to `last` of a slice without its segment."""
         shared = work.partition
         opened = shared.fails(work.piece.segment, first)
         steps = with_true_sizes(self._storage, plan_offsets(opened.partition, opened, first, last + 1))
@@ -378,7 +381,7 @@ class Scan:
     def _replace(
         self, work: Work, pieces: Sequence[SegmentSlice], rest: SegmentSlice | None, error: RemoteFetchError
     ) -> None:
-        """Put slices of other segments where the slice at the head was, and behind them what is left of it."""
+        """Replace the slice at the head by slices of other segments, followed by its `rest`."""
         shared, first = work.partition, work.first_offset
         works = [work_for(step, shared) for step in (*pieces, *([] if rest is None else [rest]))]
         last = work.piece.last_offset if rest is None else rest.first_offset - 1

@@ -1,11 +1,14 @@
-"""From the bytes of one slice to rows: frame, check, see, decompress, decode - in this order, batch by batch.
+"""Turns the bytes of one slice into rows, batch by batch: frame, check, apply the isolation level, decompress, decode.
 
-Rules of the file: no I/O; a batch is handed on only when the next header has confirmed its place in the log, so that a
-damaged base offset is noticed before its records leave; whatever is wrong raises, with the position from which reading
-again makes sense in `resume_position`; nothing is skipped that the isolation level shows. Batches with nothing special
-about them go through `runs`, many at once: that changes how long it takes, and nothing else. If a broker's list of
-aborted transactions has entries, the markers before a batch decide whether it is shown: then one batch is read at a
-time.
+Rules of the file:
+
+- No I/O.
+- A batch is delivered after the next header was read. If the base offset of a batch is damaged, that header shows it.
+- After an error, `resume_position` is the byte position from which the slice can be read again.
+- Every record that the isolation level shows is delivered or causes an error.
+- `runs` reads ordinary batches, many at once. It is faster and gives the same rows.
+- If a broker listed aborted transactions, batches are read one at a time, because the markers before a batch decide
+  whether it is shown.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ __all__ = ["SliceReader"]
 
 
 class _Coming(NamedTuple):
-    """Framed batches that follow each other, and what is done with them in another thread; just one if nothing is."""
+    """Consecutive framed batches, and the work of another thread on them. Without `prepared` it is a single batch."""
 
     batches: list[FramedBatch]
     prepared: Prepared | None = None
@@ -46,10 +49,11 @@ class _Coming(NamedTuple):
 
 
 class SliceReader:
-    """Reads one slice. `feed` its bytes in order, then `finish`; `done` tells that later bytes are not needed.
+    """Reads one slice. `feed` its bytes in order, then `finish`. If `done` is true, later bytes are not needed.
 
-    `end_is_inferred`: the segment may hold more than its metadata says, for another upload begins where it was thought
-    to end. `ahead` prepares the batches that come next, where it is given.
+    - `end_is_inferred`: the segment's end offset is a guess from the start of the next segment. The segment may hold
+      later offsets too.
+    - `ahead`, if given, decodes the next batches in other threads.
     """
 
     def __init__(
@@ -79,7 +83,7 @@ class SliceReader:
         self._end_is_inferred = end_is_inferred
         self._entry_offsets = (
             piece.start_entry_offset if position == piece.start_position else -1,
-            # After a second start the entry may lie before the bytes that are read now.
+            # If the slice is read again from a later position, the entry may lie before that position.
             piece.end_entry_offset
             if position == piece.start_position or rows.next_offset <= piece.end_entry_offset
             else -1,
@@ -88,12 +92,18 @@ class SliceReader:
         self._runs = None if self._in_order else Runs(piece, rows, self._entry_offsets, large_bytes)
 
     def feed(self, data: memoryview) -> Iterator[pa.RecordBatch]:
-        """Take the next bytes; gives the record batches that became full. Some that are prepared may stay for later."""
+        """Take the next bytes, and yield the Arrow batches that became full.
+
+        Batches in other threads may follow later.
+        """
         self._framer.feed(data)
         yield from self._read(to_the_end=False)
 
     def drain(self) -> Iterator[pa.RecordBatch]:
-        """Give what the bytes so far make: for when there are no more, or they are to be waited for."""
+        """Read all complete batches of the bytes so far.
+
+        Call this before waiting for a range, and after the last one.
+        """
         yield from self._read(to_the_end=True)
 
     def _read(self, *, to_the_end: bool) -> Iterator[pa.RecordBatch]:
@@ -102,7 +112,7 @@ class SliceReader:
             try:
                 found = self._next_batch(to_the_end=to_the_end)
             except RemoteFetchError:
-                yield from self._deliver_held()  # what follows is damaged, which says nothing against this one
+                yield from self._deliver_held()  # only the bytes after it are damaged
                 raise
             if found is None:
                 return
@@ -122,7 +132,7 @@ class SliceReader:
             self._last_offset = last.header.last_offset
 
     def _take_runs(self) -> Iterator[pa.RecordBatch]:
-        """Go on over batches with nothing special about them, many in one step."""
+        """Read ordinary batches, many in one step."""
         while self._runs is not None and not self._coming:
             data, at = self._framer.unread
             if not self._runs.find(data, at, self._last_offset):
@@ -139,16 +149,17 @@ class SliceReader:
                     return
 
     def _next_batch(self, *, to_the_end: bool) -> _Coming | None:
-        """The next whole batches, checked unless they are not needed; None when more bytes are.
+        """Return the next complete batches, or None if more bytes are needed.
 
-        Unless `to_the_end`, more bytes come before batches that are being prepared, so that there is always work ahead.
+        Checksums are verified, except past the end of the slice. If `to_the_end` is false, this also returns None while
+        the threads could take more batches, so that the caller feeds the next range first.
         """
         wants_more = self._look_ahead()
         if not self._coming or (wants_more and not to_the_end):
             return None
         found = self._coming.popleft()
         if isinstance(found, _Coming) and found.prepared is not None and not self._is_in_order(found):
-            self._coming.extendleft(_Coming([batch]) for batch in reversed(found.batches))  # so that one can be named
+            self._coming.extendleft(_Coming([batch]) for batch in reversed(found.batches))  # to name the wrong one
             found = self._coming.popleft()
         if isinstance(found, RemoteFetchError):
             raise found
@@ -157,9 +168,9 @@ class SliceReader:
         return found
 
     def _look_ahead(self) -> bool:
-        """Frame the next few batches and have them prepared, up to one that is not prepared.
+        """Frame the next few batches, and give them to the threads, up to the first that the threads do not take.
 
-        Gives whether more bytes are needed for that. An error of framing is raised in its turn.
+        Return whether more bytes are needed for that. A framing error is queued, and raised at its place in the log.
         """
         if self._coming and _is_end(self._coming[-1]):
             return False
@@ -191,20 +202,20 @@ class SliceReader:
         return ahead.takes(header) and not self._is_past_the_end(header)
 
     def _begin(self, ahead: Ahead, batches: list[FramedBatch]) -> _Coming:
-        """Have batches prepared, as far as their headers tell that they will be shown."""
+        """Give batches to a thread. It decodes those that will be shown, as far as the headers tell."""
         wanted = Wanted(self._rows.builder, self._start_offset, self.piece.last_offset + 1)
         are_shown = [batch.header.last_offset >= wanted.start_offset and self._shows(batch.header) for batch in batches]
         return _Coming(batches, ahead.prepare(batches, are_shown, wanted))
 
     def _shows(self, header: BatchHeader) -> bool:
-        """Whether there are records in the batch that the isolation level shows."""
+        """Whether the batch has records that the isolation level shows."""
         aborted = self._rows.aborted
         if isinstance(aborted, SequentialAborts):
             return aborted.shows(header, None) and header.record_count != 0
         return header.record_count != 0 and (not header.is_control if aborted is None else aborted.shows(header))
 
     def _is_in_order(self, found: _Coming) -> bool:
-        """Whether the batches are sound, each confirms the place of the one before it, and nothing is to be said."""
+        """Whether the thread decoded all batches, and the place and the leader epoch of each batch are right."""
         if found.prepared is None or not found.prepared.is_sound:
             return False
         last_offset = self._last_offset
@@ -229,11 +240,11 @@ class SliceReader:
 
     @property
     def end_position(self) -> int:
-        """One past the last byte that it was fed."""
+        """The byte position after the last byte that was fed."""
         return self._framer.position + self._framer.pending_bytes
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """There are no more bytes in the slice. Raises CorruptSegment or MisleadingIndex if they end too soon."""
+        """Deliver the rest after the last byte. Raises CorruptSegment or MisleadingIndex if the bytes end too soon."""
         yield from self.drain()
         if not self.done:
             if self._last_offset < max(self._entry_offsets):
@@ -243,21 +254,25 @@ class SliceReader:
             yield from self._deliver_held()
             self._framer.finish()
         if self._ends_in_gap:
-            # The segment goes on behind the wanted offsets: what did not come of them was taken out, not lost.
+            # The segment has a batch after the wanted offsets. So compaction removed the missing ones: none is lost.
             self._rows.next_offset = max(self._rows.next_offset, self.piece.last_offset + 1)
         self.done = True
 
     def _is_past_the_end(self, header: BatchHeader) -> bool:
-        # A compressed legacy message is known by its last offset; where it begins shows only inside.
+        # The header of a compressed legacy message has its last offset. Only the decompressed bytes have the first.
         first_possible = header.base_offset if header.magic == 2 else self._last_offset + 1
         return first_possible > self.piece.last_offset
 
     def _lacks_wanted(self) -> bool:
-        """Whether wanted offsets have not come yet: a gap, or a damaged base offset, as the next header tells."""
+        """Whether the batches so far end before the last wanted offset.
+
+        If the next batch begins after that offset, the log has a gap, or the base offset of that batch is damaged. The
+        header after it shows which.
+        """
         return max(self._last_offset + 1, self._rows.next_offset, self.piece.first_offset) <= self.piece.last_offset
 
     def _check_place(self, batch: FramedBatch, previous: int) -> None:
-        """Raise unless the batch may stand behind one that ends with offset `previous`."""
+        """Raise if the batch cannot follow a batch that ends with offset `previous`."""
         header, segment = batch.header, self.piece.segment
         check_order(batch, previous, self._entry_offsets)
         goes_on = self._end_is_inferred and header.base_offset > segment.end_offset
@@ -301,7 +316,7 @@ class SliceReader:
             self._went_past(batch)
 
     def _deliver_confirmed(self) -> Iterator[pa.RecordBatch]:
-        """Deliver of the held batches all but the last one, whose place the next header does not confirm."""
+        """Deliver the held batches, except the last one: the next header does not confirm its place."""
         if self._held is not None and len(self._held.batches) > 1:
             self._held = _Coming(self._held.batches[:-1])
             yield from self._deliver_held()
@@ -311,7 +326,7 @@ class SliceReader:
         self.resume_position = batch.position + batch.header.size_bytes
 
     def _remember(self, header: BatchHeader) -> None:
-        """Remember whose transactional records were shown."""
+        """Remember the producer if its transactional records were delivered."""
         if header.is_transactional and self._shows(header):
             self._rows.shown.setdefault(header.producer_id, header.base_offset)
 
@@ -322,11 +337,11 @@ class SliceReader:
             self._see_marker(batch)
             return
         if not self._shows(header):
-            return  # or empty: a cleaner keeps the header of an emptied batch, and nothing that could be decompressed
+            return  # hidden, or empty: the log cleaner keeps only the header of a batch without records
         self._remember(header)
         try:
             header, records = as_v2(batch, self._codecs)
-            self._check_first(header)  # which only now shows of a compressed legacy message
+            self._check_first(header)  # the first offset of a compressed legacy message is known only now
             rows = self._rows.builder.append(header, records, self._start_offset, self.piece.last_offset + 1)
         except RemoteFetchError as error:
             raise error.at(position=batch.position, offset=header.base_offset) from error.__cause__
@@ -345,7 +360,10 @@ class SliceReader:
             )
 
     def _see_marker(self, batch: FramedBatch) -> None:
-        """An abort marker must end an interval if anything of its transaction was shown."""
+        """Handle a marker.
+
+        If records of an aborted transaction were delivered, the marker must end a known interval.
+        """
         header, rows = batch.header, self._rows
         if rows.aborted is None:
             return
@@ -370,5 +388,5 @@ class SliceReader:
 
 
 def _is_end(found: _Coming | RemoteFetchError) -> bool:
-    """Whether nothing behind it is looked at yet: small batches go in runs, and behind an error there is nothing."""
+    """Whether nothing after it is framed yet: `runs` reads small batches, and no batch follows an error."""
     return isinstance(found, RemoteFetchError) or found.prepared is None

@@ -1,6 +1,9 @@
 """The queue of a scan: slices and broker ranges, with the state that the steps of one partition share.
 
-Rules of the file: no I/O. Only the scan changes work.
+Rules of the file:
+
+- No I/O.
+- Only the scan changes a `Work`.
 """
 
 from __future__ import annotations
@@ -30,7 +33,10 @@ class SharedPartition:
     failed: set[RemoteLogSegmentId] = field(default_factory=set)
 
     def fails(self, segment: RemoteLogSegmentMetadata, offset: int) -> OpenPartition:
-        """The partition without the segments that failed to give `offset`: fewer each time, so that trying ends."""
+        """Note that `segment` failed to give `offset`. Return the partition without all segments that failed to.
+
+        Each call leaves fewer segments, so that the attempts end.
+        """
         if offset != self.failed_offset:
             self.failed_offset, self.failed = offset, set()
         self.failed.add(segment.segment_id)
@@ -39,12 +45,13 @@ class SharedPartition:
 
 @dataclass(slots=True)
 class Work:
-    """One slice still to be read, from `position` on.
+    """A slice that is still to be read.
 
-    - `rereads` are the positions already fetched a second time.
-    - `relocated_at` is the position at which a newer location was last asked for.
-    - `aborts` decides what read_committed shows of this slice, if a broker listed its aborted transactions. It lives as
-      long as the slice, for it remembers which markers have passed.
+    - `position` is the byte position from which to read on.
+    - `rereads` are the positions that were already fetched a second time.
+    - `relocated_at` is the position at which the locator was last asked for a newer location.
+    - `aborts` decides which batches of this slice read_committed shows, if a broker listed its aborted transactions. It
+      lives as long as the slice, because it remembers the markers that were read.
     """
 
     piece: SegmentSlice
@@ -61,7 +68,7 @@ class Work:
         return max(self.piece.first_offset, self.partition.rows.next_offset)
 
     def forget_size(self) -> None:
-        """Read on behind the size that metadata gave the segment, to wherever the object ends."""
+        """Ignore the size in the segment's metadata, and read to the end of the object."""
         segment = replace(self.piece.segment, segment_size_in_bytes=UNKNOWN_SIZE)
         self.piece = replace(self.piece, segment=segment)
         self.ended = False
@@ -69,21 +76,24 @@ class Work:
 
 @dataclass(slots=True)
 class BrokerWork:
-    """One stretch that the broker answers for."""
+    """A range of offsets that the broker reads."""
 
     step: BrokerRange
     partition: SharedPartition
 
 
 def work_for(step: PlanStep, partition: SharedPartition) -> Work | BrokerWork:
-    """The work that a step of a plan is. Raises Unlocatable for a slice of which no broker listed what was aborted."""
+    """The work for a step of a plan. Raises Unlocatable if no broker listed the aborted transactions of a slice."""
     if isinstance(step, BrokerRange):
         return BrokerWork(step, partition)
     return Work(step, partition, step.start_position, aborts=_listed_aborts(step, partition))
 
 
 def _listed_aborts(piece: SegmentSlice, partition: SharedPartition) -> AbortedIntervals | SequentialAborts | None:
-    """The broker's list for the first offset of a slice. None: brokers list nothing of the whole partition."""
+    """The aborted transactions that a broker listed for the first offset of a slice.
+
+    None: no list for the partition.
+    """
     opened = partition.opened
     if opened.isolation is IsolationLevel.READ_UNCOMMITTED or opened.timeline.listed_aborts is None:
         return None
@@ -98,7 +108,7 @@ def _listed_aborts(piece: SegmentSlice, partition: SharedPartition) -> AbortedIn
 
 
 def requests(works: Sequence[Work], range_bytes: int) -> Iterator[RangeRequest]:
-    """The ranges of all slices, in order; drawn lazily, and no further for a slice that has ended."""
+    """Yield the ranges of all slices, in order. Once a slice has ended, its remaining ranges are left out."""
     ramp = Ramp(range_bytes)
     for tag, work in enumerate(works):
         segment, stop = work.piece.segment, work.piece.end_position

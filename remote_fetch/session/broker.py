@@ -1,12 +1,12 @@
-"""Stretches that only a broker can answer for, read through confluent_kafka into the same columns.
+"""Reads the offsets that only a broker can give, through confluent_kafka, into the same columns.
 
 Rules of the file:
 
 - librdkafka gets no offset outside [log start, high watermark], because its own reset would be silent.
 - A range begins and ends at exact offsets. If the log does not reach that far yet, the reader waits.
 - librdkafka fetches by topic name. So no row is given before its topic is confirmed to be the planned one.
-- If a broker makes no progress, a notice says so, and the reader asks on as any consumer does, up to `give_up_s`.
-- Only the thread that draws the rows touches the consumer.
+- If a broker makes no progress, a notice reports it. The reader asks again, as any consumer does, up to `give_up_s`.
+- Only the thread that iterates over the rows uses the consumer.
 """
 
 from __future__ import annotations
@@ -89,7 +89,10 @@ class BrokerReader:
     def follow(
         self, starts: Mapping[TopicIdPartition, int], isolation: IsolationLevel, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        """The records from these offsets on, as they are written, without end. Raises as `read`, except for offsets."""
+        """Yield the records from these offsets on, as they are written, without end.
+
+        Raises the errors of `read`, except that an offset outside the log raises KafkaException.
+        """
         known = {(partition.topic, partition.partition): partition for partition in starts}
         offsets = dict(starts)
         while True:
@@ -110,7 +113,10 @@ class BrokerReader:
     def _news(
         self, consumer: Consumer, partition: TopicIdPartition | None, isolation: IsolationLevel
     ) -> Iterator[list[Any]]:
-        """Messages as they come, until the consumer is replaced. After a long silence, asks about `partition`."""
+        """Yield messages until the consumer is replaced.
+
+        After `stall_s` without one, ask a broker about `partition`.
+        """
         heard_at = self._clock()
         while self._cluster.consumer(isolation) is consumer:
             heard = consumer.consume(_BATCH_MESSAGES, timeout=_POLL_S)
@@ -236,7 +242,10 @@ def _is_refused_offset(message: Any) -> bool:
 
 
 def _is_news(message: Any, stop: int) -> bool:
-    """Whether a message tells of an event that librdkafka handles. It is no record and no end then."""
+    """Whether a message is neither a record nor the end of the range, but an event that librdkafka handles.
+
+    Raises KafkaException for an error that librdkafka does not handle.
+    """
     error = message.error()
     if error is None:
         return False

@@ -1,9 +1,9 @@
-"""The brokers of a session: all that asks them and reads from them, opened together.
+"""The brokers of a session: opens the clients that ask them and the reader of their records.
 
 Rules of the file:
 
-- A session has brokers if `bootstrap.servers` is configured. `Session.brokers is None` is the one question for that.
-- Whether offsets may come through them is another question: `FallbackRule` answers it.
+- A session has brokers if `bootstrap.servers` is configured. The only test for that is `Session.brokers is None`.
+- `FallbackRule` decides whether offsets may come through the brokers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["CLUSTER_TIMEOUT_MS", "Brokers", "make_cluster", "open_brokers"]
 CLUSTER_TIMEOUT_MS = 30_000
 """Longest wait for one answer of a broker about topics, offsets or metadata."""
 _PLANNED_TIMEOUT_MS = 10_000
-"""The same for a session with a plan, which can read without reaching a broker."""
+"""The same limit for a session with a plan, which can read without a broker."""
 _PLANNED_PAUSE_S = 60.0
 """A session with a plan asks a broker that has not answered again after this time."""
 
@@ -56,8 +56,8 @@ def open_brokers(
 ) -> Brokers | None:
     """The brokers that librdkafka's `properties` name; None if they name none.
 
-    `shared`: the caller reads broker ranges itself. `log_starts` come with a plan that was made elsewhere. They hold if
-    no broker answers. None: there is no such plan.
+    - `shared`: the caller reads broker ranges itself.
+    - `log_starts` come with a plan that another session made. They are used if no broker answers. None: no such plan.
     """
     if "bootstrap.servers" not in properties:
         return None

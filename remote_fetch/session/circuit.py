@@ -1,6 +1,9 @@
-"""When a storage is given up for a while: the circuit that keeps a storm of failures from becoming a storm of waits.
+"""Stops asking a storage for a while if it fails, so that many failures do not become many waits.
 
-Rules of the file: pure; time is passed in; a state is a value, and the same for every face.
+Rules of the file:
+
+- The code is pure. The caller passes the time.
+- A state is a frozen value. Every face follows the same rule.
 """
 
 from __future__ import annotations
@@ -26,13 +29,13 @@ _STORAGE_FAILURES = frozenset(
 
 
 def is_storage_failure(kind: ErrorKind) -> bool:
-    """Whether an error is about the storage as a whole, and not about one object in it."""
+    """Whether an error concerns the storage as a whole, and not a single object."""
     return kind in _STORAGE_FAILURES
 
 
 @dataclass(frozen=True, slots=True)
 class Circuit:
-    """Whether a storage is worth asking. Open means no, until `retry_at_ms`; pauses double while failures go on."""
+    """Whether to ask a storage. An open circuit means no, until `retry_at_ms`. The pause doubles with each failure."""
 
     failures: int = 0
     retry_at_ms: int = 0
@@ -40,7 +43,7 @@ class Circuit:
     first_pause_ms: int = _FIRST_PAUSE_MS
 
     def is_open(self, now_ms: int) -> bool:
-        """Whether the storage should be left alone at this moment."""
+        """Whether the caller should not ask the storage at this time."""
         return self.failures > 0 and now_ms < self.retry_at_ms
 
     def failed(self, reason: str, now_ms: int) -> Circuit:

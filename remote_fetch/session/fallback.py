@@ -1,9 +1,9 @@
-"""The one rule for offsets that the store does not give: whether the broker reads them, and the report of it.
+"""Decides, in one place, whether the broker reads the offsets that the store does not give, and reports it.
 
 Rules of the file:
 
 - An error may fall back if its class says so (`RemoteFetchError.falls_back`), and if the session reads broker ranges.
-- Every stretch that the broker gets is an event, with the reason. Nothing falls back in silence.
+- Each range that goes to the broker is reported by an event with the reason. Nothing falls back in silence.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["FallbackRule"]
 class FallbackRule:
     """Decides for one session. `explain` may look for the cause of a reason.
 
-    `reader` reads what falls back. None: nothing may fall back.
+    `reader` reads the ranges that fall back. If it is None, nothing may fall back.
     """
 
     def __init__(self, observe: Observer, explain: Callable[[str], None], brokers: Brokers | None) -> None:
@@ -37,7 +37,7 @@ class FallbackRule:
     def to_broker(
         self, partition: TopicIdPartition, first_offset: int, last_offset: int, reason: str, detail: str = ""
     ) -> BrokerRange:
-        """Report that the broker reads offsets [first_offset, last_offset], and give them as a step."""
+        """Report that the broker reads offsets [first_offset, last_offset], and return the step for them."""
         self._observe(Fallback(partition, first_offset, last_offset, reason, detail))
         self._explain(reason)
         return BrokerRange(partition, first_offset, last_offset, reason)

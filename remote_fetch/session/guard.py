@@ -1,12 +1,12 @@
-"""Asks a broker, during a read: is READ still allowed, is it still the same topic, where does the log start.
+"""Asks a broker during a read: is READ still allowed, is it still the same topic, where does the log start?
 
 Rules of the file:
 
 - A read of objects does not pass the broker's own checks. The guard makes them: permission and topic id every few
   seconds, the log start before each slice (KIP-405: it moves, also inside a segment).
 - A name is no identity. Records that came through the broker are confirmed to be of the planned topic.
-- If the broker is away in the middle of a read, the guard waits within a deadline, and one notice reports it. During
-  that time slices are read on.
+- If the broker is away in the middle of a read, the guard waits within a deadline, and one notice reports it. Slices
+  are still read for a while.
 """
 
 from __future__ import annotations

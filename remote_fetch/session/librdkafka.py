@@ -1,10 +1,10 @@
-"""Asks librdkafka whether it knows the keys that are not keys of this package.
+"""Asks librdkafka whether it knows the configuration keys that do not belong to this package.
 
 Rules of the file:
 
-- No connection is made here, only names and values are checked.
-- Nothing of the application is called by the check: no callback, no logger.
-- The check asks for no token. One failure of a token server would refuse a reader that could have connected later.
+- Only names and values are checked. No connection is made.
+- The check calls no callback and no logger of the application.
+- The check requests no token. If the token server failed once, a reader that could connect later would be refused.
 - confluent_kafka is imported only if there is anything to ask.
 """
 
@@ -18,11 +18,11 @@ from remote_fetch.errors import ConfigError
 __all__ = ["check_properties"]
 
 _LEFT_OUT = ("bootstrap.servers", "metadata.broker.list", "debug", "logger")
-"""Left out of the check: with them a client would begin to connect, or to talk."""
+"""Keys that are left out of the check. With them a client would connect, or write to the log."""
 _MECHANISM = ("sasl.mechanism", "sasl.mechanisms")
 _FOR_A_TOKEN = (*_MECHANISM, "security.protocol", "sasl.oauthbearer.metadata.authentication.type")
-"""With these a client asks for a token when it is made: librdkafka with the method `oidc`, confluent_kafka with a
-callback of the application's, or with its own for AWS."""
+"""Keys with which a new client requests a token. librdkafka requests it with the method `oidc`. confluent_kafka
+requests it with a callback of the application, or with its own callback for AWS."""
 
 
 def check_properties(properties: Mapping[str, Any]) -> None:

@@ -1,6 +1,8 @@
 """Opens locators: over the listings of a store, over saved timelines, and over the answers of partition leaders.
 
-Rules of the file: a listing reads segments with the deadlines and counters of the session.
+Rules of the file:
+
+- The locator over listings reads segments with the deadlines and counters of the session.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _MAX_SNAPSHOT_BYTES = 1 << 30
 
 
 def open_listing(fetcher: RemoteStorageFetcher, storage: Storage) -> ListingLocator:
-    """The locator over the fetcher's listings. Raises ConfigError if the fetcher cannot list."""
+    """Open a locator over the fetcher's listings. Raises ConfigError if the fetcher cannot list segments."""
     if not isinstance(fetcher, SegmentLister):
         raise ConfigError(
             f"the fetcher {type(fetcher).__name__} cannot list segments",
@@ -44,10 +46,10 @@ def open_listing(fetcher: RemoteStorageFetcher, storage: Storage) -> ListingLoca
 
 
 def open_snapshot(settings: Settings) -> KnownTimelines:
-    """A locator for the timelines that a file holds.
+    """Open a locator for the timelines that are saved in a file.
 
-    Raises ConfigError if no file is configured or it cannot be read, CorruptSegment if its content is damaged, and
-    UnsupportedFormat if it is not a snapshot of this version.
+    Raises ConfigError if no file is configured or the file cannot be read, CorruptSegment if its content is damaged,
+    and UnsupportedFormat if it is not a snapshot of this version.
     """
     key = "remote.locator.snapshot.file"
     name = settings.locator_snapshot_file
@@ -62,10 +64,10 @@ def open_snapshot(settings: Settings) -> KnownTimelines:
 
 
 def open_broker_locator(settings: Settings, cluster: Cluster, say: Callable[[str], None]) -> BrokerLocator:
-    """The locator over the answers of the cluster's leaders (KIP-1254). `say` is called once if it turns itself off.
+    """Open a locator over the answers of partition leaders (KIP-1254). It calls `say` once if it turns itself off.
 
-    Raises ConfigError for a schema that cannot be used and for client properties that kafka-python has no counterpart
-    of, and MissingExtra without kafka-python.
+    Raises ConfigError if the schema cannot be used, or if kafka-python has no counterpart for a client property.
+    Raises MissingExtra if kafka-python is not installed.
     """
     from remote_fetch.locate.broker_locator import BrokerLocator  # noqa: PLC0415 - librdkafka is loaded for it
     from remote_fetch.locate.location_channel import LocationChannel  # noqa: PLC0415 - an extra is loaded for it
@@ -77,7 +79,7 @@ def open_broker_locator(settings: Settings, cluster: Cluster, say: Callable[[str
 
 
 class _SegmentBytes:
-    """The reads of the listing locator, with the deadlines and counters of a session."""
+    """Reads segments for the locator over listings, with the deadlines and counters of a session."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage

@@ -1,4 +1,4 @@
-"""The fetcher of a session without a storage: nothing is tiered, as far as this reader knows."""
+"""The fetcher of a session for which no remote storage is configured. It has no segments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["NoStorage"]
 
 
 class NoStorage:
-    """Stands where a fetcher would, when none is configured: nothing is tiered as far as this reader knows."""
+    """The fetcher if none is configured. This reader then treats every topic as not tiered."""
 
     def configure(self, configs: Mapping[str, str]) -> None:
         """As `RemoteStorageFetcher.configure`."""
@@ -19,11 +19,11 @@ class NoStorage:
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
     ) -> bytes:
-        """As `RemoteStorageFetcher.fetch_log_segment`: there is nothing."""
+        """As `RemoteStorageFetcher.fetch_log_segment`, but always raises SegmentNotFound."""
         raise SegmentNotFound("no remote storage is configured")
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
-        """As `RemoteStorageFetcher.fetch_index`: there is nothing."""
+        """As `RemoteStorageFetcher.fetch_index`, but always returns None."""
         return None
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
-"""One reader's open parts: the fetcher, the ranges, the locator, the counters; opened together, closed together.
+"""Opens and closes the parts of one reader together: the fetcher, the range reader, the locator, the counters.
 
 Rules of the file:
 
-- Nothing is shared between sessions, but for the replay of the metadata topic between those of consumers.
-- The caller that opens a session closes it. A session that fails to open leaves nothing behind.
+- Sessions share nothing, except that the sessions of consumers share a replay of the metadata topic.
+- The caller that opens a session closes it. If opening fails, nothing stays open.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 __all__ = ["Planned", "Session"]
 
 _CHANNEL_TIMEOUT_MS = 5_000
-"""Longest wait for the channel beside librdkafka; its client uses all of it if credentials are wrong."""
+"""Longest wait of the channel that does not go through librdkafka. With wrong credentials its client waits so long."""
 _STORAGE_KEYS = ("remote.storage.url", "remote.storage.fetcher.class")
 _INTERPRETED = (
     "the record decoder runs interpreted, 20 to 70 times slower than compiled: "
@@ -78,10 +78,10 @@ _INTERPRETED = (
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The knowledge of a plan that was made elsewhere.
+    """The contents of a plan that another session made.
 
-    `timelines` are the segments of the plan, `inferred` those whose end is a guess. `log_starts` are the log start
-    offsets of that time; they hold if the broker cannot be asked again.
+    - `timelines` are the segments of the plan. `inferred` are the segments whose end is a guess.
+    - `log_starts` are the log start offsets at the time of planning. They are used if no broker answers.
     """
 
     timelines: tuple[Timeline, ...]
@@ -90,18 +90,18 @@ class Planned:
 
 
 class Session:
-    """A configured reader. `counters` adds up everything it does, and `observer` gets each event too.
+    """A configured reader. `counters` adds up its events, and `observer` gets each event too.
 
-    - `brokers` are there if `bootstrap.servers` is configured. None: the bucket is all there is.
+    - `brokers` are the brokers of `bootstrap.servers`. None: no broker is configured, and only the store is read.
     - `storage` reads the objects of segments, and `locator` finds segments. Both may be used from several threads.
     - `stepwise` is the locator if it has to be asked offset by offset, else None.
     - `shared`: several consumers' threads use the session, and they read broker ranges themselves.
-    - `fallback` decides what goes through the broker.
-    - `surveyor` tells what stands at a URL where objects were expected.
+    - `fallback` decides which offsets the broker reads.
+    - `surveyor` tells which objects are at the URL if no segment was found there.
     - `vendor` signs URLs of segments' objects, if the fetcher can.
-    - `unlocated` is the reason if segments cannot be located. None: nothing more is tiered than was found.
-    - `is_locator_off`: the brokers do not know how to answer the locator, and give all records themselves.
-    - `planned`: the session reads a plan that was made elsewhere.
+    - `unlocated` is the reason if segments cannot be located. None: the locator finds all tiered segments.
+    - `is_locator_off`: the brokers do not support the locator's request, and all records come through them.
+    - `planned`: the session reads a plan that another session made.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Session:
         shared: bool = False,
         planned: Planned | None = None,
     ) -> Session:
-        """Open what a configuration names. Raises ConfigError and what the fetcher raises when it is configured."""
+        """Open the parts that a configuration names. Raises ConfigError and the errors of the fetcher's `configure`."""
         completed = complete(config if isinstance(config, Config) else Config.parse(config))
         parsed = completed.config
         check_properties({**parsed.librdkafka, **parsed.locator})
@@ -175,7 +175,7 @@ class Session:
         if configured or "bootstrap.servers" not in parsed.librdkafka:
             session = cls(parsed, load_fetcher(parsed), observer, shared=shared, planned=planned)
             for text in completed.unmapped:
-                session.observe(Notice(f"of the broker's properties nothing could be made of {text}", is_warning=True))
+                session.observe(Notice(f"no counterpart for this broker property: {text}", is_warning=True))
             return session
         session = cls(parsed, NoStorage(), observer, shared=shared, planned=planned)
         session.observe(Notice("no remote storage is configured: everything comes through the broker", is_warning=True))
@@ -253,14 +253,15 @@ class Session:
 
     @property
     def answered_s(self) -> float:
-        """When the store, a broker or the service last answered (`time.monotonic`), 0 if none ever has."""
+        """Time of the last answer of the store, a broker or the service (`time.monotonic`); 0 if none has answered."""
         asked = (self.reader, self._cluster, self._metadata_locator, self._service)
         return max(0.0 if it is None else it.answered_s for it in asked)
 
     def local_starts(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
-        """From which offset on a broker has each partition on its own disk, if that is to be its own and can be asked.
+        """For each partition, the first offset on a broker's own disk.
 
-        (`fetch.remote.when=not-local`, KIP-1254: the store is for what the broker would have had to fetch itself.)
+        Empty unless `fetch.remote.when` is `not-local`, and if no broker can be asked. With that value the store serves
+        only the offsets that the broker itself would fetch from it (KIP-1254).
         """
         if self.brokers is None or self.config.settings.reads_local or self.stepwise is not None:
             return {}  # a leader that is asked for locations gives none for what is on its own disk
@@ -292,9 +293,9 @@ class Session:
         return fetcher.stored_size(segment) if isinstance(fetcher, StoredSizer) else None
 
     def note_unusable(self, timeline: Timeline) -> None:
-        """Tell of the metadata that locates nothing, as far as there is more of it than was told of before.
+        """Report metadata records that locate no segment, if their number has grown since the last report.
 
-        Records that cannot be read are counted by topic: they do not say which partition they speak of.
+        Malformed records are counted by topic, because their partition cannot be read.
         """
         if not timeline.orphan_updates and not timeline.malformed_records:
             return
@@ -308,7 +309,7 @@ class Session:
             self.observe(MetadataUnusable(partition, max(orphans, 0), max(malformed, 0)))
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """New credentials for the clients of this session; not for a metadata cluster that has its own."""
+        """Give new credentials to the clients of this session. A metadata cluster with its own user keeps that one."""
         if self.brokers is not None:
             self.brokers.cluster.set_sasl_credentials(username, password)
         if self._broker_locator is not None:

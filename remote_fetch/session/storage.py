@@ -1,6 +1,8 @@
 """The remote storage of a session: the reader of ranges and indexes, sizes, settings, and the observer.
 
-Rules of the file: values only. `Session` makes it, and the functions of `prepare` and `scan` take it.
+Rules of the file:
+
+- It holds values only. `Session` makes the value, and the functions of `prepare` and `scan` take it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Asks a fetcher for more than objects: how to list less, and what stands at its URL if no segment was found.
+"""Asks a fetcher two things besides objects: how to list less, and what is at its URL if no segment was found.
 
 Rules of the file:
 
-- It is no error here if a fetcher cannot survey, or may not list.
-- A survey is made once, in a thread of its own. The caller waits no longer for it than a read may take.
+- A fetcher that cannot survey, or may not list, causes no error here.
+- A survey is made once, in its own thread. The caller waits for it no longer than a read may take.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Surveyor", "listings_of", "surveyed"]
 
 
 class Surveyor:
-    """Says once what stands where objects were expected, if nothing of that is a tier: the URL may be wrong."""
+    """Reports once which objects are in the storage if none of them is a segment: the URL may be wrong."""
 
     def __init__(self, fetcher: object, observe: Observer, timeout_ms: int) -> None:
         self._fetcher = fetcher
@@ -34,7 +34,7 @@ class Surveyor:
     def explain(self, kind: str, *, waits: bool = True) -> None:
         """Survey the storage after the first error of the kind `not-found`.
 
-        Without `waits` the notice may come after this call has returned.
+        If `waits` is false, the notice may come after this call has returned.
         """
         with self._lock:
             if kind != ErrorKind.NOT_FOUND or self._pool is not None:
@@ -53,7 +53,7 @@ class Surveyor:
             self._observe(Notice(text, is_warning=True))
 
     def close(self) -> None:
-        """End a survey that is under way, or leave it behind when it takes too long. May be called twice."""
+        """Wait for a running survey, but no longer than a read may take. May be called twice."""
         with self._lock:
             pool = self._pool
         if pool is not None:
@@ -61,7 +61,7 @@ class Surveyor:
 
 
 def surveyed(fetcher: object) -> Survey | None:
-    """The survey of the place where the fetcher reads; None if it cannot tell or may not list."""
+    """The survey of the fetcher's storage. None if the fetcher cannot survey or may not list."""
     try:
         return fetcher.survey() if isinstance(fetcher, StorageSurveyor) else None
     except RemoteFetchError:
@@ -69,7 +69,7 @@ def surveyed(fetcher: object) -> Survey | None:
 
 
 def listings_of(fetcher: SegmentLister) -> Listings:
-    """How the fetcher lists: as little as it can."""
+    """The listing functions of the fetcher, with those for single partitions if it has them."""
 
     def survey() -> Survey | None:
         return surveyed(fetcher)
