@@ -7,6 +7,9 @@ Rules of the file:
 - These figures count: the time to the first record, the longest `poll(1.0)`, threads and memory of all processes, and
   the bytes of the metadata topic that the broker has sent, by its own count.
 - Each number of consumers is measured in processes of its own. Importing modules is not counted.
+- With `--locator service` each row is measured twice: through the metadata topic, and through a `remote-fetch serve`
+  that has read it. Both have the same broker, with SASL, TLS and ACLs, and the same principal. The bytes of the
+  service's answers, by its access log, stand beside those of the broker.
 - With `--cache` each row is measured twice: with an empty directory, and with the files that this left behind. Then one
   reader replays the topic cold, saving and resumed, and its timelines have to be equal.
 """
@@ -16,26 +19,34 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import urllib3
 from confluent_kafka import Producer, TopicPartition
 
 from remote_fetch import RemoteConsumer
+from remote_fetch.deadline import Deadline
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.metadata_replay import METADATA_TOPIC
 from remote_fetch.locate.metadata_replay import MetadataTopic as ReplayedTopic
 from remote_fetch.locate.replay_cache import ReplayCache
 from remote_fetch.session.file_stores import Directory, TimedStore
 from tests.benchmarks.metadata_topic import MetadataTopic, metadata_topic
+from tests.rig.acls import allow
 from tests.rig.metrics import topic_metrics
 from tests.rig.topics import QUIET
+from tests.stores.s3_server import s3_server
+from tests.stores.servers import Server, free_port, serving
 
 ROOT = Path(__file__).parents[2]
 PARTITIONS_EACH = 20
@@ -44,6 +55,10 @@ HEAD = (
     "| metadata records | processes | consumers of each | cache | last first record s | longest poll(1.0) s | threads "
     "| memory | metadata read |\n|---|---|---|---|---|---|---|---|---|"
 )
+SERVICE_HEAD = (
+    "| metadata records | processes | consumers of each | locator | last first record s | longest poll(1.0) s "
+    "| threads | memory | metadata read | answers of the service |\n|---|---|---|---|---|---|---|---|---|---|"
+)
 REPLAY_HEAD = "| metadata records | one reader | wall s | CPU s | metadata read | segments |\n|---|---|---|---|---|---|"
 _BATCH_RECORDS = 1000
 _TIMEOUT_S = 600
@@ -51,9 +66,12 @@ _TIMEOUT_S = 600
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """How many consumers are to begin, and where. `first` is the number of the first one. `cache` "": none."""
+    """How many consumers are to begin, and where. `first` is the number of the first one. `cache` "": none.
 
-    bootstrap: str
+    `client` has the settings of the clients.
+    """
+
+    client: dict[str, str]
     topic: str
     consumers: int
     store: str
@@ -78,7 +96,7 @@ def measure(job: Job) -> Result:
 
     def consume(number: int) -> None:
         configuration = {
-            "bootstrap.servers": job.bootstrap,
+            **job.client,
             "group.id": f"many-{number}",
             "auto.offset.reset": "earliest",
             "log_level": 0,
@@ -177,6 +195,75 @@ def replays(topic: MetadataTopic, records: int, cache: Path) -> list[str]:
     return lines
 
 
+@contextmanager
+def service(topic: MetadataTopic, folder: Path, options: Sequence[str]) -> Iterator[Server]:
+    """A service over the metadata topic, which has read it, and over a store that is empty."""
+    tls, port = topic.rig.certificates, free_port()
+    assert tls is not None
+    file = folder / "service.properties"
+    command = [
+        *(sys.executable, "-m", "remote_fetch", "serve", "-F", str(file), "--listen", f"127.0.0.1:{port}"),
+        *("--tls-cert", str(tls.certificate), "--tls-key", str(tls.key), *options),
+    ]
+    with s3_server(folder / "s3", folder / "store", tls) as s3:
+        given = {**topic.rig.secured_client("service"), **s3.configs()}
+        file.write_text("".join(f"{name}={value}\n" for name, value in given.items()), encoding="utf-8")
+        log = folder / "service.log"
+        with serving(Server(command, log, port, {"PYTHONPATH": str(ROOT)}, "https")) as server:
+            _wait_ready(server, tls.authority)
+            yield server
+
+
+def _wait_ready(server: Server, authority: Path) -> None:
+    deadline = Deadline.after(_TIMEOUT_S)
+    with urllib3.PoolManager(ca_certs=str(authority)) as pool:
+        while pool.request("GET", f"{server.endpoint}/readyz", timeout=30).status != 200:
+            if deadline.is_over:
+                raise TimeoutError(server.log_tail())
+            time.sleep(0.2)
+
+
+def answered_mb(server: Server) -> tuple[float, int]:
+    """The size of a service's answers so far, and their number, by its access log."""
+    sizes = [int(size) for size in re.findall(r" GET /v1/\S+ \d+ (\d+) B ", server.log())]
+    return sum(sizes) / 1e6, len(sizes)
+
+
+def beside_a_service(records: int, shapes: Sequence[tuple[int, int]], options: Sequence[str]) -> list[str]:
+    """The lines of one size, each shape through the metadata topic and through a service."""
+    lines = []
+    with (
+        tempfile.TemporaryDirectory(prefix="remote-fetch-bench-") as name,
+        metadata_topic(Path(name), records, batch_records=_BATCH_RECORDS, secured=True) as topic,
+    ):
+        fill(topic)
+        folder, wanted = Path(name), topic.wanted[0].topic
+        (folder / "store" / "kafka-tiered-storage").mkdir(parents=True)
+        for user in ("service", "reader"):
+            allow(topic.rig, user, "READ", METADATA_TOPIC)
+        allow(topic.rig, "service", "DESCRIBE", "*")
+        allow(topic.rig, "reader", "READ", wanted)
+        before = topic_metrics(topic.rig, METADATA_TOPIC)
+        with service(topic, folder, options) as server:
+            once_mb = (topic_metrics(topic.rig, METADATA_TOPIC) - before).bytes_out / 1e6
+            print(f"The service has read {once_mb:,.1f} MB, once.", flush=True)
+            client = topic.rig.secured_client("reader")
+            through = {"remote.locator": "service", "remote.locator.url": server.endpoint}
+            for process_count, count in shapes:
+                for locator, more in (("metadata-topic", {}), ("service", through)):
+                    before, (answers_mb, answers) = topic_metrics(topic.rig, METADATA_TOPIC), answered_mb(server)
+                    found = run(Job({**client, **more}, wanted, count, str(folder / "store")), process_count)
+                    read_mb = (topic_metrics(topic.rig, METADATA_TOPIC) - before).bytes_out / 1e6
+                    after_mb, after = answered_mb(server)
+                    lines.append(
+                        f"| {records:,} | {process_count} | {count} | {locator} | {found.first_record_s:.1f} "
+                        f"| {found.longest_poll_s:.2f} | {found.threads} | {found.memory_mb:,.0f} MB "
+                        f"| {read_mb:,.1f} MB | {after_mb - answers_mb:,.1f} MB in {after - answers} |"
+                    )
+                    print(f"{lines[-1]} load average {os.getloadavg()[0]:.1f}", flush=True)
+    return lines
+
+
 def report(records: int, consumers: list[int], processes: list[int], cache: Path | None) -> list[str]:
     """The lines of one size. `processes` have one consumer each, `consumers` are those of one process."""
     shapes = [(1, count) for count in consumers] + [(count, 1) for count in processes]
@@ -191,7 +278,7 @@ def report(records: int, consumers: list[int], processes: list[int], cache: Path
         for number, (process_count, count) in enumerate(shapes):
             for state in ("none",) if cache is None else ("none", "empty", "saved"):
                 place = "" if cache is None or state == "none" else str(cache / f"{records}-{number}")
-                job = Job(topic.bootstrap, topic.wanted[0].topic, count, str(store), place)
+                job = Job({"bootstrap.servers": topic.bootstrap}, topic.wanted[0].topic, count, str(store), place)
                 before = topic_metrics(topic.rig, METADATA_TOPIC)
                 found = run(job, process_count)
                 read_mb = (topic_metrics(topic.rig, METADATA_TOPIC) - before).bytes_out / 1e6
@@ -217,10 +304,20 @@ def main() -> None:
         "--processes", type=int, nargs="*", default=[], metavar="N", help="with one consumer each (default: none)"
     )
     parser.add_argument("--cache", type=Path, metavar="DIR", help="an empty directory for saved replays")
+    parser.add_argument("--locator", choices=("service",), help="measure it beside the metadata topic")
+    parser.add_argument(
+        "--serve-option", action="append", default=[], metavar="OPTION", help="of remote-fetch serve (--rate=500)"
+    )
     parser.add_argument("--job", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.job:
         print(json.dumps(asdict(measure(Job(**json.loads(arguments.job))))))
+        return
+    if arguments.locator is not None:
+        shapes = [(1, count) for count in arguments.consumers] + [(count, 1) for count in arguments.processes]
+        print(SERVICE_HEAD)
+        for records in arguments.events:
+            beside_a_service(records, shapes, arguments.serve_option)
         return
     print(HEAD)
     for records in arguments.events:

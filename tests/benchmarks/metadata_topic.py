@@ -74,10 +74,10 @@ def run(job: Job) -> Result:
 
 
 @contextmanager
-def metadata_topic(folder: Path, records: int, *, batch_records: int) -> Iterator[MetadataTopic]:
-    """A broker with the records of ten topics, in batches of at most `batch_records`."""
+def metadata_topic(folder: Path, records: int, *, batch_records: int, secured: bool = False) -> Iterator[MetadataTopic]:
+    """A broker with the records of ten topics, in batches of at most `batch_records`. `secured`: as `single`."""
     properties = {"remote.log.storage.system.enable": "false"}
-    with single(folder, properties=properties, full_compiler=True) as rig:
+    with single(folder, properties=properties, secured=secured, full_compiler=True) as rig:
         _create(rig, METADATA_TOPIC, METADATA_PARTITIONS)
         dice = random.Random(7)
         data = []
