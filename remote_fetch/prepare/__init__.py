@@ -1,1 +1,1 @@
-"""Everything that is decided before the first record: arguments, offsets, plans."""
+"""Prepares a read before the first record: checks its arguments, finds its offsets, makes its plans."""

@@ -1,6 +1,9 @@
-"""The arguments of a bounded read: the isolation level, the partitions, the bounds of each.
+"""Parses the arguments of a bounded read: the isolation level, the partitions, and the bounds of each partition.
 
-Rules of the file: pure. A wrong argument is a ConfigError that names it.
+Rules of the file:
+
+- Pure.
+- A wrong argument raises a ConfigError that names it.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ __all__ = ["bounds_by_partition", "choose_partitions", "parse_isolation", "parse
 
 
 def parse_isolation(value: object) -> IsolationLevel:
-    """`isolation.level` as Kafka spells it. Raises ConfigError."""
+    """Parse `isolation.level`, spelled as in Kafka. Raises ConfigError for any other value."""
     try:
         return IsolationLevel(str(value))
     except ValueError:
@@ -37,7 +40,10 @@ def parse_numbers(wanted: Iterable[int] | None) -> list[int] | None:
 def choose_partitions(
     found: tuple[TopicIdPartition, ...], topic: str, numbers: Sequence[int] | None
 ) -> tuple[TopicIdPartition, ...]:
-    """The partitions with these numbers, in their order. Raises UnknownTopic for a number that is not there."""
+    """The partitions with these numbers, in the order of `found`.
+
+    Raises UnknownTopic for a number without partition.
+    """
     if numbers is None:
         return found
     known = {partition.partition: partition for partition in found}
@@ -51,7 +57,7 @@ def choose_partitions(
 
 
 def bounds_by_partition(value: Any, name: str, default: str, numbers: Iterable[int]) -> dict[int, Bound]:
-    """A bound for each partition; a mapping may leave partitions out, which then get the default."""
+    """A bound for each partition. If `value` is a mapping, the partitions that it leaves out get the default."""
     if not isinstance(value, Mapping):
         bound = parse_bound(value, name)
         return dict.fromkeys(numbers, bound)

@@ -1,6 +1,9 @@
-"""The batches of a slice, one after the other, where something is looked up in them and nothing is delivered.
+"""Yields the batches of a slice in order, for code that looks something up in them and delivers no records.
 
-Rules of the file: no more than one range is fetched ahead of what is looked at; what is given was checked.
+Rules of the file:
+
+- At most one range is fetched before the caller needs it.
+- The checksum of every batch is verified.
 """
 
 from __future__ import annotations
@@ -19,10 +22,11 @@ __all__ = ["batches_of"]
 
 
 def batches_of(storage: Storage, piece: SegmentSlice, likely_end: int) -> Iterator[FramedBatch]:
-    """The batches of a slice in order, up to its last offset; drawn ahead one range at a time.
+    """Yield the batches of a slice in order, up to its last offset. One range is fetched at a time.
 
-    The first range goes no further than the position `likely_end` (-1: not known), where enough was seen if the indexes
-    are right. Raises what `check_end` raises where the segment ends before the slice's last offset.
+    `likely_end` is the byte position at which the caller can stop if the indexes are right; -1: unknown. The first
+    ranges end there, so that no more is fetched in vain. If the segment ends before the slice's last offset, raises the
+    errors of `check_end`.
     """
     framer = BatchFramer(piece.start_position, max_batch_bytes=storage.settings.max_batch_bytes)
     reader = storage.reader

@@ -1,8 +1,12 @@
-"""Where a bounded read begins and ends: what users write, and the offsets it comes to.
+"""Turns the bounds of a read, as users write them, into offsets.
 
-Rules of the file: ends are exclusive; a time means the first record, in offset order, whose timestamp is not before it,
-as a broker's ListOffsets answers (control records count there too); times without a zone are UTC; nothing is clipped in
-silence: an offset outside the log is an error.
+Rules of the file:
+
+- Ends are exclusive.
+- A time stands for the first record, in offset order, whose timestamp is not before it. A broker's ListOffsets gives
+  the same answer. Control records count too.
+- A time without a zone is UTC.
+- An offset outside the log is an error. It is not clipped in silence.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ _SPECIAL = {"earliest": -2, "beginning": -2, "latest": -1, "end": -1}
 
 
 class Edge(Enum):
-    """The ends of what can be read, numbered as Kafka's ListOffsets numbers them."""
+    """The two ends of the readable log, with the numbers of Kafka's ListOffsets."""
 
     EARLIEST = -2
     LATEST = -1
@@ -47,15 +51,15 @@ LookUp: TypeAlias = Callable[[OpenPartition, int], "int | None"]
 
 
 def parse_bound(value: object, name: str) -> Bound:
-    """One bound as a user wrote it: an offset, `earliest`, `latest`, a datetime, or an ISO 8601 string.
+    """Parse a user's bound: an offset, `earliest`, `latest`, a datetime, or an ISO 8601 string.
 
-    -2 and -1 stand for earliest and latest, as in Kafka. `name` is the argument, for the message of a ConfigError.
+    -2 and -1 stand for earliest and latest, as in Kafka. Raises a ConfigError with the argument's `name`.
     """
     if isinstance(value, str):
         value = _parse_text(value.strip(), name)
     if isinstance(value, datetime):
         aware = value.replace(tzinfo=UTC) if value.tzinfo is None else value
-        return Timestamp(-((_EPOCH - aware) // _MILLISECOND))  # rounded up, and exact, which timestamp() is not
+        return Timestamp(-((_EPOCH - aware) // _MILLISECOND))  # rounded up; timestamp() would not be exact
     if isinstance(value, int) and not isinstance(value, bool) and value >= -2:
         return Edge(value) if value < 0 else value
     raise ConfigError(
@@ -79,12 +83,12 @@ def _parse_text(text: str, name: str) -> int | datetime:
 
 
 def resolve(opened: OpenPartition, start: Bound, end: Bound, look_up: LookUp) -> tuple[int, int]:
-    """The offsets [start, stop) that two bounds come to in one partition; equal when there is nothing to read.
+    """The offsets [start, stop) of two bounds in one partition. Both are equal if there is nothing to read.
 
-    `look_up` gives the first offset at or after a time in milliseconds, None if there is none.
+    `look_up` returns the first offset at or after a time in milliseconds, or None if there is none.
 
-    Raises OffsetOutOfRange for a start outside what the tier holds, ConfigError for a start after the end, and the
-    errors of reading where a time has to be looked up.
+    Raises OffsetOutOfRange for a start outside the readable log, ConfigError for a start after the end, and, if a time
+    is looked up, the errors of reading.
     """
     if isinstance(start, Timestamp) and isinstance(end, Timestamp) and end.timestamp_ms < start.timestamp_ms:
         raise ConfigError(

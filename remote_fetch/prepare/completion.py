@@ -1,10 +1,10 @@
-"""An outlined plan made complete where it is read: where cuts fall, byte positions, aborted transactions.
+"""Completes an outlined plan in the process that reads it: the offsets of cuts, byte positions, aborted transactions.
 
 Rules of the file:
 
-- An outline may be old: it was made in another process. Segments that have moved since are located again.
-- A slice that was cut without looking becomes a slice between offsets. Everything after that is the usual scan.
-- If it cannot be completed, the rule of the session decides whether it falls back.
+- An outline may be old, because another process made it. Segments that have moved since then are located again.
+- A slice that was cut at a byte becomes a slice between offsets. After that it is read like any other slice.
+- If a plan cannot be completed, the session's FallbackRule decides whether the broker reads the offsets.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = ["complete"]
 
 
 def complete(session: Session, opened: OpenPartition, outline: Sequence[PlanStep]) -> PartitionPlan:
-    """The plan of the steps of an outline (`Planner.outline`), which may have been cut at bytes since.
+    """Make the plan for the steps of an outline (`Planner.outline`). The steps may have been cut at bytes since then.
 
-    Raises the errors of a fetcher, and CorruptSegment or Unlocatable for what the tier does not tell any more.
+    Raises the errors of a fetcher, CorruptSegment, and Unlocatable if the tier no longer has the needed state files.
     """
     return _Completion(session, opened).of(outline)
 
@@ -48,7 +48,7 @@ class _Completion:
     def of(self, outline: Sequence[PlanStep]) -> PartitionPlan:
         opened = self._opened
         steps = tuple(self._between_offsets(outline))
-        # A share that was cut is taken to reach as far as all of them.
+        # A cut slice still has the last offset of the uncut one.
         say_end(self._storage.observe, opened, outline[-1].last_offset + 1)
         if opened.isolation is IsolationLevel.READ_UNCOMMITTED:
             return PartitionPlan(opened, steps, None)
@@ -72,7 +72,10 @@ class _Completion:
                 yield step
 
     def _narrowed(self, step: SegmentSlice) -> Iterator[PlanStep]:
-        """A slice between offsets, with byte positions; without them, if they cannot be had, as the scan will find."""
+        """A slice with byte positions.
+
+        If the index cannot be read, the slice without them: the scan handles the error.
+        """
         try:
             yield from narrow_edges(self._storage, [step])
         except RemoteFetchError as error:
@@ -81,7 +84,10 @@ class _Completion:
             yield step
 
     def _settle(self, step: SegmentSlice) -> SegmentSlice | None:
-        """A cut slice between offsets; None if no batch begins in it, or if the log has deleted all of it."""
+        """A cut slice as a slice between offsets.
+
+        None if no batch begins in it, or if the log has deleted all of it.
+        """
         try:
             return settle_cut(self._storage, step)
         except (StorageDenied, SegmentNotFound) as error:
@@ -99,7 +105,7 @@ class _Completion:
             raise
 
     def _is_deleted(self, step: SegmentSlice) -> bool:
-        """Whether the broker, if there is one, has deleted all offsets of a slice."""
+        """Whether the broker has deleted all offsets of a slice. False without a broker."""
         if self._brokers is None:
             return False
         guard = self._brokers.guard
@@ -109,7 +115,7 @@ class _Completion:
     def _with_aborted(self, steps: tuple[PlanStep, ...]) -> PartitionPlan:
         opened, snapshots = self._opened, ProducerSnapshots(self._storage)
         if not is_decided(opened, steps, snapshots):
-            # A transaction spans more segments than the task was told of.
+            # A transaction spans more segments than the outline has.
             opened = opened.with_timeline(self._locator.refresh(self._partition))
             if not is_decided(opened, steps, snapshots):
                 raise Unlocatable(
@@ -122,7 +128,7 @@ class _Completion:
         return PartitionPlan(opened, steps, load_aborted(self._storage, opened, steps, snapshots))
 
     def _given(self, step: PlanStep, error: RemoteFetchError) -> BrokerRange:
-        """The step as the broker's."""
+        """The step as a broker range."""
         if isinstance(step, BrokerRange):
             return step
         partition = step.segment.topic_id_partition

@@ -1,10 +1,10 @@
-"""Finds the offset at which a cut at some byte of a segment divides its records, the same for every reader.
+"""Finds the offset at which a cut at a byte of a segment divides its records. Every reader finds the same offset.
 
 Rules of the file:
 
 - The bytes of the segment decide, not an index: a batch belongs to the part in whose bytes it begins.
-- The offset index only tells where to look. So two readers agree, also if one has no index, or a damaged one.
-- The result is an offset. A part between offsets is read, read again and given to a broker like any other slice.
+- The offset index only tells where to look. So two readers agree, also if the index of one is missing or damaged.
+- The result is a slice between offsets. It is read, read again and given to a broker like any other slice.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = ["settle_cut"]
 
 
 def settle_cut(storage: Storage, piece: SegmentSlice) -> SegmentSlice | None:
-    """A part that was cut without looking, as the slice it is; None where no batch begins in it.
+    """The slice between offsets for a part that was cut at bytes. None if no batch begins in the part.
 
     Costs one GET of the offset index and one small range for each cut. Raises the errors of a fetcher, and
-    CorruptSegment or UnsupportedFormat where the segment is damaged before the cut.
+    CorruptSegment or UnsupportedFormat if the segment is damaged before the cut.
     """
     segment = piece.segment
     try:
@@ -82,9 +82,9 @@ def _around(index: OffsetIndex, cut: int) -> tuple[OffsetPosition | None, Offset
 
 
 def _walk(storage: Storage, near: SegmentSlice, cut: int, likely_end: int) -> int:
-    """As `_last_before`, over the batches from the slice's start on, where one of them begins and the first entry ends.
+    """As `_last_before`, but begins at the start of the slice `near`, which must be the start of a batch.
 
-    Raises MisleadingIndex where the index entry that chose the start does not fit.
+    Raises MisleadingIndex if the batches do not fit the index entry from which that start comes.
     """
     last_offset = near.segment.start_offset - 1
     for batch in batches_of(storage, near, likely_end):

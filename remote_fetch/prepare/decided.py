@@ -1,9 +1,9 @@
-"""Which transactions the tier decides in a range of offsets, for readers that have no producer snapshots at hand.
+"""Finds, for readers without state files, the aborted transactions of a range and the end of what the tier decides.
 
 Rules of the file:
 
-- No broker is asked. A reader with brokers confirms the lineage with its own.
-- The range is one that the caller has bounded: each segment in it may cost a GET of its transaction index.
+- No broker is asked. A reader with brokers asks them itself to confirm the lineage.
+- The caller bounds the range, because each segment in it may cost a GET of its transaction index.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _MOST_RANGES = 64
 class Decided:
     """The remote stable offset of a partition (exclusive), and the aborted transactions that touch a range.
 
-    `aborted` ascends by first offset and producer. The transactions after `stable_offset` are not decided.
+    `aborted` ascends by first offset and producer. For offsets from `stable_offset` on, the tier does not tell whether
+    transactions were committed or aborted.
     """
 
     stable_offset: int
@@ -37,7 +38,7 @@ class Decided:
 
 
 def decided(session: Session, timeline: Timeline, first_offset: int, stop_offset: int) -> Decided:
-    """The facts that read_committed needs of offsets [first_offset, stop_offset), from the state files of the tier.
+    """Read from the tier's state files the facts that read_committed needs about offsets [first_offset, stop_offset).
 
     Raises Unlocatable if a producer snapshot is missing, CorruptSegment for a damaged file or a lost index, and the
     errors of a fetcher.
@@ -56,9 +57,10 @@ def decided(session: Session, timeline: Timeline, first_offset: int, stop_offset
 
 
 class DecidedRanges:
-    """The last answers of `decided` for one session, each as long as its timeline is the same. Thread-safe.
+    """Keeps the last answers of `decided` for one session. Thread-safe.
 
-    Many readers of a topic ask for the same ranges, and each answer costs GETs.
+    Many readers of a topic ask for the same ranges, and each answer costs GETs. An answer is kept until the timeline of
+    its partition changes.
     """
 
     def __init__(self, session: Session, most: int = _MOST_RANGES) -> None:
@@ -68,7 +70,7 @@ class DecidedRanges:
         self._kept: OrderedDict[tuple[TopicIdPartition, int, int], tuple[Timeline, Decided]] = OrderedDict()
 
     def of(self, timeline: Timeline, first_offset: int, stop_offset: int) -> Decided:
-        """As `decided`, and raises as it does."""
+        """As `decided`. Raises its errors."""
         key = timeline.partition, first_offset, stop_offset
         with self._lock:
             kept = self._kept.get(key)

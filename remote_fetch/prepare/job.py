@@ -1,7 +1,9 @@
-"""A bounded read from its arguments to its plans: which partitions, which offsets, which slices.
+"""Turns the arguments of a bounded read into plans: which partitions, which offsets, which slices.
 
-Rules of the file: everything that can be refused is refused here, before the first record; the same plans serve a
-reading face and `remote-fetch plan`.
+Rules of the file:
+
+- Every error that can be known before the first record is raised here.
+- A face that reads and `remote-fetch plan` use the same plans.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ def plan_job(
     isolation: IsolationLevel,
     log_start: int | Mapping[int, int] | None = None,
 ) -> tuple[PartitionPlan, ...]:
-    """The plans of the wanted partitions, in order. Raises what planning finds wrong: see `read_arrow`."""
-    if not isinstance(topic, str) or not topic:  # None would be all of them
+    """The plans of the wanted partitions, in order. Raises the errors of planning, which `read_arrow` lists."""
+    if not isinstance(topic, str) or not topic:  # None would stand for all topics
         raise ConfigError(f"topic={topic!r}: give a topic's name", key="topic")
     if session.brokers is not None:
-        session.brokers.cluster.consumer(isolation)  # so that it connects while the locator is asked
+        session.brokers.cluster.consumer(isolation)  # it connects while the locator is asked
     wanted = parse_numbers(partitions)
     chosen = choose_partitions(session.locator.partitions(topic, wanted), topic, wanted)
     numbers = [partition.partition for partition in chosen]
@@ -59,7 +61,7 @@ def plan_job(
     plans = planner.open(chosen, planned, log_starts)
     for plan in plans:
         say_end(session.observe, plan.opened, stops[plan.opened.partition.partition])
-    if len(late) == len(plans):  # of some partitions alone it is usual
+    if len(late) == len(plans):  # usual for some of the partitions, but not for all of them
         text = f"start={start} is later than every record of {topic!r}: the read begins at the end"
         session.observe(Notice(text, is_warning=True))
     return plans

@@ -1,9 +1,9 @@
-"""Makes one partition ready to plan: reads its lineage, confirms it with the broker, and finds what is decided.
+"""Makes one partition ready to plan: reads its lineage, confirms it with the broker, and finds the stable offset.
 
 Rules of the file:
 
-- Small objects are fetched here. Segment bytes are fetched only for an end that a listing leaves open.
-- A missing checkpoint is harmless, and is counted. A lost transaction index is an error before the first record.
+- Small objects are fetched here. Segment bytes are fetched only if a listing does not tell where a segment ends.
+- A missing checkpoint is counted, and is no error. A lost transaction index raises before the first record.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 __all__ = ["open_partition"]
 
 _ASKED_CHECKPOINTS = 8
-"""How many of a listing's last segments are asked for their leader epochs: few overlap, and only after an election."""
+"""How many of a listing's last checkpoints are read. Segments overlap only after an election, and only a few do."""
 
 
 def open_partition(
     storage: Storage, brokers: Brokers | None, timeline: Timeline, isolation: IsolationLevel, log: LogBounds
 ) -> OpenPartition:
-    """Fetch the lineage of a timeline's partition and, for read_committed, up to where the tier decides transactions.
+    """Fetch the lineage of a timeline's partition and, for read_committed, the offset up to which the tier is stable.
 
-    Raises EpochMismatch if the broker's log has lost the end of the tier, until its leader has uploaded again;
-    CorruptSegment for damaged state files; Unlocatable if read_committed finds no producer snapshot; and the errors
-    of a fetcher.
+    Raises EpochMismatch if the broker's log has lost the end of the tier and its leader has not uploaded it again.
+    Raises CorruptSegment for damaged state files, Unlocatable if read_committed finds no producer snapshot, and the
+    errors of a fetcher.
     """
     partition = timeline.partition
     lineage = _lineage(storage, timeline)
@@ -59,16 +59,15 @@ def open_partition(
     stable = stop
     if isolation is IsolationLevel.READ_COMMITTED and timeline.listed_aborts is None:
         snapshots = ProducerSnapshots(storage)
-        # The stable offset never falls: an end offset that is too high must not make an early snapshot the last word.
+        # The stable offset never falls. If a segment's end offset is too high, an older snapshot must not lower it.
         stable = max(snapshots.stable_before(one) for one in dict.fromkeys((last, accepted[-1])))
     return OpenPartition(timeline, lineage, isolation, start, stop, stable, log)
 
 
 def _start_of(timeline: Timeline, first_accepted: int, lineage: Lineage) -> int:
-    """The first offset that the log has in the tier, which may lie in a hole before the first accepted segment.
+    """The first offset of the log in the tier. It may lie in a hole before the first accepted segment.
 
-    The lineage knows which offsets the log has. If a segment before the first accepted one is not of this lineage, its
-    offsets belong to the log, and the tier lacks them.
+    If an earlier segment does not belong to this lineage, the log still has its offsets, and the tier lacks them.
     """
     known_start = lineage.entries[0].start_offset if lineage.entries else first_accepted
     rejected = (max(segment.start_offset, known_start) for segment in timeline.segments)
@@ -76,11 +75,12 @@ def _start_of(timeline: Timeline, first_accepted: int, lineage: Lineage) -> int:
 
 
 def _lineage(storage: Storage, timeline: Timeline) -> Lineage:
-    """The lineage of the newest segment that has one: its checkpoint holds the whole history up to its end.
+    """The lineage from the checkpoint of the newest segment, which holds the whole history up to the segment's end.
 
-    Newest by leader epoch, where metadata tells it. A listing does not, and after an unclean election the branch that
-    lost may reach further than the log; so there the last few segments are asked, and the highest epoch is believed. A
-    leader names only segments of its own log.
+    - If metadata has leader epochs, the newest segment is the one with the highest epoch.
+    - A listing has no epochs. After an unclean election the lost branch may reach further than the log. So the
+      checkpoints of the last few segments are read, and the one with the highest epoch is used.
+    - A leader's answer names only segments of its own log, so its last segment is used.
     """
     by_epoch = [segment for segment in timeline.segments if segment.segment_leader_epochs]
     if by_epoch:
@@ -102,7 +102,10 @@ def _lineage(storage: Storage, timeline: Timeline) -> Lineage:
 
 
 def _contradiction(segment: RemoteLogSegmentMetadata) -> CorruptSegment:
-    """Metadata and checkpoint are of one leader: where they differ, either may be wrong, and with it what counts."""
+    """The error if the leader epochs of the metadata differ from those of the checkpoint.
+
+    One leader wrote both. So either may be wrong, and the lineage cannot be trusted.
+    """
     partition = segment.topic_id_partition
     told = ", ".join(f"{entry.epoch} from {entry.start_offset}" for entry in segment.segment_leader_epochs)
     return CorruptSegment(
@@ -115,7 +118,7 @@ def _contradiction(segment: RemoteLogSegmentMetadata) -> CorruptSegment:
 
 
 def _confirm(cluster: Cluster, partition: TopicIdPartition, lineage: Lineage) -> None:
-    """Ask the broker whether the tier's lineage still is that of the log (KIP-320)."""
+    """Ask the broker whether the tier's lineage is still the lineage of the log (KIP-320)."""
     if lineage.end_offset is None:
         return
     epoch = lineage.epoch_for(lineage.end_offset - 1)

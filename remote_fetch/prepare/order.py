@@ -1,8 +1,8 @@
-"""The order of the batches in a segment, and the place that an offset index gives them.
+"""Checks the order of the batches in a segment, and whether they are where the offset index says.
 
 Rules of the file:
 
-- Pure. Each reader of batches asks here: the scan, the search for a time, the search for a cut.
+- Pure. Every reader of batches uses it: the scan, the search for a time, the search for a cut.
 - An index is believed only as far as the batches confirm it. MisleadingIndex asks for a scan from the first byte.
 """
 
@@ -17,14 +17,15 @@ __all__ = ["MisleadingIndex", "check_order"]
 
 
 class MisleadingIndex(Exception):
-    """The bytes do not fit the offset index that chose them: the segment has to be scanned from its first byte."""
+    """The batches contradict the offset index. The segment has to be scanned from its first byte."""
 
 
 def check_order(batch: FramedBatch, previous: int, entry_offsets: Iterable[int]) -> None:
-    """Raise unless a batch may stand behind one that ends with offset `previous` (-1: none).
+    """Raise if a batch cannot follow one that ends with offset `previous` (-1: it is the first).
 
-    `entry_offsets` are the offsets of the index entries that chose the bytes, -1 for no entry. An entry has the last
-    offset of a batch. MisleadingIndex if one lies inside of this batch, CorruptSegment if the offsets do not grow.
+    `entry_offsets` are the offsets of the index entries from which the byte positions come; -1: no entry. An entry has
+    the last offset of a batch. Raises MisleadingIndex if an entry lies inside this batch, and CorruptSegment if the
+    offsets do not grow.
     """
     header = batch.header
     if any(previous < at < header.last_offset for at in entry_offsets):

@@ -1,8 +1,8 @@
-"""Questions and small GETs that do not depend on each other, at the same time.
+"""Runs questions to brokers and small GETs at the same time, if they do not depend on each other.
 
 Rules of the file:
 
-- Each question has a deadline of its own. Answers and errors come in the order of the questions.
+- Each question has its own deadline. Answers and errors come in the order of the questions.
 - No thread outlives the questions, except one that hangs in the code of a plug-in or an SDK.
 """
 
@@ -21,14 +21,14 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 TIMEOUT_MS = 600_000
-"""Every question and every GET has a deadline of its own. This one is the last resort."""
+"""The last resort: each question and each GET has its own, shorter deadline."""
 _THREADS = 8
 _CLOSE_WAIT_MS = 1000
 
 
 @contextmanager
 def threads() -> Iterator[DaemonPool]:
-    """A few threads."""
+    """A pool of a few threads, which is closed at the end."""
     pool = DaemonPool(_THREADS, "remote-fetch-plan")
     try:
         yield pool

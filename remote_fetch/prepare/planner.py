@@ -1,11 +1,11 @@
-"""From partitions and offsets to plans: opened, bounded, planned. Every face plans here.
+"""Plans the reads of every face: opens partitions, and turns offsets into plans.
 
 Rules of the file:
 
-- The order is: `open` (what the tier holds and where the log ends), then offsets by the caller, then `plan`.
+- The order is: `open` (which offsets the tier holds, where the log ends), then the caller's offsets, then `plan`.
 - If the session has a broker, it gets the offsets that cannot be opened or planned, with the reason.
-- No offset behind the end of the log is planned.
-- A locator that is asked offset by offset (`StepwiseLocator`) is asked once the wanted offsets are known.
+- No offset after the end of the log is planned.
+- A locator that needs the wanted offsets (`StepwiseLocator`) is asked in `plan`, not in `open`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Planner:
-    """Plans reads of one session under one isolation level. Thread-safe, as the session is. `observe` takes events."""
+    """Plans the reads of one session under one isolation level. Thread-safe. `observe` takes events."""
 
     def __init__(self, session: Session, isolation: IsolationLevel) -> None:
         self._session = session
@@ -54,12 +54,14 @@ class Planner:
         make: Callable[[OpenPartition], T],
         log_starts: Mapping[int, int] | None = None,
     ) -> tuple[T, ...]:
-        """Open the partitions of one topic, and give the result of `make` for each, in order.
+        """Open the partitions of one topic, and return the result of `make` for each, in order.
 
-        A partition that cannot be opened counts as not tiered if there is a broker. Each partition needs questions to
-        brokers and small GETs one after the other, so several are opened at once, in threads. `log_starts` are log
-        start offsets that the user knows better. Raises the errors of `open_partition` without a broker, and the
-        broker's own errors with one.
+        - If the session has a broker, a partition that cannot be opened counts as not tiered.
+        - Each partition needs several questions and small GETs in sequence, so several are opened at once, in threads.
+        - `log_starts` are log start offsets from the user, by partition number. The larger of these and the broker's
+          is used.
+
+        If the session has no broker, raises the errors of `open_partition`. If it has one, raises the broker's errors.
         """
         with threads() as pool:
             local = pool.submit(partial(self._session.local_starts, partitions))
@@ -74,7 +76,7 @@ class Planner:
             return tuple(call.wait(TIMEOUT_MS) for call in calls)
 
     def open_timeline(self, timeline: Timeline, log: LogBounds) -> OpenPartition:
-        """Open one partition whose segments are known. `log` is what a broker says of its ends. Raises: see `open`."""
+        """Open one partition whose segments are known. `log` has the ends of the log. Raises the errors of `open`."""
         return open_partition(self._storage, self._brokers, timeline, self._isolation, log)
 
     def first_offset_at(self, opened: OpenPartition, timestamp_ms: int) -> int | None:
@@ -82,29 +84,29 @@ class Planner:
         return self._times.first_offset_at(opened, timestamp_ms)
 
     def say_log_start_unknown(self) -> None:
-        """Tell that no broker says where the logs start."""
+        """Report that the log start offsets are unknown, if the session has no broker."""
         if self._brokers is None:
             text = "log start unknown: the bucket alone does not tell which records were deleted before its segments"
             self.observe(Notice(text))
 
     def plan(self, opened: OpenPartition, first: int, stop: int) -> PartitionPlan:
-        """How offsets [first, stop) of one partition are read, as far as the log goes.
+        """The plan to read offsets [first, stop) of one partition, up to the end of the log.
 
-        Raises, if the session has no broker, CorruptSegment, Unlocatable and a fetcher's errors.
+        If the session has no broker, raises CorruptSegment, Unlocatable and the errors of a fetcher.
         """
         return self._planned(opened, first, stop, self._whole, self._isolation)
 
     def outline(self, opened: OpenPartition, first: int, stop: int) -> PartitionPlan:
-        """As `plan`, without what readers of the slices can find out themselves: no index is read here.
+        """As `plan`, but reads no index. The readers of the slices complete the plan (`completion.complete`).
 
-        Slices have no byte positions, and `aborted` is None. Under read_committed a few producer snapshots are read, to
-        see up to where transactions are decided; of a listing's segments all those of which the end is a guess.
+        Slices have no byte positions, and `aborted` is None. Under read_committed this reads a few producer snapshots
+        to find the stable offset, and the snapshot of each segment whose end a listing only guesses.
         """
-        # Parts of segments are read in any order, so that lists of brokers are of no use: the tier's indexes are.
+        # Parts of segments are read in any order. So brokers' lists of aborted transactions are of no use here.
         return self._planned(opened, first, stop, self._outlined, IsolationLevel.READ_UNCOMMITTED)
 
     def leading(self, opened: OpenPartition, first: int, most: int) -> PartitionPlan | str:
-        """The slices from offset `first` on that follow each other, at most `most`; the reason if there is none."""
+        """A plan of at most `most` consecutive slices from offset `first` on. If there is none, the reason for that."""
         stop = opened.clip(opened.stop_offset)
         slices = _leading(plan_offsets(opened.partition, opened, first, stop), most)
         if slices:
@@ -129,7 +131,10 @@ class Planner:
             return untiered(partition, self._isolation, log)
 
     def _log_bounds(self, partition: TopicIdPartition, log_start: int | None) -> LogBounds:
-        """The ends of the log, from the broker if there is one; before that, whether this principal may read it."""
+        """The ends of the log.
+
+        If there is a broker, it is asked, and first whether this principal may read the topic.
+        """
         if self._brokers is None:
             return LogBounds(log_start)
         guard = self._brokers.guard
@@ -145,7 +150,7 @@ class Planner:
         make: Callable[[OpenPartition, int, int], PartitionPlan],
         lists: IsolationLevel,
     ) -> PartitionPlan:
-        """The plan that `make` makes. A stepwise locator is asked for what the level `lists` needs."""
+        """The plan that `make` makes. A stepwise locator is asked first, with the isolation level `lists`."""
         stop = max(opened.clip(stop), first)
         try:
             if self._stepwise is not None and first < stop:
@@ -177,7 +182,7 @@ class Planner:
         return PartitionPlan(opened, with_true_sizes(self._storage, steps), None)
 
     def _with_reason(self, plan: PartitionPlan) -> PartitionPlan:
-        """The plan with the reason why nothing was found in the tier, if that is not that nothing is there."""
+        """The plan, with the reason in its broker ranges if segments could not be located."""
         reason = self._session.unlocated
         if reason is None:
             return plan
@@ -192,7 +197,7 @@ class Planner:
 
 
 def say_end(observe: Observer, opened: OpenPartition, stop: int) -> None:
-    """Tell why a read up to `stop` (exclusive) ends there, if the log may go on: see `OpenPartition.ends_at`."""
+    """Report why a read up to `stop` (exclusive) ends there, if the log may go on: see `OpenPartition.ends_at`."""
     end = opened.ends_at(stop)
     if end is not None:
         observe(end)

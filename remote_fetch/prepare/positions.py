@@ -1,9 +1,10 @@
-"""Byte positions of slices, from the offset indexes of their segments.
+"""Finds the byte positions of slices in the offset indexes of their segments.
 
 Rules of the file:
 
-- An index that is missing, damaged or ambiguous is no error: the segment is read from its first byte, and is counted.
-- An index that can be read in two ways is believed in the way that the bytes confirm, and that is counted.
+- A missing or damaged index is no error. The segment is read from its first byte, and that is counted.
+- If an index can be read with both entry sizes (8 and 12 bytes), the bytes of the segment decide, and that is counted.
+  If they confirm neither size, the index counts as damaged.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ __all__ = ["count_tie", "narrow_by", "narrow_edges", "narrow_slice", "read_offse
 
 
 def narrow_edges(storage: Storage, steps: Iterable[PlanStep]) -> tuple[PlanStep, ...]:
-    """The steps with byte positions for the slices that want only a part of their segment, from its offset index.
+    """The steps, with byte positions for each slice that wants only a part of its segment.
 
-    An index that is missing, damaged, or readable in two ways of which the bytes confirm neither, is no error: the
-    segment is then read from its first byte, and that is counted.
+    If an index is missing or damaged, or its entry size stays unknown, the segment is read from its first byte. That is
+    no error, and is counted.
     """
     return tuple(
         narrow_slice(storage, step) if isinstance(step, SegmentSlice) and not step.is_whole else step for step in steps
@@ -34,13 +35,13 @@ def narrow_edges(storage: Storage, steps: Iterable[PlanStep]) -> tuple[PlanStep,
 
 
 def narrow_slice(storage: Storage, piece: SegmentSlice) -> SegmentSlice:
-    """One slice with the byte positions of its segment's offset index: see `narrow_edges`."""
+    """As `narrow_edges`, for one slice."""
     index = read_offset_index(storage, piece.segment)
     return piece if index is None else narrow_by(storage, piece, index)
 
 
 def read_offset_index(storage: Storage, segment: RemoteLogSegmentMetadata) -> OffsetIndex | None:
-    """The offset index of a segment; None where it is missing or damaged, which is counted."""
+    """The offset index of a segment. None if it is missing or damaged, which is counted."""
     partition = segment.topic_id_partition
     data = storage.reader.read_index(segment, IndexType.OFFSET)
     if data is None:
@@ -56,9 +57,10 @@ def read_offset_index(storage: Storage, segment: RemoteLogSegmentMetadata) -> Of
 
 
 def narrow_by(storage: Storage, piece: SegmentSlice, index: OffsetIndex) -> SegmentSlice:
-    """One slice with the byte positions that an index gives; as it was, which is counted, where the bytes confirm none.
+    """Return the slice with the byte positions from the index.
 
-    (An index may be readable with either entry size.)
+    If the index can be read with both entry sizes (8 and 12 bytes), the bytes of the segment decide. If they confirm
+    neither, report SegmentScanned and return the slice unchanged.
     """
     for candidate in index.candidates():
         narrowed = narrow(piece, candidate)
@@ -73,13 +75,13 @@ def narrow_by(storage: Storage, piece: SegmentSlice, index: OffsetIndex) -> Segm
 
 
 def count_tie(storage: Storage, segment: RemoteLogSegmentMetadata, index: OffsetIndex) -> None:
-    """Count that the bytes of a segment confirmed one reading of its ambiguous offset index."""
+    """Count that the bytes of a segment confirmed one entry size of its ambiguous offset index."""
     reason = f"{index.entry_size_bytes}-byte"
     storage.observe(IndexSettled(segment.topic_id_partition, IndexType.OFFSET, reason))
 
 
 def _starts_with_batch(storage: Storage, piece: SegmentSlice) -> bool:
-    """Whether a batch of the segment stands where the slice starts: tells 8-byte index entries from 12-byte ones."""
+    """Whether a batch of the segment begins at the slice's start. It does not if the entry size is wrong."""
     if piece.start_position == 0:
         return True
     try:
@@ -90,10 +92,10 @@ def _starts_with_batch(storage: Storage, piece: SegmentSlice) -> bool:
 
 
 def _header_at(storage: Storage, segment: RemoteLogSegmentMetadata, position: int) -> BatchHeader | None:
-    """The header of the batch at `position`, None where the segment ends before it does.
+    """The header of the batch at `position`. None if the segment ends inside that batch.
 
-    The whole batch is fetched, for only its checksum tells it from bytes that look like one. Raises CorruptSegment and
-    UnsupportedFormat where none begins there.
+    The whole batch is fetched, because only the checksum tells a batch from bytes that look like one. Raises
+    CorruptSegment or UnsupportedFormat if no batch begins there.
     """
     reader, bound = storage.reader, storage.settings.max_batch_bytes
     data, wanted_bytes = b"", HEADER_BYTES

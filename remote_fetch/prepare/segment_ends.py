@@ -1,8 +1,10 @@
-"""Where a segment begins later or ends sooner than it should: confirmed by the store, or reported.
+"""Checks a segment that begins later or ends sooner than its metadata says: the store confirms it, or it is an error.
 
-Rules of the file: what metadata, listings and indexes say of a segment is believed only as far as its bytes agree. A
-segment in which compaction has taken out the last batches ends before its last offset, and so does one whose size was
-written down too small: the store tells them apart, by giving nothing or something behind that byte.
+Rules of the file:
+
+- Metadata, listings and indexes of a segment are believed only as far as its bytes agree.
+- If compaction removed the last batches of a segment, it ends before its last offset. It seems to do so too if the size
+  in the metadata is too small. Only in the second case does the store have bytes after that end.
 """
 
 from __future__ import annotations
@@ -27,11 +29,17 @@ class SizeTooSmall(CorruptSegment):
 
 
 class EndsTooSoon(SegmentNotFound):
-    """A segment was thought to reach to the next one, and does not: an object may be missing between them."""
+    """A segment ends before the next one begins, although its end was inferred.
+
+    An object may be missing between them.
+    """
 
 
 class Gap(SegmentNotFound):
-    """A segment has nothing of the offsets up to `last` that it should have; `pieces` are what other segments have."""
+    """A segment lacks offsets up to `last` that it should have.
+
+    `pieces` are slices of other segments that have them.
+    """
 
     def __init__(self, message: str, pieces: Sequence[SegmentSlice], last: int) -> None:
         super().__init__(message)
@@ -39,10 +47,10 @@ class Gap(SegmentNotFound):
 
 
 def check_end(storage: Storage, segment: RemoteLogSegmentMetadata, end: int) -> None:
-    """Ask the store whether a segment ends at byte `end`, as its bytes seemed to before its last offset had come.
+    """Ask the store whether the object ends at byte `end`, where the segment's bytes ended before its last offset.
 
-    Costs one GET of one byte, and where the size is unknown one of the offset index. Raises SizeTooSmall if there is
-    more behind the size that metadata gives, CorruptSegment if there should be more, and the errors of a fetcher.
+    Costs one GET of one byte. If the size is unknown, it also costs a GET of the offset index. Raises SizeTooSmall if
+    the object is larger than the metadata says, CorruptSegment if it is too short, and the errors of a fetcher.
     """
     size_bytes = segment.known_size_bytes
     if size_bytes is not None and end < size_bytes:
@@ -68,7 +76,7 @@ def check_end(storage: Storage, segment: RemoteLogSegmentMetadata, end: int) -> 
 def offset_at_start(data: memoryview) -> int | None:
     """The base offset of the batch that begins in the first bytes of a segment.
 
-    None where it does not tell: a legacy message set may be compressed, and is then known by its last offset.
+    None for a legacy message set: if it is compressed, its header has only the last offset.
     """
     if len(data) <= _MAGIC_AT or data[_MAGIC_AT] != 2:
         return None

@@ -25,14 +25,14 @@ T = TypeVar("T")
 
 
 def object_of(segment: RemoteLogSegmentMetadata) -> str:
-    """How messages name a segment: the stem that its objects share in most layouts."""
+    """The name of a segment in messages: the stem that its objects share in most layouts."""
     return f"{segment.start_offset:020d}-{segment.segment_id.id}"
 
 
 def read_parsed(
     storage: Storage, segment: RemoteLogSegmentMetadata, index_type: IndexType, parse: Callable[[Buffer], T]
 ) -> T | None:
-    """One file of a segment, parsed; None where there is none. Raises CorruptSegment, UnsupportedFormat."""
+    """Fetch and parse one file of a segment. None if it is missing. Raises CorruptSegment, UnsupportedFormat."""
     return parsed(storage, segment, index_type, parse, storage.reader.read_index(segment, index_type))
 
 
@@ -43,7 +43,7 @@ def parsed(
     parse: Callable[[Buffer], T],
     data: memoryview | None,
 ) -> T | None:
-    """As `read_parsed`, of a file that has already been fetched."""
+    """As `read_parsed`, for a file that was already fetched."""
     partition = segment.topic_id_partition
     try:
         if data is None:
@@ -60,9 +60,7 @@ def parsed(
 
 
 class ProducerSnapshots:
-    """The producer snapshots of a few segments, each fetched once. A snapshot has the transactions that are open at the
-    end of its segment.
-    """
+    """Fetches each producer snapshot once. A snapshot has the transactions that are open at the end of its segment."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -90,17 +88,17 @@ class ProducerSnapshots:
         return known
 
     def _keep(self, segment: RemoteLogSegmentMetadata, found: Iterable[ProducerState]) -> tuple[ProducerState, ...]:
-        # The others, perhaps thousands in each snapshot, tell nothing that is asked here.
+        # The other producers, perhaps thousands in each snapshot, are not needed.
         opened = tuple(producer for producer in found if producer.current_txn_first_offset >= 0)
         self._known[segment.segment_id] = opened
         return opened
 
     def stable_before(self, segment: RemoteLogSegmentMetadata) -> int:
-        """The first offset whose fate the tier does not tell if nothing after the segment can be read."""
+        """Where the earliest transaction begins that is open after the segment; if there is none, the next offset."""
         return max(remote_stable_offset(segment.end_offset + 1, self.of(segment)), 0)
 
     def closes_before(self, segment: RemoteLogSegmentMetadata, stop_offset: int) -> bool:
-        """Whether every transaction that began before `stop_offset` has its marker within the segment or before it."""
+        """Whether every transaction that began before `stop_offset` has its marker in this or an earlier segment."""
         return closes_before(stop_offset, self.of(segment))
 
 

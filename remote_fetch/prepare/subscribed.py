@@ -1,8 +1,8 @@
-"""The topics and partitions that a subscription finds, tiered or not.
+"""Finds the topics and partitions of a subscription, tiered or not.
 
 Rules of the file:
 
-- With brokers, the cluster says which topics and partitions there are. The locator adds what it knows of them.
+- With brokers, the cluster tells which topics and partitions exist. The locator adds those that it knows.
 - A bucket alone knows only partitions that have segments.
 """
 
@@ -26,7 +26,10 @@ def topic_name(topic: str) -> str:
 
 
 def topic_names(brokers: Brokers | None, locator: Locator) -> Iterable[str]:
-    """The names of all topics, sorted if they come from the locator. Raises what the cluster and the locator raise."""
+    """The names of all topics, sorted if they come from the locator.
+
+    Raises the errors of the cluster and the locator.
+    """
     if brokers is not None:
         return brokers.cluster.names()
     return sorted({partition.topic for partition in locator.partitions(None)})

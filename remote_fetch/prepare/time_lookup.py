@@ -1,11 +1,11 @@
-"""The first offset at or after a time, from the tier's time indexes and batches, or from a broker.
+"""Finds the first offset at or after a time, in the tier's time indexes and batches, or by a broker.
 
 Rules of the file:
 
-- The answer is that of a broker's ListOffsets: the first record, in offset order, that is not before the time. Control
-  records count too.
-- An index only tells where to look. The batches decide: if they contradict it, the segment is searched again.
-- The broker is asked for what the tier does not hold, or the store does not give.
+- The answer equals that of a broker's ListOffsets: the first record, in offset order, that is not before the time.
+  Control records count too.
+- An index only tells where to look. If the batches contradict it, the segment is searched again without it.
+- The broker is asked if the tier does not hold the record, or if the store does not give it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class TimeLookup:
         except RemoteFetchError as error:
             self._fallback.after(error, opened.partition, pieces[0].first_offset, pieces[-1].last_offset)
         assert self._brokers is not None, "only a session with a broker falls back"
-        # The broker knows the whole log; what it names lies here or later, as nothing before is late enough.
+        # The broker knows the whole log. Its answer lies after the searched slices, which have no such record.
         return self._brokers.cluster.offset_for_time(opened.partition, timestamp_ms, opened.isolation)
 
     def _first_in_tier(self, pieces: Iterable[SegmentSlice], timestamp_ms: int) -> int | None:
@@ -78,7 +78,7 @@ class TimeLookup:
         return None
 
     def _check_joined(self, before: SegmentSlice | None, piece: SegmentSlice) -> None:
-        """Raise Unlocatable if an object is missing right before a slice: the time looked for may lie there."""
+        """Raise Unlocatable if an object is missing right before a slice, because the wanted record may be in it."""
         if before is None or not self._locator.end_is_inferred(before.segment):
             return
         partition = piece.segment.topic_id_partition
@@ -117,7 +117,7 @@ class TimeLookup:
             last = piece.last_offset if reached is None else min(max(first, reached), piece.last_offset)
             found = narrow_slice(self._storage, replace(piece, first_offset=first, last_offset=last))
             narrowed = replace(piece, start_position=found.start_position, start_entry_offset=found.start_entry_offset)
-            likely_end = found.end_position  # a hint: no index is believed so far as to leave the rest out
+            likely_end = found.end_position  # only a hint: the rest is read too if the index is wrong
         try:
             try:
                 return self._search(narrowed, timestamp_ms, likely_end)
@@ -131,7 +131,7 @@ class TimeLookup:
             ) from error.__cause__
 
     def _observe_second_try(self, piece: SegmentSlice, error: MisleadingIndex | RemoteFetchError) -> None:
-        """Say why the segment is searched again, from its first byte: it may be the index, or damage that passes."""
+        """Report why the segment is searched again, from its first byte: a wrong index, or bytes damaged on the way."""
         partition = piece.segment.topic_id_partition
         if piece.start_position > 0 or isinstance(error, MisleadingIndex):
             self._storage.observe(SegmentScanned(partition, IndexType.OFFSET, "misleading"))
@@ -157,7 +157,7 @@ class TimeLookup:
         return None
 
     def _time_index(self, segment: RemoteLogSegmentMetadata) -> TimeIndex | None:
-        """The time index; None if it is missing, damaged or empty. Then the segment is searched from its first byte."""
+        """The time index. None if it is missing, damaged or empty: the segment is then searched from its first byte."""
         data = self._storage.reader.read_index(segment, IndexType.TIMESTAMP)
         try:
             index = None if data is None else TimeIndex.parse(data, segment.start_offset, end_offset=segment.end_offset)
@@ -174,7 +174,7 @@ class TimeLookup:
             return None
         if header.record_count == 0:
             return None
-        # Several partitions are asked at once, and the session's own is for one thread.
+        # Several partitions are searched at once, and only one thread may use the session's codecs.
         codecs = Codecs(max_bytes=self._storage.settings.max_decompressed_bytes)
         header, records = as_v2(batch, codecs)
         partition = piece.segment.topic_id_partition

@@ -1,11 +1,11 @@
-"""Aborted transactions for a read_committed read, and the offset up to which the tier decides transactions.
+"""Finds the aborted transactions for a read_committed read, and the offset up to which the tier tells them.
 
 Rules of the file:
 
-- A slice is planned only if the tier tells the fate of all its records.
+- A slice is planned only if the tier tells, for all its records, whether their transactions were committed.
 - A marker may lie in a later segment than its records. If a hole or the end of the tier comes before the marker, only
   the broker can read the records.
-- A listing only guesses where segments end. So a segment is measured if a transaction is open at its end.
+- A listing only guesses where segments end. So the end of a segment is measured if a transaction is open there.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ Replan = Callable[[OpenPartition], tuple[PlanStep, ...]]
 def settle(
     storage: Storage, ends: EndMeasurer, opened: OpenPartition, replan: Replan
 ) -> tuple[OpenPartition, tuple[PlanStep, ...], AbortedIntervals]:
-    """The plan of a read_committed read, cut where the tier does not tell what was aborted, and what was aborted.
+    """The steps of a read_committed read, and the aborted transactions in them.
 
-    `replan` plans the wanted offsets. Raises CorruptSegment for state files that are damaged, Unlocatable for a missing
-    producer snapshot, and the errors of a fetcher.
+    `replan` plans the wanted offsets. The broker gets the offsets at the end whose transactions the tier does not tell.
+    Raises CorruptSegment for damaged state files, Unlocatable for a missing producer snapshot, and the errors of a
+    fetcher.
     """
     snapshots = ProducerSnapshots(storage)
     opened, steps = settle_steps(snapshots, ends, opened, replan)
@@ -43,17 +44,17 @@ def settle(
 def settle_steps(
     snapshots: ProducerSnapshots, ends: EndMeasurer, opened: OpenPartition, replan: Replan
 ) -> tuple[OpenPartition, tuple[PlanStep, ...]]:
-    """The first half of `settle`: what can be read, without looking into the transaction indexes yet."""
+    """As `settle`, but without the aborted transactions: no transaction index is read."""
     measured = _measured(ends, opened, replan(opened), snapshots)
     steps = settle_holes(replan(measured), snapshots.stable_before)
     return measured, _cut_undecided(measured, steps, snapshots)
 
 
 def settle_listed(opened: OpenPartition, steps: Iterable[PlanStep]) -> tuple[PlanStep, ...]:
-    """The steps of a read_committed read where brokers list aborted transactions, and not the tier's indexes.
+    """The steps of a read_committed read if brokers list the aborted transactions, in place of the tier's indexes.
 
-    A slice is read from the store if its segment's list was asked for its first offset. Any other list tells of
-    transactions whose markers lie before the slice, and would hide what comes after them.
+    A slice is read from the store only if a broker was asked for the list from the slice's first offset on. Any other
+    list may have transactions whose markers lie before the slice. It would hide records after them.
     """
     lists = opened.timeline.listed_aborts or {}
     return tuple(
@@ -65,7 +66,7 @@ def settle_listed(opened: OpenPartition, steps: Iterable[PlanStep]) -> tuple[Pla
 
 
 def is_decided(opened: OpenPartition, steps: Sequence[PlanStep], snapshots: ProducerSnapshots) -> bool:
-    """Whether the segments at hand hold the markers of every transaction that touches the planned slices."""
+    """Whether the segments of `opened` hold the markers of every transaction that touches the planned slices."""
     slices = [step for step in steps if isinstance(step, SegmentSlice)]
     return not slices or _followers(opened, slices[-1], snapshots)[1]
 
@@ -73,14 +74,17 @@ def is_decided(opened: OpenPartition, steps: Sequence[PlanStep], snapshots: Prod
 def _measured(
     ends: EndMeasurer, opened: OpenPartition, steps: Iterable[PlanStep], snapshots: ProducerSnapshots
 ) -> OpenPartition:
-    """The same with real ends for those segments whose end is a guess and at which a transaction is open."""
+    """`opened` with measured segment ends.
+
+    A segment is measured if its end is a guess, and if a transaction is open there or its producer snapshot is missing.
+    """
     guessed = [step for step in steps if isinstance(step, SegmentSlice) and ends.end_is_inferred(step.segment)]
     snapshots.load(step.segment for step in guessed)
     for step in guessed:
         try:
             is_decided = snapshots.closes_before(step.segment, step.last_offset + 1)
         except Unlocatable:
-            is_decided = False  # without a snapshot it is the real end that has to be known
+            is_decided = False  # without a snapshot the real end is needed
         if not is_decided:
             opened = opened.with_timeline(ends.measure(opened.partition, step.segment))
     return opened
@@ -89,11 +93,11 @@ def _measured(
 def _followers(
     opened: OpenPartition, last: SegmentSlice, snapshots: ProducerSnapshots
 ) -> tuple[list[RemoteLogSegmentMetadata], bool]:
-    """The segments after the last slice that may hold markers of its transactions; whether they hold all of them."""
+    """The segments after the last slice that may hold markers of its transactions. Do they hold all of them?"""
     stop, beyond = last.last_offset + 1, last.segment
     found: list[RemoteLogSegmentMetadata] = []
     if stop <= opened.stable_stop and beyond.end_offset + 1 >= opened.stop_offset:
-        return found, True  # the stable end was found by this very rule
+        return found, True  # `stable_stop` comes from the same rule
     while not snapshots.closes_before(beyond, stop):
         following = opened.tiered(beyond.end_offset + 1)
         if following is None:
@@ -106,7 +110,7 @@ def _followers(
 def _cut_undecided(
     opened: OpenPartition, steps: tuple[PlanStep, ...], snapshots: ProducerSnapshots
 ) -> tuple[PlanStep, ...]:
-    """The steps without the offsets at their end whose marker would lie where nothing can be read any more."""
+    """The steps, with a broker range for the offsets at the end whose markers no readable segment holds."""
     last = steps[-1] if steps else None
     if not isinstance(last, SegmentSlice):
         return steps
@@ -122,9 +126,10 @@ def load_aborted(
 ) -> AbortedIntervals:
     """The aborted transactions that touch the planned slices, from the transaction indexes of the tier.
 
-    A transaction's entry lies in the segment of its marker: that of its last record, or a later one. Later segments
-    are visited only until a producer snapshot says that nothing of the wanted offsets was still open.
-    Raises CorruptSegment for an index that is damaged, or lost where metadata says that there is one.
+    The entry of a transaction is in the index of the segment with its marker: the segment of its last record, or a
+    later one. Later segments are visited until, by a producer snapshot, no transaction of the wanted offsets is open.
+
+    Raises CorruptSegment if an index is damaged, or missing although the metadata says that it exists.
     """
     snapshots = snapshots or ProducerSnapshots(storage)
     slices = [step for step in steps if isinstance(step, SegmentSlice)]
@@ -140,7 +145,7 @@ def _aborted_in(
     storage: Storage, opened: OpenPartition, segments: Iterable[RemoteLogSegmentMetadata]
 ) -> list[AbortedTransaction]:
     found: list[AbortedTransaction] = []
-    # From the first segment on whose writer says "no transaction index", saying nothing means that there is one.
+    # From this offset on, a segment without `txn_index_empty` must have an index.
     told = opened.tells_txn_index_from
     wanted = (segment for segment in segments if not segment.txn_index_empty)
     for segment, data in storage.reader.read_indexes(wanted, IndexType.TRANSACTION):

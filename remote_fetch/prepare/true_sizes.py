@@ -1,10 +1,10 @@
-"""The true sizes of a plan's segments, where metadata does not have them (KIP-1333).
+"""Puts true sizes into the segments of a plan, if their metadata does not have them (KIP-1333).
 
 Rules of the file:
 
-- This is the only place that decides whose size is asked for: segments of a plan whose size is unknown.
-- A learned size stands where metadata would have had it, so that costs, tasks and ranges use it like any other.
-- The bytes decide. A size that is too small or too large is noticed at the end of the segment: see `segment_ends`.
+- Only here the store is asked for sizes: for the segments of a plan whose size is unknown.
+- The answer is written into the metadata's field, so that costs, tasks and ranges use it like any other size.
+- If the answer is too small or too large, the reader notices it at the end of the segment: see `segment_ends`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["with_true_sizes"]
 
 
 def with_true_sizes(storage: Storage, steps: Iterable[PlanStep]) -> tuple[PlanStep, ...]:
-    """The steps with the sizes of their segments, as far as the store tells them. Raises nothing that a store does."""
+    """The steps, with the sizes of their segments if the store tells them. Raises no error of the store."""
     planned = tuple(steps)
     unknown = [step.segment for step in planned if isinstance(step, SegmentSlice) and not step.segment.size_known]
     if not unknown:

@@ -1,6 +1,8 @@
-"""One partition as a plan sees it: its segments with their lineage, its ends, and what an isolation level may read.
+"""One partition as plans use it: its segments with their lineage, its ends, and the part that may be read.
 
-Rules of the file: pure. Values only; `opening` makes them.
+Rules of the file:
+
+- Pure. It has values only, and `opening` makes them.
 """
 
 from __future__ import annotations
@@ -26,13 +28,15 @@ __all__ = ["OpenPartition", "PartitionPlan", "untiered"]
 
 @dataclass(frozen=True, slots=True)
 class OpenPartition:
-    """The readable segments of a partition, with the lineage that says which of them belong to the log.
+    """The readable segments of a partition, with the lineage that tells which of them belong to the log.
 
-    Offsets [start_offset, stop_offset) lie in the tier; the isolation level may read them up to `stable_stop`, from
-    where on the tier alone does not tell what was aborted. `log` is what a broker says of the log's ends, under the
-    isolation level: unknown where only the bucket is read, but for a log start that the user has given. From
-    `local_start` on the broker has the log on its own disk and is to be asked; None: whatever is in the tier is read
-    there.
+    - Offsets [start_offset, stop_offset) lie in the tier.
+    - The isolation level allows offsets up to `stable_stop` (exclusive). From there on, the tier does not tell whether
+      transactions were committed or aborted.
+    - `log` has the ends of the log, from a broker under the isolation level. Without a broker they are unknown, except
+      for a log start that the user has given.
+    - From `local_start` on, the broker has the log on its own disk, and the reader asks the broker. None: all tiered
+      offsets are read from the tier.
     """
 
     timeline: Timeline
@@ -47,9 +51,9 @@ class OpenPartition:
 
     @property
     def tells_txn_index_from(self) -> int | None:
-        """From which start offset on a segment that does not say `txn_index_empty` has an index (Kafka 4.0, KIP-1058).
+        """The start offset of the first segment with `txn_index_empty`, None if no segment has it.
 
-        It is that of the first segment that says so; None: no writer of this partition does.
+        From that offset on, a segment without the flag has a transaction index (Kafka 4.0, KIP-1058).
         """
         found = (segment.start_offset for segment in self.timeline.segments if segment.txn_index_empty)
         return min(found, default=None) if self.known_txn_index_from is None else self.known_txn_index_from
@@ -67,7 +71,7 @@ class OpenPartition:
 
     @property
     def last_start(self) -> int:
-        """The largest offset that a read may start at: the end of what can be read at all."""
+        """The largest offset at which a read may start: the end of the readable offsets."""
         return max(self.stop_offset, self.first_offset) if self.log.end_offset is None else self.log.end_offset
 
     def clip(self, stop: int) -> int:
@@ -75,7 +79,7 @@ class OpenPartition:
         return stop if self.log.end_offset is None else min(stop, self.log.end_offset)
 
     def ends_at(self, stop: int) -> ReadEnds | None:
-        """Why a read up to `stop` (exclusive) goes no further; None where a broker tells the end, or it ends sooner."""
+        """Why a read up to `stop` (exclusive) ends there. None if a broker tells the end, or if more can be read."""
         if self.log.end_offset is not None or stop < self.end_offset:
             return None
         reason = Reason.UNSTABLE if self.end_offset < self.stop_offset else Reason.NOT_TIERED
@@ -83,7 +87,7 @@ class OpenPartition:
 
     @property
     def partition(self) -> TopicIdPartition:
-        """Which partition this is."""
+        """The partition's name and id."""
         return self.timeline.partition
 
     def covering(self, offset: int) -> RemoteLogSegmentMetadata | None:
@@ -91,7 +95,7 @@ class OpenPartition:
         return self.tiered(offset) if self.local_start is None or offset < self.local_start else None
 
     def tiered(self, offset: int) -> RemoteLogSegmentMetadata | None:
-        """The best segment in the tier that holds `offset`, whether the broker has it as well or not."""
+        """The best segment in the tier that holds `offset`, also if the broker has the offset on its disk."""
         return self.timeline.covering(offset, self.lineage)
 
     def readable_end(self, segment: RemoteLogSegmentMetadata) -> int:
@@ -112,7 +116,7 @@ class OpenPartition:
         return None if held is None else held.end_offset
 
     def without(self, segment_ids: Collection[RemoteLogSegmentId]) -> OpenPartition:
-        """The same without segments that turned out to be unreadable."""
+        """The partition without these segments, which could not be read."""
         return self.with_timeline(self.timeline.without(segment_ids))
 
     def within(self, first: int, last: int) -> OpenPartition:
@@ -130,7 +134,7 @@ class OpenPartition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """The steps of a read of one partition. `aborted` None: read_uncommitted."""
+    """The steps of a read of one partition. `aborted` is None under read_uncommitted, and in an outline."""
 
     opened: OpenPartition
     steps: tuple[PlanStep, ...]
@@ -138,5 +142,5 @@ class PartitionPlan:
 
 
 def untiered(partition: TopicIdPartition, isolation: IsolationLevel, log: LogBounds) -> OpenPartition:
-    """A partition of which nothing is readable in the tier."""
+    """A partition without readable segments in the tier."""
     return OpenPartition(Timeline(partition, (), ()), Lineage.unknown(), isolation, 0, 0, 0, log)
