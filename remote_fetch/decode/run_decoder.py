@@ -154,16 +154,21 @@ class RunReader:
     def _batches(self, run: _Run) -> list[pa.RecordBatch]:
         """The rows as Arrow batches of at most `max_rows` rows: only a large batch of Kafka's has more."""
         columns: pa.RecordBatch = pa.record_batch(run)  # by its __arrow_c_array__
-        arrays = dict(zip(columns.schema.names, columns.columns, strict=True)) | self._constants_of(run.rows)
-        whole = pa.RecordBatch.from_arrays([arrays[name] for name in self.schema.names], schema=self.schema)
-        return [whole.slice(start, self._max_rows) for start in range(0, run.rows, self._max_rows)]
+        pieces = [columns.slice(start, self._max_rows) for start in range(0, run.rows, self._max_rows)]
+        return [self._with_constants(piece) for piece in pieces]
+
+    def _with_constants(self, piece: pa.RecordBatch) -> pa.RecordBatch:
+        arrays: dict[str, Array] = dict(zip(piece.schema.names, piece.columns, strict=True))
+        for name, constant in self._constants_of(piece.num_rows).items():
+            arrays[name] = constant.slice(0, piece.num_rows)
+        return pa.RecordBatch.from_arrays([arrays[name] for name in self.schema.names], schema=self.schema)
 
     def _constants_of(self, rows: int) -> dict[str, Array]:
-        """Topic and partition for that many rows. They are made once and then sliced."""
+        """Topic and partition for at least `rows` rows. They are made once and then sliced."""
         if rows > self._constant_rows:
-            self._constant_rows = max(2 * rows, _FIRST_CONSTANT_ROWS)
+            self._constant_rows = min(self._max_rows, max(2 * rows, _FIRST_CONSTANT_ROWS))
             self._constants = {
                 "topic": repeated_text(self._topic, self._constant_rows),
                 "partition": repeated_number(self._partition, self._constant_rows),
             }
-        return {name: constant.slice(0, rows) for name, constant in self._constants.items()}
+        return self._constants
