@@ -10,6 +10,7 @@
 use flate2::{Decompress, FlushDecompress, Status as Flate};
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
+use crate::deflate::WholeMember;
 use crate::lz4;
 
 /// A stream that breaks its format, ends early or inflates to too much.
@@ -48,6 +49,7 @@ impl Output {
 pub struct Codecs {
     output: Output,
     zstd: DCtx<'static>,
+    whole_gzip: WholeMember,
     gzip: Decompress,
     snappy: snap::raw::Decoder,
 }
@@ -60,6 +62,7 @@ impl Codecs {
         Self {
             output: Output { max_bytes, ..Output::default() },
             zstd,
+            whole_gzip: WholeMember::new(),
             gzip: Decompress::new_gzip(GZIP_WINDOW_BITS),
             snappy: snap::raw::Decoder::new(),
         }
@@ -84,14 +87,18 @@ impl Codecs {
         Ok(&self.output.memory[..self.output.used])
     }
 
-    /// One member or several, up to the end of the data.
+    /// One member or several, up to the end of the data. One member of ordinary form goes a faster way.
     fn gunzip(&mut self, data: &[u8]) -> Result<(), Failure> {
         let output = &mut self.output;
         if data.len() >= GZIP_MIN_BYTES {
             // The size that the last member declares is a guess, if the data can inflate to it.
             let declared_bytes = u32::from_le_bytes(data[data.len() - 4..].try_into().unwrap()) as usize;
             if declared_bytes <= output.max_bytes.min(DEFLATE_MAX_RATIO * data.len()) {
-                output.room(declared_bytes)?;
+                let room = &mut output.room(declared_bytes)?[..declared_bytes];
+                if self.whole_gzip.inflate(data, room) {
+                    output.used = declared_bytes;
+                    return Ok(());
+                }
             }
         }
         let mut left = data;

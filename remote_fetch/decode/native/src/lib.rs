@@ -4,11 +4,12 @@
 //!
 //! - It decides nothing: a batch that is not ordinary ends a run, with a position and a status, and plain Python goes on.
 //! - `run_reference.py` is the same in plain Python. Both give the same answer to the same bytes.
-//! - `unsafe` is in `arrow` (the way out), in `lz4` (one call of its library) and here (the bytes of the caller).
+//! - `unsafe` is in `arrow` (the way out), in `lz4` and `deflate` (one call of their libraries) and here (the bytes of the caller).
 
 mod arrow;
 mod codecs;
 mod columns;
+mod deflate;
 mod frame;
 mod lz4;
 mod records;
