@@ -59,6 +59,8 @@ define install
 	@$(PIP) install --no-build-isolation --no-deps --editable .
 endef
 
+# The demo decodes without the native run decoder, which takes a minute of CPU time to build.
+$(VENV)/demo.stamp: export CARGO := not-for-the-demo
 $(VENV)/demo.stamp: $(VENV)/made.stamp requirements/runtime.lock $(BUILD_INPUTS)
 	$(call install,requirements/runtime.lock)
 	@touch $@
