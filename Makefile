@@ -47,7 +47,8 @@ $(VENV)/made.stamp:
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-BUILD_INPUTS := pyproject.toml $(wildcard $(addprefix remote_fetch/decode/,_columns.py _messages.py runs.py) setup.py)
+BUILD_INPUTS := pyproject.toml $(wildcard $(addprefix remote_fetch/decode/,_columns.py _messages.py runs.py \
+  native/Cargo.toml native/Cargo.lock native/src/*.rs))
 
 # $(1): the lock file. Hashes are checked; the project itself is built with what the lock file brought, so nothing else
 # is downloaded. The file is complete, and pip is not to resolve it: pip 23 takes the newest version of a package that is
@@ -58,6 +59,8 @@ define install
 	@$(PIP) install --no-build-isolation --no-deps --editable .
 endef
 
+# The demo decodes without the native run decoder, which takes a minute of CPU time to build.
+$(VENV)/demo.stamp: export CARGO := not-for-the-demo
 $(VENV)/demo.stamp: $(VENV)/made.stamp requirements/runtime.lock $(BUILD_INPUTS)
 	$(call install,requirements/runtime.lock)
 	@touch $@
@@ -174,6 +177,7 @@ modules:  ## write docs/modules.md, the list of all modules, from their docstrin
 	$(PYTHON) -m tools.module_list
 
 clean:  ## remove all that was made here, .venv and the brokers' jars (.rig) too
+	rm -rf remote_fetch/decode/native/target
 	rm -rf $(VENV) .rig build dist site htmlcov .coverage *.egg-info remote_fetch/decode/*.c
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
 	find remote_fetch/decode -name '*.so' -delete

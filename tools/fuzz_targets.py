@@ -16,8 +16,8 @@ import gzip
 import json
 import random
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from struct import Struct
@@ -44,6 +44,7 @@ from tools.fuzz_batches import damage_log, reseal_log
 from tools.fuzz_codecs import damage_stream, streams
 from tools.fuzz_damage import damage_entries, damage_json, damage_numbers, damage_varints, mutate
 from tools.fuzz_reading import check_checksums, read_batches, read_slice
+from tools.fuzz_runs import read_log, read_stream
 
 __all__ = ["GOLDENS", "Target", "targets"]
 
@@ -88,6 +89,8 @@ def targets(goldens: Path = GOLDENS, *, seeds_per_kind: int = 6) -> tuple[Target
         Target("log", logs, read_batches, reseal_log, damage_log, check_checksums),
         Target("batch", batches, read_batches, reseal_log, damage_log, check_checksums),
         Target("slice", (logs[0], _ordered_log()), read_slice, reseal_log, damage_log, check_checksums),
+        Target("run", (*logs, _ordered_log(), *batches), read_log, reseal_log, damage_log, check_checksums),
+        Target("stream in a run", tuple(_modern_streams()), read_stream, inside=damage_stream),
         Target("codec", tuple(streams(_records() * 40)), fuzz_parsers.inflate, inside=damage_stream),
         Target(
             "offset index", offset_indexes, fuzz_parsers.read_offset_index,
@@ -186,6 +189,16 @@ def _records() -> list[Record]:
         Record(1, -5, None, b"", ()),
         Record(7, 12, b"", None, (("", b""),)),
     ]
+
+
+def _spread(records: Sequence[Record], times: int) -> list[Record]:
+    """The records `times` times, with the offsets of one batch."""
+    return [replace(record, offset_delta=at) for at, record in enumerate([*records] * times)]
+
+
+def _modern_streams() -> Iterator[bytes]:
+    """Streams that batches of today hold: no lz4 of message format 0."""
+    return (stream for stream in streams(_spread(_records(), 40)) if stream[0] < 8)
 
 
 def _batches() -> Iterator[bytes]:

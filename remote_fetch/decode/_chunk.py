@@ -10,14 +10,13 @@ Rules of the file:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from remote_fetch.decode.arrays import HEADER_TYPE, Array, bytes_array
+from remote_fetch.decode.arrays import HEADER_TYPE, Array, bytes_array, java_text
 
 if TYPE_CHECKING:
     from remote_fetch.decode._columns import ByteColumn, Columns
@@ -30,10 +29,6 @@ _INT32_BYTES = 4
 _INT64_BYTES = 8
 # A header is at least two lengths, so no batch has more headers than half its bytes.
 _MIN_HEADER_BYTES = 2
-
-# An encoded surrogate, whole or cut: one replacement character to Java, two or three to Python.
-_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}".encode()
 
 _FIXED: dict[str, tuple[str, _Format, int, pa.DataType]] = {
     "offset": ("offset", "q", _INT64_BYTES, pa.int64()),
@@ -166,6 +161,6 @@ def _valid_strings(strings: Array) -> Array:
         strings.validate(full=True)
     except pa.ArrowInvalid:
         raw: list[Any] = strings.view(pa.binary()).to_pylist()
-        keys = [_SURROGATE.sub(_REPLACEMENT, key).decode("utf-8", "replace").encode() for key in raw]
+        keys = [java_text(key).encode() for key in raw]
         return bytes_array(keys, pa.string())
     return strings

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from remote_fetch.decode import _columns
 from remote_fetch.decode._chunk import Chunk
-from remote_fetch.decode.arrays import HEADER_TYPE, Array, bytes_array, numbers_array
+from remote_fetch.decode.arrays import HEADER_TYPE, Array, repeated_number, repeated_text
 from remote_fetch.decode.batch_table import FAULTS, FIELDS, NEED_ROOM, Field, row_of
 from remote_fetch.errors import ConfigError, CorruptSegment, DecompressionLimit, RemoteFetchError
 from remote_fetch.formats.batches import BatchHeader
@@ -352,7 +352,7 @@ class ColumnBuilder:
         if rows > self._constant_rows:
             self._constant_rows = min(self._max_rows, max(2 * rows, _FIRST_CONSTANT_ROWS))
             self._constants = {
-                "topic": bytes_array([self._topic.encode()] * self._constant_rows, pa.string()),
-                "partition": numbers_array([self._partition] * self._constant_rows, pa.int32()),
+                "topic": repeated_text(self._topic, self._constant_rows),
+                "partition": repeated_number(self._partition, self._constant_rows),
             }
         return self._constants

@@ -30,7 +30,9 @@ ALL_CASES_MAX_MB = 256
 
 HEAD = (
     "| value bytes | batch | codec | headers | data | copy | loop | bare | ours | ours, GB/s | million/s | aiokafka "
-    "| kafka-python | loop / copy | ours / bare | aiokafka / ours | kafka-python / ours |\n|" + "---|" * 17
+    "| kafka-python | loop / copy | ours / bare | aiokafka / ours | kafka-python / ours | runs | runs / ours |\n|"
+    + "---|"
+    * 19
 )
 
 
@@ -79,6 +81,7 @@ def row_of(case: Case, rounds: int) -> tuple[str, dict[str, float]]:
         "loop": work.loop(segment),
         "bare": work.bare(segment),
         "ours": work.ours(segment),
+        "runs": work.runs(segment),
         "aiokafka": work.aiokafka(segment),
     }
     if work.kafka_python_reads(case.codec) and case.size_mb <= KAFKA_PYTHON_MAX_MB:
@@ -101,6 +104,8 @@ def row_of(case: Case, rounds: int) -> tuple[str, dict[str, float]]:
         f"{ours / best['bare']:.1f}",
         f"{best['aiokafka'] / ours:.1f}",
         "-" if other is None else f"{other / ours:.1f}",
+        f"{best['runs']:,.0f}",
+        f"{best['runs'] / ours:.2f}",
     ]
     return f"| {' | '.join(cells)} |", best
 

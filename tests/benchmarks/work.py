@@ -31,6 +31,8 @@ from remote_fetch.decode import _columns
 from remote_fetch.decode._chunk import Chunk
 from remote_fetch.decode.batch_table import row_of
 from remote_fetch.decode.columns import DEFAULT_COLUMNS, ColumnBuilder, schema_for
+from remote_fetch.decode.run_decoder import Bounds, RunReader, Start
+from remote_fetch.decode.run_status import RunStatus
 from remote_fetch.formats.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchFramer
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.locate.lineage import Lineage
@@ -40,7 +42,7 @@ from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.scan.rows import PartitionRows
 from remote_fetch.scan.slice_reader import SliceReader
 from remote_fetch.testing.compression import compress
-from remote_fetch.testing.records import rewrite_crc
+from remote_fetch.testing.records import encode_batch, rewrite_crc
 
 __all__ = [
     "CODECS",
@@ -54,6 +56,7 @@ __all__ = [
     "make_segment",
     "measure",
     "ours",
+    "runs",
 ]
 
 CODECS: Mapping[str, int] = MappingProxyType({"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4})
@@ -236,6 +239,23 @@ def ours(segment: Segment, *, aborted: AbortedIntervals | None = None) -> Callab
             count += batch.num_rows
         last = rows.builder.flush()
         return count + (0 if last is None else last.num_rows)
+
+    return run
+
+
+def runs(segment: Segment) -> Callable[[], int]:
+    """The run decoder, natively if it was built, with the same columns. A batch confirms the place of the last one."""
+    data = memoryview(segment.data + encode_batch(segment.records, [], last_offset_delta=0, leader_epoch=-1))
+    bounds = Bounds(0, segment.records, EVERYTHING)
+
+    def run() -> int:
+        reader = RunReader("topic", 0, DEFAULT_COLUMNS, bounds)
+        at, last_offset, count, status = 0, -1, 0, RunStatus.FULL
+        while status is RunStatus.FULL:
+            done = reader.read(data, at, Start(last_offset, 0, -1, EVERYTHING))
+            at, last_offset, status = done.position, done.last_offset, done.status
+            count += sum(batch.num_rows for batch in done.batches)
+        return count
 
     return run
 

@@ -1,0 +1,323 @@
+"""Runs of batches in plain Python: what the native decoder has to give, and what runs where it cannot be built.
+
+Rules of the file:
+
+- `native/src/run.rs` gives the same rows, the same position and the same status for the same bytes. Tests and fuzzers
+  compare both.
+- A run says nothing about what is wrong. It ends before that batch, with a status.
+- A batch is taken only if its checksum is right and the batch after it confirms its place.
+- No record of a batch is kept unless all of them are well-formed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from remote_fetch.decode.arrays import Array, bytes_array, headers_array, java_text, numbers_array
+from remote_fetch.decode.columns import microseconds, schema_for
+from remote_fetch.decode.run_status import RunStatus
+from remote_fetch.errors import RemoteFetchError
+from remote_fetch.formats.batches import HEADER_BYTES, BatchHeader, FramedBatch, check_crc, read_header
+from remote_fetch.formats.codecs import CODEC_NAMES, Codecs
+from remote_fetch.model import TimestampType
+
+__all__ = ["Run", "RunDecoder"]
+
+_MAX_INT64 = 2**63 - 1
+_MAGIC_AT = 16
+# A header key that is no UTF-8 may grow threefold, and a column has at most 2 GiB.
+_MAX_COLUMN_BYTES = (2**31 - 1) // 3
+# A record has at least its length, attributes, two deltas, two lengths and a header count, one byte each.
+_MIN_RECORD_BYTES = 7
+_MIN_HEADER_BYTES = 2
+
+
+class _Ended(Exception):
+    """The run ends before the batch at hand."""
+
+    def __init__(self, status: RunStatus) -> None:
+        self.status = status
+
+
+class _Row(NamedTuple):
+    offset: int
+    timestamp_ms: int
+    timestamp_type: int
+    leader_epoch: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[bytes, bytes | None]]
+
+
+class Run:
+    """One run. `run_decoder.py` describes the attributes. `__arrow_c_array__` gives the columns."""
+
+    def __init__(self, position: int, last_offset: int) -> None:
+        self.position = position
+        self.last_offset = last_offset
+        self.taken = 0
+        self.status = RunStatus.END
+        self.shown: dict[int, int] = {}
+        self.rows = 0
+        self._batch: pa.RecordBatch | None = None
+
+    def close(self, rows: Sequence[_Row], columns: Sequence[str]) -> Run:
+        """Set the columns."""
+        self.rows = len(rows)
+        self._batch = _columns_of(rows, columns)
+        return self
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[Any, Any]:
+        """The columns, by the Arrow PyCapsule interface."""
+        assert self._batch is not None
+        capsules: tuple[Any, Any] = self._batch.__arrow_c_array__()  # type: ignore[no-untyped-call]
+        return capsules
+
+
+class RunDecoder:
+    """Decodes the runs of one slice. `run_decoder.py` describes the arguments."""
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        *,
+        segment_offsets: tuple[int, int],
+        stop_offset: int,
+        entries: tuple[int, int],
+        aborted: Sequence[tuple[int, int, int]] | None,
+        max_batch_bytes: int,
+        max_decompressed_bytes: int,
+        target_bytes: int,
+        max_rows: int,
+    ) -> None:
+        self._columns = columns
+        self._segment_offsets = segment_offsets
+        self._stop_offset = stop_offset
+        self._entries = entries
+        self._aborted = None if aborted is None else sorted(aborted)
+        self._max_batch_bytes = max_batch_bytes
+        self._codecs = Codecs(max_bytes=max_decompressed_bytes)
+        self._target_bytes = target_bytes
+        self._max_rows = max_rows
+
+    def decode(
+        self, data: memoryview, at: int, *, last_offset: int, first_offset: int, epoch: int, epoch_stop: int
+    ) -> Run:
+        """The run that begins at `data[at]`."""
+        run, rows, sizes = Run(at, last_offset), list[_Row](), _Sizes(self._columns)
+        try:
+            header = self._header(data, at, last_offset)
+            while True:
+                if len(rows) >= self._max_rows or sizes.largest >= self._target_bytes:
+                    raise _Ended(RunStatus.FULL)
+                end = run.position + header.size_bytes
+                following = self._header(data, end, header.last_offset)
+                self._check_plain(header, epoch, epoch_stop)
+                batch = FramedBatch(header, run.position, data[run.position : end])
+                for row in self._rows(batch, first_offset, sizes.largest):
+                    rows.append(row)
+                    sizes.add(row)
+                if self._aborted is not None and header.is_transactional and self._is_shown(header, first_offset):
+                    run.shown.setdefault(header.producer_id, header.base_offset)
+                run.taken += 1
+                run.position, run.last_offset = end, header.last_offset
+                header = following
+        except _Ended as ended:
+            run.status = ended.status
+        return run.close(rows, self._columns)
+
+    def _header(self, data: memoryview, at: int, previous: int) -> BatchHeader:
+        """The header of the batch at `at`, if the batch is complete and may follow offset `previous`."""
+        if len(data) - at < HEADER_BYTES:
+            raise _Ended(RunStatus.END)
+        if data[at + _MAGIC_AT] != 2:
+            raise _Ended(RunStatus.SPECIAL)
+        try:
+            header = read_header(data, at, position=at, max_batch_bytes=self._max_batch_bytes)
+        except RemoteFetchError:
+            raise _Ended(RunStatus.MISPLACED) from None
+        if isinstance(header, int):
+            raise _Ended(RunStatus.END)
+        start, end = self._segment_offsets
+        first, last = header.base_offset, header.last_offset
+        is_outside = first < start or last > end or last >= _MAX_INT64
+        if is_outside or first <= previous or any(previous < entry < last for entry in self._entries):
+            raise _Ended(RunStatus.MISPLACED)
+        return header
+
+    def _check_plain(self, header: BatchHeader, epoch: int, epoch_stop: int) -> None:
+        """End the run if plain Python has to decide something about the batch."""
+        fits = header.base_offset < min(self._stop_offset, epoch_stop) and header.leader_epoch == epoch
+        if not fits or header.codec not in CODEC_NAMES:
+            raise _Ended(RunStatus.SPECIAL)
+        # A marker may have to end an aborted transaction, and a transaction has a producer.
+        is_odd = header.is_control or (header.is_transactional and header.producer_id < 0)
+        if self._aborted is not None and is_odd:
+            raise _Ended(RunStatus.SPECIAL)
+
+    def _is_shown(self, header: BatchHeader, first_offset: int) -> bool:
+        """Whether the isolation level and the first wanted offset show any record of the batch."""
+        if header.last_offset < first_offset or header.is_control or header.record_count == 0:
+            return False
+        if not self._aborted or not header.is_transactional:
+            return True
+        # The last transaction of that producer that begins at the offset or before it.
+        at = bisect_right(self._aborted, (header.producer_id, header.base_offset, _MAX_INT64)) - 1
+        producer, _, last = self._aborted[at] if at >= 0 else (-1, -1, -1)
+        return producer != header.producer_id or last < header.base_offset
+
+    def _rows(self, batch: FramedBatch, first_offset: int, before_bytes: int) -> list[_Row]:
+        header = batch.header
+        try:
+            check_crc(batch)
+        except RemoteFetchError:
+            raise _Ended(RunStatus.BAD_CHECKSUM) from None
+        if not self._is_shown(header, first_offset):
+            return []
+        try:
+            area = self._codecs.decompress(header.codec, batch.data[HEADER_BYTES:])
+        except RemoteFetchError:
+            raise _Ended(RunStatus.BAD_STREAM) from None
+        if before_bytes + len(area) > _MAX_COLUMN_BYTES:
+            raise _Ended(RunStatus.FULL if before_bytes else RunStatus.TOO_LARGE)
+        return [row for row in _records(area, header) if first_offset <= row.offset < self._stop_offset]
+
+
+class _Sizes:
+    """The bytes that rows have in each byte column."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._wanted = {"header" if name == "headers" else name for name in columns}
+        self._sizes = dict.fromkeys(("key", "value", "header key", "header value"), 0)
+
+    @property
+    def largest(self) -> int:
+        """The bytes of the largest column that is wanted."""
+        return max((size for name, size in self._sizes.items() if name.split()[0] in self._wanted), default=0)
+
+    def add(self, row: _Row) -> None:
+        self._sizes["key"] += len(row.key or b"")
+        self._sizes["value"] += len(row.value or b"")
+        for key, value in row.headers:
+            self._sizes["header key"] += len(key)
+            self._sizes["header value"] += len(value or b"")
+
+
+class _Reader:
+    """Bytes that are read from the front. A malformed number or length ends the run."""
+
+    def __init__(self, data: memoryview) -> None:
+        self.data = data
+        self.at = 0
+
+    @property
+    def left(self) -> int:
+        return len(self.data) - self.at
+
+    def number(self, last_shift: int) -> int:
+        """A zigzag varint whose last byte is shifted by `last_shift` at most: 28 of 32 bits, 63 of 64."""
+        raw = shift = 0
+        while True:
+            if not self.left:
+                raise _Ended(RunStatus.BAD_VARINT)
+            byte = self.data[self.at]
+            if shift == last_shift and byte > (0x0F if last_shift == 28 else 0x01):
+                raise _Ended(RunStatus.BAD_VARINT)
+            self.at += 1
+            raw |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return raw >> 1 ^ -(raw & 1)
+
+    def int32(self) -> int:
+        return self.number(28)
+
+    def taken(self, size_bytes: int, status: RunStatus) -> memoryview:
+        if size_bytes > self.left:
+            raise _Ended(status)
+        self.at += size_bytes
+        return self.data[self.at - size_bytes : self.at]
+
+    def field(self) -> bytes | None:
+        """A length and as many bytes; a negative length is null."""
+        size_bytes = self.int32()
+        return None if size_bytes < 0 else bytes(self.taken(size_bytes, RunStatus.BAD_FIELD))
+
+
+def _records(area: memoryview, header: BatchHeader) -> Iterator[_Row]:
+    """The records of one v2 batch (KIP-98). The checks are those of the Java client's DefaultRecord."""
+    if header.record_count > len(area) // _MIN_RECORD_BYTES:
+        raise _Ended(RunStatus.BAD_COUNT)
+    timestamp_type = header.timestamp_type
+    is_append_time = timestamp_type is TimestampType.LOG_APPEND_TIME
+    reader, previous = _Reader(area), header.base_offset - 1
+    for _ in range(header.record_count):
+        if not reader.left:
+            raise _Ended(RunStatus.BAD_COUNT)
+        size_bytes = reader.int32()
+        if size_bytes < _MIN_RECORD_BYTES - 1:
+            raise _Ended(RunStatus.BAD_LENGTH)
+        # The record's attributes are skipped, because no bit has a meaning yet.
+        record = _Reader(reader.taken(size_bytes, RunStatus.BAD_LENGTH)[1:])
+        delta_ms = record.number(63)
+        offset = header.base_offset + record.int32()
+        if not previous < offset <= header.last_offset:
+            raise _Ended(RunStatus.BAD_OFFSET)
+        previous = offset
+        key, value = record.field(), record.field()
+        headers = list(_headers(record, record.int32()))
+        if record.left:
+            raise _Ended(RunStatus.BAD_END)
+        ms = header.max_timestamp_ms if is_append_time else _wrapped(header.base_timestamp_ms + delta_ms)
+        yield _Row(offset, ms, timestamp_type, header.leader_epoch, key, value, headers)
+    if reader.left:
+        raise _Ended(RunStatus.BAD_REST)
+
+
+def _headers(record: _Reader, count: int) -> Iterator[tuple[bytes, bytes | None]]:
+    if not 0 <= count <= record.left // _MIN_HEADER_BYTES:
+        raise _Ended(RunStatus.BAD_HEADER_COUNT)
+    for _ in range(count):
+        key = record.field()
+        if key is None:
+            raise _Ended(RunStatus.BAD_HEADER_KEY)
+        yield key, record.field()
+
+
+def _wrapped(number: int) -> int:
+    """The number in 64 bits with overflow, as the Java client adds deltas."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def _columns_of(rows: Sequence[_Row], columns: Sequence[str]) -> pa.RecordBatch:
+    if not columns:
+        nothing: Any = pa.StructArray.from_buffers(pa.struct([]), len(rows), [None])
+        return pa.RecordBatch.from_struct_array(nothing)
+    schema = schema_for(columns)
+    arrays = [_column_of(rows, name, schema.field(name).type) for name in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _column_of(rows: Sequence[_Row], name: str, arrow_type: pa.DataType) -> Array:
+    match name:
+        case "key":
+            return bytes_array([row.key for row in rows], arrow_type)
+        case "value":
+            return bytes_array([row.value for row in rows], arrow_type)
+        case "headers":
+            return headers_array([[(java_text(key), value) for key, value in row.headers] for row in rows])
+        case "offset":
+            numbers = [row.offset for row in rows]
+        case "timestamp":
+            numbers = [microseconds(row.timestamp_ms) for row in rows]
+        case "timestampMs":
+            numbers = [row.timestamp_ms for row in rows]
+        case "timestampType":
+            numbers = [int(row.timestamp_type) for row in rows]
+        case _:
+            numbers = [row.leader_epoch for row in rows]
+    return numbers_array(numbers, arrow_type)

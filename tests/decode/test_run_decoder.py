@@ -1,0 +1,344 @@
+"""Runs of batches, natively and in plain Python: the rows, the place and the status with which a run ends.
+
+Rules of the file: every test runs with each decoder. Without the native one these tests are skipped, unless the machine
+has a Rust compiler: then the build has failed, and so does the test.
+"""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from remote_fetch.decode import run_reference
+from remote_fetch.decode.columns import COLUMNS
+from remote_fetch.decode.run_decoder import Bounds, DecodedRun, Engine, RunReader, Start, is_native
+from remote_fetch.decode.run_status import RunStatus
+from remote_fetch.errors import ConfigError
+from remote_fetch.testing.compression import compress
+from remote_fetch.testing.records import (
+    HEADER_BYTES,
+    Record,
+    encode_batch,
+    encode_legacy,
+    encode_marker,
+    encode_varint,
+    rewrite_crc,
+)
+from tests.cases import each_of
+from tools.fuzz_memory import peak_bytes, reset_peak
+
+EVERYTHING = 2**63 - 1
+
+
+@pytest.fixture(params=["plain", "native"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """Each run decoder in turn."""
+    return run_reference.RunDecoder if request.param == "plain" else native()
+
+
+@pytest.fixture
+def native_engine() -> Engine:
+    """The native decoder, for what only that can get wrong."""
+    return native()
+
+
+def native() -> Engine:
+    if not is_native():
+        assert shutil.which("cargo") is None, (
+            "cargo is here and the native decoder is not: pip install -v -e . says why"
+        )
+        pytest.skip("no native decoder: it is built where a Rust compiler is at hand")
+    from remote_fetch.decode import _native
+
+    return _native.RunDecoder
+
+
+def batch(offset: int, count: int = 2, **options: Any) -> bytes:
+    return encode_batch(offset, [Record(at, at, b"k", b"value") for at in range(count)], **options)
+
+
+def read(
+    engine: Engine,
+    batches: Sequence[bytes],
+    *,
+    columns: Sequence[str] = COLUMNS,
+    at: int = 0,
+    last_offset: int = -1,
+    first_offset: int = 0,
+    epoch: int = 0,
+    epoch_stop: int = EVERYTHING,
+    **bounds: Any,
+) -> DecodedRun:
+    every = Bounds(**{"segment_start": 0, "segment_end": 10_000, "stop_offset": EVERYTHING, **bounds})
+    start = Start(last_offset, first_offset, epoch, epoch_stop)
+    return RunReader("topic", 3, columns, every, engine=engine).read(memoryview(b"".join(batches)), at, start)
+
+
+def column(run: DecodedRun, name: str) -> list[Any]:
+    return [value for one in run.batches for value in one.column(name).to_pylist()]
+
+
+LAST = batch(9000)
+"""The batch that confirms the place of the one before it."""
+
+
+def test_every_column_of_every_codec(engine: Engine) -> None:
+    records = [
+        Record(0, 5, b"key", None, (("h", b"1"), ("", None))),
+        Record(2, -7, None, b""),
+        Record(3, 2**33, b"", b"v" * 300, (("h", b""),)),
+    ]
+    batches = [
+        encode_batch(10 * codec, records, codec=codec, base_timestamp_ms=1000, leader_epoch=4) for codec in range(5)
+    ]
+    run = read(engine, [b"abc", *batches, batch(60, leader_epoch=4)], at=3, epoch=4)
+    assert (run.taken, run.status, run.last_offset, run.position) == (5, RunStatus.END, 43, 3 + sum(map(len, batches)))
+    (rows,) = run.batches
+    rows.validate(full=True)
+    assert rows.schema.names == list(COLUMNS)
+    assert column(run, "offset") == [10 * codec + delta for codec in range(5) for delta in (0, 2, 3)]
+    assert column(run, "timestampMs") == [1005, 993, 1000 + 2**33] * 5
+    assert rows.column("timestamp").cast(pa.int64()).to_pylist() == [1005_000, 993_000, (1000 + 2**33) * 1000] * 5
+    assert column(run, "key") == [b"key", None, b""] * 5
+    assert column(run, "value") == [None, b"", b"v" * 300] * 5
+    assert column(run, "headers") == [
+        [{"key": "h", "value": b"1"}, {"key": "", "value": None}], [], [{"key": "h", "value": b""}],
+    ] * 5  # fmt: skip
+    assert set(column(run, "leaderEpoch")) == {4}
+    assert set(column(run, "timestampType")) == {0}
+    assert set(column(run, "topic")) == {"topic"}
+    assert set(column(run, "partition")) == {3}
+
+
+def test_what_the_broker_stamped(engine: Engine) -> None:
+    run = read(engine, [batch(0, log_append_time_ms=777), batch(5, base_timestamp_ms=2**62), LAST])
+    assert column(run, "timestampMs") == [777, 777, 2**62, 2**62 + 1]
+    assert column(run, "timestampType") == [1, 1, 0, 0]
+    assert run.batches[0].column("timestamp").cast(pa.int64()).to_pylist()[2:] == [2**63 - 1] * 2
+
+
+@each_of("columns", [("offset",), ("partition", "value"), ("headers", "topic"), ("topic",), ("timestampMs", "key")])
+def test_only_the_columns_that_are_wanted(engine: Engine, columns: tuple[str, ...]) -> None:
+    run = read(engine, [batch(0), LAST], columns=columns)
+    assert run.batches[0].schema.names == list(columns)
+    assert run.batches[0].equals(read(engine, [batch(0), LAST]).batches[0].select(columns))
+
+
+def test_unknown_columns_are_refused(engine: Engine) -> None:
+    with pytest.raises(ConfigError, match="unknown column 'colour'"):
+        read(engine, [LAST], columns=["colour"])
+
+
+def test_header_keys_that_are_no_text(engine: Engine) -> None:
+    keys = [b"good", b"\xff\xfe", b"\xed\xa0\x80x", b"\xed\xa0", b"\xe2\x82", "\u00fc".encode(), b""]
+    body = b"".join(encode_varint(len(key)) + key + encode_varint(-1) for key in keys)
+    record = b"\0" + encode_varint(0) * 2 + encode_varint(-1) * 2 + encode_varint(len(keys)) + body
+    area = encode_varint(len(record)) + record
+    data = batch(0, 1)[:HEADER_BYTES] + area
+    run = read(engine, [rewrite_crc(data[:8] + (len(data) - 12).to_bytes(4, "big") + data[12:]), LAST])
+    run.batches[0].validate(full=True)
+    found = [pair["key"] for pair in column(run, "headers")[0]]
+    assert found == ["good", "\ufffd\ufffd", "\ufffdx", "\ufffd", "\ufffd", "\u00fc", ""]
+
+
+def test_the_wanted_offsets(engine: Engine) -> None:
+    batches = [batch(0), batch(2), batch(4), batch(6), LAST]
+    run = read(engine, batches, first_offset=3, stop_offset=5)
+    assert (column(run, "offset"), run.taken, run.status) == ([3, 4], 3, RunStatus.SPECIAL)
+    broken = bytearray(batch(0))
+    broken[HEADER_BYTES] = 0xFF
+    run = read(engine, [rewrite_crc(bytes(broken)), *batches[1:]], first_offset=2)
+    assert column(run, "offset") == [*range(2, 8)]  # what is not wanted is not looked into
+
+
+def changed(data: bytes, at: int, value: int, size: int) -> bytes:
+    """The batch with one field changed, and its checksum right."""
+    return rewrite_crc(data[:at] + value.to_bytes(size, "big", signed=True) + data[at + size :])
+
+
+def with_area(area: bytes, count: int, codec: int = 0) -> bytes:
+    """A batch from offset 2 to 4 with these records."""
+    head = bytearray(batch(2, 3)[:HEADER_BYTES])
+    head[8:12] = (HEADER_BYTES - 12 + len(area)).to_bytes(4, "big")
+    head[22] = codec
+    head[57:61] = count.to_bytes(4, "big")
+    return rewrite_crc(bytes(head) + area)
+
+
+GOOD = batch(2)
+RECORD = bytes([0, 0, 0, 1, 1, 0])
+"""Attributes, two deltas, no key, no value, no headers."""
+ENDED_BEFORE: dict[str, tuple[bytes, dict[str, Any], RunStatus]] = {
+    "a wrong checksum": (GOOD[:-1] + b"\xff", {}, RunStatus.BAD_CHECKSUM),
+    "another epoch": (batch(2, leader_epoch=1), {}, RunStatus.SPECIAL),
+    "no epoch": (batch(2, leader_epoch=-1), {}, RunStatus.SPECIAL),
+    "the end of an epoch": (GOOD, {"epoch_stop": 2}, RunStatus.SPECIAL),
+    "the end of what is wanted": (GOOD, {"stop_offset": 2}, RunStatus.SPECIAL),
+    "a codec that does not exist": (changed(GOOD, 21, 5, 2), {}, RunStatus.SPECIAL),
+    "a marker, read_committed": (encode_marker(2, 7, commit=True), {"aborted": []}, RunStatus.SPECIAL),
+    "a transaction of nobody": (changed(GOOD, 21, 0x10, 2), {"aborted": []}, RunStatus.SPECIAL),
+    "no zstd": (with_area(b"no zstd at all", 1, 4), {}, RunStatus.BAD_STREAM),
+    "a bomb": (with_area(compress(4, bytes(1 << 16)), 1, 4), {"max_decompressed_bytes": 65_535}, RunStatus.BAD_STREAM),
+    "too many records": (with_area(bytes([12, *RECORD]), 2), {}, RunStatus.BAD_COUNT),
+    "a record too few": (with_area(bytes([28, *RECORD, *bytes(8)]), 2), {}, RunStatus.BAD_END),
+    "a number without end": (with_area(b"\xff" * 9, 1), {}, RunStatus.BAD_VARINT),
+    "a record too short": (with_area(bytes([10, *RECORD]), 1), {}, RunStatus.BAD_LENGTH),
+    "a record too long": (with_area(bytes([14, *RECORD]), 1), {}, RunStatus.BAD_LENGTH),
+    "an offset again": (with_area(bytes([12, *RECORD, 12, *RECORD]), 2), {}, RunStatus.BAD_OFFSET),
+    "an offset past the batch": (with_area(bytes([12, 0, 0, 6, 1, 1, 0]), 1), {}, RunStatus.BAD_OFFSET),
+    "a key past the record": (with_area(bytes([12, 0, 0, 0, 20, 1, 0]), 1), {}, RunStatus.BAD_FIELD),
+    "too many headers": (with_area(bytes([12, 0, 0, 0, 1, 1, 2]), 1), {}, RunStatus.BAD_HEADER_COUNT),
+    "a header without key": (with_area(bytes([16, 0, 0, 0, 1, 1, 2, 1, 1]), 1), {}, RunStatus.BAD_HEADER_KEY),
+    "more than the records": (with_area(bytes([12, *RECORD, 0]), 1), {}, RunStatus.BAD_REST),
+}
+MISPLACED: dict[str, tuple[bytes, dict[str, Any], RunStatus]] = {
+    "a damaged length": (GOOD[:8] + b"\0\0\0\x10" + GOOD[12:], {}, RunStatus.MISPLACED),
+    "a negative length": (GOOD[:8] + b"\xff\0\0\0" + GOOD[12:], {}, RunStatus.MISPLACED),
+    "a length past the data": (GOOD[:8] + b"\0\1\0\0" + GOOD[12:], {}, RunStatus.END),
+    "a batch too large": (batch(2, 100), {"max_batch_bytes": 200}, RunStatus.MISPLACED),
+    "a legacy message": (encode_legacy(2, [Record(0, 0, None, b"v" * 60)], magic=1), {}, RunStatus.SPECIAL),
+    "an offset again": (batch(1), {}, RunStatus.MISPLACED),
+    "an offset past the segment": (GOOD, {"segment_end": 2}, RunStatus.MISPLACED),
+    "an index entry inside": (batch(2, 3), {"entries": (3, -1)}, RunStatus.MISPLACED),
+    "the other index entry inside": (batch(2, 3), {"entries": (-1, 3)}, RunStatus.MISPLACED),
+    "a negative delta": (changed(GOOD, 23, -1, 4), {}, RunStatus.MISPLACED),
+    "a negative count": (changed(GOOD, 57, -1, 4), {}, RunStatus.MISPLACED),
+    "a cut header": (GOOD[:60], {}, RunStatus.END),
+}
+
+
+@each_of("name", ENDED_BEFORE)
+def test_a_run_ends_before(engine: Engine, name: str) -> None:
+    special, options, status = ENDED_BEFORE[name]
+    run = read(engine, [batch(0, 1), batch(1, 1), special, LAST], **options)
+    assert (run.status, column(run, "offset"), run.last_offset) == (status, [0, 1], 1)
+    assert run.position == 2 * len(batch(0, 1))
+
+
+@each_of("name", MISPLACED)
+def test_where_the_place_of_a_batch_is_in_doubt_so_is_the_one_before_it(engine: Engine, name: str) -> None:
+    special, options, status = MISPLACED[name]
+    tail = [] if status is RunStatus.END else [LAST]
+    run = read(engine, [batch(0, 1), batch(1, 1), special, *tail], **options)
+    assert (run.status, column(run, "offset"), run.position) == (status, [0], len(batch(0, 1)))
+    alone = read(engine, [special, *tail], last_offset=1, **options)
+    assert (alone.status, alone.taken, alone.batches) == (status, 0, [])
+
+
+def test_no_bytes_are_no_run(engine: Engine) -> None:
+    assert read(engine, []).status is RunStatus.END
+    assert read(engine, [batch(0)], at=1000).status is RunStatus.END
+
+
+def test_read_committed_hides_what_was_aborted(engine: Engine) -> None:
+    def transactional(offset: int, producer: int) -> bytes:
+        return batch(offset, producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True)
+
+    batches = [transactional(0, 7), transactional(2, 8), batch(4), transactional(6, 7), transactional(8, 7), LAST]
+    aborted = [(8, 2, 3), (7, 6, 7), (7, 0, 1), (9, 0, 20)]
+    run = read(engine, batches, aborted=aborted)
+    assert (column(run, "offset"), run.taken) == ([4, 5, 8, 9], 5)
+    assert run.shown == {7: 8}
+    everything = read(engine, batches)
+    assert (column(everything, "offset"), everything.shown) == ([*range(10)], {})
+    marker = read(engine, [batch(0), encode_marker(2, 7, commit=False), LAST])
+    assert (column(marker, "offset"), marker.taken) == ([0, 1], 2)
+
+
+@each_of("bounds", [Bounds(0, 10_000, EVERYTHING, max_rows=4), Bounds(0, 10_000, EVERYTHING, target_bytes=20)])
+def test_a_run_ends_when_the_columns_are_full(engine: Engine, bounds: Bounds) -> None:
+    reader = RunReader("topic", 3, COLUMNS, bounds, engine=engine)
+    data, at, last, found = memoryview(b"".join([*(batch(2 * at) for at in range(7)), LAST])), 0, -1, list[Any]()
+    while True:
+        run = reader.read(data, at, Start(last, 0, 0, EVERYTHING))
+        at, last = run.position, run.last_offset
+        found.append(column(run, "offset"))
+        if run.status is not RunStatus.FULL:
+            break
+    assert found == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13]]
+
+
+def test_a_batch_with_more_rows_than_an_arrow_batch_may_have(engine: Engine) -> None:
+    run = read(engine, [batch(0, 10), LAST], max_rows=4)
+    assert [one.num_rows for one in run.batches] == [4, 4, 2]
+    assert column(run, "offset") == [*range(10)]
+
+
+def test_a_damaged_batch_leaves_no_trace(engine: Engine) -> None:
+    """A fault in the last record of a batch with nulls and headers: all columns go back, and the next run is right."""
+    records = [
+        Record(at, 0, (None, b"k")[at % 2], (b"v", None)[at % 2], (("h", None), ("i", b"x"))) for at in range(13)
+    ]
+    good, bad = encode_batch(0, records), bytearray(encode_batch(20, records))
+    bad[-1:] = b"y"  # only the checksum will be wrong
+    broken = rewrite_crc(bytes(bad[:-4]) + b"\xff\xff\xff\xff")
+    reader = RunReader("topic", 3, COLUMNS, Bounds(0, 10_000, EVERYTHING), engine=engine)
+    start = Start(-1, 0, 0, EVERYTHING)
+    damaged = reader.read(memoryview(good + broken + LAST), 0, start)
+    assert damaged.status > RunStatus.BAD_STREAM
+    sound = reader.read(memoryview(good + LAST), 0, start)
+    for one in (*damaged.batches, *sound.batches):
+        one.validate(full=True)
+    assert damaged.batches == sound.batches
+    assert column(sound, "key") == [record.key for record in records]
+
+
+def test_the_rows_outlive_bytes_and_reader(native_engine: Engine) -> None:
+    run = read(native_engine, [batch(0, 100), LAST])
+    expected = [b"value"] * 100
+    gc.collect()
+    read(native_engine, [batch(0, 100), LAST])
+    value = run.batches[0].column("value")
+    del run
+    gc.collect()
+    assert value.to_pylist() == expected
+
+
+def test_memory_comes_back(native_engine: Engine) -> None:
+    data = [encode_batch(0, [Record(0, 0, b"k", bytes(8 << 20))]), LAST]
+    read(native_engine, data)
+    reset_peak()
+    before = peak_bytes()
+    for _ in range(40):
+        assert read(native_engine, data).batches[0].num_rows == 1
+    assert peak_bytes() - before < 100 << 20  # of 320 that went through
+
+
+def test_the_interpreter_runs_meanwhile(native_engine: Engine) -> None:
+    """With a switch interval of an hour another thread runs only if the lock is given away."""
+    data = [encode_batch(at, [Record(0, 0, b"k", bytes(1 << 20))], codec=1) for at in range(20)]
+    joined = memoryview(b"".join([*data, LAST]))
+    bounds = Bounds(0, 10_000, EVERYTHING, target_bytes=1 << 30)
+    reader = RunReader("topic", 3, COLUMNS, bounds, engine=native_engine)
+    turn, ran = threading.Lock(), list[int]()
+
+    def other() -> None:
+        with turn:
+            ran.append(1)
+
+    thread = threading.Thread(target=other)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(3600)
+    try:
+        with turn:
+            thread.start()
+        before = len(ran)
+        run = reader.read(joined, 0, Start(-1, 0, 0, EVERYTHING))
+        assert (before, len(ran), run.taken) == (0, 1, 20)
+        thread.join(10)
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_bytes_that_may_change_are_refused(native_engine: Engine) -> None:
+    reader = RunReader("topic", 3, COLUMNS, Bounds(0, 10_000, EVERYTHING), engine=native_engine)
+    for data in (memoryview(bytearray(batch(0))), memoryview(batch(0))[::2]):
+        with pytest.raises(BufferError, match="contiguous bytes that are read only"):
+            reader.read(data, 0, Start(-1, 0, 0, EVERYTHING))
