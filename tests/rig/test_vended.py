@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 TOPIC, OTHER = "orders", "payments"
 MIDDLE = 120
+NIGHTLY_TOO = [ISOLATIONS[0], pytest.param(ISOLATIONS[1], marks=pytest.mark.scheduled)]
 NO_GROUP = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
 """No consumer needs its group here, and librdkafka tells that it may not use it."""
 
@@ -260,11 +261,11 @@ def test_a_service_that_is_restarted_in_the_middle(scene: Scene) -> None:
     assert_all_from_the_store(report)
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("isolation", NIGHTLY_TOO)
 def test_a_service_that_is_killed_in_the_middle(scene: Scene, isolation: str) -> None:
     """Without it the broker goes on."""
     with halted(MIDDLE, scene.vended.service.kill) as store:
-        patience = {"fetch.remote.read.timeout.ms": 2000}
+        patience = {"fetch.remote.read.timeout.ms": 1000}
         found, report = from_store(scene.config() | store | patience, TOPIC, isolation)
     scene.vended.service.start()
     assert found == scene.expected[isolation]
@@ -424,7 +425,7 @@ def of_other(scene: Scene) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("isolation", [ISOLATIONS[0], pytest.param(ISOLATIONS[1], marks=pytest.mark.scheduled)])
+@pytest.mark.parametrize("isolation", NIGHTLY_TOO)
 @each_of("what", ["segments", "names", "URLs"])
 def test_a_service_that_gives_another_topic(scene: Scene, of_other: list[Any], isolation: str, what: str) -> None:
     """Its records are Kafka's too, at the same offsets: only names tell them apart."""
