@@ -1,7 +1,9 @@
 """AIORemoteConsumer: confluent_kafka's AIOConsumer over a RemoteConsumer.
 
-Rules of the file: all that is asynchronous is the parent's. Its constructor makes a consumer of its own class, which is
-replaced here before the application sees it.
+Rules of the file:
+
+- The parent has all asynchronous code.
+- The parent's constructor makes a consumer of another class. It is replaced here before the application sees it.
 """
 
 from __future__ import annotations
@@ -22,14 +24,15 @@ __all__ = ["AIORemoteConsumer", "CallerGate"]
 
 
 _WRAPPED = ("error_cb", "throttle_cb", "stats_cb", "on_commit", "logger")
-"""The parent makes these callable from the threads of its executor."""
+"""Keys of callbacks. The parent wraps them, so that the threads of its executor can call them."""
 
 
 class CallerGate:
-    """Lets one caller in at a time, who may enter again. A caller is not a thread here.
+    """Lets in one caller at a time. A caller that is inside may enter again, also in another thread.
 
-    A callback runs within a call of the application, and may make a further call in another thread of the executor. The
-    binding recognises both as one caller by a context variable; so does this gate. The variable has no public name.
+    A callback runs within a call of the application, and may make a further call in another thread of the executor. A
+    context variable of confluent_kafka, which has no public name, tells that both belong to one caller. The gate uses
+    the same variable.
     """
 
     def __init__(self) -> None:
@@ -64,10 +67,10 @@ class _Consumer(RemoteConsumer):
 class AIORemoteConsumer(AIOConsumer):
     """`confluent_kafka.aio.AIOConsumer` that reads tiered data from the store; see `RemoteConsumer`.
 
-    Takes the parent's arguments, `consumer_conf` with the keys of remote-fetch, and `observer`. Every method is the
-    parent's. `remote_metrics` is not a coroutine, for it waits for nothing.
+    Takes the parent's arguments and `observer`. `consumer_conf` may have the keys of remote-fetch. Every method is the
+    parent's. `remote_metrics` is not a coroutine, because it waits for nothing.
 
-    Raises as `RemoteConsumer` does; RuntimeError without a running event loop, as the parent does.
+    Raises the errors of `RemoteConsumer`, and RuntimeError without a running event loop, as the parent does.
     """
 
     def __init__(
@@ -77,7 +80,7 @@ class AIORemoteConsumer(AIOConsumer):
         executor: Executor | None = None,
         observer: Observer = ignore,
     ) -> None:
-        # The parent replaces these in the mapping that it gets, and makes a consumer of it that connects to nothing.
+        # The parent wraps these in the mapping that it gets. Its temporary consumer of this mapping does not connect.
         wrapped = {name: consumer_conf[name] for name in _WRAPPED if name in consumer_conf}
         shell = {**wrapped, "group.id": "none"}
         super().__init__(shell, max_workers, executor)

@@ -1,7 +1,9 @@
 """AsyncRemoteDeserializingConsumer: confluent_kafka's AsyncDeserializingConsumer over a RemoteConsumer.
 
-Rules of the file: building, calling and closing deserializers is the parent's. Its constructor makes a consumer of its
-own, which connects to nothing and is replaced before the application sees it.
+Rules of the file:
+
+- The parent builds, calls and closes deserializers.
+- The parent's constructor makes a consumer that connects to nothing. It is replaced before the application sees it.
 """
 
 from __future__ import annotations
@@ -57,8 +59,8 @@ class AsyncRemoteDeserializingConsumer(AsyncDeserializingConsumer[K, V], AIORemo
 
         consumer = await AsyncRemoteDeserializingConsumer[str, User]({...})
 
-    Takes the parent's arguments, `conf` with the keys of remote-fetch, and `observer`. Generic in the types of keys and
-    values, as its parent is. Raises as `RemoteConsumer` does, and ValueError as the parent does.
+    Takes the parent's arguments and `observer`. `conf` may have the keys of remote-fetch. The class is generic in the
+    types of keys and values, like its parent. Raises the errors of `RemoteConsumer`, and ValueError as the parent does.
     """
 
     async def _begin(self, conf: dict[str, Any], **kwargs: Any) -> None:
@@ -73,7 +75,7 @@ class AsyncRemoteDeserializingConsumer(AsyncDeserializingConsumer[K, V], AIORemo
         await AsyncDeserializingConsumer.__init__(self, {**deserializers, "group.id": "none"}, max_workers=1)
         self._consumer.close()
         self.executor.shutdown(wait=False)
-        for builder in builders:  # the consumer gets the keys that no builder has taken
+        for builder in builders:  # the consumer gets the keys that no builder took out
             configuration = {name: value for name, value in builder.remaining.items() if name in configuration}
         try:
             AIORemoteConsumer.__init__(self, configuration, **kwargs)
@@ -83,4 +85,4 @@ class AsyncRemoteDeserializingConsumer(AsyncDeserializingConsumer[K, V], AIORemo
                 await self.close()  # closes the deserializers that were built
             raise
 
-    __init__ = _begin  # the parent awaits it, but a type checker refuses a coroutine of that name
+    __init__ = _begin  # the parent awaits `__init__`, but a type checker refuses a coroutine of that name

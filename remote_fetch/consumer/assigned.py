@@ -1,8 +1,8 @@
-"""One assigned partition as the application's thread sees it.
+"""One assigned partition, for the application's thread.
 
 Rules of the file:
 
-- Only the application's thread comes here.
+- Only the application's thread uses it.
 - The fields of a partition, of its position and of its records change through their methods alone.
 - Nothing here calls librdkafka. A change of the state gives actions, and `Transitions` carries them out.
 """
@@ -31,8 +31,9 @@ Key: TypeAlias = tuple[str, int]
 class AssignedPartition:
     """One assigned partition: its state, the position of the application in it, and the records from the store.
 
-    `assigned_offset` is the offset that it was assigned with. `log` are the ends of its log, as last heard. `circuit`
-    says how long librdkafka reads the partition after its segments have failed.
+    - `assigned_offset` is the offset with which it was assigned.
+    - `log` has the ends of its log, from the last answer of a broker.
+    - `circuit` tells how long librdkafka reads the partition after its segments have failed.
     """
 
     def __init__(self, topic: str, number: int, assigned_offset: int, state: PartitionState, circuit: Circuit) -> None:
@@ -51,12 +52,12 @@ class AssignedPartition:
         return self.topic, self.number
 
     def topic_partition(self, offset: int = INVALID) -> TopicPartition:
-        """The partition as confluent_kafka names it."""
+        """The partition as confluent_kafka's type."""
         return TopicPartition(self.topic, self.number, offset)
 
     @property
     def feed(self) -> Feed | None:
-        """The feed that reads the partition from the store, or tries whether it could."""
+        """The feed that reads the partition from the store, or tries to."""
         return self.records.feed
 
     @property
@@ -66,7 +67,7 @@ class AssignedPartition:
 
     @property
     def log_end(self) -> int:
-        """The offset behind the last record of the log, INVALID if it is not known."""
+        """The offset after the last record of the log, INVALID if it is not known."""
         return INVALID if self.log.end_offset is None else self.log.end_offset
 
     # ---------------------------------------------------------------------------------------------------- its state
@@ -77,7 +78,7 @@ class AssignedPartition:
         return actions
 
     def ask(self, question: object) -> None:
-        """The group is asked for the committed offset; `question` names the request."""
+        """Note that the group was asked for the committed offset. `question` identifies the request."""
         self._question = question
 
     def awaits(self, question: object) -> bool:
@@ -89,15 +90,15 @@ class AssignedPartition:
         return is_open and self._question is question
 
     def note_log(self, log: LogBounds) -> None:
-        """Take the ends of the log as they are known by now."""
+        """Take the ends of the log from a new answer."""
         self.log = log
 
     def note_success(self) -> None:
-        """The store has given records of the partition."""
+        """Note that the store has given records of the partition."""
         self._circuit = self._circuit.worked()
 
     def note_failure(self, reason: str, now_s: float) -> float:
-        """The store has failed to give records. Returns when (seconds of the clock) it may be tried again."""
+        """Note that the store failed to give records. Returns when to try it again, in seconds of the clock."""
         self._circuit = self._circuit.failed(reason, to_milliseconds(now_s))
         return to_seconds(self._circuit.retry_at_ms)
 
@@ -105,16 +106,16 @@ class AssignedPartition:
 
     @property
     def awaits_store(self) -> bool:
-        """Whether records of the store, or the news that it has none, may come at any time."""
+        """Whether a feed may bring records of the store, or its ending, at any time."""
         return self.feed is not None or self.state.mode is Mode.LOCATING
 
     @property
     def is_found(self) -> bool:
-        """Whether the store has given a record of the partition, which may be taken and delivered already."""
+        """Whether the store has given a record of the partition. It may have been delivered already."""
         return self.records.are_ready or self.position.next_offset >= 0
 
     def take_over(self, librdkafka_position: int) -> Step:
-        """The store goes on at librdkafka's position. If there is none, it goes on where librdkafka began."""
+        """Go on in the store at librdkafka's position. If librdkafka has none, go on where librdkafka began."""
         if librdkafka_position >= 0:
             self.position.jump(librdkafka_position)
         offset = librdkafka_position if librdkafka_position >= 0 else self.state.offset

@@ -1,6 +1,8 @@
 """The clock of one consumer: `time.monotonic` unless a test passes another one.
 
-Rules of the file: the consumer counts in seconds. `Circuit` counts in milliseconds, and here is the only conversion.
+Rules of the file:
+
+- The consumer counts in seconds, and `Circuit` counts in milliseconds. Only this file converts them.
 """
 
 from __future__ import annotations

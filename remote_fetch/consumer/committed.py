@@ -1,9 +1,9 @@
-"""Asks the group for the committed offsets of newly assigned partitions, in a thread of its own.
+"""Asks the group for the committed offsets of newly assigned partitions, in a separate thread.
 
 Rules of the file:
 
-- The request does not go through the application's consumer. It lets in one caller at a time, so that `poll` would wait
-  for the answer.
+- The request does not go through the application's consumer. That consumer lets in one caller at a time, so `poll`
+  would wait for the answer.
 - Only the application's thread takes answers.
 """
 
@@ -25,14 +25,15 @@ _TIMEOUTS_S = (1.0, 2.0, 2.0)
 
 Fetch = Callable[[Sequence[TopicPartition], float], Sequence[TopicPartition]]
 Answer = tuple[Sequence[TopicPartition], Sequence[TopicPartition]]
-"""The partitions of a request, and the group's answer; the answer is empty if there was none."""
+"""The partitions of a request, and the group's answer, which is empty if the group did not answer."""
 
 
 class CommittedOffsets:
     """The requests of one consumer.
 
-    `fetch` gives the committed offsets of partitions within some seconds, or raises KafkaException. `notify` is called
-    when an answer can be taken. Both are called in another thread.
+    - `fetch` returns the committed offsets of partitions within the given seconds, or raises KafkaException.
+    - `notify` is called if an answer can be taken.
+    - Both are called in another thread.
     """
 
     def __init__(self, fetch: Fetch, notify: Callable[[], None]) -> None:
@@ -44,7 +45,7 @@ class CommittedOffsets:
         self._closing = threading.Event()
 
     def request(self, partitions: Sequence[TopicPartition]) -> None:
-        """Begin to ask for the committed offsets of partitions. The answer names this very list."""
+        """Start to ask for the committed offsets of partitions. The answer has the same list object."""
         thread = threading.Thread(target=self._run, args=(partitions,), name="remote-fetch-committed", daemon=True)
         self._threads = [running for running in self._threads if running.is_alive()] + [thread]
         thread.start()
@@ -58,11 +59,11 @@ class CommittedOffsets:
         return answers
 
     def close(self) -> None:
-        """Make no further attempt. This does not wait for an attempt that is under way."""
+        """Make no further attempt. This does not wait for a running attempt."""
         self._closing.set()
 
     def wait(self) -> None:
-        """Wait until no request is under way, so that no answer has offsets that are committed after this call."""
+        """Wait until no request runs. So no later answer of these requests has an offset committed after this call."""
         join_all(self._threads, Deadline.after(sum(_TIMEOUTS_S)))
 
     def _run(self, partitions: Sequence[TopicPartition]) -> None:

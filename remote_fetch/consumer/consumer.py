@@ -1,12 +1,11 @@
-"""RemoteConsumer: change one class name, and tiered records are read from the store.
+"""RemoteConsumer: a `confluent_kafka.Consumer` that reads tiered records from the store.
 
 Rules of the file:
 
 - Methods behave and raise like the parent's. Docstrings describe only the difference.
-- Switched off, every method is the parent's.
-- Group membership, rebalances, commits and live data stay librdkafka's.
-- One thread at a time is in the methods that the remote half takes part in. A callback may enter again, as with the
-  parent.
+- If remote fetch is switched off, every method is the parent's.
+- librdkafka keeps group membership, rebalances, commits and live data.
+- The methods that use the remote half let in one thread at a time. A callback may enter again, as with the parent.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ F = TypeVar("F")
 
 
 def _typed_as(_: F) -> Callable[[Callable[..., Any]], F]:
-    """Give a method the type of the parent's, so that code which is typed for the parent passes."""
+    """Give a method the type of the parent's method, so that code which is typed for the parent passes the check."""
     return lambda method: cast("F", method)
 
 
@@ -68,7 +67,7 @@ class RemoteConsumer(_Consumer):
     `fetch.remote.enabled=false`, the default, it is the parent in every way. With `true`:
 
     - A partition whose position lies in the tier is read from the store.
-    - It is handed over to librdkafka exactly where the tier ends, or where its transactions are not decided yet.
+    - librdkafka takes over exactly where the tier ends, or where the tier does not tell how a transaction ends.
     - If the store fails, librdkafka reads on at once, and the store is tried again later.
 
     Messages are `confluent_kafka.Message`s, equal to the broker's field for field. `observer` is called with every GET,
@@ -108,7 +107,7 @@ class RemoteConsumer(_Consumer):
         """As the parent's. Seconds; -1: for ever."""
         remote = self._remote
         if remote is None:
-            return _Consumer.poll(self, timeout)  # by name, for super() would be half of what this method costs
+            return _Consumer.poll(self, timeout)  # by name: `super()` would take half of this method's time
         if (prepared := remote.merge.next_in_block()) is not None:
             return prepared
         with remote.gate:
@@ -132,7 +131,7 @@ class RemoteConsumer(_Consumer):
         on_revoke: Callable[..., Any] | None = _NOT_GIVEN,
         on_lost: Callable[..., Any] | None = _NOT_GIVEN,
     ) -> None:
-        """As the parent's; its callbacks get this consumer. Like the parent, it refuses None for a callback."""
+        """As the parent's. The callbacks get this consumer. Like the parent's, it refuses None for a callback."""
         named = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
         given = {name: callback for name, callback in named.items() if callback is not _NOT_GIVEN}
         remote = self._remote
@@ -250,7 +249,7 @@ class RemoteConsumer(_Consumer):
     @_typed_as(_Consumer.get_watermark_offsets)
     @_locked
     def get_watermark_offsets(self, partition: TopicPartition, timeout: float = -1, cached: bool = False) -> Any:
-        """As the parent's. With `cached` also for partitions that are read from the store."""
+        """As the parent's. With `cached` it also knows partitions that are read from the store."""
         found: tuple[int, int] | None = super().get_watermark_offsets(partition, timeout=timeout, cached=cached)
         if self._remote is not None and cached and (found is None or found[1] < 0):
             for assigned in self._remote.partitions.tracked([partition]):
@@ -262,7 +261,7 @@ class RemoteConsumer(_Consumer):
         """As the parent's: an error unless `enable.auto.offset.store` is false."""
         is_refused = self._remote is not None and self._settings.stores_offsets
         if is_refused and (_is_record(message) if offsets is None else message is None and _are_partitions(offsets)):
-            # The parent would take them, for it is configured not to store offsets on its own.
+            # The parent would accept them, because it is configured not to store offsets itself.
             text = "StoreOffsets failed: Local: Invalid argument or configuration"
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG, text))
         super().store_offsets(message, offsets)
@@ -274,7 +273,7 @@ class RemoteConsumer(_Consumer):
         if self._remote is not None:
             self._remote.flush_positions()
             if kwargs.get("asynchronous", True) is False:
-                self._remote.committed.wait()  # an assignment goes on at the offsets that were committed before
+                self._remote.committed.wait()  # a running assignment must not get the offsets of this commit
         return super().commit(*args, **kwargs)
 
     @_locked
@@ -292,20 +291,23 @@ class RemoteConsumer(_Consumer):
 
     @_locked
     def close(self) -> None:
-        """As the parent's. The remote half ends within two seconds more."""
+        """As the parent's. It takes up to two seconds more, to end the remote half."""
         remote = self._remote
         if remote is None:
             super().close()
             return
         remote.begin_close()
         try:
-            super().close()  # calls back on_revoke, which still needs the remote half
+            super().close()  # calls on_revoke, which still needs the remote half
         finally:
             self._remote = None
             remote.close()
 
     def _detach_after_fork(self) -> object:
-        """Be the parent class alone, as a fork's child has none of the threads. Returns the remote half, to be kept."""
+        """Become a plain `Consumer`, because a forked child has no threads.
+
+        Returns the remote half for the caller to keep.
+        """
         remote, self._remote = self._remote, None
         self._metrics = self._metrics.without_counts()
         return remote
@@ -315,7 +317,7 @@ class RemoteConsumer(_Consumer):
 
 
 def _with_statistics(properties: Mapping[str, Any], metrics: Metrics) -> dict[str, Any]:
-    """The properties with a `stats_cb` that is given the metrics of the remote half too."""
+    """The properties, with a `stats_cb` that also gets the metrics of the remote half."""
     report = properties.get("stats_cb")
     if not callable(report):
         return dict(properties)
@@ -323,7 +325,7 @@ def _with_statistics(properties: Mapping[str, Any], metrics: Metrics) -> dict[st
 
 
 def _log_ignored_keys(settings: ConsumerSettings) -> None:
-    """Log once that keys of remote-fetch do nothing while it is switched off: at WARNING if the switch is missing."""
+    """Log that keys of remote-fetch have no effect, because it is switched off. At WARNING if the switch is missing."""
     idle = sorted(settings.remote.ours().keys() - {ENABLED})
     if idle:
         level = logging.INFO if ENABLED in settings.remote.given else logging.WARNING
@@ -338,7 +340,7 @@ def _call(handler: Callable[..., None], callback: Any, consumer: Any, partitions
 
 
 def _integer(given: object) -> int:
-    """The integer that the parent would make of it, 0 if the parent would refuse it."""
+    """The integer that the parent would read, 0 if the parent would refuse the value."""
     try:
         return operator.index(given)  # type: ignore[arg-type]
     except TypeError:
@@ -350,5 +352,5 @@ def _is_record(message: object) -> bool:
 
 
 def _are_partitions(partitions: object) -> bool:
-    """Whether the parent takes the argument. If not, it raises the error itself."""
+    """Whether the parent accepts the argument. If it does not, the parent raises the error."""
     return isinstance(partitions, list) and all(type(partition) is TopicPartition for partition in partitions)

@@ -22,15 +22,15 @@ else:
     K, V = TypeVar("K"), TypeVar("V")
 
     class _Parent(DeserializingConsumer, Generic[K, V]):
-        """The parent as it is now: ddtrace replaces it by a class that is not generic."""
+        """The current parent class. ddtrace replaces it by a class that is not generic."""
 
 
 class RemoteDeserializingConsumer(_Parent[K, V], RemoteConsumer):  # type: ignore[misc]  # of __exit__
     """`confluent_kafka.DeserializingConsumer` that reads tiered data from the store; see `RemoteConsumer`.
 
     Takes the configuration of both: `key.deserializer`, `value.deserializer`, their builders, and the keys of
-    remote-fetch. Generic in the types of keys and values, as its parent is.
+    remote-fetch. The class is generic in the types of keys and values, like its parent.
     """
 
     def __init__(self, conf: dict[str, Any]) -> None:
-        DeserializingConsumer.__init__(self, conf)  # by method resolution order, RemoteConsumer's comes next
+        DeserializingConsumer.__init__(self, conf)  # it calls RemoteConsumer's, by the method resolution order

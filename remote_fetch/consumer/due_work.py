@@ -1,6 +1,9 @@
-"""Work that is due for a partition: its feed has news, its hand-over is late, or the store is to be tried again.
+"""Does the due work of a partition: its feed has news, its hand-over is late, or the store is to be tried again.
 
-Rules of the file: only the application's thread comes here, and no call waits for a broker.
+Rules of the file:
+
+- Only the application's thread uses it.
+- No call waits for a broker.
 """
 
 from __future__ import annotations
@@ -18,13 +21,13 @@ from remote_fetch.plan.ranges import Reason
 __all__ = ["DueWork"]
 
 _PROBE_AGAIN_S = {Reason.HOLE.value: 1.0, Reason.UNSTABLE.value: 5.0}
-"""Shorter pauses, after reasons that pass soon."""
+"""Shorter pauses for reasons that often end soon."""
 
 
 class DueWork:
-    """Looks at one partition at a time, and moves it to the state that follows.
+    """Looks at one partition at a time, and moves it to its next state.
 
-    `patience_s` is how long the store and the brokers may answer nothing.
+    `patience_s` is how long a feed may wait without any answer of the store or the brokers.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class DueWork:
             self._transitions.notice(partition, f"is read from the store from offset {feed.first_offset} on")
             self._transitions.apply(partition, partition.state.found())
         elif is_locating and is_late and feed.ending is None:
-            # From where it began, for no record was taken: what the feed brings in this moment is dropped with it.
+            # No record was taken, so librdkafka begins where the feed began. The feed's records are dropped with it.
             ending = feed.late(partition.state.offset)
             retry_at_s = self._retry_at_s(partition, ending)
             self._transitions.apply(partition, partition.state.at_broker(ending.offset, ending.reason, retry_at_s))
@@ -74,7 +77,7 @@ class DueWork:
             self._end_feed(partition, feed.ending)
 
     def _take_over(self, partition: AssignedPartition) -> None:
-        """The store can go on where librdkafka is now."""
+        """Let the store go on at librdkafka's position."""
         position = self._handover.stop(partition)
         self._transitions.apply(partition, partition.take_over(position))
         self._transitions.notice(
@@ -93,7 +96,7 @@ class DueWork:
             self._transitions.apply(partition, partition.state.at_broker(offset, ending.reason, retry_at_s))
 
     def _retry_at_s(self, partition: AssignedPartition, ending: Ending) -> float | None:
-        """When the store is tried again after an ending; None: never."""
+        """When to try the store again after an ending. None: never."""
         if ending.reason == ErrorKind.NOT_CONFIGURED:
             return None
         circuit = self._context.open_circuit()

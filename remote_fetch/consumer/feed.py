@@ -2,8 +2,8 @@
 
 Rules of the file:
 
-- A feed begins at one offset. When it cannot go on, its ending says where and why; decoded records can still be taken.
-- One worker at a time works for a feed. Only the fields that are named as shared are used by two threads.
+- A feed begins at one offset. If it cannot go on, its ending tells where and why. Decoded records can still be taken.
+- One worker at a time works for a feed. Two threads use only the fields that are named as shared.
 - No call here goes to the application's consumer.
 """
 
@@ -39,19 +39,19 @@ if TYPE_CHECKING:
 __all__ = ["NO_FAILURES", "Chunk", "Ending", "Feed", "FeedContext"]
 
 _SLICES_AHEAD = 16
-"""How many segments one plan covers: enough to read ahead over their borders, few enough to begin soon."""
+"""How many segments one plan covers. They are enough for reading ahead, and so few that planning takes little time."""
 _SMALLEST_SHARE_BYTES = 64 << 10
 _LOCAL_START_S = 30.0
-"""How old the answer to "what is on your own disk" may be."""
+"""How old a broker's answer about the offsets on its own disk may be."""
 _UNKNOWN_ID = Uuid(bytes(16))
-"""Kafka's own way to write that a topic id is not known."""
+"""Kafka's value for an unknown topic id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
     """Why a feed gives nothing from `offset` on. `reason` is a Reason, an ErrorKind or a constant of this class.
 
-    `offset` is logical if the brokers have not resolved it. `log` are the ends of the log as last heard.
+    `offset` is logical if the brokers have not resolved it. `log` has the ends of the log, from the last answer.
     """
 
     offset: int
@@ -61,12 +61,12 @@ class Ending:
     log: LogBounds = field(default_factory=lambda: LogBounds(None))
 
     UNANSWERED = "unanswered"
-    """The brokers do not answer the questions that come before a read of the store. No failure of the store."""
+    """The brokers do not answer the questions before a read of the store. This is not a failure of the store."""
     OUT_OF_RANGE = ErrorKind.OFFSET_OUT_OF_RANGE.value
     RECREATED = ErrorKind.RECREATED.value
     UNAUTHORIZED = "unauthorized"
     UNEXPECTED = "error"
-    """A fetcher or a package of this environment is broken."""
+    """A fetcher or an installed package is broken."""
 
 
 NO_FAILURES = frozenset({Ending.UNANSWERED})
@@ -97,7 +97,7 @@ class FeedContext:
         self._asking = threading.Lock()
 
     def share_among(self, readers: int) -> None:
-        """Divide the budget among so many feeds. Feeds that run notice it between two chunks."""
+        """Divide the budget among this number of feeds. Running feeds use the new share after their current chunk."""
         self._readers = max(readers, 1)
 
     @property
@@ -122,17 +122,17 @@ class FeedContext:
         return known
 
     def known(self, topic: str, number: int) -> TopicIdPartition:
-        """The partition with its topic id if that is known, without a request."""
+        """The partition, with its topic id if a former request told it. Makes no request."""
         return self._topics.get(topic, {}).get(number) or TopicIdPartition(_UNKNOWN_ID, topic, number)
 
     def forget(self, topic: str) -> None:
-        """Drop the partitions of a topic: the topic of this name is another one now."""
+        """Forget the partitions of a topic, because another topic has this name now."""
         self._topics.pop(topic, None)
 
     def local_start(self, partition: TopicIdPartition) -> int | None:
-        """From which offset on the broker is to be asked, as `Session.local_starts` has it.
+        """The offset from which on the broker reads the partition, as in `Session.local_starts`.
 
-        All known partitions of the topic are asked for at once: each time is a new connection.
+        One request asks for all known partitions of the topic, because each request needs a new connection.
         """
         with self._asking:
             known = self._local_starts.get(partition)
@@ -150,16 +150,16 @@ class FeedContext:
 
     @property
     def answered_s(self) -> float:
-        """When the store or a broker last answered any feed (`time.monotonic`), 0 if none ever has."""
+        """Time of the last answer of the store or a broker to any feed (`time.monotonic`); 0 if there was none."""
         return self.session.answered_s
 
     def open_circuit(self) -> Circuit | None:
-        """The circuit if it is open: the storage is not used now. Otherwise None."""
+        """The circuit if it is open, which means that the storage is not used now. If it is closed, None."""
         circuit = self._circuit
         return circuit if circuit.is_open(to_milliseconds(self.clock())) else None
 
     def failed(self, reason: str) -> None:
-        """Note a failure of the storage: it is not used for a while."""
+        """Note a failure of the storage. It is not used for a while."""
         now_ms = to_milliseconds(self.clock())
         with self._lock:
             if not self._circuit.is_open(now_ms):
@@ -172,7 +172,7 @@ class FeedContext:
 
 
 class Chunk(NamedTuple):
-    """Decoded records, their number and their size, which Arrow would compute with each question."""
+    """Decoded records with their number and size. Arrow would compute both at each access."""
 
     batch: pa.RecordBatch
     rows: int
@@ -207,22 +207,22 @@ class Feed:
 
     @property
     def offset(self) -> int:
-        """The next offset to give, logical until the brokers have resolved it."""
+        """The offset of the next record. It is logical until the brokers have resolved it."""
         return self._offset
 
     @property
     def wants_work(self) -> bool:
-        """Whether a worker can do something for this feed."""
+        """Whether this feed has work for a worker."""
         return not (self.is_cancelled or self.is_at_rest)
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether no record comes before one is taken, or none comes at all."""
+        """Whether the feed brings no further record before one is taken, or has ended."""
         waiting = sum(chunk.size_bytes for chunk in tuple(self.chunks))
         return self.ending is not None or waiting >= max(self._source.queued_bytes, 1)
 
     def work(self) -> bool:
-        """Plan, or decode one chunk. Returns whether there is news for the application. Raises nothing."""
+        """Plan, or decode one chunk. Returns whether the application has to look at the feed. Raises no error."""
         try:
             return self._go_on()
         except Cancelled:
@@ -240,19 +240,19 @@ class Feed:
             return self._end(Ending(self._offset, reason, is_failure=True, log=self.log))
         except RemoteFetchError as error:
             self._say(error)
-            # That no other object has it adds nothing.
+            # The first error says more than "no other object has it".
             kind = ErrorKind.NOT_FOUND if isinstance(error.__cause__, SegmentNotFound) else error.kind
             return self._end(Ending(self._offset, kind, True, is_storage_failure(kind), self.log))
-        except Exception as error:  # a fetcher's own bug must not cost the application its records
+        except Exception as error:  # the application gets its records also if a fetcher has a bug
             self._say(unexpected(error))
             return self._end(Ending(self._offset, Ending.UNEXPECTED, is_failure=True, log=self.log))
 
     def cancel(self) -> None:
-        """Stop working. Records that the feed still brings are not taken."""
+        """Stop working. The application takes no more records of this feed."""
         self.is_cancelled = True
 
     def close(self) -> None:
-        """End the scan. The worker that works for the feed calls this; if there is none, any thread may."""
+        """End the scan. The feed's worker calls this. If no worker works for the feed, any thread may call it."""
         self._drop_scan()
         self._codecs = None
 
@@ -261,7 +261,7 @@ class Feed:
         if circuit is not None:
             return self._end(Ending(self._offset, circuit.reason, True, True, self.log))
         if self._rows is not None and self._share_bytes > 2 * self._source.share_bytes:
-            self._drop_scan()  # more partitions have come: less may be under way for this one
+            self._drop_scan()  # more partitions were assigned, so the share of this one is smaller
         if self._rows is None:
             ending = self._plan()
             if ending is not None:
@@ -279,7 +279,7 @@ class Feed:
         return True
 
     def _plan(self) -> Ending | None:
-        """Plan from the current offset. Gives the ending if the tier has nothing to read there."""
+        """Plan from the current offset on. Returns the ending if the tier has nothing to read there."""
         source, session = self._source, self._source.session
         with self._asking_brokers():
             partition = source.partition(self.topic, self.number)
@@ -326,7 +326,7 @@ class Feed:
             raise OffsetOutOfRange(f"the log starts at {low}", topic=self.topic, partition=self.number)
 
     def _nothing_tiered(self, first: int) -> Ending:
-        """The ending if no segment was found from `first` on: nothing is tiered, or nothing can be located."""
+        """The ending if no segment was found from `first` on: no offset is tiered, or segments cannot be located."""
         if self._source.session.is_locator_off:
             return Ending(first, ErrorKind.NOT_CONFIGURED, log=self.log)
         unlocated = self._source.session.unlocated
@@ -353,16 +353,16 @@ class Feed:
             self._asks_brokers = False
 
     def is_late(self, now_s: float, patience_s: float) -> bool:
-        """Whether nothing has come of this feed, and no store or broker has answered any feed, for `patience_s`.
+        """Whether, for `patience_s`, this feed has brought nothing, and neither store nor broker has answered any feed.
 
-        While the store or a broker answers other feeds, this feed only waits for its turn: a worker, a lock, a GET.
+        If the store or a broker answers other feeds, this feed only waits for its turn: a worker, a lock, a GET.
         """
         return now_s - max(self._since_s, self._source.answered_s) > patience_s
 
     def late(self, offset: int) -> Ending:
-        """Count that the application waits no longer for this feed's first record; it gets an ending to go on with.
+        """Report that the application waits no longer for this feed's first record. Returns the ending to go on with.
 
-        `offset` is where the feed began: how far it has come by now is the worker's.
+        `offset` is where the feed began. Only the worker knows how far the feed has come.
         """
         is_store = self._source.asks_store and not self._asks_brokers
         reason = ErrorKind.READ_TIMEOUT if is_store else Ending.UNANSWERED

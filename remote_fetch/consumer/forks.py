@@ -1,8 +1,8 @@
-"""Takes the remote half from the consumers of a forked child: its threads run in the parent process alone.
+"""Takes the remote half from the consumers of a forked child, because its threads run only in the parent process.
 
 Rules of the file:
 
-- The child calls nothing of the remote half, for a thread of the parent process may have held its locks.
+- The child calls nothing of the remote half, because a thread of the parent process may have held its locks.
 - The child's consumer behaves like a `confluent_kafka.Consumer` after a fork: it gives no records.
 """
 
@@ -35,4 +35,4 @@ class Forks:
 
     def _in_child(self) -> None:
         for consumer in self._consumers:
-            self._kept.append(consumer._detach_after_fork())  # a remote half that is collected would be closed
+            self._kept.append(consumer._detach_after_fork())  # if it were collected, it would be closed

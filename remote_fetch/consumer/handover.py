@@ -1,10 +1,10 @@
-"""Where librdkafka stands in the assigned partitions: held back while the store is read, then sent on.
+"""Holds librdkafka back in partitions that the store is read for, and hands them over to it afterwards.
 
 Rules of the file:
 
-- Only the application's thread comes here. No call waits for a broker.
-- librdkafka fetches as soon as a partition is assigned. So a partition is paused before, at a placeholder offset from
-  which it never fetches: it is sought elsewhere before it goes on.
+- Only the application's thread uses it. No call waits for a broker.
+- librdkafka fetches as soon as a partition is assigned. So the partition is paused before, and assigned at a
+  placeholder offset. Before librdkafka goes on, it is sent to another offset, so it never fetches the placeholder.
 - A hand-over seeks without a leader epoch, for a seek with an epoch can hang.
 """
 
@@ -25,13 +25,13 @@ from remote_fetch.consumer.states import Mode
 __all__ = ["Handover", "pause_before_assign"]
 
 _PLACEHOLDER = 0
-"""The offset at which librdkafka has a partition that it must not fetch."""
+"""The offset with which a partition is assigned that librdkafka must not fetch."""
 
 
 def pause_before_assign(librdkafka: LibrdkafkaConsumer, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-    """Pause new partitions that the store may have. Returns the offsets to assign in librdkafka, for all partitions.
+    """Pause new partitions that the store may have. Returns all partitions with the offsets to assign in librdkafka.
 
-    librdkafka pauses only partitions that it knows. It knows a partition once it was asked for the cached watermarks.
+    librdkafka pauses only partitions that it knows. A request for the cached watermarks makes a partition known.
     """
     paused = [
         TopicPartition(partition.topic, partition.partition)
@@ -53,9 +53,9 @@ def pause_before_assign(librdkafka: LibrdkafkaConsumer, partitions: Sequence[Top
 
 
 class Handover:
-    """Sends librdkafka on in partitions that it is to read, and repeats that if it brings nothing.
+    """Lets librdkafka read partitions, and repeats that if librdkafka gives no records.
 
-    `assigned` are all partitions that are assigned now.
+    `assigned` has all partitions that are assigned now.
     """
 
     def __init__(
@@ -72,12 +72,12 @@ class Handover:
         self._empty_poll_at_s = 0.0
 
     def position(self, partition: AssignedPartition) -> int:
-        """librdkafka's position: behind its last record, INVALID if it has given none since it was sent on."""
+        """librdkafka's position: after its last record, INVALID if it has given none since the hand-over."""
         (found,) = self._librdkafka.position([partition.topic_partition()])
         return int(found.offset)
 
     def next_offset(self, partition: AssignedPartition) -> int:
-        """The offset from which librdkafka would fetch the partition, if it was assigned there."""
+        """The offset from which librdkafka would fetch the partition, if it was assigned at an offset."""
         if partition.state.mode is not Mode.BROKER:
             return _PLACEHOLDER
         position = self.position(partition) if partition.state.is_fetched else INVALID
@@ -89,11 +89,11 @@ class Handover:
         return watermarks is not None and offset >= watermarks[1] >= 0
 
     def note_empty_poll(self, now_s: float) -> None:
-        """librdkafka was polled and had no record of any partition."""
+        """Note that librdkafka was polled and had no record of any partition."""
         self._empty_poll_at_s = now_s
 
     def is_overdue(self, partition: AssignedPartition, now_s: float) -> bool:
-        """Whether librdkafka should have given something of the partition by now."""
+        """Whether librdkafka should have given a record of the partition by now."""
         return partition.state.is_overdue(now_s, self._empty_poll_at_s, self._settings.watchdog_s)
 
     def start(self, partition: AssignedPartition, offset: int) -> None:
@@ -110,16 +110,17 @@ class Handover:
         partition.enter(partition.state.handed_over(self._clock()))
 
     def stop(self, partition: AssignedPartition) -> int:
-        """Let librdkafka fetch the partition no more. Returns its position."""
+        """Stop librdkafka from fetching the partition. Returns its position."""
         self._librdkafka.pause([partition.topic_partition()])
         return self.position(partition)
 
     def _send_on(self, partition: AssignedPartition, offset: int) -> None:
         """Seek, and resume. Raises KafkaException (_STATE) if librdkafka has stopped the partition.
 
-        The first seek comes while the partition is paused, for librdkafka must not fetch from the placeholder. A second
-        one comes after the resumption: only a change of the partition's state wakes the thread of its broker, which
-        sleeps up to a second otherwise. A seek to 0 changes nothing; so 1 is sought before, if the log has it.
+        - The first seek comes while the partition is paused, because librdkafka must not fetch from the placeholder.
+        - A second seek comes after the resumption. Only a change of the partition's state wakes the thread of its
+          broker, which may sleep for up to a second.
+        - A seek from 0 to 0 changes no state. So a seek to 1 comes before it, if the log has that offset.
         """
         self._librdkafka.seek(partition.topic_partition(offset))
         self._librdkafka.resume([partition.topic_partition()])
@@ -129,10 +130,10 @@ class Handover:
             self._librdkafka.seek(partition.topic_partition(offset))
 
     def assign_again(self, partitions: Sequence[AssignedPartition], offset: int) -> None:
-        """Let librdkafka begin at an offset that cannot be sought, or after it has stopped the partitions.
+        """Assign partitions again at `offset`, because librdkafka cannot seek there or has stopped the partitions.
 
-        librdkafka stops a partition whose offset is out of range, and seeks it no more. Assigned once more it goes on.
-        If librdkafka does not assign single partitions, all are assigned again: the other ones go on at their offsets.
+        librdkafka stops a partition whose offset is out of range, and does not seek it any more. A new assignment makes
+        it go on. If librdkafka cannot assign single partitions, all are assigned again, each at its own offset.
         """
         stopped = [partition.topic_partition() for partition in partitions]
         if self._settings.is_cooperative:

@@ -1,7 +1,9 @@
 """The methods of `confluent_kafka.Consumer` that the remote half calls, bound to one consumer.
 
-Rules of the file: a protocol and nothing else. RemoteConsumer overrides the methods of these names, so that the remote
-half is given the parent's. Tests pass a fake.
+Rules of the file:
+
+- It has only a protocol. RemoteConsumer overrides methods of these names, so the remote half gets the parent's methods.
+- Tests pass a fake.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ __all__ = ["LibrdkafkaConsumer"]
 
 
 class LibrdkafkaConsumer(Protocol):
-    """`confluent_kafka.Consumer` as far as the remote half needs it. Only the application's thread calls it."""
+    """The methods of `confluent_kafka.Consumer` that the remote half needs.
+
+    Only the application's thread calls them.
+    """
 
     def poll(self, timeout: float = ...) -> Message | None: ...  # noqa: D102
     def consume(self, num_messages: int = ..., timeout: float = ...) -> list[Message]: ...  # noqa: D102

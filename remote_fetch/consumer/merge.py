@@ -2,10 +2,10 @@
 
 Rules of the file:
 
-- Only the application's thread comes here, except to `next_in_block`.
-- Records of librdkafka are given at once, for its position is behind them.
+- Only the application's thread uses it, except for `next_in_block`.
+- Records of librdkafka are delivered at once, because librdkafka's position is already after them.
 - Records of the store are taken last, so that no callback runs between taking and delivering them.
-- No wait is longer than the application asked for.
+- No wait is longer than the application's timeout.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from remote_fetch.consumer.workers import Workers
 __all__ = ["Merge"]
 
 _BLOCK_S = 0.05
-"""How long records of the store are polled before librdkafka is asked for records, and runs callbacks."""
+"""How long `poll` returns only records of the store. Then librdkafka is polled, which also runs callbacks."""
 _STORE_POSITIONS_S = 0.1
 """How often positions are stored for librdkafka's auto-commit."""
 _WAIT_S = 0.01
-"""How long to wait at a time while both sides may have news: librdkafka does not set our event."""
+"""The longest single wait while both sides may have records. librdkafka does not set the event of this package."""
 _LONGEST_WAIT_S = 1.0
 _BLOCK_RECORDS = 256
 _MANY_RECORDS = 1_000
-"""For so many records Python's garbage collector is suspended while their messages are made. It would walk the new ones
-again and again and could free none, which took a third of the application thread's time."""
+"""From this number of records on, Python's garbage collector is suspended while messages are made. It would walk the
+new objects again and again, and free none of them. That took a third of the application thread's time."""
 _RESET = KafkaError._AUTO_OFFSET_RESET
 
 
 class Merge:
-    """One stream of messages from two sides.
+    """Makes one stream of messages from two sides.
 
-    `count` is called for librdkafka's records: how many, and the bytes of their values.
+    `count` is called for librdkafka's records, with their number and the bytes of their values.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Merge:
                 self._workers.wait(min(left_s, _WAIT_S))
 
     def _prepare_block(self, count: int, ends_s: float) -> Message | None:
-        """A record of the store. Up to `count` are prepared with it, for polls before `ends_s`."""
+        """Return a record of the store. Up to `count` records are prepared with it, for polls before `ends_s`."""
         partition = self._next_ready(takes_turn=True)
         if partition is None:
             return None
@@ -128,13 +128,13 @@ class Merge:
         return self._polled[0]
 
     def flush_position(self) -> None:
-        """Bring the position of the partition that is being polled up to date, before it is used."""
+        """Update the position of the partition whose records `poll` returns. Call this before the position is used."""
         partition = self._polled_partition
         if partition is None:
             return
         polled = len(self._polled)
         while self._block:
-            with suppress(IndexError):  # another thread has polled the last one
+            with suppress(IndexError):  # another thread has polled the last record
                 self._block.pop()
                 polled -= 1
         if polled:
@@ -222,9 +222,9 @@ class Merge:
         return messages
 
     def _take_resting(self, room: int) -> list[Message]:
-        """Records of feeds that bring no more before these are taken.
+        """Take records of feeds that bring no more until these are taken.
 
-        Such a feed has ended, and its partition is handed over only afterwards; or its queue is full.
+        The queue of such a feed is full, or the feed has ended and its partition is handed over afterwards.
         """
         taken: list[Message] = []
         for partition in self._partitions.assigned.values():
@@ -234,7 +234,7 @@ class Merge:
         return taken
 
     def _next_ready(self, *, takes_turn: bool = False) -> AssignedPartition | None:
-        """The next partition of which the store has records. With `takes_turn` the next call begins behind it."""
+        """The next partition with records of the store. With `takes_turn` the next call begins after that partition."""
         partitions = list(self._partitions.assigned.values())
         for step in range(len(partitions)):
             partition = partitions[(self._turn + step) % len(partitions)]
@@ -249,7 +249,7 @@ class Merge:
         return sum(partition.records.ready_count for partition in partitions if partition.state.is_readable)
 
     def _awaits_store(self) -> bool:
-        """Whether records of the store may come."""
+        """Whether any feed may still bring records."""
         partitions = self._partitions.assigned.values()
         return any(partition.awaits_store and partition.state.is_readable for partition in partitions)
 
@@ -258,7 +258,7 @@ class Merge:
             self._workers.wake(partition.feed)
 
     def _run_due_work(self) -> float:
-        """Do the work that is due. Returns the time at which it began."""
+        """Do the due work. Returns the time at which it began."""
         now_s = self._clock()
         self._partitions.run_due_work()
         if now_s >= self._store_positions_at_s:
@@ -267,14 +267,17 @@ class Merge:
         return now_s
 
     def _reset_if_asked(self, message: Message) -> bool:
-        """Whether librdkafka reports an offset out of range that the application wants reset. Then it is reset."""
+        """Reset the partition if librdkafka reports an offset out of range, and the application wants that.
+
+        Returns whether the message is such a report.
+        """
         error = message.error()
         if error is None or error.code() != _RESET or self._reset is ResetPolicy.ERROR:
             return False
         partition = self._partitions.assigned.get((message.topic() or "", message.partition() or 0))
         if partition is None:
             return False
-        if partition.state.mode is Mode.BROKER:  # otherwise the partition was reset or taken over before
+        if partition.state.mode is Mode.BROKER:  # if not, the partition was reset or taken over before
             self._partitions.reset(partition, partition.state.offset)
         return True
 

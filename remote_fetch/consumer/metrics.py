@@ -1,10 +1,10 @@
-"""The metrics of a consumer's remote half, under KIP-1254's names, as Kafka's own clients count.
+"""The metrics of a consumer's remote half, under KIP-1254's names. They are counted as in Kafka's own clients.
 
 Rules of the file:
 
-- Events come in, numbers go out.
+- Events come in, and numbers go out.
 - Totals count since the start. Rates, averages and maxima are over the last half minute.
-- Counting raises nothing, waits for nothing but a lock, and may be done from several threads.
+- Counting raises no error, and waits only for a lock. Several threads may count.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Second:
 
 @dataclass(slots=True)
 class _Scope:
-    """The counts of one partition, or of all."""
+    """The counts of one partition, or of all partitions."""
 
     totals: _Second = field(default_factory=_Second)
     seconds: dict[int, _Second] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class _Scope:
     malformed: int = 0
 
     def counters(self, now_s: float) -> tuple[_Second, _Second]:
-        """The counters that an event of this moment is added to."""
+        """The counters to which an event at this time is added."""
         second = int(now_s)
         if second not in self.seconds:
             self.forget(second)
@@ -66,7 +66,7 @@ class _Scope:
 
 
 class Metrics:
-    """An observer that keeps KIP-1254's metrics of the consumer of these names. `clock` gives seconds."""
+    """An observer that keeps KIP-1254's metrics of the consumer with these names. `clock` gives seconds."""
 
     def __init__(self, client_id: str = "", group: str = "", *, clock: Callable[[], float] = time.monotonic) -> None:
         self._names = {"client-id": client_id, "group": group}
@@ -78,7 +78,7 @@ class Metrics:
         self._broker_bytes = 0
 
     def without_counts(self) -> Metrics:
-        """Metrics of the same consumer that have counted nothing. After a fork the lock may be held for ever."""
+        """New, empty metrics of the same consumer. In a forked child the lock of the old ones may be held for ever."""
         return Metrics(self._names["client-id"], self._names["group"], clock=self._clock)
 
     def __call__(self, event: Event) -> None:
@@ -105,18 +105,19 @@ class Metrics:
         return self._scopes[_ALL], self._scopes.setdefault(name, _Scope())
 
     def count_broker_records(self, records: int, size_bytes: int) -> None:
-        """librdkafka has given records: their number, and the bytes of their values."""
+        """Count records that librdkafka has given: their number, and the bytes of their values."""
         self._broker_records += records
         self._broker_bytes += size_bytes
 
     def snapshot(self) -> dict[str, Any]:
-        """All metrics now: those of the consumer, and under `partitions` those of each partition.
+        """The current metrics of the consumer, and under `partitions` those of each partition. Keys are KIP-1254's:
 
-        Keys are KIP-1254's: `remote-fetch-{requests,bytes,errors,fallbacks}-{rate,total}` (per second, and since the
-        start), `remote-fetch-latency-{avg,max}` (milliseconds a GET); errors and fallbacks also by their reason.
-        `remote-metadata-{orphan-updates,malformed-records}-total` count metadata that locates nothing.
-        `broker-records-total` and `broker-bytes-total` (bytes of values) count records through the broker. `client-id`
-        and `group` are text.
+        - `remote-fetch-{requests,bytes,errors,fallbacks}-{rate,total}`: per second, and since the start. Errors and
+          fallbacks are also counted by their reason.
+        - `remote-fetch-latency-{avg,max}`: milliseconds for a GET.
+        - `remote-metadata-{orphan-updates,malformed-records}-total`: metadata records that locate no segment.
+        - `broker-records-total` and `broker-bytes-total` (bytes of values): records through the broker.
+        - `client-id` and `group` are text.
         """
         with self._lock:
             now_s = self._clock()
@@ -143,7 +144,7 @@ def _add(counter: _Second, event: _Counted) -> None:
 
 
 def _is_error(event: _Counted) -> TypeGuard[RangeRetried | RangeReread | Fallback]:
-    """Whether the event is a failure of the store. Waiting for brokers, or for a free worker, is none."""
+    """Whether the event is a failure of the store. A wait for brokers or for a free worker is not a failure."""
     return not isinstance(event, RangeFetched) and event.reason not in NO_FAILURES
 
 
@@ -171,5 +172,5 @@ def _numbers(scope: _Scope, now: int, span_s: float) -> dict[str, Any]:
 
 
 def add_to_statistics(statistics: str, remote: Mapping[str, Any]) -> str:
-    """librdkafka's statistics with those of the remote half under `remote`, as JSON."""
+    """librdkafka's statistics, with those of the remote half under `remote`, as JSON."""
     return json.dumps({**json.loads(statistics), "remote": remote})

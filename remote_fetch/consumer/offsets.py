@@ -1,6 +1,9 @@
 """librdkafka's logical offsets, and which offsets the store may have.
 
-Rules of the file: pure. The values are librdkafka's own (`RD_KAFKA_OFFSET_*`).
+Rules of the file:
+
+- Pure.
+- The values are librdkafka's own (`RD_KAFKA_OFFSET_*`).
 """
 
 from __future__ import annotations
@@ -14,11 +17,11 @@ BEGINNING = -2
 STORED = -1000
 """The offset that the group has committed."""
 INVALID = -1001
-"""No offset. A partition that is assigned with it begins at the committed offset too."""
+"""No offset. A partition that is assigned with it also begins at the committed offset."""
 TAIL = -2000
 """This and all lower values count back from the end of the log."""
 COMMITTED = (INVALID, STORED)
-"""A partition that is assigned with one of these begins where the group has committed."""
+"""A partition that is assigned with one of these begins at the group's committed offset."""
 
 
 def may_be_tiered(offset: int) -> bool:
@@ -27,5 +30,8 @@ def may_be_tiered(offset: int) -> bool:
 
 
 def is_looked_up(offset: int) -> bool:
-    """Whether librdkafka has to wait before it fetches from `offset`: the store may have it, or it is not known yet."""
+    """Whether librdkafka has to wait before it fetches from `offset`.
+
+    The store may have it, or it has to be resolved.
+    """
     return may_be_tiered(offset) or offset in COMMITTED

@@ -2,9 +2,9 @@
 
 Rules of the file:
 
-- Only the application's thread comes here. No call waits for a broker, for the application may wait for nothing.
-- A partition that is not in `assigned` is librdkafka's alone.
-- librdkafka keeps pauses over assignments; so do the partitions here.
+- Only the application's thread uses it. No call waits for a broker, because the application's timeout may be 0.
+- librdkafka alone handles a partition that is not in `assigned`.
+- librdkafka keeps a pause if a partition is assigned again, and so does this class.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _RESET_OFFSETS = {ResetPolicy.EARLIEST: BEGINNING, ResetPolicy.LATEST: END}
 
 
 class Partitions:
-    """The assigned partitions of one consumer; `librdkafka` is the parent's half of it."""
+    """The assigned partitions of one consumer. `librdkafka` has the methods of the parent class."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Partitions:
         self._paused: set[Key] = set()
         """The partitions that the application has paused."""
         self._known: set[Key] = set()
-        """The partitions that were assigned once. librdkafka keeps no pause of a partition that it does not know."""
+        """The partitions that were ever assigned. librdkafka keeps no pause of a partition that it does not know."""
         self._positions_frozen = False
         self._handover = Handover(librdkafka, self.assigned, settings, context.clock)
         self._transitions = Transitions(librdkafka, self._handover, context, workers, settings.reset)
@@ -67,15 +67,15 @@ class Partitions:
         return [self.assigned.get((partition.topic, partition.partition)) for partition in partitions]
 
     def tracked(self, partitions: Iterable[TopicPartition]) -> list[AssignedPartition]:
-        """Those of the partitions that are assigned."""
+        """The partitions of the argument that are assigned."""
         return [partition for partition in self.lookup(partitions) if partition is not None]
 
     def untracked(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Those of the partitions that are not assigned."""
+        """The partitions of the argument that are not assigned."""
         return [partition for partition in partitions if (partition.topic, partition.partition) not in self.assigned]
 
     def run_due_work(self) -> None:
-        """Do everything that is due."""
+        """Do the due work of all partitions."""
         now_s = self._clock()
         for question, found in self._committed.take_answers():
             waiting = [partition for partition in self.tracked(question) if partition.awaits(question)]
@@ -85,7 +85,7 @@ class Partitions:
         self._wait_log.update(self.assigned.values(), now_s)
 
     def note_empty_poll(self, now_s: float) -> None:
-        """librdkafka was polled and had no record of any partition."""
+        """Note that librdkafka was polled and had no record of any partition."""
         self._handover.note_empty_poll(now_s)
 
     # ------------------------------------------------------------------------------------- what the application does
@@ -93,7 +93,7 @@ class Partitions:
     def begin(self, partitions: Sequence[TopicPartition], *, replaces: bool) -> None:
         """Begin with partitions that librdkafka has assigned: from the store if it may have them, or at the broker.
 
-        `replaces`: no other partition is assigned any more.
+        If `replaces` is true, all other partitions are no longer assigned.
         """
         self.drop(None if replaces else partitions)
         circuit = Circuit(first_pause_ms=self._settings.retry_pause_ms)
@@ -117,9 +117,9 @@ class Partitions:
                 self._transitions.begin_at(partition, partition.state.offset)
 
     def _begin_at_committed(self, waiting: Sequence[AssignedPartition], found: Iterable[TopicPartition]) -> None:
-        """Begin at the committed offset, or at the one of `auto.offset.reset` if none is committed.
+        """Begin at the committed offset. If none is committed, begin at the offset of `auto.offset.reset`.
 
-        librdkafka asks again for a partition that the group has not answered for.
+        If the group has not answered for a partition, librdkafka asks it again.
         """
         start_if_none = _RESET_OFFSETS.get(self._settings.reset, STORED)
         starts = {
@@ -140,7 +140,7 @@ class Partitions:
             self._handover.assign_again(unanswered, STORED)
 
     def drop(self, partitions: Iterable[TopicPartition] | None) -> None:
-        """Partitions are no longer assigned; None: all of them."""
+        """Drop partitions that are no longer assigned. None: all partitions."""
         for partition in list(self.assigned.values()) if partitions is None else self.tracked(partitions):
             self._transitions.stop_feed(partition)
             partition.position.release()
@@ -148,37 +148,37 @@ class Partitions:
         self._context.share_among(len(self.assigned))
 
     def seek(self, partition: AssignedPartition, offset: int) -> None:
-        """The application goes on at `offset`, which may be logical."""
+        """Let the application go on at `offset`, which may be logical."""
         self._transitions.seek(partition, offset)
 
     def reset(self, partition: AssignedPartition, offset: int) -> None:
-        """Apply the application's `auto.offset.reset`: `offset` is not in the log."""
+        """Apply the application's `auto.offset.reset`, because `offset` is not in the log."""
         self._transitions.reset(partition, offset)
 
     def pause(self, partitions: Iterable[AssignedPartition]) -> None:
-        """The application pauses partitions. Records that were read from the store are kept."""
+        """Pause partitions for the application. Records that were read from the store are kept."""
         for partition in partitions:
             self._paused.add(partition.key)
             self._transitions.apply(partition, partition.state.paused())
 
     def resume(self, partitions: Iterable[AssignedPartition]) -> None:
-        """The application resumes partitions."""
+        """Resume partitions for the application."""
         for partition in partitions:
             self._paused.discard(partition.key)
             self._transitions.apply(partition, partition.state.resumed())
 
     def pause_untracked(self, partitions: Iterable[TopicPartition]) -> None:
-        """The application pauses partitions that are not assigned: it counts when they are assigned again."""
+        """Pause partitions that are not assigned. The pause takes effect if they are assigned again."""
         self._paused.update({(partition.topic, partition.partition) for partition in partitions} & self._known)
 
     def resume_untracked(self, partitions: Iterable[TopicPartition]) -> None:
-        """The application resumes partitions that are not assigned."""
+        """Resume partitions that are not assigned."""
         self._paused -= {(partition.topic, partition.partition) for partition in partitions}
 
     # --------------------------------------------------------------------------------------------------- positions
 
     def freeze_positions(self) -> None:
-        """Take no position of librdkafka's any more: they are ahead of the application's."""
+        """Take no more positions from librdkafka, because they are ahead of the application's."""
         self._positions_frozen = True
 
     @contextlib.contextmanager
@@ -191,7 +191,7 @@ class Partitions:
             self._positions_frozen = False
 
     def refresh_positions(self) -> None:
-        """Take librdkafka's positions in the partitions that it reads. They are behind transaction markers too."""
+        """Take librdkafka's positions in the partitions that it reads. They also pass transaction markers."""
         fetched = [partition for partition in self.assigned.values() if partition.state.is_fetched]
         if not fetched or self._positions_frozen:
             return
@@ -208,7 +208,7 @@ class Partitions:
         moved = [partition.position for partition in self.assigned.values() if not partition.position.is_stored]
         if not moved:
             return
-        # librdkafka refuses a partition that a rebalance has taken. There is nothing to store for it.
+        # librdkafka refuses a partition that a rebalance has taken. Its position need not be stored.
         with contextlib.suppress(KafkaException):
             self._librdkafka.store_offsets(offsets=[position.to_store() for position in moved])
         for position in moved:

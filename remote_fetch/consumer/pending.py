@@ -1,6 +1,8 @@
 """The messages that a running `consume` holds until it returns.
 
-Rules of the file: only the application's thread comes here.
+Rules of the file:
+
+- Only the application's thread uses it.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ __all__ = ["PendingMessages"]
 class PendingMessages:
     """The messages of one `consume`, in `messages`.
 
-    Callbacks may run before the application gets the messages. For callbacks and commits the position is the one before
-    the messages. If a partition is taken away or sought elsewhere, its messages are dropped, as the parent does.
+    Callbacks may run before the application gets the messages. Callbacks and commits use the position before the
+    messages. If a partition is taken away or sought elsewhere, its messages are dropped, as the parent does.
     """
 
     def __init__(self, assigned: Mapping[Key, AssignedPartition]) -> None:
@@ -32,7 +34,7 @@ class PendingMessages:
         self.messages += messages
 
     def hold(self) -> None:
-        """Keep the positions of new messages back, for callbacks may run now."""
+        """Remember the positions before new messages, because callbacks may run now."""
         for message in self.messages[self._held_count :]:
             partition = self._assigned.get((message.topic() or "", message.partition() or 0))
             if partition is not None and not partition.position.is_held and message.error() is None:
@@ -41,7 +43,10 @@ class PendingMessages:
         self._held_count = len(self.messages)
 
     def drop_outdated(self) -> None:
-        """Callbacks may have run: drop messages of partitions that were taken away or sought elsewhere."""
+        """Drop messages of partitions that were taken away or sought elsewhere.
+
+        Call this after callbacks may have run.
+        """
         outdated = {key for key, partition in self._held.items() if not partition.position.is_held}
         if not outdated:
             return
@@ -55,6 +60,6 @@ class PendingMessages:
             del self._held[key]
 
     def release(self) -> None:
-        """`consume` returns: the positions are behind the messages now."""
+        """Move the positions after the messages, because `consume` returns them."""
         for partition in self._held.values():
             partition.position.release()

@@ -2,10 +2,10 @@
 
 Rules of the file:
 
-- prometheus-client is an extra. It is imported when a collector is made, and nothing is registered here.
-- A registry has one collector, to which consumers are added: each metric may be served once (design note 0016).
-- Every series names its consumer by the labels `client_id` and `group`. No two consumers have the same.
-- A counter of a consumer is 0 before the first event: `increase()` misses the first event of a new series.
+- prometheus-client is an extra. It is imported if a collector is made. No collector is registered here.
+- A registry has one collector, to which consumers are added, because each metric may be served once (design note 0016).
+- Every series names its consumer by the labels `client_id` and `group`. No two consumers have the same labels.
+- A consumer's counters begin at 0 before the first event, because `increase()` misses the first event of a new series.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _REASONS = (
     ErrorKind.UNLOCATABLE, ErrorKind.NOT_CONFIGURED, ErrorKind.RECREATED, Ending.UNANSWERED, Ending.UNAUTHORIZED,
     Ending.UNEXPECTED,
 )  # fmt: skip
-"""The reasons for which a consumer's totals are served from the beginning."""
+"""The reasons whose totals of a consumer are served from the beginning."""
 
 
 _Snapshot: TypeAlias = Callable[[], dict[str, Any]]
@@ -70,10 +70,10 @@ class PrometheusCollector:
             self.add(snapshot)
 
     def add(self, snapshot: _Snapshot) -> None:
-        """Serve one more consumer's metrics; nothing if they are served already.
+        """Serve the metrics of one more consumer. Has no effect if they are served already.
 
-        The second consumer of the same `client.id` and `group.id` has the label `CLIENT_ID#2`, and so on: the lowest
-        number that is free.
+        The second consumer with the same `client.id` and `group.id` has the label `CLIENT_ID#2`, and so on. The lowest
+        free number is used.
         """
         labels = snapshot()
         client_id, group = labels.get("client-id", ""), labels.get("group", "")
@@ -83,16 +83,16 @@ class PrometheusCollector:
             self._names.setdefault(snapshot, next((name, group) for name in numbered if (name, group) not in taken))
 
     def remove(self, snapshot: _Snapshot) -> None:
-        """Serve a consumer's metrics no longer; nothing if they are not served."""
+        """Stop serving a consumer's metrics. Has no effect if they are not served."""
         with self._lock:
             self._names.pop(snapshot, None)
 
     def describe(self) -> list[Any]:
-        """The metrics without samples. By their names a registry refuses a second collector."""
+        """The metrics without samples. A registry compares their names, and refuses a second collector."""
         return list(self._families([], []))
 
     def collect(self) -> Iterator[Any]:
-        """The metrics now."""
+        """The current metrics."""
         with self._lock:
             names = dict(self._names)
         consumers: list[_Scope] = [(list(labels), snapshot()) for snapshot, labels in names.items()]

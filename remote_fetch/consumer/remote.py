@@ -2,8 +2,8 @@
 
 Rules of the file:
 
-- It is opened after the parent's constructor has succeeded, and closed after the parent's `close`.
-- It holds methods of the consumer, and is collected together with it.
+- It is opened after the parent's constructor, and closed after the parent's `close`.
+- It holds methods of the consumer, and is garbage-collected together with it.
 - Closing takes a bounded time.
 """
 
@@ -40,16 +40,16 @@ __all__ = ["Remote"]
 _LOG = logging.getLogger("remote_fetch")
 _CLOSE_S = 1.0
 _COMMITS_S = 1.0
-"""How long `assign` waits for the commits of partitions that are assigned once more."""
+"""How long `assign` waits for the commits of partitions that were assigned before."""
 
 Callback = Callable[[Any, list[TopicPartition]], Any]
 
 
 class Remote:
-    """The parts of one consumer; `librdkafka` is the parent's half. Raises as `Session.open` does.
+    """The parts of one consumer. `librdkafka` has the methods of the parent. Raises the errors of `Session.open`.
 
-    `gate` is for the consumer: it lets in one caller at a time, who may enter again from a callback. `clock` has to be
-    the monotonic clock outside of tests, as the session's is.
+    - `gate` lets one caller at a time into the consumer. The caller may enter again from a callback.
+    - `clock` has to be the monotonic clock, as in the session. Only tests pass another one.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Remote:
             metrics(event)
             try:
                 observer(event)
-            except Exception:  # it runs in threads that have records to bring
+            except Exception:  # the threads that call it have to go on reading records
                 _LOG.exception("an observer failed")
 
         self._librdkafka = librdkafka
@@ -85,10 +85,10 @@ class Remote:
         )
         self._is_closing = False
         self._application_assigned = False
-        """Whether the application has assigned or unassigned since the callback of a rebalance began."""
+        """Whether the application has called an assign method since the callback of a rebalance began."""
 
     def flush_positions(self) -> None:
-        """Bring positions up to date, and store them for commits."""
+        """Update positions, and store them for commits."""
         self.merge.flush_position()
         self.partitions.store_positions()
 
@@ -98,7 +98,7 @@ class Remote:
         """As `Consumer.assign` and `Consumer.incremental_assign`."""
         self._application_assigned = True
         assign = self._librdkafka.incremental_assign if is_incremental else self._librdkafka.assign
-        if self._is_closing:  # no record will be read, and the group may not answer any more
+        if self._is_closing:  # no record is read any more, and the group may not answer
             assign(partitions)
             return
         self.flush_positions()
@@ -123,16 +123,16 @@ class Remote:
         self.partitions.drop(partitions)
 
     def _finish_commits(self, partitions: Sequence[TopicPartition]) -> None:
-        """Have stored offsets committed before the group is asked for them, as librdkafka does within one `assign`.
+        """Have stored offsets committed before the group is asked for committed offsets. librdkafka's `assign` does so.
 
-        This concerns partitions that are assigned already, and are to go on at their committed offset.
+        This concerns partitions that are already assigned, and shall go on at their committed offset.
         """
         again = self.partitions.tracked(partition for partition in partitions if partition.offset in COMMITTED)
         if again:
             with contextlib.suppress(KafkaException):  # the assignment meets the same error, and raises it
                 self._librdkafka.unassign()
                 self.partitions.drop(None)
-                # The brokers answer one connection in order: after this answer the commits are made.
+                # A broker answers the requests of a connection in order. So after this answer the commits are made.
                 self._librdkafka.committed([partition.topic_partition() for partition in again], timeout=_COMMITS_S)
 
     def _fetch_committed(self, partitions: Sequence[TopicPartition], timeout_s: float) -> Sequence[TopicPartition]:
@@ -144,7 +144,7 @@ class Remote:
     # -------------------------------------------------------------------------------------------------- rebalances
 
     def on_assign(self, consumer: Any, partitions: list[TopicPartition], callback: Callback | None) -> None:
-        """A rebalance gives partitions."""
+        """Handle a rebalance that assigns partitions."""
         given = [TopicPartition(partition.topic, partition.partition, partition.offset) for partition in partitions]
         self._application_assigned = False
         try:
@@ -155,7 +155,7 @@ class Remote:
                 self.assign(given, is_incremental=self._settings.is_cooperative)
 
     def on_revoke(self, consumer: Any, partitions: list[TopicPartition], callback: Callback | None) -> None:
-        """A rebalance takes partitions, or they are lost."""
+        """Handle a rebalance that revokes partitions, or the loss of partitions."""
         revoked = list(partitions)
         self.flush_positions()
         try:
@@ -172,7 +172,7 @@ class Remote:
         _call_within(_CLOSE_S, lambda: self.session.set_sasl_credentials(username, password))
 
     def begin_close(self) -> None:
-        """The parent's `close` comes next: it may call back, and moves its positions behind records that it drops."""
+        """Prepare for the parent's `close`: it may run callbacks, and moves positions past records that it drops."""
         self.flush_positions()
         self._is_closing = True
         self.committed.close()
@@ -190,7 +190,8 @@ class Remote:
 def _call_within(timeout_s: float, call: Callable[[], None]) -> None:
     """Make a call in a thread, and wait for it at most this long.
 
-    It may have to wait until a broker has answered another thread. Then it ends later, within that request's deadline.
+    The call may wait for another thread's request to a broker. It then goes on in its thread, and ends with that
+    request.
     """
     thread = threading.Thread(target=call, name="remote-fetch-session", daemon=True)
     thread.start()

@@ -3,9 +3,9 @@
 Rules of the file:
 
 - No connection is made.
-- Switched off, librdkafka gets every key of its own unchanged.
-- Switched on, storing and resetting offsets is switched off in librdkafka, for the remote half does both.
-- A side client never gets the group's identity: the broker would fence the member.
+- If remote fetch is off, librdkafka gets all its keys unchanged.
+- If it is on, librdkafka stores and resets no offsets, because the remote half does both.
+- A side client never gets the group's identity, because the broker would fence the member.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _SIDE_PREFIXES = (
     "reconnect.", "broker.", "api.version.", "connections.", "resolve.", "allow.auto.create.",
 )  # fmt: skip
 _SIDE_KEYS = ("oauth_cb", "https.ca.location")
-"""`oauth_cb` gives a client the token to connect with. The other callbacks, and `logger`, report about one client. The
-application knows one client, so a side client has none of them."""
+"""Further keys of a side client. It needs the token that `oauth_cb` gives. It gets no other callback and no `logger`,
+because these report about a client, and the application knows only its own client."""
 _POLICIES = {
     "smallest": "earliest",
     "beginning": "earliest",
@@ -39,14 +39,14 @@ _POLICIES = {
     "error": "error",
 }
 _WATCHDOG_S = 1.0
-"""How long librdkafka may give nothing of a partition, beyond `fetch.wait.max.ms`."""
+"""How long, in addition to `fetch.wait.max.ms`, librdkafka may give no record of a partition."""
 _TRUE, _FALSE = ("true", "t", "1"), ("false", "f", "0")
 _BACKOFFS_A_PAUSE = 10
-"""A storage that failed has a pause of ten backoffs of a GET: a second by default."""
+"""After a failure, the storage is not used for ten backoffs of a GET: a second by default."""
 
 
 class ResetPolicy(StrEnum):
-    """`auto.offset.reset`, its aliases resolved."""
+    """The values of `auto.offset.reset`, with its aliases resolved."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -59,10 +59,10 @@ class ConsumerSettings:
 
     - `librdkafka` goes to the parent's constructor.
     - `remote` goes to the session that reads the store, with its side clients.
-    - If `is_enabled` is false, the further fields mean nothing.
-    - `watchdog_s`: how long librdkafka may give nothing of a partition before the hand-over is repeated.
-    - `patience_s`: how long the store and the brokers may answer nothing before librdkafka reads on.
-    - `retry_pause_ms`: how long librdkafka reads at first after a storage or a partition has failed.
+    - If `is_enabled` is false, the fields after it have no meaning.
+    - `watchdog_s`: how long librdkafka may give no record of a partition before the hand-over is repeated.
+    - `patience_s`: how long neither the store nor the brokers may answer before librdkafka reads on.
+    - `retry_pause_ms`: how long librdkafka reads after the first failure of a storage or a partition.
     """
 
     is_enabled: bool
@@ -79,7 +79,7 @@ class ConsumerSettings:
 
     @property
     def names(self) -> tuple[str, str]:
-        """`client.id`, by default librdkafka's own default, and `group.id`."""
+        """`client.id` (or librdkafka's default) and `group.id`."""
         return str(self.librdkafka.get("client.id", "rdkafka")), str(self.librdkafka.get("group.id", ""))
 
     @classmethod
@@ -139,13 +139,13 @@ def _reset(properties: Mapping[str, Any]) -> ResetPolicy:
 
 
 def _is_cooperative(properties: Mapping[str, Any]) -> bool:
-    """Whether rebalances are incremental: KIP-429's assignor, or the group protocol of KIP-848."""
+    """Whether rebalances are incremental, because of KIP-429's assignor or the group protocol of KIP-848."""
     strategies = str(properties.get("partition.assignment.strategy", ""))
     return str(properties.get("group.protocol", "classic")).lower() == "consumer" or "cooperative" in strategies
 
 
 def _word(properties: Mapping[str, Any], name: str, default: str) -> str:
-    """A word in lower case: librdkafka ignores the case."""
+    """The value of a property in lower case, because librdkafka ignores the case."""
     return str(properties.get(name, default)).strip().lower()
 
 

@@ -2,9 +2,9 @@
 
 Rules of the file:
 
-- Pure. Time is passed in, as seconds of the consumer's clock. Nothing here calls a consumer.
-- A state is a value. An event gives the next state, and the actions that lead there in their order.
-- A feed that is stopped is dropped with the records that it still brings. So a state needs no generation number.
+- Pure. The caller passes the time, in seconds of the consumer's clock. No consumer is called here.
+- A state is a value. A method for an event returns the next state, and the actions that lead to it, in order.
+- A stopped feed is dropped together with its records. So a state needs no generation number.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Mode(StrEnum):
     """Which side reads a partition."""
 
     LOCATING = "locating"
-    """Neither side yet: a feed finds out whether the tier has its offset."""
+    """No side reads it yet. A feed finds out whether the tier has its offset."""
     REMOTE = "remote"
     """A feed reads it from the store. librdkafka has it assigned and paused."""
     BROKER = "broker"
@@ -82,11 +82,11 @@ class PartitionState:
 
     - `offset`: where the side that reads it has begun.
     - `is_paused`: the application has paused it.
-    - `is_parked`: librdkafka is to read it from `offset` on, but the application paused it before the hand-over.
-    - `is_probing`: librdkafka reads it, and a feed tries whether the store could.
-    - `retry_at_s`: when the store is tried again while librdkafka reads; None: never.
+    - `is_parked`: librdkafka shall read it from `offset` on, but the application paused it before the hand-over.
+    - `is_probing`: librdkafka reads it, and a feed tries to read it from the store.
+    - `retry_at_s`: when to try the store again while librdkafka reads. None: never.
     - `reason`: why librdkafka reads it.
-    - `handed_over_at_s`: when the hand-over was made that still has to bring something; None: there is none.
+    - `handed_over_at_s`: the time of a hand-over after which librdkafka has given no record yet. None: no such one.
     - `handover_retries`: how often that hand-over was repeated.
     """
 
@@ -102,45 +102,45 @@ class PartitionState:
 
     @property
     def is_fetched(self) -> bool:
-        """Whether librdkafka's position is the partition's. That of a parked partition is out of date."""
+        """Whether librdkafka's position is the partition's. For a parked partition it is out of date."""
         return self.mode is Mode.BROKER and not self.is_parked
 
     @property
     def is_fetching(self) -> bool:
-        """Whether librdkafka fetches it now: librdkafka reads it, and has it not paused."""
+        """Whether librdkafka fetches it now: librdkafka reads it, and it is not paused there."""
         return self.mode is Mode.BROKER and not self.is_paused
 
     @property
     def is_readable(self) -> bool:
-        """Whether the application may be given records that come from the store."""
+        """Whether records of the store may be delivered to the application."""
         return not self.is_paused and self.mode is not Mode.BROKER
 
     @property
     def awaits_librdkafka(self) -> bool:
-        """Whether a hand-over still has to bring something."""
+        """Whether librdkafka has given no record since the hand-over."""
         return self.mode is Mode.BROKER and self.handed_over_at_s is not None
 
     # ------------------------------------------------------------------------------------------- where it begins
 
     @classmethod
     def assigned(cls, offset: int, *, is_paused: bool, retry_at_s: float) -> PartitionState:
-        """A new assignment. librdkafka reads it at once if the store cannot have `offset`."""
+        """The state of a new assignment. If the store cannot have `offset`, librdkafka reads it at once."""
         if is_looked_up(offset):
             return cls(Mode.LOCATING, offset, is_paused)
         return cls(Mode.BROKER, offset, is_paused, retry_at_s=retry_at_s)
 
     @classmethod
     def start(cls, offset: int, *, is_paused: bool = False) -> Step:
-        """The store may have `offset` of an assigned partition, which librdkafka has paused."""
+        """Try the store for `offset` of an assigned partition, which is paused in librdkafka."""
         return cls(Mode.LOCATING, offset, is_paused), (Pause(), StartFeed(offset))
 
     def sought(self, offset: int) -> Step:
-        """The application, or a reset of its offset, goes on at `offset`, which the store may have."""
+        """Go on at `offset`, which the store may have, after a seek of the application or a reset."""
         state, _ = self.start(offset, is_paused=self.is_paused)
         return state, (Pause(), StopFeed(), StartFeed(offset))
 
     def unanswered(self, retry_at_s: float) -> Step:
-        """The group has not answered which offset it has committed: librdkafka asks when it is assigned again."""
+        """Go on if the group has not told its committed offset. librdkafka asks for it at a new assignment."""
         state, _ = self.at_broker(STORED, "committed", retry_at_s)
         return state, ()
 
@@ -160,25 +160,29 @@ class PartitionState:
     # -------------------------------------------------------------------------------------------------- librdkafka
 
     def at_broker(self, offset: int, reason: str, retry_at_s: float | None) -> Step:
-        """librdkafka goes on from `offset`. The records of the store before it have been delivered."""
+        """Let librdkafka go on from `offset`. The records of the store before it have been delivered."""
         state = PartitionState(
             Mode.BROKER, offset, self.is_paused, is_parked=self.is_paused, retry_at_s=retry_at_s, reason=reason
         )
         return state, (StopFeed(), Pause()) if self.is_paused else (StopFeed(), HandOver(offset))
 
     def handed_over(self, now_s: float) -> Step:
-        """librdkafka was told to fetch from `offset` on."""
+        """Note that librdkafka now fetches from `offset` on."""
         return replace(self, handed_over_at_s=now_s), ()
 
     def assigned_again(self, offset: int) -> Step:
-        """librdkafka was assigned the partition once more, at `offset`. It has forgotten its position."""
+        """Note that the partition was assigned in librdkafka again, at `offset`.
+
+        librdkafka has forgotten its position.
+        """
         return (replace(self, offset=offset) if self.mode is Mode.BROKER else self), ()
 
     def is_overdue(self, now_s: float, empty_poll_at_s: float, watchdog_s: float) -> bool:
-        """Whether a hand-over should have brought something by now. It has twice as long after each repetition.
+        """Whether librdkafka should have given a record since the hand-over. The limit doubles with each repetition.
 
-        A repetition throws away what librdkafka has fetched. So a hand-over is overdue only after librdkafka was polled
-        and had nothing, last at `empty_poll_at_s`. If other partitions keep librdkafka busy, it has much longer.
+        A repetition drops the records that librdkafka has fetched. So a hand-over is overdue only after a poll of
+        librdkafka that gave no record, the last at `empty_poll_at_s`. If librdkafka gives records of other partitions,
+        the limit is much longer.
         """
         if self.mode is not Mode.BROKER or self.handed_over_at_s is None:
             return False
@@ -187,9 +191,9 @@ class PartitionState:
         return is_silent or now_s - self.handed_over_at_s > longest_s * _BUSY_FACTOR
 
     def overdue(self, position: int, end_offset: int) -> Step:
-        """Repeat a hand-over that has brought nothing; `position` is librdkafka's.
+        """Repeat a hand-over after which no record came. `position` is librdkafka's.
 
-        If the log is known to end at `offset`, it is repeated once.
+        If the log is known to end at `offset`, the hand-over is repeated only once.
         """
         state = replace(self, handed_over_at_s=None)
         has_brought_nothing = self.offset >= 0 and not self.is_paused and position < 0
@@ -201,16 +205,16 @@ class PartitionState:
     # --------------------------------------------------------------------------------------------------- the store
 
     def found(self) -> Step:
-        """The store has begun to give records."""
+        """Note that the store has begun to give records."""
         return replace(self, mode=Mode.REMOTE), ()
 
     def is_due(self, now_s: float) -> bool:
-        """Whether it is time to try whether the store could read on."""
+        """Whether it is time to try the store again."""
         may_probe = self.is_fetching and not self.is_probing
         return may_probe and self.retry_at_s is not None and now_s >= self.retry_at_s
 
     def postponed(self, retry_at_s: float) -> Step:
-        """The store has nothing to give now: try it at `retry_at_s`."""
+        """Try the store again at `retry_at_s`, because it has no records now."""
         return replace(self, retry_at_s=retry_at_s), ()
 
     def probe(self, offset: int) -> Step:
@@ -218,9 +222,9 @@ class PartitionState:
         return replace(self, is_probing=True, retry_at_s=None), (StartFeed(offset),)
 
     def probe_failed(self, reason: str, retry_at_s: float | None) -> Step:
-        """The store could not read on; librdkafka does."""
+        """Let librdkafka go on, because the store cannot."""
         return replace(self, is_probing=False, retry_at_s=retry_at_s, reason=reason), (StopFeed(),)
 
     def taken_over(self, offset: int) -> Step:
-        """The store reads on from `offset`, where librdkafka has stopped."""
+        """Let the store go on from `offset`, where librdkafka has stopped."""
         return PartitionState(Mode.REMOTE, offset, self.is_paused), ()

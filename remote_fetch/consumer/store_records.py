@@ -2,8 +2,8 @@
 
 Rules of the file:
 
-- Only the application's thread comes here. The fields change through the methods alone.
-- Messages are made when they are taken: chunks wait in the feed as Arrow batches.
+- Only the application's thread uses it. Only the methods change the fields.
+- Messages are made when they are taken. Until then, chunks wait in the feed as Arrow batches.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ __all__ = ["StoreRecords"]
 class StoreRecords:
     """The records of one partition that the store has given and the application has not.
 
-    `skip_before` is the offset before which librdkafka has delivered the records that a feed brings; 0: no such record
-    comes any more.
+    A feed may bring records that librdkafka has delivered already. Records before `skip_before` are skipped. 0: none.
     """
 
     def __init__(self, topic: str, number: int) -> None:
@@ -37,7 +36,7 @@ class StoreRecords:
 
     @property
     def ready_count(self) -> int:
-        """How many records, at least, can be taken now."""
+        """The least number of records that can be taken now."""
         chunks = self.feed.chunks if self.feed is not None else ()
         return len(self._returned) + len(self._cursor or ()) + sum(chunk.rows for chunk in tuple(chunks))
 
@@ -53,7 +52,7 @@ class StoreRecords:
         return feed
 
     def skip(self, before: int) -> None:
-        """librdkafka has delivered the records before this offset: do not give them once more."""
+        """Skip the records before this offset, because librdkafka has delivered them."""
         self.skip_before = before
 
     def drop_skipped(self) -> None:
@@ -62,7 +61,7 @@ class StoreRecords:
             self._open_next()
 
     def take(self, count: int) -> list[Message]:
-        """At most `count` records in their order; an empty list only if there is none."""
+        """Take at most `count` records, in order. The list is empty only if there is no record."""
         taken, self._returned = self._returned[:count], self._returned[count:]
         while len(taken) < count and self._open_next():
             assert self._cursor is not None
@@ -74,7 +73,7 @@ class StoreRecords:
         self._returned = messages + self._returned
 
     def _open_next(self) -> bool:
-        """Open chunks until one has a record. Returns whether there is one."""
+        """Open chunks until one has a record. Returns whether a record was found."""
         while not self._cursor and self.feed is not None and self.feed.chunks:
             self._cursor = MessageCursor(self.feed.chunks.popleft().batch, self._topic, self._number, Message)
             self._cursor.skip_before(self.skip_before)

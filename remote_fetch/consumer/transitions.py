@@ -2,9 +2,9 @@
 
 Rules of the file:
 
-- Only the application's thread comes here. No call waits for a broker.
+- Only the application's thread uses it. No call waits for a broker.
 - Records of the store are delivered before a hand-over.
-- No offset outside the log is handed over, except if librdkafka is to raise its own error for it.
+- librdkafka gets no offset outside the log, except to raise its own error for it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from remote_fetch.observe import Notice
 __all__ = ["PROBE_AGAIN_S", "Transitions"]
 
 PROBE_AGAIN_S = 30.0
-"""How long librdkafka reads a partition before the store is tried: it may have fallen behind, into the tier."""
+"""How long librdkafka reads a partition before the store is tried: a slow reader may be in the tier by then."""
 
 
 class Transitions:
@@ -96,7 +96,7 @@ class Transitions:
             self.apply(partition, partition.state.at_broker(offset, circuit.reason, retry_at_s))
 
     def seek(self, partition: AssignedPartition, offset: int) -> None:
-        """The application goes on at `offset`, which may be logical."""
+        """Let the application go on at `offset`, which may be logical."""
         partition.position.forget()
         partition.position.release()
         if may_be_tiered(offset):
@@ -105,10 +105,10 @@ class Transitions:
             self.apply(partition, partition.state.at_broker(offset, "sought", self._clock() + PROBE_AGAIN_S))
 
     def reset(self, partition: AssignedPartition, offset: int) -> None:
-        """Apply the application's `auto.offset.reset`: `offset` is not in the log."""
+        """Apply the application's `auto.offset.reset`, because `offset` is not in the log."""
         partition.position.forget()
         if self._reset is ResetPolicy.ERROR:
-            # librdkafka, which is configured to reset nothing, raises its own error for the offset.
+            # librdkafka is configured to reset no offset. So it raises its own error.
             self.apply(partition, partition.state.at_broker(offset, Ending.OUT_OF_RANGE, None))
             return
         self.notice(partition, f"offset {offset} is out of range: reset to {self._reset}")
@@ -118,5 +118,5 @@ class Transitions:
             self.apply(partition, partition.state.at_broker(END, Ending.OUT_OF_RANGE, None))
 
     def notice(self, partition: AssignedPartition, text: str) -> None:
-        """Tell the observer something about the partition."""
+        """Send the observer a notice about the partition."""
         self._context.session.observe(Notice(f"{partition.topic}-{partition.number} {text}"))

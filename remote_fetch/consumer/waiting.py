@@ -1,11 +1,12 @@
-"""Notices about partitions that wait for records: the side that they wait for, and since when.
+"""Reports partitions that wait for records: for which side they wait, and how long.
 
 Rules of the file:
 
 - A partition waits if the application wants its records, and neither side has given one since it was assigned,
   sought or handed over. A partition at the end of its log does not wait.
-- The first notice comes after some seconds, each further one after twice the time. One notice says that it goes on.
-- The time is passed in. Partitions are looked at once a second, for there may be thousands.
+- The first notice comes after some seconds, each further notice after twice the time. One notice tells that the wait
+  has ended.
+- The caller passes the time. Partitions are checked only once a second, because there may be thousands.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _FIRST_NOTICE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """Since when a partition waits, and after how many seconds the next notice comes."""
+    """The time since which a partition waits, and the seconds until the next notice."""
 
     since_s: float
     next_notice_s: float = _FIRST_NOTICE_S
@@ -34,8 +35,8 @@ class _Wait:
 class WaitLog:
     """The partitions of one consumer that wait.
 
-    `notice` takes a partition and a sentence about it. `has_given` says whether librdkafka has given a record of a
-    partition since it was handed over; it is asked before a notice.
+    `notice` takes a partition and a sentence about it. `has_given` returns whether librdkafka has given a record of a
+    partition since the hand-over. It is called before a notice.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class WaitLog:
         self._next_update_s = 0.0
 
     def update(self, partitions: Iterable[AssignedPartition], now_s: float) -> None:
-        """Notice partitions that have waited for long, at most once a second."""
+        """Report partitions that have waited for long. It looks at them once a second, however often it is called."""
         if now_s < self._next_update_s:
             return
         self._next_update_s = now_s + _INTERVAL_S

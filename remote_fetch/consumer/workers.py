@@ -1,11 +1,11 @@
-"""A few threads that work for many feeds in turn, and the event that wakes the application's thread for news.
+"""A few threads that work for many feeds in turn, and the event that wakes the application's thread.
 
 Rules of the file:
 
 - At most one thread works for a feed at a time.
-- A feed whose queue is full costs nothing until records are taken from it.
-- The threads hold no reference to a consumer, so that a forgotten consumer is collected.
-- The threads are daemons: `close` waits a bounded time.
+- A feed whose queue is full takes no time of a thread until records are taken from it.
+- The threads hold no reference to a consumer, so that a forgotten consumer is garbage-collected.
+- The threads are daemons. `close` waits for them a bounded time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FEEDS_FOR_ONE_MORE = 32
 
 
 def _threads_for(feeds: int) -> int:
-    """Few, for they decode. With many feeds most of them wait for the store, and a few more threads begin sooner."""
+    """The number of threads: few, because they decode. With many feeds a few more, because most wait for the store."""
     return min(feeds, _FEWEST_THREADS + feeds // _FEEDS_FOR_ONE_MORE, _MOST_THREADS)
 
 
@@ -68,14 +68,14 @@ class Workers:
         with self._lock:
             state = self._states.pop(feed, None)
         if state == _IDLE:
-            feed.close()  # otherwise the thread that works for it closes it
+            feed.close()  # if a thread works for the feed, that thread closes it
 
     def notify(self) -> None:
-        """There is news: end the current or the next `wait`."""
+        """End the current or the next `wait`, because a feed has records or an ending."""
         self._news.set()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until there is news, at most this long."""
+        """Wait for `notify`, at most this long."""
         self._news.wait(timeout_s)
         self._news.clear()
 
@@ -98,9 +98,9 @@ class Workers:
             del feed
 
     def close(self, timeout_s: float) -> int:
-        """End the threads; wait for them at most this long. Returns how many still run."""
+        """End the threads, and wait for them at most this long. Returns how many still run."""
         if os.getpid() != self._pid:
-            return 0  # after a fork the parent process has the threads, and one of them may have held the lock
+            return 0  # after a fork: the threads are in the parent process, and one may have held the lock
         with self._lock:
             self._closed = True
             feeds, self._states = list(self._states), {}
