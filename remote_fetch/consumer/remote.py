@@ -39,6 +39,8 @@ __all__ = ["Remote"]
 
 _LOG = logging.getLogger("remote_fetch")
 _CLOSE_S = 1.0
+_SAVE_S = 10.0
+"""How long `close` waits for a session that saves its timelines (`remote.locator.cache`)."""
 _COMMITS_S = 1.0
 """How long `assign` waits for the commits of partitions that were assigned before."""
 
@@ -184,7 +186,8 @@ class Remote:
         self.session.reader.close()
         self._end_threads.detach()
         self._workers.close(_CLOSE_S)
-        _call_within(_CLOSE_S, self.session.close)
+        saves = self.session.config.settings.locator_cache is not None
+        _call_within(_SAVE_S if saves else _CLOSE_S, self.session.close)
 
 
 def _call_within(timeout_s: float, call: Callable[[], None]) -> None:

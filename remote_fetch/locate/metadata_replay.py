@@ -23,7 +23,7 @@ from confluent_kafka import KafkaError, KafkaException
 from remote_fetch.broker_errors import is_passing
 from remote_fetch.config import KEYS
 from remote_fetch.deadline import Deadline, retry
-from remote_fetch.errors import Unlocatable
+from remote_fetch.errors import Cancelled, Unlocatable
 from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.locate.clients import Consumer
 from remote_fetch.locate.cluster import Cluster, Topic
@@ -91,6 +91,7 @@ class MetadataTopic:
         self._now_ms = now_ms
         self._tombstones = Tombstones(cluster, name)
         self._origin: TopicOrigin | None = None
+        self._is_finished = threading.Event()
         self._saving = threading.Lock()
         self._saver: threading.Timer | None = None
         self._timeout_ms = timeout_ms
@@ -140,7 +141,11 @@ class MetadataTopic:
         self._cluster.close()
 
     def finish(self) -> None:
-        """Save the replays and close the cache. May be called twice."""
+        """Save the replays and close the cache. May be called twice. A reading under way ends with Cancelled.
+
+        The part that it has read is saved too: it is as good as its begin.
+        """
+        self._is_finished.set()
         cache, saver = self._cache, self._saver
         if cache is None:
             return
@@ -227,6 +232,7 @@ class MetadataTopic:
 
         Raises Unlocatable if it takes too long or is forbidden, and KafkaException with the broker's error.
         """
+        self._check_open()
         consumer = self._cluster.catcher()  # made first: it connects while the bounds are looked up
         began_ms = self._now_ms()
         replay = self._replay(topic_id)
@@ -317,9 +323,15 @@ class MetadataTopic:
         deadline = Deadline.after(self._timeout_ms / 1000)
         return retry(ask, KafkaException, until=deadline, pause_s=_RETRY_S, may_pass=is_passing)
 
+    def _check_open(self) -> None:
+        """Raise Cancelled after `finish`."""
+        if self._is_finished.is_set():
+            raise Cancelled("the reader of the metadata topic was closed")
+
     def _consume(self, consumer: Consumer, replay: Replay, ends: dict[int, int]) -> None:
         deadline = Deadline.after(self._timeout_ms / 1000)
         while ends:
+            self._check_open()
             # At most the records that are left, because `consume` waits until it has as many as it wants.
             left = sum(end - replay.read_to.get(number, 0) for number, end in ends.items())
             messages = consumer.consume(max(1, min(left, _CONSUME_MESSAGES)), timeout=_POLL_S)

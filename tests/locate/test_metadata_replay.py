@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import cast
 
@@ -10,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.config import KEYS
-from remote_fetch.errors import Unlocatable
+from remote_fetch.errors import Cancelled, Unlocatable
 from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.locate import metadata_replay
 from remote_fetch.locate.cluster import Cluster
@@ -317,6 +318,45 @@ def test_a_file_keeps_the_age_of_what_it_holds() -> None:
     topics.offsets_read = 0
     opened(topics, clock, files).read_for([PARTITION])
     assert topics.offsets_read == 7, "all records of the metadata partition"
+
+
+def test_closing_ends_a_reading_and_saves_its_part() -> None:
+    """A consumer whose first record came through the broker may be closed while it reads."""
+
+    class Endless(Topics):
+        """Gives one record, and no other until the test has closed the reader."""
+
+        def consume(self, num_messages: int, timeout: float) -> list[Message]:
+            if self.offsets_read:
+                is_under_way.set()
+                time.sleep(0.001)
+                return []
+            return super().consume(1, timeout)
+
+    is_under_way, clock, files = threading.Event(), Clock(), Files()
+    topics = Endless(epoch=4)
+    topics.write(PARTITION, 0, 1)
+    reader = MetadataTopic(cast(Cluster, topics), timeout_ms=60_000, cache=ReplayCache(files), now_ms=clock)
+    errors: list[Exception] = []
+
+    def read() -> None:
+        try:
+            reader.read_for([PARTITION])
+        except Cancelled as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    assert is_under_way.wait(10)
+    reader.close()
+    thread.join(10)
+    assert len(errors) == 1
+    with pytest.raises(Cancelled):
+        reader.read_for([PARTITION])
+    whole = Topics(epoch=4, logs=topics.logs)
+    resumed = opened(whole, clock, files)
+    resumed.read_for([PARTITION])
+    assert (starts(resumed), whole.offsets_read) == ([0, 10], 1)
 
 
 def test_tombstones_find_their_segments_after_a_resume() -> None:
