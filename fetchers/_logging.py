@@ -3,7 +3,9 @@
 urllib3 logs a URL with its query, botocore the request it signs and the token it got, aiobotocore the endpoint with its
 parameters. An application that sets the root logger to DEBUG did not ask for these.
 
-Rules of the file: a level that the application has set on one of these loggers stays as it is.
+Rules of the file:
+
+- A level that the application has set on one of these loggers stays as it is.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """Ranges of bytes in HTTP (RFC 9110, 14): the header that asks for one, and the header that names it.
 
-Rules of the file: pure. The fetcher decides what an answer means.
+Rules of the file:
+
+- Pure.
+- The fetcher decides what an answer means.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
 """An object store over any fsspec filesystem: the one place that calls it.
 
-Rules of the file: one request for one range, and no question about sizes before it; what is asked of an asynchronous
-filesystem is cancelled when the read timeout is over; every exception goes through `_failures`; names given to the
-store are relative to the root, and are what messages show.
+Rules of the file:
+
+- A range takes one request, without a question about its size before.
+- A request to an asynchronous filesystem is cancelled at the read timeout.
+- Every exception goes through `_failures`.
+- Names of objects are relative to the root. Messages show these names.
 """
 
 from __future__ import annotations

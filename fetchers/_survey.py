@@ -19,7 +19,7 @@ from remote_fetch.model import Survey
 __all__ = ["surveyed"]
 
 _FOLDERS = 32
-"""How many folders are looked into for the one that the URL should have named."""
+"""How many folders are searched for the folder that the URL should name."""
 _SHOWN_NAMES = 4
 _NOT_FOLDERS = {
     "missing": "it does not exist",
@@ -30,9 +30,12 @@ _NOT_FOLDERS = {
 
 
 def surveyed(store: FsspecStore, url: str, base: str, layout: str, layouts: Mapping[str, object]) -> Survey:
-    """Tell what is at `url`, by the names below the root of `store`; `base` is the URL from which others are made.
+    """Describe what `store` holds, from the names below its root.
 
-    `layout` names the configured one of `layouts`. Raises as `FsspecStore.list`.
+    - `url` is the configured URL. `base` is the URL from which a better one is derived for the hint.
+    - `layout` is the name of the configured layout. `layouts` has all layouts by name.
+
+    Raises the errors of `FsspecStore.list`.
     """
     place = url if url in (base, f"{base}/") else f"{url} ({base})"
     kind = store.kind()

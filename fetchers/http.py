@@ -1,8 +1,12 @@
 """Segments behind an HTTP server that answers range requests: nginx, a CDN, a gateway, a bucket by way of its URLs.
 
-Rules of the file: bytes are data only if the answer says that they are the range that was asked for (206 with its
-Content-Range); a body that breaks off is no body; redirects stay within the scheme, and the configured headers within
-the host; the query of a URL may be a signature, and is in no message. HTTP has no listings.
+Rules of the file:
+
+- Bytes are used only if the answer names the requested range (206 with its Content-Range).
+- A body that breaks off is not used.
+- A redirect may not change the scheme. The configured headers go only to the configured host.
+- The query of a URL may be a signature, and is in no message.
+- HTTP has no listings.
 """
 
 from __future__ import annotations

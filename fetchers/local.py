@@ -1,6 +1,9 @@
 """Segments on a file system of this machine: a directory, an NFS mount, a copy of a bucket.
 
-Rules of the file: a range is read by one open and one seek; paths hold no secrets and may be shown whole.
+Rules of the file:
+
+- A range takes one open and one seek.
+- Paths hold no secrets and may be shown whole.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """The values of the configuration keys with fixed names, typed and with units.
 
-Rules of the file: `remote_fetch.config` makes them, once, from what it has checked. A field is named after its key.
+Rules of the file:
+
+- `remote_fetch.config` makes them once, from checked values.
+- A field is named after its key.
 """
 
 from __future__ import annotations

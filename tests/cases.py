@@ -3,7 +3,10 @@
 `@pytest.mark.parametrize` makes an item of each case, with fixtures of its own; a thousand of them cost more than what
 they prove. `each_of` takes the same arguments and makes one item. Take it if the cases share their fixtures safely.
 
-Rules of the file: a failed case stops no other; the report names it; no cases at all are a failure.
+Rules of the file:
+
+- A failed case does not stop the others. The report names it.
+- A test without cases fails.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
 """The behaviour of every test session, whichever tests it runs.
 
-Rules of the file: only the session's own behaviour, so that a test file can be read without this one; its fixtures are
-the shared brokers of tests/rig/brokers.py, the one Spark of tests/spark/session.py, the watch over threads, no others.
+Rules of the file:
+
+- It has only the behaviour of the whole session, so that a test file can be read without this one.
+- It has no fixtures except the shared brokers of tests/rig/brokers.py, the Spark session of tests/spark/session.py, and
+  the watch over threads.
 
 * A skipped test is listed with its reason. Where `REMOTE_FETCH_STRICT=1` says that every tool is meant to be at hand,
   as in CI, it fails the session.

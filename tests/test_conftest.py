@@ -1,6 +1,8 @@
 """The session's own behaviour: strictness about skipped tests, and the choice of the decoder.
 
-Rules of the file: each case runs a whole pytest session in a process of its own.
+Rules of the file:
+
+- Each case runs a whole pytest session in a separate process.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Damaged bytes raise our own errors or nothing: a short run of what `make fuzz` does at length.
 
-Rules of the file: each seed is shown to parse, and the fuzzer is shown to find a parser that breaks its promise.
+Rules of the file:
+
+- Each seed is shown to parse, and the fuzzer is shown to find a parser that breaks its promise.
 """
 
 from __future__ import annotations

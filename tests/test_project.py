@@ -1,6 +1,9 @@
 """The project as a whole: its house rules, its lock files and what the texts promise.
 
-Rules of the file: nothing here imports the product; each house rule is shown to break before it is believed.
+Rules of the file:
+
+- No test here imports the product.
+- A test breaks each house rule, and shows that the check notices it.
 """
 
 from __future__ import annotations

@@ -2,10 +2,14 @@
 
     <key.prefix><topic>-<topic id>/<partition>/<start offset, 20 digits>-<segment id>{.log,.indexes,.rsm-manifest}
 
-Rules of the file: one ranged GET for a range, of the chunks it touches; what is fetched, inflated and kept is bounded
-before it is; the key prefix is put before the name as it is, for it need not end with a slash. The manifest is written
-last: a segment is listed when it has one. Names: ObjectKeyFactory of the plug-in; custom metadata: its
-SegmentCustomMetadataField and KIP-917.
+Rules of the file:
+
+- One GET fetches all chunks that a range touches.
+- Sizes are checked against a limit before memory is allocated.
+- The key prefix is joined to the name without a slash, as in the plug-in.
+- Only a segment with a manifest is listed, because the plug-in writes the manifest last.
+
+Sources: the plug-in's ObjectKeyFactory (names) and SegmentCustomMetadataField with KIP-917 (custom metadata).
 """
 
 from __future__ import annotations
@@ -225,7 +229,10 @@ class AivenLayout:
             return known
 
     def _what_is_there(self, store: ObjectStore) -> RemoteFetchError | None:
-        """Why no segment is found: Iceberg tables, another key prefix, or None where the first names do not tell."""
+        """The error that explains why no segment was found: Iceberg tables, or another key prefix.
+
+        None if the first object names do not show a cause.
+        """
         try:
             for info in islice(store.list(), _PROBED_OBJECTS):
                 if info.name.endswith(".puffin") and "/metadata/" in f"/{info.name}":
@@ -244,8 +251,8 @@ class AivenLayout:
     def list_segments(self, store: ObjectStore, topic: str | None) -> Iterator[RemoteLogSegmentMetadata]:
         """As `Layout.list_segments`. Manifests are read too: they know ends, sizes, leader epochs and times.
 
-        Of one that cannot be read the segment is listed by its name, so that reading it tells what is wrong. Raises
-        ConfigError where the names show another key prefix, and UnsupportedFormat for Iceberg tables.
+        If a manifest cannot be read, its segment is listed by the object's name: reading the segment raises the error.
+        Raises ConfigError if the names show another key prefix, and UnsupportedFormat for Iceberg tables.
         """
         found = False
         for segment in self._listed(store, partitions_named(store, self._prefix, topic)):
@@ -255,9 +262,9 @@ class AivenLayout:
             self._refuse(store)
 
     def list_partitions(self, store: ObjectStore, topic: str | None) -> Iterator[TopicIdPartition]:
-        """As `PartitionLayout.list_partitions`: a listing of the topics' folders, and one for each topic.
+        """As `PartitionLayout.list_partitions`. Raises the errors of `list_segments`.
 
-        Raises as `list_segments`.
+        Makes one listing for the folders of topics, and one more for each topic.
         """
         partition = None
         for partition, _ in partitions_named(store, self._prefix, topic):
@@ -275,7 +282,7 @@ class AivenLayout:
         return levels_below(store, self._prefix, folder)
 
     def _refuse(self, store: ObjectStore) -> None:
-        """Raise what explains that no segment is there at all, if the first names tell."""
+        """Raise an error with the cause if no segment was found and the first object names show the cause."""
         reason = self._what_is_there(store)
         if reason is not None:
             raise reason

@@ -1,6 +1,9 @@
 """The manifests of Aiven's plug-in that were read. A manifest does not change, and each range of its segment needs it.
 
-Rules of the file: the cache is bounded in number and in size. No thread waits for another one without a deadline.
+Rules of the file:
+
+- The cache is bounded in number and in size.
+- No thread waits for another one without a deadline.
 """
 
 from __future__ import annotations

@@ -3,8 +3,11 @@
 Each segment has an AES-256 key of its own, which stands in its manifest under RSA-OAEP with SHA3-512. Every chunk, and
 every index, is one AES-256-GCM message: nonce (12 bytes), ciphertext, tag (16 bytes).
 
-Rules of the file: key material is in no message and no representation. Two libraries share the work: `cryptography` is
-the faster one for AES and refuses OAEP with SHA3-512, which PyCryptodome does.
+Rules of the file:
+
+- Key material is in no message and no representation.
+- Two libraries share the work. `cryptography` is faster for AES. It refuses OAEP with SHA3-512, so PyCryptodome does
+  that.
 """
 
 from __future__ import annotations

@@ -3,9 +3,15 @@
     {"version": "1", "chunkIndex": {...}, "segmentIndexes": {...}, "compression": bool,
      "encryption": {"dataKey": ..., "aad": ...}, "remoteLogSegmentMetadata": {...}}
 
-Rules of the file: pure; every number is compared with its neighbours and with a bound before memory is taken for it;
-version 1 alone is read, for there has been no other. The plug-in writes `remoteLogSegmentMetadata` and never reads it:
-here it serves a listing, and a manifest is as good without it. Format: core/.../manifest of the plug-in, 1.0 to 1.1.
+Rules of the file:
+
+- Pure.
+- Every number is checked against its neighbours and a limit before memory is allocated for it.
+- Only version 1 is read, because no other version exists.
+- The plug-in writes `remoteLogSegmentMetadata` and never reads it. Here it serves a listing. A manifest without it is
+  valid.
+
+Format: core/.../manifest of the plug-in, 1.0 to 1.1.
 """
 
 from __future__ import annotations

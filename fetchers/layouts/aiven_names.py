@@ -2,7 +2,10 @@
 
     <key.prefix><topic>-<topic id>/<partition>/<start offset, 20 digits>-<segment id>{.log,.indexes,.rsm-manifest}
 
-Rules of the file: a name that the plug-in does not write is passed over. No object is read.
+Rules of the file:
+
+- A name that the plug-in does not write is skipped.
+- No object is read.
 """
 
 from __future__ import annotations

@@ -2,8 +2,11 @@
 
     [kafka-tiered-storage/]<topic>-<partition>-<topic id>/<start offset, 20 digits>-<segment id><suffix>
 
-Rules of the file: names are parsed from the right, for topic names may hold anything that ids hold; what does not look
-like a segment is passed over. A name tells the start offset only: where a segment ends is left unknown.
+Rules of the file:
+
+- Names are parsed from the right, because a topic's name may have all characters of an id.
+- A name that does not look like a segment is skipped.
+- A name has only the start offset. The end offset is left unknown.
 """
 
 from __future__ import annotations

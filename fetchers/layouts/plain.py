@@ -212,11 +212,11 @@ class PlainLayout:
         return None
 
     def list_partition(self, store: ObjectStore, partition: TopicIdPartition) -> Iterator[RemoteLogSegmentMetadata]:
-        """As `PartitionLayout.list_partition`. Folders whose names are known are not looked for."""
+        """As `PartitionLayout.list_partition`. A folder whose name is known is not searched for in a listing."""
         return self._listed(store, self._values(partition))
 
     def levels_below(self, store: ObjectStore, folder: str = "") -> int | None:
-        """As `LevelFinder.levels_below`: where the template, or what is left of it further down, names an object."""
+        """As `LevelFinder.levels_below`. Finds the level from which on the rest of the template fits an object."""
         levels = self._levels({}) if self._pieces else []
         for depth in range(len(levels)):
             if next(_found(store, folder, levels[depth:], {}, _PROBED_OBJECTS), None) is not None:
@@ -224,7 +224,7 @@ class PlainLayout:
         return None
 
     def _listed(self, store: ObjectStore, known: Mapping[str, str]) -> Iterator[RemoteLogSegmentMetadata]:
-        """The segments in whose names the names in braces have these values."""
+        """The segments whose object names have these values for the names in braces."""
         segments: list[tuple[str, RemoteLogSegmentMetadata]] = []
         transactional: set[str] = set()
         for info, values in _found(store, "", self._levels(known), {}):
@@ -239,7 +239,10 @@ class PlainLayout:
                 yield replace(segment, txn_index_empty=is_empty)
 
     def _levels(self, known: Mapping[str, str]) -> list[_Level]:
-        """The template's inverse, folder by folder; of names whose value is known that alone is looked for."""
+        """A pattern for each folder level of the template.
+
+        If the value of a name in braces is known, the pattern matches only that value.
+        """
         levels, seen = [""], set[str]()
         only: list[str | None] = [""]
         for text, is_name in self._pieces:
@@ -269,7 +272,7 @@ class _Level(NamedTuple):
 def _found(
     store: ObjectStore, folder: str, levels: list[_Level], above: Mapping[str, str], most: int | None = None
 ) -> Iterator[tuple[ObjectInfo, Mapping[str, str]]]:
-    """Objects whose names fit, with the values of the names in braces. Of a folder `most` names are looked at."""
+    """Objects whose names fit, with the values of the names in braces. Looks at `most` names of a folder."""
     *upper, level = levels
     for path, values in _folders(store, folder, upper, above, most):
         start = f"{path}/" if path else ""

@@ -47,9 +47,9 @@ class Parser(argparse.ArgumentParser):
         super().error(message)
 
     def _joined(self, words: Sequence[str]) -> Iterator[str]:
-        """Yield the words of the command line, with option and value as one word if the value begins with a dash.
+        """Yield the words of the command line. A value that begins with a dash is joined to its option.
 
-        argparse takes a separate word with a dash for an option.
+        Example: `-o-10`, `--end=-10`. argparse takes a separate word with a dash for an option.
         """
         rest = iter(words)
         for word in rest:

@@ -1,6 +1,9 @@
 """Fields of a segment's metadata that no segment can have, checked wherever metadata enters.
 
-Rules of the file: pure. An error names the field as Kafka does.
+Rules of the file:
+
+- Pure.
+- An error has Kafka's name of the field.
 """
 
 from __future__ import annotations

@@ -204,7 +204,10 @@ class _Connection:
         return _Answer(bounds, reasons)
 
     def _open(self) -> Any:
-        """A client with the deadline in each of its waits. It connects at once. A failure leaves nothing open."""
+        """Create a client and connect it. The timeout of this channel limits the connection and each request.
+
+        If this fails, all connections are closed.
+        """
 
         def remembered(**configs: Any) -> Any:
             self._networks.append(self._kafka.KafkaAdminClient.DEFAULT_CONFIG["kafka_client"](**configs))

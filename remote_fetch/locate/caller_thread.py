@@ -1,6 +1,9 @@
 """A daemon thread that makes calls one after the other, so that a call that hangs holds up no other thread.
 
-Rules of the file: a call's result or error goes to its future. The thread ends after the calls before `end`.
+Rules of the file:
+
+- A call's result or error goes to its future.
+- The thread ends after the calls before `end`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """The partitions of topics as the brokers describe them, tiered or not. For locators that have brokers.
 
-Rules of the file: the identity of a topic is its id. A name that stands for another id now is an unknown topic.
+Rules of the file:
+
+- The identity of a topic is its id.
+- If a name belongs to another id now, the topic is unknown.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """`Locations`, the port through which the broker locator asks leaders, and the answers that they give (KIP-1254).
 
-Rules of the file: pure. An answer is a value.
+Rules of the file:
+
+- Pure.
+- An answer is a value.
 """
 
 from __future__ import annotations

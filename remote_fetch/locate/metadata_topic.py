@@ -63,7 +63,7 @@ class MetadataTopicLocator(ExactEnds):
         return 0.0 if self._topic is None else self._topic.answered_s
 
     def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
-        """All partitions of an existing topic (NAME or NAME:ID), tiered or not, for any `numbers`.
+        """All partitions of an existing topic (NAME or NAME:ID), tiered or not. `numbers` is ignored.
 
         Raises UnknownTopic if the topic does not exist or has another id, and KafkaException if the broker refuses.
         For all topics (None), raises Unlocatable if the metadata topic cannot be read.

@@ -133,7 +133,8 @@ def plan_offsets(
     """The steps that give offsets [start_offset, stop_offset), in order and without overlap.
 
     At each offset the best segment that covers it is read to its end, so overlapping uploads are read only once.
-    Offsets from `stable_stop` on (None: all are stable) go to the broker, because the tier does not decide them.
+    Offsets from `stable_stop` on (None: all are stable) go to the broker, because the tier does not tell whether their
+    transactions were committed or aborted.
     """
     steps: list[PlanStep] = []
     remote_stop = stop_offset if stable_stop is None else min(stop_offset, max(stable_stop, start_offset))

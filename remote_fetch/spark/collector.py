@@ -1,6 +1,9 @@
 """Python's garbage collector in the processes that Spark forks for its tasks and for planning.
 
-Rules of the file: Spark is not imported; any other process is left as it is.
+Rules of the file:
+
+- Spark is not imported.
+- In any other process nothing is changed.
 """
 
 from __future__ import annotations

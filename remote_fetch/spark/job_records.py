@@ -1,6 +1,9 @@
 """The records of a backfill: one of each finished task, and the manifest of the job.
 
-Rules of the file: pure; a saved text is checked when it is loaded.
+Rules of the file:
+
+- Pure.
+- A saved text is checked when it is loaded.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The work of the driver: from options to tasks. The metadata of every partition is read once.
+"""Turns options into tasks, on the driver. The metadata of every partition is read once.
 
 Rules of the file:
 
-- No index of a segment is read for the cuts, so that a plan of many thousand segments takes seconds.
-- Everything that can be refused is refused here.
+- Segments are cut into tasks without their indexes. So planning thousands of segments takes only seconds.
+- The driver raises every error that can be known before a task runs.
 - Offsets that no readable segment covers get tasks that ask the broker.
 """
 

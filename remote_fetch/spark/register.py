@@ -1,6 +1,9 @@
 """How a session learns of the format, and the accumulator in which its tasks add up their reports.
 
-Rules of the file: a session has a data source class and an accumulator of its own; nothing is kept for the process.
+Rules of the file:
+
+- Each session has its own data source class and its own accumulator.
+- The process keeps no state.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
 """The columns of Spark's Kafka source: their names and types as Spark writes them, and batches as Spark wants them.
 
-Rules of the file: pure; a schema of the user may leave out and reorder columns, and differ in nothing else; any other
-schema is refused before a task begins.
+Rules of the file:
+
+- Pure.
+- A user's schema may leave out columns and change their order. It may not differ otherwise.
+- Any other schema raises an error before a task begins.
 """
 
 from __future__ import annotations

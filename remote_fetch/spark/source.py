@@ -1,6 +1,9 @@
 """The data source that PySpark asks for: the format's name, its schema, and its readers.
 
-Rules of the file: no decision is made here; every method parses the options and passes them on.
+Rules of the file:
+
+- No decision is made here.
+- Every method parses the options and passes them on.
 """
 
 from __future__ import annotations

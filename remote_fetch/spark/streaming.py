@@ -1,7 +1,10 @@
 """The class that PySpark asks for a stream: `readStream.format("kafka_remote")`, PySpark 4.2 and later.
 
-Rules of the file: no decision is made here. Spark plans with one instance on the driver and reads with other instances
-on executors; the partition carries all that they need.
+Rules of the file:
+
+- No decision is made here.
+- Spark plans with one instance on the driver and reads with other instances on executors.
+- A partition carries all data that the executors need.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
 """RemoteConsumer beside the consumer it replaces, on a tiered topic: speed, CPU, and the moment of the hand-over.
 
-Rules of the file: topics, processes and rounds as in bench_broker; each way of taking records, `consume` and `poll`, is
-compared with the same way of the other class. "Best" is the fastest of the other class's configurations; what is
-switched off is compared with the other class in the same configuration. `--write` puts the tables into
-docs/performance/.
+Rules of the file:
+
+- Topics, processes and rounds are those of bench_broker.
+- `consume` is compared with the other class's `consume`, and `poll` with its `poll`.
+- "Best" is the fastest configuration of the other class.
+- A consumer with remote fetch switched off is compared with the other class in the same configuration.
+- `--write` puts the tables into docs/performance/.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
 """From the bytes of a segment to Arrow record batches, beside the floors and two Python clients.
 
-Rules of the file: the bytes come from a foreign writer (aiokafka); every contender reads the same ones in the same run,
-in turn, checks the CRC, decompresses and ends with record batches of the same columns. `--write` puts the table and the
-plot into the documentation.
+Rules of the file:
+
+- The bytes come from a foreign writer (aiokafka).
+- Every contender reads the same bytes in the same run, in turn. It checks the CRC, decompresses, and returns record
+  batches with the same columns.
+- `--write` puts the table and the plot into the documentation.
 """
 
 from __future__ import annotations

@@ -1,9 +1,13 @@
 """From record batches, and from the bytes of a segment, to confluent_kafka.Message objects, beside the obvious ways.
 
-Rules of the file: the bytes come from a foreign writer (aiokafka); every contender ends with the same messages, asked
-for in lists of one size of which the last is dropped before the next is made, as an application does; all take turns in
-the same run, and what counts is the least thread CPU time of several rounds. Python's garbage collector is on, for
-messages are what it walks through. `--write` puts the table into docs/performance/.
+Rules of the file:
+
+- The bytes come from a foreign writer (aiokafka).
+- Every contender makes the same messages, in lists of one size. Each list is dropped before the next is made, as in an
+  application.
+- All take turns in the same run. The result is the least thread CPU time of several rounds.
+- Python's garbage collector is on, because it walks through the messages.
+- `--write` puts the table into docs/performance/.
 """
 
 from __future__ import annotations

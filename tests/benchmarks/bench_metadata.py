@@ -1,9 +1,12 @@
 """From the records of `__remote_log_metadata` to timelines: all of the topic's, and the tenth that one topic needs.
 
-Rules of the file: the records are what brokers write when a segment is copied, an upload and its end, those of ten
-topics in any mixture; making them is not counted, and they are made in portions; what counts is the least thread CPU
-time of several rounds. With `--broker` they are read from a real one too (`tests/benchmarks/metadata_topic.py`).
-`--write` puts the tables into docs/performance/.
+Rules of the file:
+
+- The records are those that brokers write for a copied segment: its begin and its end. Those of ten topics are mixed.
+- They are made in portions, and that time is not counted.
+- The result is the least thread CPU time of several rounds.
+- With `--broker` they are also read from a real broker (`tests/benchmarks/metadata_topic.py`).
+- `--write` puts the tables into docs/performance/.
 """
 
 from __future__ import annotations

@@ -1,10 +1,15 @@
 """`format("kafka_remote")` and `backfill`, beside Spark's own Kafka source, over topics that are tiered.
 
-Rules of the file: one real broker, whose JVM optimises as in production, tiers the topics to a directory on the local
-disk and deletes its own copy. One Spark session for all, `local[2]`, with the settings that the how-to asks for: a JVM
-that has run for a while is what a cluster has. On each topic every job runs once before the clock starts, and what it
-gave is compared with the others': rows, offsets, all columns; then all take turns, `--rounds` times. Of each figure the
-least of the rounds counts. `--write` puts the tables into docs/performance/.
+Rules of the file:
+
+- One real broker tiers the topics to a directory on the local disk, and deletes its own copy. Its JVM optimises as in
+  production.
+- All jobs use one Spark session, `local[2]`, with the settings of the how-to. Its JVM has run for a while, as in a
+  cluster.
+- Each job runs once on each topic before the clock starts. Its result is compared with the others': rows, offsets, all
+  columns.
+- Then all take turns, `--rounds` times. Each figure is the least of the rounds.
+- `--write` puts the tables into docs/performance/.
 """
 
 from __future__ import annotations

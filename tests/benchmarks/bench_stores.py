@@ -1,9 +1,12 @@
 """Bytes out of each store's server on loopback, beside the parallel download of the store's own SDK.
 
-Rules of the file: what is read are whole objects of 32 MiB of noise, by ours in order and within the budget of a
-reader, by the SDKs object by object with the same number of parallel requests of the same size. Every reader is a
-process of its own, opens its connections before the clock starts, and what it got is compared once. `--write` puts the
-table into docs/performance/. A store whose server cannot be built here is left out, and named.
+Rules of the file:
+
+- Whole objects with 32 MiB of noise are read. remote-fetch reads them in order and within the budget of a reader. The
+  SDKs read object by object, with the same number of parallel requests of the same size.
+- Every reader is a separate process. It opens its connections before the clock starts. Its bytes are compared once.
+- `--write` puts the table into docs/performance/.
+- If the server of a store cannot be built, the store is left out and named.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """One consumer of a tiered topic in a process of its own: `python -m tests.benchmarks.consumers JOB`, JSON lines out.
 
-Rules of the file: as in peers; besides, a consumer is used as an application uses it, by `consume` or by `poll`, and
-what is switched off or tuned stands in its name.
+Rules of the file:
+
+- The rules of peers hold here too.
+- A consumer is used as in an application, by `consume` or by `poll`. Its name tells what is switched off or tuned.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
 """One reader of the metadata topic in a process of its own: `python -m tests.benchmarks.metadata_readers JOB`.
 
-Rules of the file: a reader begins with nothing, not even a client, and ends with the wanted topic's segments; it reads
-the same metadata partitions to the same ends as the others; a JSON line says how long that took and what it grew by.
-Importing modules is not counted.
+Rules of the file:
+
+- A reader begins with nothing, not even a client, and ends with the wanted topic's segments.
+- It reads the same metadata partitions to the same ends as the others.
+- It prints a JSON line with the time and the growth of its memory.
+- Importing modules is not counted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """A small bucket with one of everything, and a way to run the command line over it.
 
-Rules of the file: the bucket's records are written out here, so that a test can be read beside them; commands run in
-this process unless a test is about processes.
+Rules of the file:
+
+- The bucket's records are written here, so that a reader of a test can compare them.
+- Commands run in this process unless a test is about processes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Fakes of librdkafka, of the group, of the workers and of the clock; tests fill the feeds.
 
-Rules of the file: nothing here waits. A wait moves the clock on.
+Rules of the file:
+
+- No fake waits. A wait moves the clock on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """A consumer that was assigned before a fork: in the child it gives no record, as the parent class, and does not hang.
 
-Rules of the file: the fork is made in a process of its own, which has no threads but the consumer's. There is no
-broker, so that the child would hand partitions over, which librdkafka cannot do there.
+Rules of the file:
+
+- A separate process makes the fork. It has no threads except the consumer's.
+- There is no broker. So the child would hand partitions over, and librdkafka cannot do that in a child.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """The three consumers under contract: the parent, RemoteConsumer switched off, RemoteConsumer switched on.
 
-Rules of the file: they differ in class and in the keys of remote-fetch and in nothing else; whatever a test makes is
-closed when the test ends.
+Rules of the file:
+
+- The kinds differ only in their class and in the keys of remote-fetch.
+- All consumers and producers of a test are closed at its end.
 """
 
 from __future__ import annotations

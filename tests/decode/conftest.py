@@ -1,7 +1,8 @@
 """Both variants of the inner loops, side by side.
 
-Rules of the file: the decoder is imported inside fixtures only, because the session chooses its variant after this
-file is loaded.
+Rules of the file:
+
+- The decoder is imported inside fixtures only, because the session chooses its variant after this file is loaded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """The pool of daemon threads: order, deadlines, calls that hang, and that nothing is left when it is closed.
 
-Rules of the file: a call that has to hang waits for an event that the test sets in the end; nothing sleeps for longer
-than a moment.
+Rules of the file:
+
+- A call that has to hang waits for an event that the test sets in the end.
+- No test sleeps for longer than a moment.
 """
 
 from __future__ import annotations

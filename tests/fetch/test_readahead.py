@@ -1,6 +1,8 @@
 """The read-ahead: order, budget, laziness, errors in their place, and nothing left when it is given up or closed.
 
-Rules of the file: a fetcher made for the purpose measures what is under way and decides which range comes back when.
+Rules of the file:
+
+- A fake fetcher measures the running GETs, and decides when each range comes back.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """The registry: how a fetcher is found by name, by class, on a path or by the URL, and the error if it is not.
 
-Rules of the file: a test that changes the import path does so in a process of its own, or the fixture undoes it.
+Rules of the file:
+
+- If a test changes the import path, it runs in a separate process, or the fixture undoes the change.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """Ranges, the headers of answers, bodies, and the pages of a listing.
 
-Rules of the file: the SDK is a fake that gives prepared answers; the real ones are in `tests/stores`.
+Rules of the file:
+
+- The SDK is a fake that gives prepared answers.
+- The tests with real SDKs are in `tests/stores`.
 """
 
 from __future__ import annotations

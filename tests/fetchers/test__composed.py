@@ -1,7 +1,9 @@
 """Layout and filesystem put together: the table of errors, ranges, listings, options, and the closing.
 
-Rules of the file: the filesystem is a fake that raises prepared errors; the real ones are in `test_local` and
-`test_memory`.
+Rules of the file:
+
+- The filesystem is a fake that raises prepared errors.
+- The tests with real filesystems are `test_local` and `test_memory`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """The table of failures, with the exceptions that the SDKs really raise.
 
-Rules of the file: every error is made by the SDK's own class, wrapped as its filesystem wraps it; nothing is asserted
-of the text but that it repeats nothing of what the store said.
+Rules of the file:
+
+- Every error is made by the SDK's own class, wrapped as its filesystem wraps it.
+- The only assertion about the text is that it repeats no text of the store.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Which of Google's credentials sign URLs, and how IAM is asked to sign for those that have no key.
 
-Rules of the file: IAM is a double, for only Google has it. It signs with a key of this file, so that the signature that
-arrives in a URL can be verified.
+Rules of the file:
+
+- IAM is a double, because only Google has the real one.
+- It signs with a key of this file, so that the signature that arrives in a URL can be verified.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """The contract of a fetcher, kept by every built-in one over the same real tree.
 
-Rules of the file: nothing here knows how a fetcher works; each promise of the port is one test.
+Rules of the file:
+
+- Nothing here knows how a fetcher works.
+- Each promise of the port is one test.
 """
 
 from __future__ import annotations

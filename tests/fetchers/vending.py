@@ -1,6 +1,9 @@
 """A service that vends access, as the fetcher `vended` sees it: a LocationSource whose every answer tests can change.
 
-Rules of the file: URLs are made by a function that the test gives. A lie is another function.
+Rules of the file:
+
+- URLs are made by a function that the test gives.
+- A lie is another function.
 """
 
 from __future__ import annotations

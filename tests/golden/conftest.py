@@ -1,9 +1,13 @@
 """The files that real brokers wrote and their own reading of them, for the tests of this folder.
 
-Rules of the file: recordings are loaded here and compared in the tests; our rows are put into the recordings' form, so
-that comparing is plain equality of every field. A test that asks for `tier` runs once for each set, one that asks for
-`aiven_tier` once for each set of Aiven's plug-in. Partitions and isolation levels of a set are cases of one test:
-`each_place` of places.py. data/README.md says what the files are.
+Rules of the file:
+
+- Recordings are loaded here and compared in the tests.
+- Our rows are converted to the form of the recordings, so that a comparison is plain equality of every field.
+- A test with the fixture `tier` runs once for each set. A test with `aiven_tier` runs once for each set of Aiven's
+  plug-in.
+- Partitions and isolation levels of a set are cases of one test: `each_place` of places.py.
+- data/README.md describes the files.
 """
 
 from __future__ import annotations

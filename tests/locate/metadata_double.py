@@ -1,6 +1,8 @@
 """A cluster with a data topic and a metadata topic, and its consumer, that give what a test has written down for them.
 
-Rules of the file: real brokers are in tests/rig. Here is what they cannot be made to answer at will.
+Rules of the file:
+
+- Tests with real brokers are in tests/rig. The doubles give answers that a real broker cannot be made to give.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """Questions about leader epochs from many threads, answered by one consumer that stands in for librdkafka's.
 
-Rules of the file: the stand-in answers for what is assigned, as librdkafka does; real leaders are in tests/rig.
+Rules of the file:
+
+- The fake client answers for the assigned partitions, as librdkafka does.
+- Tests with real leaders are in tests/rig.
 """
 
 from __future__ import annotations

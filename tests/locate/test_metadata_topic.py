@@ -1,6 +1,8 @@
 """The replay of the metadata topic, over a consumer that gives what a test has written down for it.
 
-Rules of the file: what brokers really answer is in tests/rig. Here is what they cannot be made to answer at will.
+Rules of the file:
+
+- Tests with real brokers are in tests/rig. These tests need answers that a real broker cannot be made to give.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """A fetcher over a broker's directory that gives `file://` URLs as its signed ones.
 
-Rules of the file: names are those of the layout, so that tests see what would be signed.
+Rules of the file:
+
+- The layout gives the names, so that tests see the names that would be signed.
 """
 
 from __future__ import annotations

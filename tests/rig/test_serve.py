@@ -1,6 +1,8 @@
 """The service with a real broker: its ACLs decide, its metadata is answered, as a process of its own.
 
-Rules of the file: the store signs nothing here. Signatures are shown in tests/stores, reading by URLs with the client.
+Rules of the file:
+
+- The store makes no signatures. tests/stores shows them, with a client that reads by the URLs.
 """
 
 from __future__ import annotations

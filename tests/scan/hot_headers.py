@@ -1,7 +1,10 @@
 """A program that may die: reads good headers often enough for CPython to specialise the call, then a bad one.
 
-Rules of the file: clients and messages are librdkafka's own, with its mock broker in this process; the bad record is
-sent as bytes, because no client sends a header key that is not UTF-8. It prints what the reader gave and raised.
+Rules of the file:
+
+- Clients and messages are librdkafka's own. Its mock broker runs in this process.
+- The bad record is sent as bytes, because no client sends a header key that is not UTF-8.
+- It prints the reader's records and errors.
 """
 
 from __future__ import annotations

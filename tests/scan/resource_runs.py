@@ -1,7 +1,10 @@
 """The runs whose memory, threads, files and GETs are measured: `python -m tests.scan.resource_runs NAME` prints JSON.
 
-Rules of the file: one run a process, for a peak is that of a whole life; libraries are loaded, and every codec used
-once, before the memory is looked at; a store answers after a few milliseconds, so that GETs overlap.
+Rules of the file:
+
+- Each run has its own process, because the peak of memory is that of a whole process.
+- Before the memory is measured, all libraries are loaded and every codec is used once.
+- A store answers after a few milliseconds, so that GETs overlap.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """A tier of any size that takes no room, and what a process says of its own memory, threads and open files.
 
-Rules of the file: the bytes of a segment are one batch repeated, with the base offset that each copy should have, made
-when they are asked for; what is measured is measured by the process itself and never by a clock.
+Rules of the file:
+
+- A segment is one batch, repeated with the right base offsets. Its bytes are made on request.
+- The process measures its own memory. No test measures time.
 """
 
 from __future__ import annotations

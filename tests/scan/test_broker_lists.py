@@ -1,6 +1,9 @@
 """Reads through the broker locator: the leader names segments and lists aborted transactions (KIP-1254, KIP-98).
 
-Rules of the file: the leader of tests/locate/leader.py answers; the rows are those of the log's own memory.
+Rules of the file:
+
+- The fake leader of tests/locate/leader.py answers.
+- The expected rows come from the log in memory.
 """
 
 from __future__ import annotations

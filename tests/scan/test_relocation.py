@@ -1,7 +1,10 @@
 """Locations that expire (KIP-917, KIP-1254): asked for once more, in the middle of a read, and no more often than that.
 
-Rules of the file: the location of a segment is its custom metadata; the bucket refuses all but the newest one, and the
-locator hears of a newer one when it is refreshed, as from a metadata topic.
+Rules of the file:
+
+- The location of a segment is its custom metadata.
+- The bucket refuses all locations except the newest. A refresh gives the locator a newer location, as from a metadata
+  topic.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
 """Brokers in states that a real one does not enter on demand: still, away, with another topic, refusing an offset.
 
-Rules of the file: the reader and the guard are the real ones. The clients are stubs that play a script. Time passes
-only while a client waits.
+Rules of the file:
+
+- The reader and the guard are the real ones.
+- The clients are stubs that follow a script.
+- Time passes only while a client waits.
 """
 
 from __future__ import annotations

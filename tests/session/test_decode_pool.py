@@ -1,6 +1,9 @@
 """Batches prepared in other threads: the same rows and the same errors as on the spot.
 
-Rules of the file: whole logs are read both ways and compared. A test of one batch names its result.
+Rules of the file:
+
+- Whole logs are read both ways and compared.
+- A test of a single batch states its result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
 """Streaming queries in tests: waited for with a deadline, and begun again if Spark was too slow to begin.
 
-Rules of the file: Spark gives the Python process that plans a query ten seconds to start, and has no setting for that.
-On a busy machine that is too little. It shows nothing about the query, which was not asked anything yet.
+Rules of the file:
+
+- Spark gives the Python process that plans a query ten seconds to start, and has no setting for that. On a busy machine
+  that is too short.
+- Such a failure shows nothing about the query, because the query has not begun.
 """
 
 from __future__ import annotations

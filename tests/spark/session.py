@@ -1,7 +1,10 @@
 """The one Spark of a test process: two threads in the driver's own process, a small heap, failed tasks tried again.
 
-Rules of the file: started by the first test that asks, stopped at the end; where there is no Java, its tests are
-skipped with the reason. The benchmark has a session of the same settings.
+Rules of the file:
+
+- The first test that asks for the session starts it. It is stopped at the end.
+- Without Java, its tests are skipped with the reason.
+- The benchmark has a session of the same settings.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Backfills by a real Spark: rows, directories, transforms, tasks that fail, workers and drivers that die, and again.
 
-Rules of the file: what is written is read by pyarrow and compared with `read_arrow`; a call that must not need Spark is
-given none.
+Rules of the file:
+
+- pyarrow reads the written files, and they are compared with `read_arrow`.
+- A call that must not need Spark gets no session.
 """
 
 from __future__ import annotations

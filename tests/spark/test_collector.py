@@ -1,6 +1,9 @@
 """The collector's rest in a worker of Spark: once, and nowhere else.
 
-Rules of the file: no Spark is started; that a worker's main module is the daemon is for tests/spark/test_source.py.
+Rules of the file:
+
+- No Spark is started.
+- tests/spark/test_source.py shows that a worker's main module is the daemon.
 """
 
 from __future__ import annotations

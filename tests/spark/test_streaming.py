@@ -1,7 +1,10 @@
 """Streaming queries by a real Spark over golden buckets: everything once, whatever the limits, stops and restarts.
 
-Rules of the file: a query writes Parquet files, by Spark's own sink, which counts a batch only once; what they hold is
-compared with `read_arrow`. A bucket that grows is a copy to which segments are added.
+Rules of the file:
+
+- A query writes Parquet files, by Spark's own sink, which counts a batch only once.
+- Their rows are compared with `read_arrow`.
+- A bucket that grows is a copy to which segments are added.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Vended access without its service: a fetcher whose URLs another fetcher signs, in the same process.
 
-Rules of the file: what a service would answer comes from `SIGNERS`, by the URL of the service, which does not exist.
+Rules of the file:
+
+- There is no service. `SIGNERS` has the answers that it would give, by its URL.
 """
 
 from __future__ import annotations

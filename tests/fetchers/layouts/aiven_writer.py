@@ -1,6 +1,9 @@
 """Writes segments as Aiven's plug-in does, in plain Python: chunks, index, keys, manifest.
 
-Rules of the file: nothing of `fetchers` is used; the wrapped key is made by OAEP as RFC 8017 says it, on `hashlib`.
+Rules of the file:
+
+- The writer uses no code of `fetchers`.
+- It wraps the key by OAEP as in RFC 8017, with `hashlib`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """The layout of LocalTieredStorage: names from the right, foreign files, where the tree begins, what sizes tell.
 
-Rules of the file: the store is a dictionary; that real trees are read is shown by the contract of the fetchers.
+Rules of the file:
+
+- The store is a dictionary.
+- The contract of the fetchers shows that real trees are read.
 """
 
 from __future__ import annotations
