@@ -1,4 +1,4 @@
-"""Damage inside record batches: lengths, codecs and checksums are valid again afterwards.
+"""Damages record batches inside, and then makes their lengths, codecs and checksums valid again.
 
 Rules of the file:
 
@@ -33,7 +33,7 @@ _MAX_BYTES = 4 << 20
 
 
 def reseal_log(data: bytes) -> bytes:
-    """The entries that are complete by their length, each with the right checksum of its bytes."""
+    """The entries that their length field covers completely, each with the right checksum of its bytes."""
     out = bytearray()
     at = 0
     while len(data) - at > HEADER_BYTES:
@@ -56,7 +56,7 @@ def _entries(log: bytes) -> list[bytes]:
 
 
 def damage_log(log: bytes, chance: random.Random) -> bytes:
-    """A valid log with one batch damaged inside. Seldom with its batches in another order, or with a batch twice."""
+    """Return the log with one batch damaged inside. One time in 16, return it with a batch inserted a second time."""
     batches = _entries(log)
     at = chance.randrange(len(batches))
     if chance.randrange(16) == 0:

@@ -27,7 +27,7 @@ _MAGIC_0 = 8
 _BOMB_BYTES = (5 << 20, 7 << 20, 40 << 20)
 """The inflated sizes of the bombs: below the bound of the fuzzed codecs, above it, and far above it."""
 _BOMBS_IN = 400
-"""One input in so many is a bomb: they take milliseconds each."""
+"""One input in this number is a bomb, because each bomb takes milliseconds."""
 _GZIP_HEADER_BYTES = 10
 
 
@@ -51,7 +51,7 @@ def _bombs() -> tuple[bytes, ...]:
 
 
 def damage_stream(data: bytes, chance: random.Random) -> bytes:
-    """A damaged body after a valid header, with a gzip trailer that fits. Seldom a bomb, whole or damaged."""
+    """Return a damaged body after a valid header, with a gzip trailer that fits; seldom a bomb, whole or damaged."""
     if chance.randrange(_BOMBS_IN) == 0:
         bomb = chance.choice(_bombs())
         return bomb if chance.randrange(2) else bomb[:1] + mutate(bomb[1:], chance)
@@ -62,7 +62,7 @@ def damage_stream(data: bytes, chance: random.Random) -> bytes:
 
 
 def _with_gzip_trailer(data: bytes) -> bytes:
-    """The one gzip member in `data[1:]` with the checksum and the size of what its body gives, if it gives anything."""
+    """The gzip member in `data[1:]`, with the checksum and the size of its inflated body, if the body inflates."""
     inflater = zlib.decompressobj(-15)
     try:
         content = inflater.decompress(data[1 + _GZIP_HEADER_BYTES :], _BOMB_BYTES[0])

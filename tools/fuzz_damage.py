@@ -1,4 +1,4 @@
-"""Ways to damage bytes: blindly, entry by entry, as text, as JSON.
+"""Damages bytes in several ways: blindly, entry by entry, as text, as JSON.
 
 Rules of the file:
 
@@ -28,7 +28,7 @@ _VARINTS = (
     b"\xff\xff\xff\xff\x0f", b"\x80\x80\x80\x80\x10", b"\xff\xff\xff\xff\x1f", b"\x80\x80\x80\x80\x00",
     b"\xff" * 9 + b"\x01", b"\xfe" + b"\xff" * 8 + b"\x01", b"\xff" * 9 + b"\x02", b"\x80" * 9 + b"\x00", b"\x80" * 12,
 )  # fmt: skip
-"""Zig-zag numbers at the edges of 32 and 64 bits, longer than they need be, and longer than they may be."""
+"""Zig-zag numbers at the limits of 32 and 64 bits, in more bytes than needed, and in more bytes than allowed."""
 _ODD_VALUES: tuple[Any, ...] = (
     None, True, -1, 0, 1, 2**31, 2**63, 2**70, 10**400, 0.5, float("nan"), "", "x", "-1", "\ud800", [], [[]], {},
     [1] * 3,
@@ -36,7 +36,7 @@ _ODD_VALUES: tuple[Any, ...] = (
 
 
 def mutate(data: bytes, chance: random.Random) -> bytes:
-    """`data` with one to four damages: flipped bits, edge values, bytes taken out, doubled, moved or put in, a cut."""
+    """`data` with one to four changes: flipped bits, edge values, bytes removed, doubled, moved or inserted, a cut."""
     damaged = bytearray(data)
     for _ in range(chance.choice((1, 1, 1, 2, 4))):
         at = chance.randrange(len(damaged) + 1)
@@ -63,7 +63,7 @@ def mutate(data: bytes, chance: random.Random) -> bytes:
 
 
 def damage_varints(data: bytes, chance: random.Random) -> bytes:
-    """`data` with an odd variable-length number in the place of one to eight bytes, or before them."""
+    """`data` with an odd variable-length number. It replaces one to eight bytes, or stands before them."""
     at = chance.randrange(len(data) + 1)
     return data[:at] + chance.choice(_VARINTS) + data[at + chance.choice((0, 1, 1, 1, 2, 5, 8)) :]
 
@@ -97,7 +97,7 @@ def _other_number(number: int, neighbours: list[int], chance: random.Random) -> 
 
 
 def damage_numbers(text: bytes, chance: random.Random) -> bytes:
-    """Text in which one number is another one, longer, signed, or none at all."""
+    """The text with one number replaced: by another number, a longer or signed one, or a text without a number."""
     found = list(re.finditer(rb"[0-9]+", text))
     if not found:
         return text
@@ -107,7 +107,7 @@ def damage_numbers(text: bytes, chance: random.Random) -> bytes:
 
 
 def damage_json(text: bytes, chance: random.Random) -> bytes:
-    """JSON in which one value is an odd one, is missing, or stands twice."""
+    """The JSON with one value replaced by an odd value, removed, or repeated."""
     root: Any = [json.loads(text)]
     places: list[tuple[Any, Any]] = []
     waiting: list[Any] = [root]

@@ -106,7 +106,7 @@ def check_json(data: bytes) -> None:
 
 
 def read_manifest(data: bytes) -> object:
-    """A manifest, and where its first and last chunks are."""
+    """Parse a manifest, and compute the places of its first and last chunks."""
     manifest = parse_manifest(data)
     chunks = manifest.chunks
     count = len(chunks.starts)
@@ -136,7 +136,7 @@ class ChunkReader:
         self.seed = path.with_suffix(".log").read_bytes()
 
     def __call__(self, data: bytes) -> object:
-        """The segment from its hundredth byte on."""
+        """Read the segment from its hundredth byte on."""
         layout = AivenLayout()
         layout.configure({})
         store = _Objects({".log": data, ".rsm-manifest": self._manifest})
@@ -150,7 +150,7 @@ def custom_metadata() -> bytes:
 
 
 def read_custom_metadata(data: bytes) -> object:
-    """The names that custom metadata gives a segment's objects, and what lies there."""
+    """Build the object names of a segment from its custom metadata, and read these objects."""
     layout = AivenLayout()
     layout.configure({})
     segment = RemoteLogSegmentMetadata(_SEGMENT.segment_id, 7, 9, 100, custom_metadata=data)
@@ -159,7 +159,7 @@ def read_custom_metadata(data: bytes) -> object:
 
 
 def read_locations(data: bytes) -> object:
-    """The location of a log, and of an index, and what lies there."""
+    """Parse the locations of a log and of an index, and read both objects."""
     layout = UrlLayout()
     layout.configure({"remote.storage.url": "memory://tier"})
     segment = RemoteLogSegmentMetadata(_SEGMENT.segment_id, 7, 9, 100, custom_metadata=data)
@@ -168,30 +168,30 @@ def read_locations(data: bytes) -> object:
 
 
 def read_template(data: bytes) -> object:
-    """A template, a name by it, and the names of a bucket read back by it."""
+    """Parse a template, build an object name with it, and parse the names of a bucket with it."""
     layout = PlainLayout()
     options = {"template": data.decode("utf-8", "replace"), "md5.bits": "3"}
     layout.configure({f"remote.storage.layout.{name}": value for name, value in options.items()})
     layout.read_segment(_Objects({"": b"log"}), _SEGMENT, 0, 1)
-    with contextlib.suppress(UnsupportedFormat):  # names by it do not tell enough
+    with contextlib.suppress(UnsupportedFormat):  # its names lack a part that a listing needs
         return list(layout.list_segments(_Objects(dict.fromkeys(_NAMES, b"")), None))
     return None
 
 
 def read_properties(data: bytes) -> object:
-    """A broker's file, and the keys that its storage manager's properties are translated to."""
+    """Parse a broker's file, and convert the properties of its storage manager into keys of this package."""
     return from_aiven_properties(parse_properties(data))
 
 
 def names(goldens: Path) -> bytes:
-    """Names of objects as the plug-in's tier has them, of one set."""
+    """The object names of one golden tier of the plug-in."""
     root = goldens / "aiven-plain" / "remote"
     found = sorted(path.relative_to(root).as_posix() for path in root.rglob("*.rsm-manifest"))
     return "\n".join(found[:20]).encode()
 
 
 def list_aiven_names(data: bytes) -> object:
-    """Every segment that the layout finds among the names. All have the same manifest."""
+    """List every segment that the layout finds among the names. All have the same manifest."""
     layout = AivenLayout()
     layout.configure({})
     found = dict.fromkeys(data.decode("utf-8", "replace").splitlines(), b"")

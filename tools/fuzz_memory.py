@@ -28,9 +28,9 @@ def reset_peak() -> None:
 
 
 def limit_memory() -> None:
-    """Refuse this process more than 4 GiB, so that a hostile size ends it and not the machine.
+    """Limit this process to 4 GiB, so that a hostile size ends the process and not the machine.
 
-    Not under a sanitizer, whose own tables are larger.
+    Do not call it under a sanitizer, whose own tables are larger.
     """
     if os.environ.get("LD_PRELOAD"):
         return

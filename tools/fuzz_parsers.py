@@ -1,4 +1,4 @@
-"""The parsers of foreign bytes that `tools.fuzz` calls, each as the product calls it, and used to the end.
+"""Calls the parsers of foreign bytes for `tools.fuzz`, as the product calls them, and uses each result completely.
 
 Rules of the file:
 
@@ -91,7 +91,7 @@ def inflate(data: bytes) -> memoryview:
 
 
 def read_offset_index(data: bytes) -> object:
-    """Parsed without and with the bounds of its segment, then looked up and planned with."""
+    """Parse it without and with the bounds of its segment, then look up offsets in it and plan with it."""
     segment = full_segment()
     OffsetIndex.parse(data, 0)
     index = OffsetIndex.parse(data, 0, end_offset=2**31 - 1, size_bytes=segment.segment_size_in_bytes << 4)
@@ -104,7 +104,7 @@ def read_offset_index(data: bytes) -> object:
 
 
 def read_time_index(data: bytes) -> object:
-    """Parsed and looked up."""
+    """Parse it, and look up times in it."""
     index = TimeIndex.parse(data, 0)
     return [index.start_offset(entry.timestamp_ms) for entry in index.entries()]
 
@@ -183,7 +183,7 @@ def read_timelines(data: bytes) -> object:
 
 
 def read_answer(data: bytes) -> object:
-    """Parse the answer of a service about the full segment, as each of its answers, then plan with it."""
+    """Parse the bytes as each answer of a service about the full segment, then plan with it."""
     segment = full_segment()
     partition = segment.topic_id_partition
     found: list[object] = [parse_refusal(data)]

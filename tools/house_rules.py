@@ -25,7 +25,7 @@ __all__ = ["RULES", "Breach", "breaches", "main", "subject_breach"]
 MAX_MODULE_LINES = 400
 MAX_FUNCTION_LINES = 60
 SMALL_MODULE_LINES = 60
-"""A module this short is its own rule."""
+"""A shorter module needs no rules in its docstring."""
 
 PRODUCT = ("remote_fetch", "fetchers", "tools")
 MAX_SUBJECT = 72
@@ -45,7 +45,7 @@ PURE = (
     "plan",
 )
 OWNING = ("remote_fetch/consumer",)
-"""Packages in which a class alone assigns its fields."""
+"""Packages in which only the methods of a class assign its fields."""
 BORROWING = ("fetchers",)
 """Packages that use the objects of other packages, by their public names."""
 INTERFACES = frozenset({"_get_kwargs_from_urls", "_replace", "_strip_protocol"})
@@ -68,7 +68,7 @@ _TELLS = re.compile(
     r"|\b(?i:whoever|somebody|nobody|someone|anybody|is told|is said|anew|meanwhile|by itself|(?:in|of) the stead)\b"
     r"|, where there (?:is|are)\b"
 )
-"""Words of a dialect that has to be read twice. CONTRIBUTING.md shows what to write."""
+"""Words of sentences that readers read twice. CONTRIBUTING.md shows what to write."""
 
 
 class Breach(NamedTuple):
@@ -93,7 +93,7 @@ def _relative(root: Path, path: Path) -> str:
 
 
 def sizes(root: Path) -> Iterator[Breach]:
-    """Modules and functions stay small enough to be read in one go."""
+    """Modules and functions are not longer than a reader can take in at once."""
     for path, source in _modules(root, *PRODUCT):
         name = _relative(root, path)
         lines = source.count("\n")
@@ -128,7 +128,7 @@ def words(root: Path) -> Iterator[Breach]:
     for path, source in _modules(root, *PRODUCT, "tests", "examples"):
         name = _relative(root, path)
         if not _TELLS.search(" ".join(source.replace('"', ". ").split())):
-            continue  # most files: to parse them all would take longer
+            continue  # most files; parsing all of them would take longer
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
                 text = _CODE.sub("", " ".join(str(node.value.value).split()))
@@ -202,7 +202,7 @@ def _texts(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def paths(root: Path) -> Iterator[Breach]:
-    """No text names a place on the machine on which it was written."""
+    """No text names a folder of the machine on which it was written."""
     for name, text in _texts(root):
         for number, line in enumerate(text.splitlines(), 1):
             if found := _STRAY.search(line):
@@ -210,7 +210,7 @@ def paths(root: Path) -> Iterator[Breach]:
 
 
 def targets(root: Path) -> Iterator[Breach]:
-    """The make targets that the texts name exist."""
+    """Every make target that a Markdown file names is in the Makefile."""
     known = set(re.findall(r"^([a-z]+):", (root / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     for name, text in _texts(root):
         if not name.endswith(".md"):
@@ -222,7 +222,7 @@ def targets(root: Path) -> Iterator[Breach]:
 
 
 def module_page(root: Path) -> Iterator[Breach]:
-    """docs/modules.md is what `tools.module_list` makes of the tree."""
+    """docs/modules.md equals the text that `tools.module_list` makes of the tree."""
     page = root / module_list.PAGE
     if not page.is_file() or page.read_text(encoding="utf-8") != module_list.listing(root):
         yield Breach(module_list.PAGE, 1, "out of date: run `make modules`")

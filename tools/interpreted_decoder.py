@@ -1,4 +1,4 @@
-"""A pytest plugin: the decoder's source runs as Python although a compiled one is installed.
+"""A pytest plugin that runs the decoder's source as Python, although a compiled decoder is installed.
 
 `python -m pytest -p tools.interpreted_decoder tests/scan`
 
@@ -30,7 +30,7 @@ INNER_LOOPS: Mapping[str, Path] = MappingProxyType(
 
 
 class SourceFinder:
-    """An importer of the inner loops from their sources, even if a compiled library lies beside them."""
+    """Imports the inner loops from their sources, even if a compiled library is in the same folder."""
 
     @staticmethod
     def find_spec(
@@ -45,7 +45,7 @@ class SourceFinder:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests() -> None:
-    """Step in before anything of the project is imported. Raises UsageError if the decoder is loaded already."""
+    """Install the importer before a module of the project is imported. Raises UsageError if the decoder is loaded."""
     if not sys.modules.keys().isdisjoint(INNER_LOOPS):
         raise pytest.UsageError("tools.interpreted_decoder comes too late: the decoder is already loaded")
     sys.meta_path.insert(0, SourceFinder)

@@ -1,4 +1,4 @@
-"""docs/modules.md: every module with the first paragraph of its docstring. `python -m tools.module_list` writes it.
+"""Writes docs/modules.md: every module with the first paragraph of its docstring. `python -m tools.module_list`.
 
 Rules of the file:
 
@@ -54,7 +54,7 @@ def _first_sentence(path: Path) -> str:
 
 
 def main() -> int:
-    """Write the page of this project."""
+    """Write docs/modules.md of this project."""
     root = Path(__file__).resolve().parents[1]
     (root / PAGE).write_text(listing(root), encoding="utf-8")
     return 0

@@ -1,17 +1,17 @@
-"""Changes the product in many small ways, one by one: the tests have to notice each. `make mutations`.
+"""Changes the product in many small ways, one by one. The tests have to notice each change. `make mutations`.
 
-`tests/mutations.toml` is the table. A row names its room, an old text, a new one, and the test files that have to fail.
-Run it after a change of the tests: what was caught before has to be caught after. `ARGS` takes words that the rooms or
-texts of the wanted rows contain.
+`tests/mutations.toml` is the table. A row names its room, an old text, a new text, and the test files that have to
+fail. Run it after a change of the tests: a mutation that was caught before has to be caught after it. `ARGS` takes
+words that the rooms or texts of the wanted rows contain.
 
 Rules of the file:
 
-- The checkout is never changed: each row is applied to a temporary copy.
-- Rows are found by their text, not by a path, so that a file may move. A text that is not there once and no more ends
-  the run before it begins.
-- The test files have to pass without a mutation: else what fails with one proves nothing.
-- A run that takes too long counts as caught, and is named as such.
-- Files of the decoder run interpreted, for the compiled library does not change with its source.
+- The checkout is never changed. Each row is applied to a temporary copy.
+- The text of a row, and not a path, finds the place, so that a file may move. If a text is not in the product exactly
+  once, no row is run.
+- The test files have to pass without a mutation. If they do not, a failure with it proves nothing.
+- A run that takes too long counts as caught, and the output says so.
+- The decoder runs interpreted, because the compiled library does not change with its source.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _FAILED = 1
 
 
 class TableError(Exception):
-    """A row of the table that does not fit the tree; the message names it."""
+    """A row of the table does not fit the tree. The message names the row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """One row: `old` stands once in the product, and the files named `tests` fail if it is `new`."""
+    """One row. `old` is in the product once. If it is replaced by `new`, the files named `tests` have to fail."""
 
     room: str
     old: str
@@ -57,7 +57,7 @@ class Mutation:
 
 
 def load(root: Path) -> list[Mutation]:
-    """The rows of the table. Raises TableError for one that changes nothing or names no test."""
+    """The rows of the table. Raises TableError for a row that changes nothing or names no test."""
     rows = tomllib.loads((root / TABLE).read_text(encoding="utf-8"))["mutation"]
     found = [Mutation(row["room"], row["old"], row["new"], tuple(row["tests"])) for row in rows]
     for mutation in found:
@@ -78,7 +78,7 @@ def place_of(mutation: Mutation, root: Path) -> Path:
 
 
 def selection(mutation: Mutation, root: Path) -> list[str]:
-    """The test files, wherever below tests/ they are. Raises TableError for a name that no file has."""
+    """The test files of a row, in any folder below tests/. Raises TableError for a name that no file has."""
     found: list[str] = []
     for name in mutation.tests:
         paths = sorted(str(path.relative_to(root)) for path in (root / "tests").rglob(Path(name).name))
@@ -90,7 +90,7 @@ def selection(mutation: Mutation, root: Path) -> list[str]:
 
 
 def _pytest(tree: Path, tests: Iterable[str]) -> int | None:
-    """How pytest ends, None if it does not within the time."""
+    """The exit code of pytest, None if it takes too long."""
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", "REMOTE_FETCH_STRICT": ""}
     command = [sys.executable, *_PYTEST, *tests]
     try:
@@ -105,7 +105,10 @@ def _pytest(tree: Path, tests: Iterable[str]) -> int | None:
 
 
 def caught(mutation: Mutation, tree: Path) -> str | None:
-    """Apply the mutation to a copy, run its tests, and undo it. How it was noticed, None if it was not."""
+    """Apply the mutation to a copy, run its tests, and undo it.
+
+    Returns how the tests noticed it, None if they did not.
+    """
     path = tree / place_of(mutation, tree)
     source = path.read_text(encoding="utf-8")
     library = [(built, built.with_suffix(".aside")) for built in path.parent.glob(f"{path.stem}.*.so")]
@@ -122,7 +125,7 @@ def caught(mutation: Mutation, tree: Path) -> str | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the rows and print what became of each. The exit code is 1 if one was not caught."""
+    """Apply each mutation, run its tests, and print the result. The exit code is 1 if a mutation was not caught."""
     parser = argparse.ArgumentParser(prog="mutations", description="Change the product: the tests have to notice.")
     parser.add_argument("words", nargs="*", help="only rows that contain one of these words")
     parser.add_argument("--tree", type=Path, default=ROOT, help="another checkout to run the rows on")

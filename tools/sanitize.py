@@ -1,7 +1,7 @@
-"""The compiled decoder under AddressSanitizer and UndefinedBehaviorSanitizer: `python -m tools.sanitize`.
+"""Runs the compiled decoder under AddressSanitizer and UndefinedBehaviorSanitizer: `python -m tools.sanitize`.
 
 Builds the decoder's source in a scratch directory, shows that a write past a buffer is noticed, then runs the decoder's
-tests and a short fuzz with it. Needs gcc with its sanitizers; nothing in the checkout changes.
+tests and a short fuzz with it. It needs gcc with its sanitizers, and changes no file of the checkout.
 
 Rules of the file:
 
@@ -55,7 +55,7 @@ sys.exit(fuzz.main(sys.argv[1:]))
 
 
 def _build(compiler: str, scratch: Path) -> None:
-    """Every inner loop as `<name>.so` in `scratch`. Raises CalledProcessError."""
+    """Compile every inner loop to `<name>.so` in `scratch`. Raises CalledProcessError."""
     for module, source in INNER_LOOPS.items():
         translated = scratch / f"{source.stem}.c"
         cython = [sys.executable, "-m", "cython", "-3", "--module-name", module, str(source), "-o", str(translated)]
@@ -94,7 +94,7 @@ def _notices(environment: Mapping[str, str]) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build, prove, run. The exit code is 0 if nothing was found."""
+    """Build the decoder, check the build, and run the tests. The exit code is 0 if no error was found."""
     parser = argparse.ArgumentParser(prog="tools.sanitize", description="Run the compiled decoder under sanitizers.")
     parser.add_argument("--mutations", type=int, default=2_000, help="of each fuzzed target (default: %(default)s)")
     parser.add_argument("--compiler", default="gcc", help="a compiler with libasan (default: %(default)s)")

@@ -1,4 +1,4 @@
-"""A pytest plugin, and a call: the inner loops come from a directory that an environment variable names.
+"""A pytest plugin, and a function, that import the inner loops from a directory named by an environment variable.
 
 See `tools.sanitize`.
 
@@ -27,7 +27,7 @@ LIBRARIES_KEY = "REMOTE_FETCH_DECODER_LIBRARIES"
 
 
 class LibraryFinder:
-    """An importer for the inner loops: `<name>.so` in the directory that LIBRARIES_KEY names."""
+    """Imports each inner loop from `<name>.so` in the directory that LIBRARIES_KEY names."""
 
     @staticmethod
     def find_spec(
@@ -41,7 +41,7 @@ class LibraryFinder:
 
 
 def install() -> None:
-    """Step in before the decoder is imported. Raises RuntimeError if it is loaded already."""
+    """Install the importer before the decoder is imported. Raises RuntimeError if it is loaded already."""
     if any(name in sys.modules for name in INNER_LOOPS):
         raise RuntimeError("tools.sanitized_decoder comes too late: the decoder is already loaded")
     sys.meta_path.insert(0, LibraryFinder)

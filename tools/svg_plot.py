@@ -1,9 +1,9 @@
-"""Bars as an SVG file, for the pages of the documentation: no library, no script, readable by a diff.
+"""Draws bars as an SVG file for the documentation, without a library or a script. A diff of the file can be read.
 
 Rules of the file:
 
 - Standard library only.
-- Numbers in, text out. The same numbers give the same bytes.
+- Numbers go in, and text comes out. The same numbers give the same bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COLOURS = ("#1f6f8b", "#e0a030", "#8a8f98", "#b5483a", "#5b8c5a", "#6a5acd")
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Groups of horizontal bars, each with numbers for some of the series. A bar larger than `cut` is drawn cut off."""
+    """Groups of horizontal bars, each with numbers for some of the series. A bar longer than `cut` is cut there."""
 
     title: str
     unit: str
@@ -35,7 +35,10 @@ class Bars:
 
 
 def render(bars: Bars) -> str:
-    """The picture. Raises ValueError without a positive number, and for a number of an unknown series."""
+    """Return the SVG text.
+
+    Raises ValueError if no number is positive, or if a group has a number for a series that is not in `series`.
+    """
     numbers = [number for _, values in bars.groups for number in values.values()]
     unknown = {name for _, values in bars.groups for name in values}.difference(bars.series)
     if unknown or not numbers or max(numbers) <= 0:

@@ -1,4 +1,4 @@
-"""`make broker`: a real broker with tiered storage for a person, and a topic in it that goes on growing.
+"""`make broker`: runs a real broker with tiered storage for a person, with a topic that keeps growing.
 
 Rules of the file:
 
@@ -30,7 +30,7 @@ _RECORDS_PER_S = 20
 
 
 def main() -> int:
-    """Run until the interrupt; see --help."""
+    """Run until Ctrl-C; see --help."""
     parser = argparse.ArgumentParser(prog="make broker", description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--version", default=VERSIONS[0], help=f"the Kafka version (default: {VERSIONS[0]})")
     arguments = parser.parse_args()

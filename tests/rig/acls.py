@@ -26,17 +26,17 @@ _TIMEOUT_S = 60
 
 
 def allow(rig: Rig, user: str, operation: str, topic: str) -> None:
-    """Let a principal READ, WRITE, DESCRIBE ... a topic; `*` stands for every topic."""
+    """Grant a principal READ, WRITE, DESCRIBE ... on a topic. `*` stands for every topic."""
     _add(rig, user, operation, topic, AclPermissionType.ALLOW)
 
 
 def deny(rig: Rig, user: str, operation: str, topic: str) -> None:
-    """Forbid it, whatever else is allowed."""
+    """Deny the operation. A denial is stronger than any grant."""
     _add(rig, user, operation, topic, AclPermissionType.DENY)
 
 
 def revoke_all(rig: Rig, user: str) -> None:
-    """Take back every rule about a principal."""
+    """Remove every rule about a principal."""
     client = admin(rig)
     wanted = _filter(user)
     client.delete_acls([wanted])[wanted].result(_TIMEOUT_S)

@@ -26,7 +26,10 @@ _MISTAKE = (
 def assert_is_the_brokers(
     rig: Rig, topic: str, isolation: str, found: Sequence[OracleRecord], expected: Sequence[OracleRecord]
 ) -> None:
-    """`found` is `expected`, a consumer's records of partition 0, except for aborted ones that an old broker gives."""
+    """Check that `found` equals `expected`, a consumer's records of partition 0.
+
+    An old broker may give aborted records too (see above): then the test is an expected failure.
+    """
     if found == expected:
         return
     if isolation == "read_committed" and not rig.is_at_least(*_MENDED):

@@ -1,4 +1,4 @@
-"""The broker's jars, from Maven artifacts, in a folder of the checkout; and why there can be none.
+"""Puts the broker's jars from Maven into a folder of the checkout, or tells which tool is missing for that.
 
 Rules of the file:
 
@@ -21,7 +21,7 @@ _DOWNLOAD_TIMEOUT_S = 600
 
 
 class MissingTool(Exception):
-    """The rig cannot run here; the message names the tool that is missing."""
+    """The rig cannot run here. The message names the missing tool."""
 
 
 def missing_tool() -> str | None:
@@ -33,12 +33,12 @@ def missing_tool() -> str | None:
 
 
 def jars(version: str) -> Path:
-    """The folder with the jars of a Kafka version; filled by Maven the first time. Raises MissingTool."""
+    """The folder with the jars of a Kafka version. Maven fills it the first time. Raises MissingTool."""
     return _copied(f"kafka-{version}", "pom.xml", f"-Dkafka.version={version}")
 
 
 def spark_jars() -> Path:
-    """The folder with the jars of Spark's own Kafka source, likewise."""
+    """As `jars`, for the jars of Spark's own Kafka source."""
     return _copied("spark-kafka", "spark-pom.xml")
 
 

@@ -1,4 +1,4 @@
-"""The brokers that tests share: one of each version for the whole session, started by the first test that asks.
+"""The brokers that tests share: one of each version for the whole session. The first test that asks starts them.
 
 Rules of the file:
 
@@ -20,7 +20,7 @@ from tests.rig.rig import VERSIONS, Rig, single
 __all__ = ["FASTER_RESTARTS", "needs_broker", "new_topic", "rig", "rig_39", "rig_43"]
 
 FASTER_RESTARTS = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "300"}
-"""A controller waits that long for a killed broker before it lets the broker back in."""
+"""A controller waits for a killed broker this long before it accepts the restarted broker."""
 
 _RIGS = {"rig_43": VERSIONS[0], "rig_39": VERSIONS[-1]}
 _EACH = sorted(_RIGS)[-len(VERSIONS) :]
@@ -28,7 +28,7 @@ _EACH = sorted(_RIGS)[-len(VERSIONS) :]
 
 @pytest.fixture(scope="session")
 def needs_broker() -> None:
-    """Skip a test that starts brokers where none can be started."""
+    """Skip a test that starts brokers if no broker can be started here."""
     reason = missing_tool()
     if reason is not None:
         pytest.skip(reason)
@@ -50,7 +50,7 @@ def rig_43(needs_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def rig_39(
     request: pytest.FixtureRequest, needs_broker: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Rig]:
-    """The session's broker of the oldest version; if there is one version only, the same broker."""
+    """The session's broker of the oldest version. If there is only one version, it is the same broker."""
     if len(VERSIONS) == 1:
         yield request.getfixturevalue("rig_43")
     else:
@@ -66,6 +66,6 @@ def rig(request: pytest.FixtureRequest) -> Rig:
 
 @pytest.fixture(scope="session")
 def new_topic() -> Callable[[str], str]:
-    """Makes a topic name that no other test uses out of one that says what it is for."""
+    """Makes a unique topic name from a name that describes the topic."""
     numbers = itertools.count(1)
     return lambda name: f"{name}-{next(numbers)}"

@@ -1,4 +1,4 @@
-"""A certificate authority of the test's own, and a certificate of it for loopback.
+"""Makes a certificate authority for a test, and a certificate for loopback that it signs.
 
 Rules of the file:
 

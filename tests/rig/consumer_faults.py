@@ -1,4 +1,4 @@
-"""A RemoteConsumer whose store fails at one place, and what it delivers, record by record, with where it came from.
+"""A RemoteConsumer whose store fails at one place. Records each delivered record with the side that it came from.
 
 Rules of the file:
 
@@ -34,13 +34,13 @@ from tests.rig.topics import OracleRecord
 __all__ = ["Delivered", "Meddle", "Place", "Spot", "Switch", "broken_store", "spot_of", "store"]
 
 _NARROW: Mapping[str, Any] = {"fetch.remote.range.bytes": 1024, "fetch.remote.max.bytes": 8192}
-"""A segment takes several GETs, and few of them are under way."""
+"""A segment takes several GETs, and few of them run at the same time."""
 _SLOW_BROKER: Mapping[str, Any] = {
     "fetch.message.max.bytes": 1024,
     "queued.min.messages": 1,
     "fetch.queue.backoff.ms": 300,
 }
-"""librdkafka fetches one batch, and the next one a third of a second later."""
+"""librdkafka fetches one batch, and the next batch a third of a second later."""
 _DEADLINE_S = 180
 _POLL_S = 0.2
 
@@ -49,7 +49,7 @@ Meddle = Callable[[FetchCall, Buffer | None], Buffer | None]
 
 
 class Place(StrEnum):
-    """Where in a partition something goes wrong."""
+    """The place of a fault in a partition."""
 
     START = "start"
     MIDDLE = "mid-segment"
@@ -57,7 +57,7 @@ class Place(StrEnum):
 
 
 class Spot(NamedTuple):
-    """One batch: the segment it is in, by its first offset, where it begins there in bytes, and its base offset."""
+    """The place of one batch: the start offset of its segment, its byte position there, and its base offset."""
 
     segment_start: int
     position: int
@@ -65,7 +65,7 @@ class Spot(NamedTuple):
 
 
 def spot_of(rig: Rig, topic: str, place: Place) -> Spot:
-    """The first batch of the tier, one in the midst of a segment, or the last that only the tier has."""
+    """The first batch of the tier, a batch in the middle of a segment, or the last batch that only the tier has."""
     local_start = topics.offsets(rig, topic, 0).earliest_local
     segments: list[list[Spot]] = []
     for path in sorted(tier_folder(rig, topic, 0).glob("*.log")):
@@ -89,14 +89,14 @@ def spot_of(rig: Rig, topic: str, place: Place) -> Spot:
 
 @dataclass(slots=True)
 class Switch:
-    """Whether a fault strikes."""
+    """Switches a fault on and off."""
 
     is_on: bool = True
     struck: int = 0
 
 
 class _Meddling(CountingFetcher):
-    """A fetcher whose answers are meddled with while a switch is on."""
+    """A fetcher whose answers are changed while a switch is on."""
 
     def __init__(self, inner: RemoteStorageFetcher, meddle: Meddle, switch: Switch) -> None:
         super().__init__(inner)
@@ -110,13 +110,13 @@ class _Meddling(CountingFetcher):
 
 
 def store() -> RemoteStorageFetcher:
-    """Named in `remote.storage.fetcher.class`; `broken_store` puts another in its place."""
+    """The fetcher of `remote.storage.fetcher.class`. `broken_store` replaces this function."""
     return LocalFetcher()
 
 
 @contextmanager
 def broken_store(meddle: Meddle) -> Iterator[tuple[dict[str, Any], Switch]]:
-    """The configuration of a store that is meddled with, and the switch of it."""
+    """The configuration of a store whose answers are changed, and the switch for that."""
     switch = Switch()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(f"{__name__}.store", lambda: _Meddling(LocalFetcher(), meddle, switch))
@@ -138,9 +138,9 @@ class Delivered:
     def by(
         cls, configuration: Mapping[str, Any], topic: str, start: int, *, tolerated: frozenset[int] = frozenset()
     ) -> Iterator[Delivered]:
-        """A consumer assigned to partition 0 of the topic from an offset on; closed at the end.
+        """A consumer that is assigned partition 0 of the topic from an offset on. It is closed at the end.
 
-        `tolerated` are errors that it may report and go on.
+        `tolerated` are errors after which it goes on.
         """
         consumer = RemoteConsumer(
             {
@@ -163,11 +163,11 @@ class Delivered:
 
     @property
     def reasons(self) -> set[str]:
-        """Why it has fallen back so far."""
+        """The reasons of its fallbacks so far."""
         return set(self.consumer.remote_metrics()["remote-fetch-fallbacks-by-reason"])
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Poll until the condition holds. Raises TimeoutError, and what the consumer reports that is not tolerated."""
+        """Poll until the condition holds. Raises TimeoutError, and an error of the consumer that is not tolerated."""
         deadline = time.monotonic() + _DEADLINE_S
         while not condition():
             if time.monotonic() > deadline:
@@ -176,7 +176,7 @@ class Delivered:
             self._poll()
 
     def to_the_end(self, stop: int) -> None:
-        """Poll until all offsets before `stop`, the end of the log, are dealt with and the broker has nothing more."""
+        """Poll until the position reaches `stop`, the end of the log, and the broker has no more records."""
         (partition,) = self.consumer.assignment()
 
         def is_done() -> bool:

@@ -1,4 +1,4 @@
-"""How far the tier reaches, from the broker's log and the files of the tier: brokers before 3.9 do not answer that.
+"""Finds the end of the tier in the broker's log and the tier's files, because brokers before 3.9 do not tell it.
 
 Rules of the file:
 
@@ -18,7 +18,7 @@ __all__ = ["latest_copied"]
 
 
 def latest_copied(rig: Rig, topic: str, partition: int, topic_id: Uuid) -> int:
-    """The last offset of the last segment that was copied, as LATEST_TIERED has it; -1 if there is none."""
+    """The last offset of the last copied segment, which LATEST_TIERED would give. -1 if there is none."""
     place = re.escape(f"{topic_id}:{topic}-{partition}")
     said = re.compile(rf"Copied \S+ to remote storage with segment-id: \S*topicIdPartition={place}, id=([\w-]+)")
     ids = {found for node in rig.brokers.values() for found in said.findall(node.log_file.read_text(errors="replace"))}

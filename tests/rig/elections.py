@@ -1,4 +1,4 @@
-"""Leaders and followers of a partition: moves them, asks for them, and looks at the brokers' disks.
+"""Moves the leaders and followers of a partition, asks for them, and reads the brokers' disks.
 
 Rules of the file:
 
@@ -46,7 +46,7 @@ class Replicas:
 
 
 def replicas(rig: Rig, topic: str, partition: int = 0) -> Replicas:
-    """The brokers of a partition as the cluster describes them now. Raises KafkaException where no broker answers."""
+    """The brokers of a partition as the cluster describes them now. Raises KafkaException if no broker answers."""
     client = admin(rig)
     # Plain metadata: any broker gives it. A description is asked of one, which may be the one that has just ended.
     found = client.list_topics(topic, timeout=_ANSWER_S).topics[topic].partitions[partition]
@@ -59,7 +59,7 @@ def wait_followed(rig: Rig, topic: str, followers: Sequence[int], partition: int
 
 
 def wait_led(rig: Rig, topic: str, leader: int, partition: int = 0) -> None:
-    """Wait until a broker leads, and serves consumers, also from the tier: a new leader has to read its metadata."""
+    """Wait until a broker leads and serves consumers, also from the tier. A new leader has to read metadata first."""
     _wait_for(rig, topic, partition, f"led by {leader}", lambda now: now.leader == leader)
     rig.until(f"{topic}-{partition} to be readable", lambda: _is_readable(rig, topic, partition), _TIMEOUT_S)
 
@@ -67,7 +67,7 @@ def wait_led(rig: Rig, topic: str, leader: int, partition: int = 0) -> None:
 def move_leader(rig: Rig, topic: str, assigned: Sequence[int], partition: int = 0) -> None:
     """Give the partition to these brokers, in this order, wait until all are in sync, and let the first of them lead.
 
-    A broker that is new among them copies the leader's log from the start of its local part.
+    A new broker copies the leader's log from the start of its local part on.
     """
     _ask_controller(rig, lambda client, wanted: client.alter_partition_reassignments({wanted: list(assigned)}), topic)
     _wait_for(
@@ -83,7 +83,10 @@ def move_leader(rig: Rig, topic: str, assigned: Sequence[int], partition: int = 
 
 @contextmanager
 def paused(rig: Rig, number: int) -> Iterator[None]:
-    """A broker stands still in the block: it fetches nothing and is not missed, if the block is short enough."""
+    """Suspend a broker during the block.
+
+    It fetches nothing. If the block is short, the controller does not fence it.
+    """
     rig.nodes[number].pause()
     try:
         yield
@@ -92,13 +95,13 @@ def paused(rig: Rig, number: int) -> Iterator[None]:
 
 
 def kept_by(rig: Rig, number: int, topic: str, text: bytes, partition: int = 0) -> int:
-    """How often a text stands in the log that a broker has of a partition on its own disk."""
+    """How often a text occurs in a partition's log on a broker's own disk."""
     folder = Path(rig.nodes[number].properties["log.dirs"]) / f"{topic}-{partition}"
     return sum(_bytes_of(file).count(text) for file in folder.glob("*.log"))
 
 
 def tiered_with(folder: Path, text: bytes) -> set[str]:
-    """The ids of the segments in a partition's folder of the tier that hold a text."""
+    """The ids of the segments in a partition's folder of the tier that contain a text."""
     return {file.stem[21:] for file in folder.glob("*.log") if text in file.read_bytes()}
 
 
@@ -125,7 +128,7 @@ def _is_readable(rig: Rig, topic: str, partition: int) -> bool:
 
 
 def _ask_controller(rig: Rig, ask: Callable[[Any, Any], object], topic: str, partition: int = 0) -> None:
-    """One request that librdkafka does not have, or not in Python."""
+    """Send the controller a request that confluent_kafka does not have."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         from kafka import KafkaAdminClient, TopicPartition

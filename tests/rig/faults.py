@@ -1,4 +1,4 @@
-"""Faults around a broker: uploads that fail and recover, and restarts that begin a new leader epoch.
+"""Causes faults of a broker: uploads that fail and recover, and restarts that begin a new leader epoch.
 
 Rules of the file:
 
@@ -39,9 +39,9 @@ def tier_folder(rig: Rig, topic: str, partition: int) -> Path:
 
 @contextmanager
 def failing_uploads(rig: Rig, topic: str, partition: int) -> Iterator[Callable[[], None]]:
-    """Let all uploads of a partition fail: a file takes the place of its directory. The tiered segments are gone too.
+    """Let all uploads of a partition fail: a file replaces its directory. The tiered segments are gone too.
 
-    The block gets a function that waits for one more failed upload. There must be a segment to upload.
+    The block gets a function that waits for one more failed upload. It needs a segment that is to be uploaded.
     """
     folder = tier_folder(rig, topic, partition)
     aside = folder.with_name(f"{folder.name}.aside")
@@ -93,9 +93,9 @@ def leader_epoch(rig: Rig, topic: str, partition: int) -> int:
 
 
 def new_leader_epoch(rig: Rig, topic: str, partition: int = 0, *, node: int = 1) -> int:
-    """Restart a node, wait until the partition can be read again, from the tier too, and give its leader epoch.
+    """Restart a node, wait until the partition can be read again, also from the tier, and return its leader epoch.
 
-    The node is stopped politely: Kafka 3.9 lets a killed single broker go on in its old epoch.
+    The node is stopped by SIGTERM, because in Kafka 3.9 a killed single broker goes on in its old epoch.
     """
     before = leader_epoch(rig, topic, partition)
     rig.restart(node)

@@ -1,4 +1,4 @@
-"""A run of a group in a process of its own, for groups in which librdkafka's own consumers take part.
+"""Runs a group in a separate process, for groups with librdkafka's own consumers.
 
     python -m tests.rig.group_apart BOOTSTRAP SETTING KINDS SEED SECONDS
 
@@ -56,7 +56,7 @@ class Ran(NamedTuple):
 
 
 def run_apart(rig: Rig, setting: Setting, kinds: Sequence[str], seed: int, seconds: float) -> Ran:
-    """Run a group in another process; that this one fails or dies is wrong too."""
+    """Run a group in another process. If that process fails or dies, this is a finding too."""
     arguments = [rig.bootstrap, json.dumps(asdict(setting)), json.dumps(list(kinds)), str(seed), str(seconds)]
     done = subprocess.run(
         [sys.executable, "-m", "tests.rig.group_apart", *arguments],
@@ -74,7 +74,7 @@ def run_apart(rig: Rig, setting: Setting, kinds: Sequence[str], seed: int, secon
 
 
 class _BrokerOfAnother:
-    """The part of a rig that a run needs, for a rig of another process."""
+    """The part of a rig that a run needs. The rig itself runs in another process."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -90,14 +90,14 @@ class _BrokerOfAnother:
 
 def _main() -> None:
     bootstrap, setting, kinds, seed, seconds = sys.argv[1:]
-    faulthandler.enable()  # where everybody was when librdkafka ended the process, or does not let it end
+    faulthandler.enable()  # shows the threads if librdkafka aborts the process, or does not let it end
     faulthandler.dump_traceback_later(_TIMEOUT_S - _SPARE_S + float(seconds), exit=True)
     given = json.loads(setting)
     rig: Any = _BrokerOfAnother(bootstrap)
     run = GroupRun(rig, Setting(**{**given, "topics": tuple(given["topics"])}), json.loads(kinds), int(seed))
     wrong = run.run(_FEWEST, time.monotonic() + float(seconds))
     print(json.dumps({"wrong": wrong, "counts": run.counts, "log": run.log}), flush=True)
-    os._exit(0)  # a consumer that is never let out must not keep the process
+    os._exit(0)  # a consumer whose `close` never returns must not keep the process
 
 
 if __name__ == "__main__":

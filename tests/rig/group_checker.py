@@ -21,7 +21,10 @@ __all__ = ["Assigned", "Committed", "Delivered", "Event", "Paused", "Resumed", "
 
 
 class Assigned(NamedTuple):
-    """A member has got a partition, of which `offset` is committed; where nothing is, the reset policy's offset."""
+    """A member was assigned a partition.
+
+    `offset` is the committed offset, or the reset policy's if none is committed.
+    """
 
     at_ns: int
     member: str
@@ -30,7 +33,7 @@ class Assigned(NamedTuple):
 
 
 class Revoked(NamedTuple):
-    """A member has a partition no longer: it was taken away or lost, or the member is gone."""
+    """A member no longer has a partition: it was revoked or lost, or the member has ended."""
 
     at_ns: int
     member: str
@@ -38,7 +41,7 @@ class Revoked(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """A member was given a record."""
+    """A member got a record."""
 
     at_ns: int
     member: str
@@ -56,7 +59,7 @@ class Sought(NamedTuple):
 
 
 class Paused(NamedTuple):
-    """A member has paused a partition; with librdkafka that outlasts assignments."""
+    """A member has paused a partition. librdkafka keeps the pause if the partition is assigned again."""
 
     at_ns: int
     member: str
@@ -72,7 +75,10 @@ class Resumed(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """A member's own commit has succeeded: the broker has `offset`. `of_message`: it named its last record."""
+    """A member committed `offset` itself, and the broker accepted it.
+
+    `of_message`: the commit was made with the member's last message.
+    """
 
     at_ns: int
     member: str
@@ -82,7 +88,7 @@ class Committed(NamedTuple):
 
 
 class Told(NamedTuple):
-    """A bystander, who asked at `asked_ns`, was told that `offset` is committed."""
+    """The group answered another client, which asked at `asked_ns`, that `offset` is committed."""
 
     at_ns: int
     place: Place
@@ -116,10 +122,10 @@ def breaches(events: Iterable[Event], visible: Mapping[Place, Sequence[int]]) ->
 
 @dataclass(slots=True)
 class _Log:
-    """One partition: what is visible of it, what was delivered, what was committed.
+    """One partition: its visible offsets, its delivered offsets, its committed offset.
 
-    `committed` is the offset last known; it may go back to `sought`, the lowest offset sought since, if any.
-    `changed_ns` is when either was last changed by something else than a bystander's word.
+    - `committed` is the last known committed offset. It may go back to `sought`, the lowest offset sought since then.
+    - `changed_ns` is the time of the last change of either, except by the answer to another client.
     """
 
     visible: Sequence[int]
@@ -152,12 +158,12 @@ class _Log:
         return [offset for offset in self.visible[self.solid : end] if offset not in self.seen]
 
     def settle(self, offset: int, at_ns: int) -> None:
-        """The committed offset is known for sure."""
+        """Note a committed offset that is certain."""
         self.committed, self.sought, self.changed_ns = offset, None, at_ns
 
 
 class _Check:
-    """Goes through the events. `_next` is what each member, of each partition that it has, must be given next."""
+    """Goes through the events. `_next` has, for each partition of each member, the offset that must come next."""
 
     def __init__(self, logs: dict[Place, _Log]) -> None:
         self.logs = logs
@@ -218,7 +224,7 @@ class _Check:
         sought = log.sought
         self._commit_is(event, event.at_ns)
         if event.offset > self._next.get((event.member, event.place), event.offset):
-            log.sought = sought  # it was stored before the member sought; what is stored from now on may lie before it
+            log.sought = sought  # this offset was stored before the seek; later commits may be lower
 
     def _commit_is(self, event: Assigned | Committed, at_ns: int) -> None:
         log = self.logs[event.place]
@@ -230,7 +236,7 @@ class _Check:
     def _told(self, event: Told) -> None:
         log = self.logs[event.place]
         if log.changed_ns >= event.asked_ns:
-            return  # what was told may be what was true before
+            return  # the answer may be older than the change
         if event.offset < log.lowest:
             self._wrong(event, f"the committed offset went back from {log.committed} (sought: {log.sought})")
         log.committed = max(log.committed, event.offset)

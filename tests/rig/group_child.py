@@ -1,4 +1,4 @@
-"""A member of a group as a process of its own, that kills itself in the midst of its work.
+"""A member of a group in a separate process, which kills itself during its work.
 
     python -m tests.rig.group_child SETTING STYLE RECORDS
 
@@ -31,7 +31,7 @@ _TIMEOUT_S = 120
 
 
 def run_child(name: str, setting: Setting, style: Style, records: int) -> list[Event]:
-    """The events of a member that died after so many records. Raises RuntimeError if it did not die."""
+    """The events of a member that died after this number of records. Raises RuntimeError if it did not die."""
     arguments = [name, json.dumps(asdict(setting)), json.dumps(asdict(style)), str(records)]
     done = subprocess.run(
         [sys.executable, "-m", "tests.rig.group_child", *arguments],
@@ -53,7 +53,7 @@ def _event(said: list[object]) -> Event:
 
 
 class _Told(list[Event]):
-    """Prints each event at once. Ends the process after so many records and a commit."""
+    """Prints each event at once. Ends the process after a number of records and a commit."""
 
     def __init__(self, records: int) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class _Told(list[Event]):
         self._has_committed = False
 
     def append(self, event: Event) -> None:
-        """Tell of an event."""
+        """Print an event."""
         os.write(1, json.dumps([type(event).__name__, *event]).encode() + b"\n")
         self._left -= isinstance(event, group_checker.Delivered)
         self._has_committed |= isinstance(event, group_checker.Committed)

@@ -1,4 +1,4 @@
-"""A member of a consumer group in a thread of its own, of any kind, that writes down all that it is given and does.
+"""A member of a consumer group, of any kind, in its own thread. It writes down its records and its actions.
 
 Rules of the file:
 
@@ -55,8 +55,8 @@ _REBALANCE = (
 )
 """Errors that a commit may get during a rebalance."""
 _PASSING = (KafkaError._MAX_POLL_EXCEEDED, KafkaError.UNKNOWN)
-"""Errors after which a member reads on: it was silent for too long, or a broker that has just started cannot read its
-tier yet, which it reports as an unknown error."""
+"""Errors after which a member reads on. It was silent for too long, or a broker that has just started cannot read its
+tier yet. The broker reports that as an unknown error."""
 _NOBODY_THERE = (
     KafkaError._DESTROY,
     KafkaError._TIMED_OUT,
@@ -122,11 +122,11 @@ class Style:
 
 
 class StaysInside(TimeoutError):
-    """Librdkafka does not let a member out: who is closed while a rebalance is on its way may wait in vain."""
+    """The `close` of a consumer does not return. librdkafka may wait for ever if a rebalance has begun."""
 
 
 class LostItsBrokers(AssertionError):
-    """A broker that shuts down may say that there is no broker. librdkafka 2.16 then never looks for one again."""
+    """librdkafka 2.16 has lost its brokers: a broker that shuts down may answer with an empty list of brokers."""
 
 
 class Member(threading.Thread):
@@ -153,7 +153,7 @@ class Member(threading.Thread):
     # ------------------------------------------------------------------------------------------ for other threads
 
     def order(self, method: Callable[..., object], *arguments: Any) -> None:
-        """Let the member do this between two calls for records."""
+        """Let the member call `method` between two calls for records."""
         self._orders.put(lambda: method(*arguments))
 
     def tell_to_end(self) -> None:
@@ -163,14 +163,14 @@ class Member(threading.Thread):
     def end(self) -> None:
         """Have the consumer closed, and wait for it. Raises what the member raised."""
         self.tell_to_end()
-        self.join(2 * _TIMEOUT_S)  # what it waits for itself has half of that
+        self.join(2 * _TIMEOUT_S)  # its own waits take half of that
         self.check()
         if self.is_alive():
             frame = sys._current_frames()[self.ident or 0]
             is_inside = frame.f_code.co_qualname in ("RemoteConsumer.close", "Member.run")
             said = f"{self.name} does not end; it is here:\n{''.join(traceback.format_stack(frame))}"
             if (remote := getattr(self._consumer, "_remote", None)) is not None:
-                remote.close()  # the store's side ends all the same
+                remote.close()  # the remote half ends also without the parent's `close`
             raise StaysInside(said) if is_inside else TimeoutError(said)
 
     def check(self) -> None:
@@ -179,7 +179,7 @@ class Member(threading.Thread):
             raise AssertionError(f"{self.name}, {self.style}") from self.error
 
     def check_brokers(self) -> None:
-        """Raise LostItsBrokers if the consumer knows no broker any more. The broker has to be up."""
+        """Raise LostItsBrokers if the consumer gets no answer from the brokers. Call it only while the broker runs."""
         try:
             self._consumer.list_topics(timeout=_TIMEOUT_S)
         except KafkaException as error:
@@ -201,12 +201,12 @@ class Member(threading.Thread):
                     counted = self._consumer.remote_metrics()["broker-records-total"]
                     self.from_broker = counted if self.style.kind == "on" else self.delivered
                 if self.style.kind != "on":
-                    # confluent_kafka 2.16 commits some of what it has fetched and its `close` throws away.
+                    # confluent_kafka 2.16 commits some records that it has fetched and that its `close` drops.
                     self._consumer.pause(self._consumer.assignment())
                 self._is_closing = True
                 self._consumer.close()
                 self._on_lost(self._consumer, [TopicPartition(*place) for place in self._held])
-        except BaseException as error:  # raised to who asks
+        except BaseException as error:  # `check` and `end` raise it
             self.error = error
 
     def _read(self) -> None:
@@ -244,7 +244,7 @@ class Member(threading.Thread):
         )
 
     def resubscribe(self) -> None:
-        """Leave the group, and come back."""
+        """Leave the group, and join it again."""
         self._consumer.unsubscribe()
         self.subscribe(self._setting.topics)
 
@@ -272,7 +272,7 @@ class Member(threading.Thread):
             self._say(Paused(time.monotonic_ns(), self.name, place))
 
     def resume(self) -> None:
-        """Resume what is paused, as far as it is assigned."""
+        """Resume the paused partitions that are assigned."""
         places = self._paused & self._held
         self._paused -= places
         for place in places:
@@ -280,7 +280,7 @@ class Member(threading.Thread):
         self._consumer.resume([TopicPartition(*place) for place in places])
 
     def commit(self, dice: random.Random | None = None) -> None:
-        """Commit what was stored, or the last record, and wait for it."""
+        """Commit the stored offsets, or the last record, and wait for the answer."""
         self._uncommitted = 0
         last = self._last
         is_held = last is not None and (last.topic(), last.partition()) in self._held
@@ -303,7 +303,7 @@ class Member(threading.Thread):
 
     def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
         assert consumer is self._consumer
-        if self._is_closing:  # it will be given nothing, and the group may answer no more
+        if self._is_closing:  # it gets no more records, and the group may not answer
             return
         for one in consumer.committed(partitions, timeout=_TIMEOUT_S) if partitions else ():
             place = (one.topic, one.partition)

@@ -1,10 +1,10 @@
-"""A consumer group of three over twelve tiered partitions, while producers write and the dice decide what befalls it.
+"""Runs a group of three consumers over twelve tiered partitions, while producers write and random events disturb it.
 
 Rules of the file:
 
 - A seed decides which events happen, but not when.
 - Every wait has a deadline.
-- Nothing is judged here. The events go to the checker, and another reader reads the visible offsets afterwards.
+- The run makes no judgement. The checker gets the events, and another reader reads the visible offsets afterwards.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.rig.workload_writes import Transactions
 __all__ = ["DECK", "PARTITIONS", "GroupRun", "background", "history", "places", "visible", "watch_commits", "write"]
 
 PARTITIONS = 6
-"""Of each of two topics."""
+"""The partitions of each of the two topics."""
 
 DECK = {
     "join": 3,
@@ -42,7 +42,7 @@ DECK = {
     "resume": 2,
     "commit": 3,
 }
-"""How often each kind of event comes in one run through all of them: thirty."""
+"""How often each kind of event comes in a round of thirty events."""
 
 _TIMEOUT_S = 120
 _MOST_MEMBERS, _FEWEST_MEMBERS = 4, 2
@@ -60,7 +60,7 @@ def places(names: Sequence[str]) -> list[Place]:
 
 
 def history(rig: Rig, names: Sequence[str]) -> None:
-    """Make the topics, with records, committed and aborted, in the tier."""
+    """Make the topics, with committed and aborted records in the tier."""
     dice = random.Random(0)
     producer = Producer({"bootstrap.servers": rig.bootstrap, "batch.num.messages": 10, **topics.QUIET})
     transactions = Transactions(rig, names[0])
@@ -82,7 +82,7 @@ def history(rig: Rig, names: Sequence[str]) -> None:
 
 
 def write(rig: Rig, name: str, targets: Sequence[Place], dice: random.Random, ends: threading.Event) -> None:
-    """Write to the partitions, in transactions and without, until `ends`; then no transaction is open."""
+    """Write to the partitions, in transactions and without, until `ends` is set. Leaves no transaction open."""
     producer = Producer({"bootstrap.servers": rig.bootstrap, "batch.num.messages": 7, "linger.ms": 5, **topics.QUIET})
     transactions = Transactions(rig, name)
     number = 0
@@ -108,11 +108,11 @@ def write(rig: Rig, name: str, targets: Sequence[Place], dice: random.Random, en
 
 
 def watch_commits(rig: Rig, group: str, events: list[Event], ends: threading.Event) -> None:
-    """Ask again and again what the group has committed."""
+    """Ask repeatedly for the group's committed offsets."""
     client = topics.admin(rig)
     while not ends.wait(_PACE_S):
         asked_ns = time.monotonic_ns()
-        with suppress(KafkaException):  # there is no such group yet
+        with suppress(KafkaException):  # the group does not exist yet
             (future,) = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
             found, told_ns = future.result(_TIMEOUT_S).topic_partitions, time.monotonic_ns()
             known = (one for one in found if one.offset >= 0)
@@ -120,7 +120,7 @@ def watch_commits(rig: Rig, group: str, events: list[Event], ends: threading.Eve
 
 
 def visible(rig: Rig, names: Sequence[str], isolation: str) -> dict[Place, list[int]]:
-    """The offsets of all records that a plain consumer is given."""
+    """The offsets of all records that a plain consumer gets."""
     return {place: [one.offset for one in topics.broker_records(rig, *place, isolation)] for place in places(names)}
 
 
@@ -149,7 +149,7 @@ def background(name: str, work: object, *arguments: object) -> Iterator[threadin
 
 
 class GroupRun:
-    """One group and what befalls it, drawn from `seed`. `log` says what was done, `counts` how much of it."""
+    """One group and its events, which are drawn from `seed`. `log` has the events, and `counts` their numbers."""
 
     def __init__(self, rig: Rig, setting: Setting, kinds: Sequence[str], seed: int) -> None:
         self.log: list[str] = []
@@ -158,13 +158,16 @@ class GroupRun:
         self._rig = rig
         self._setting = setting
         self._dice = random.Random(f"{seed}/group")
-        # Dealt in turn, not drawn: each kind is there from the beginning, whatever the dice say.
+        # The kinds take turns, so that each kind is there from the beginning.
         self._kinds = itertools.cycle(self._dice.sample(kinds, len(kinds)))
         self._members: list[Member] = []
         self._born = 0
 
     def run(self, fewest: int, deadline_s: float) -> list[str]:
-        """At least `fewest` events, and more until `deadline_s` (of the monotonic clock); what the checker says."""
+        """Make at least `fewest` events, and more until `deadline_s` (monotonic clock).
+
+        Returns the checker's findings.
+        """
         targets, dice = places(self._setting.topics), random.Random(self._dice.random())
         with background("bystander", watch_commits, self._rig, self._setting.group, self.events):
             try:
@@ -217,7 +220,7 @@ class GroupRun:
         member.order(member.resubscribe)
 
     def _narrow(self) -> None:
-        """One member reads one of the topics only, or both again."""
+        """Let one member read only one of the topics, or both again."""
         member = self._any()
         chosen = self._setting.topics[: self._dice.choice((1, 2))]
         self._say(f"  of {chosen}")
@@ -249,7 +252,7 @@ class GroupRun:
     # ------------------------------------------------------------------------------------------------------ waiting
 
     def _wait_records(self) -> None:
-        """Until some records have been delivered; not for ever, for everything may be paused."""
+        """Wait until some records have been delivered, but not for ever, because all partitions may be paused."""
         wanted = self._delivered() + self._dice.randrange(_RECORDS_BETWEEN)
         deadline_s = time.monotonic() + _MOST_BETWEEN_S
         while self._delivered() < wanted and time.monotonic() < deadline_s:
@@ -261,7 +264,7 @@ class GroupRun:
         return sum(member.delivered for member in self._members)
 
     def _drain(self, seen: dict[Place, list[int]]) -> None:
-        """Until all that is visible has been delivered: everybody resumes and subscribes to everything."""
+        """Make all members resume and subscribe to all topics. Wait until every visible record has been delivered."""
         self._say("drain")
         for member in self._members:
             member.order(member.subscribe, self._setting.topics)

@@ -1,4 +1,4 @@
-"""kcat's own output for a few records with one of everything, live where kcat is installed, and recorded.
+"""The output of kcat for a few records of every kind: recorded, and live if kcat is installed.
 
     python -m tests.rig.kcat        writes the recording: starts a broker, and wants kcat (Debian: apt install kcat)
 
@@ -69,14 +69,14 @@ FLAGS: tuple[tuple[str, ...], ...] = (
     ("-s", "c", "-K", ":", "-o", "7"),
     ("-s", "c", "-Z", "-K", ":", "-o", "1", "-c", "3"),
 )
-"""Without `-C`, the broker and the topic, and `-e -q`, which all have."""
+"""The options beside `-C`, the broker, the topic and `-e -q`, which all commands have."""
 
 _RECORDING = Path(__file__).with_name("kcat-1.7.1.json")
 _TIMEOUT_S = 60
 
 
 def kcat() -> str | None:
-    """Where kcat is on this machine, under either name; None if it is not."""
+    """The path of kcat on this machine, under either name. None if it is not installed."""
     return shutil.which("kcat") or shutil.which("kafkacat")
 
 
@@ -87,7 +87,7 @@ def recorded(flags: tuple[str, ...]) -> bytes:
 
 
 def as_documented(flags: tuple[str, ...], printed: bytes) -> bytes:
-    """The output of remote-fetch for this output of kcat: its JSON has no broker, and its text is UTF-8."""
+    """Convert kcat's output to that of remote-fetch, whose JSON has no broker, and whose text is UTF-8."""
     if "-J" not in flags:
         return printed
     return printed.decode("utf-8", "replace").encode().replace(b'"broker":1,', b'"broker":-1,')
@@ -100,14 +100,14 @@ def live(program: str, rig: Rig, flags: tuple[str, ...]) -> bytes:
 
 
 def make_topic(rig: Rig) -> None:
-    """The topic with its records, all of them in the tier only."""
+    """Make the topic with its records, which are only in the tier."""
     topics.create_topic(rig, TOPIC)
     producer = Producer({"bootstrap.servers": rig.bootstrap, **QUIET})
     for number, (key, value, headers) in enumerate(RECORDS):
         producer.produce(
             TOPIC, key=key, value=value, headers=list(headers), partition=0, timestamp=FIRST_MS + number * 1000
         )
-        producer.flush(_TIMEOUT_S)  # a batch of its own
+        producer.flush(_TIMEOUT_S)  # each record has its own batch
     topics.wait_tiered(rig, TOPIC)
 
 

@@ -1,9 +1,9 @@
-"""A double of a broker that speaks KIP-1254's Fetch: a proxy before a real broker, which it asks for everything.
+"""A double of a broker that supports KIP-1254's Fetch: a proxy that asks a real broker.
 
 Rules of the file:
 
-- Bytes are forwarded as they are, but for three things: ApiVersions announces one more version of Fetch, addresses of
-  the real broker become the proxy's, and a Fetch of that version is answered here. Fetches are counted.
+- Bytes are forwarded unchanged, with three exceptions: ApiVersions announces one more version of Fetch, the proxy's
+  address replaces the real broker's, and the proxy answers a Fetch of that version itself. Fetches are counted.
 - A location is built from what the real broker has: its metadata topic, its answer to a Fetch at the same offset (high
   watermark, last stable offset, log start, topic id), EARLIEST_LOCAL, and the transaction indexes of its tier and disk.
 - The new fields are written and read here by hand, as tagged fields of Kafka's protocol, not by the product's code.
@@ -37,7 +37,7 @@ from tests.rig.rig import Rig
 __all__ = ["ALL_TAGS", "LocationBroker", "located"]
 
 NEW_VERSION, LAST_VERSION = 19, 18
-"""The version of Fetch with locations, and that which a real broker is asked with instead."""
+"""The version of Fetch with locations, and the version with which the real broker is asked."""
 ALL_TAGS = frozenset({5, 6, 7})
 """The tags beyond KIP-1254's fields: start offset, end offset, size."""
 SEGMENT_ID_TAG, METADATA_TAG, START_TAG, END_TAG, SIZE_TAG = 3, 4, 5, 6, 7
@@ -57,12 +57,13 @@ _NUMBERS = itertools.count(1)
 class LocationBroker:
     """The double. `bootstrap` is its address. The fields may be changed while it runs.
 
-    - `is_old`: it announces no new version. `refuses`: it announces it, and answers UNSUPPORTED_VERSION. `ignores`: it
-      takes the new version for the one before, so that it does not see the new fields.
+    - `is_old`: it announces no new version.
+    - `refuses`: it announces the new version, and answers it with UNSUPPORTED_VERSION.
+    - `ignores`: it reads the new version as the one before, without the new fields.
     - `formats` are the storage formats that its segments have.
     - `tags` are the fields beyond KIP-1254's that it fills.
-    - `custom_metadata` of a segment, instead of what the metadata topic has.
-    - `errors` are the error codes of the next answers of the new version, as of a leader that has changed.
+    - `custom_metadata` replaces a segment's custom metadata from the metadata topic.
+    - `errors` are the error codes of the next answers of the new version, for example after a change of the leader.
     - `fetches` counts the requests by version, `locations` those that were answered with a location.
     - `records_bytes` are the bytes of all responses to other Fetch requests.
     """
@@ -128,7 +129,7 @@ class LocationBroker:
                 self._start(self._serve, client)
 
     def _serve(self, client: socket.socket) -> None:
-        """One connection: a request is answered before the next one is read, as brokers do it."""
+        """Serve one connection. A request is answered before the next one is read, as in brokers."""
         with client, socket.create_connection(self._broker, timeout=_TIMEOUT_S) as broker, suppress(OSError, EOFError):
             client.settimeout(10 * _TIMEOUT_S)
             self._sockets |= {client, broker}
@@ -193,7 +194,7 @@ class LocationBroker:
                 for producer, first in self._aborted(segment, wanted.fetch_offset)
             ]
         body = bytes(usual.encode())
-        # The message ends with the tagged fields of partition, topic and response, of which there are none.
+        # The message ends with the empty lists of tagged fields of partition, topic and response.
         assert body.endswith(b"\x00\x00\x00")
         return correlation + b"\x00" + body[:-3] + self._tagged(segment) + b"\x00\x00"
 
@@ -209,7 +210,7 @@ class LocationBroker:
     def _segment(
         self, broker: socket.socket, topic_id: bytes, number: int, offset: int
     ) -> RemoteLogSegmentMetadata | None:
-        """The segment that holds an offset which the real broker no longer has on its own disk."""
+        """The segment with an offset that the real broker no longer has on its own disk."""
         with self._lock:
             partition = self._partition(topic_id, number)
             if offset >= _earliest_local(broker, partition):
@@ -235,7 +236,7 @@ class LocationBroker:
         return [(producer, first) for first, producer in sorted(found)]
 
     def _tagged(self, segment: RemoteLogSegmentMetadata) -> bytes:
-        """The tagged fields of a location: their number, then tag, size and value of each."""
+        """The tagged fields of a location: their count, then tag, size and value of each."""
         metadata = segment.custom_metadata if self.custom_metadata is None else self.custom_metadata(segment)
         values = {SEGMENT_ID_TAG: segment.segment_id.id.raw}
         if metadata is not None:
@@ -289,7 +290,7 @@ def _announcing(response: bytes, version: int) -> bytes:
 
 
 def _address(host: str, port: int) -> bytes:
-    """How a message writes an address: the end of the host's name, and the port."""
+    """An address in the form of a message: the end of the host's name, and the port."""
     return host.encode() + struct.pack(">i", port)
 
 

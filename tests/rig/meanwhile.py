@@ -1,10 +1,10 @@
-"""A read in whose middle something happens: when the store is asked for a segment, the world is changed first.
+"""Reads a topic, and changes the log or the store during the read, before a chosen segment is fetched.
 
 Rules of the file:
 
 - The progress of the read decides the time of the change, not a clock.
 - The read waits for the change, so its deadline is long enough for it.
-- Little is fetched ahead of the reader, so that the change is met in the middle.
+- Little is fetched ahead, so that the reader meets the change in the middle.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.rig.topics import OracleRecord
 __all__ = ["PLANNED", "Outcome", "read_meanwhile"]
 
 PLANNED = -1
-"""When the plans are made, and before anything is read."""
+"""The time after planning and before the first read."""
 
 Happening = Callable[[], object]
 
@@ -48,13 +48,14 @@ class Outcome:
     error: Exception | None
 
     def said(self, text: str) -> int:
-        """How often a notice with `text` in it was given."""
+        """The number of notices that contain `text`."""
         return sum(isinstance(event, Notice) and text in event.text for event in self.events)
 
 
 def read_meanwhile(rig: Rig, topic: str, isolation: str, happenings: Mapping[int, Happening], **config: Any) -> Outcome:
-    """Read all of a topic. Each of `happenings` takes place once, by its offset: before the store gives any byte of a
-    segment that begins there or later.
+    """Read a whole topic. Each of `happenings`, by offset, is called once.
+
+    It is called before the store gives any byte of a segment that begins at that offset or later.
     """
     narrow = {"fetch_remote_range_bytes": 1024, "fetch_remote_max_bytes": 2048, "fetch_remote_read_timeout_ms": 200_000}
     parsed = Config.parse(config_of(rig, **{**narrow, **config}))
@@ -63,7 +64,7 @@ def read_meanwhile(rig: Rig, topic: str, isolation: str, happenings: Mapping[int
 
     def schedule(call: FetchCall) -> Fault | None:
         if call.index_type is None:
-            with lock:  # whoever comes meanwhile waits too
+            with lock:  # other threads wait too until the call has returned
                 for offset in sorted(one for one in left if one <= call.metadata.start_offset):
                     left.pop(offset)()
         return None

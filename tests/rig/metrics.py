@@ -1,4 +1,4 @@
-"""A broker's own counts of a topic, as its JMX beans have them.
+"""Reads a broker's own counts of a topic from its JMX beans.
 
 Rules of the file:
 
@@ -43,7 +43,7 @@ class TopicMetrics:
 
 def topic_metrics(rig: Rig, topic: str) -> TopicMetrics:
     """The counts of all brokers of the rig, added up. They begin at 0 when a broker starts."""
-    counts: Counter[str] = Counter()  # a bean that a broker has had no reason to make yet counts as 0
+    counts: Counter[str] = Counter()  # a broker makes a bean with its first event; a missing bean counts as 0
     for node in rig.brokers.values():
         counts.update(_counts(node, topic))
     return TopicMetrics(counts["BytesOutPerSec"], counts["RemoteFetchBytesPerSec"], counts["RemoteFetchRequestsPerSec"])

@@ -1,4 +1,4 @@
-"""One Kafka process: its properties, its folder, its life.
+"""Starts, pauses and stops one Kafka process.
 
 Rules of the file:
 
@@ -36,7 +36,7 @@ _QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
 class Node:
     """A Kafka process in `folder`. `properties` are its server.properties; `heap_mb` bounds its memory.
 
-    With `full_compiler` the JVM optimises as in production, for measurements; without it the broker starts sooner.
+    With `full_compiler` the JVM optimises as in production, for measurements. Without it the broker starts sooner.
     """
 
     version: str
@@ -60,7 +60,7 @@ class Node:
 
     @property
     def pid(self) -> int:
-        """The id of the process. Raises RuntimeError where there is none."""
+        """The id of the process. Raises RuntimeError if it was not started."""
         if self._process is None:
             raise RuntimeError(f"{self.folder.name} was not started")
         return self._process.pid
@@ -123,7 +123,7 @@ class Node:
         raise RuntimeError(f"the broker did not start; the end of {self.log_file}:\n{self.log_tail()}")
 
     def log_tail(self) -> str:
-        """The end of the log, after the errors before it: when a broker gives up, what it says last is not why."""
+        """Errors in the log, and its last lines. If a broker gives up, its last lines do not tell the cause."""
         if not self.log_file.exists():
             return ""
         text = self.log_file.read_text(errors="replace")
@@ -132,17 +132,17 @@ class Node:
         return "\n".join([*errors[-_LOG_ERROR_LINES:], end])
 
     def pause(self) -> None:
-        """Let the process stand still; its connections stay open. `stop(kill=True)` ends it also then."""
+        """Suspend the process. Its connections stay open. `stop(kill=True)` can end a suspended process."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Let a suspended process go on."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
 
     def stop(self, *, kill: bool = False) -> None:
-        """Stop the process: politely, or at once."""
+        """Stop the process by SIGTERM, or at once by SIGKILL."""
         process, self._process = self._process, None
         if process is None or process.poll() is not None:
             return

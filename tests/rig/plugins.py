@@ -1,8 +1,8 @@
-"""Storage managers of the rig's own, compiled from `java/` when a test needs them.
+"""Compiles the rig's own storage managers from `java/`, if a test needs them.
 
 Rules of the file:
 
-- The broker's own jars are all that a plug-in is compiled against, and no artifact is downloaded for it.
+- A plug-in is compiled only against the broker's own jars. No artifact is downloaded for it.
 - If there is no Java compiler, MissingTool says so.
 """
 

@@ -1,10 +1,10 @@
-"""Ports of the loopback interface for the servers of tests; no port is given to two of the processes that ask.
+"""Gives ports of the loopback interface to the servers of tests. No two processes get the same port.
 
 Rules of the file:
 
-* A port stays with the process that took it until that process ends, also while its server is being restarted.
-* A lock on one byte of a file stands for each port. The system releases it at the end of the process, however it ends.
-* Ports lie below those that systems give to outgoing connections: no client is given one before the server listens.
+- A port stays with its process until the process ends, also during a restart of the server.
+- A lock on one byte of a file stands for each port. The system releases it at any end of the process.
+- The ports lie below those that systems give to outgoing connections. So no client takes one before the server listens.
 """
 
 from __future__ import annotations

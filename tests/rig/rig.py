@@ -1,4 +1,4 @@
-"""Real Kafka with tiered storage on loopback: one node that does everything, or a controller and three brokers.
+"""Real Kafka with tiered storage on loopback: one node that is broker and controller, or a controller and brokers.
 
 Rules of the file:
 
@@ -46,7 +46,7 @@ def _tiered(version: str, remote: Path, replicas: int) -> dict[str, str]:
         "rlmm.config.remote.log.metadata.topic.replication.factor": str(replicas),
         "rlmm.config.remote.log.metadata.topic.num.partitions": "5",
         "rlmm.config.remote.log.metadata.initialization.retry.interval.ms": "300",
-        # Everything that a broker does every half minute or so, it does twice a second here.
+        # The broker's periodic tasks run twice a second, and not about every half minute.
         "remote.log.manager.task.interval.ms": "500",
         "log.retention.check.interval.ms": "500",
         "log.initial.task.delay.ms": "500",
@@ -74,7 +74,7 @@ def _common(data: Path, replicas: int) -> dict[str, str]:
 
 
 _SASL_USERS = {"reader": "reader-secret", "writer": "writer-secret"}
-"""The principals of a rig with access control; who connects without SASL is the administrator."""
+"""The principals of a rig with access control. A client without SASL is the administrator."""
 
 
 def _access_control() -> dict[str, str]:
@@ -105,7 +105,7 @@ class Rig:
         return tuple(int(number) for number in self.version.split(".")) >= release
 
     def folder_in_tier(self, topic: str, partition: int, topic_id: str) -> Path:
-        """Where LocalTieredStorage keeps the segments of a partition; the id is in Kafka's own letters."""
+        """The folder where LocalTieredStorage keeps the segments of a partition. The id is in Kafka's own form."""
         return self.remote / "kafka-tiered-storage" / f"{topic}-{partition}-{topic_id}"
 
     @property
@@ -144,27 +144,27 @@ class Rig:
             node.wait_started()
 
     def wait_tier_ready(self) -> None:
-        """Wait until each broker, in its first life, has its metadata manager: before that it refuses much of the tier.
+        """Wait until each broker, after its first start, has its metadata manager.
 
-        Kafka 3.9 even forgets to delete a topic.
+        Before that, a broker refuses many requests for the tier, and Kafka 3.9 may forget to delete a topic.
         """
         for node in self.brokers.values():
             self.until("the metadata manager", partial(_has, node.log_file, _READY))
 
     def restart(self, number: int = 1, *, kill: bool = False) -> None:
-        """Stop one node and start it again: its partitions get a new leader epoch."""
+        """Stop one node and start it again. Its partitions get a new leader epoch."""
         node = self.nodes[number]
         node.stop(kill=kill)
         node.start()
         node.wait_started()
 
     def stop(self) -> None:
-        """End every node at once: nothing of it is needed any more, and a polite stop takes up to half a minute."""
+        """Kill every node. Their data is not needed any more, and a stop by SIGTERM takes up to half a minute."""
         for node in self.nodes.values():
             node.stop(kill=True)
 
     def until(self, what: str, condition: object, timeout_s: float = _TIMEOUT_S) -> None:
-        """Wait until `condition()` is true. Raises TimeoutError that says what was waited for, with the log's end."""
+        """Wait until `condition()` is true. Raises a TimeoutError with `what` and the end of the broker's log."""
         if not callable(condition):
             raise TypeError("a condition is called")
         deadline = time.monotonic() + timeout_s
@@ -189,9 +189,10 @@ def single(
     secured: bool = False,
     full_compiler: bool = False,
 ) -> Iterator[Rig]:
-    """One node, broker and controller in one. `properties` are added to its own.
+    """A cluster of one node, which is broker and controller. `properties` are added to its own.
 
-    With `access_control` principals have a listener with SASL PLAIN, with `secured` one with TLS and more mechanisms.
+    - With `access_control`, principals have a listener with SASL PLAIN.
+    - With `secured`, they have a listener with TLS and more mechanisms.
     """
     port, controller, sasl = free_port(), free_port(), free_port()
     remote = folder / "remote"

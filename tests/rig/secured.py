@@ -69,7 +69,7 @@ def add_users(bootstrap: str) -> None:
 
 
 def client(bootstrap: str, authority: Path, user: str, mechanism: str) -> dict[str, Any]:
-    """A client's configuration. `user` may be one that does not exist."""
+    """A client's configuration. `user` need not exist."""
     common = {
         "bootstrap.servers": bootstrap,
         "security.protocol": "SASL_SSL",

@@ -1,4 +1,4 @@
-"""A fetcher over a broker's directory that gives `file://` URLs as its signed ones.
+"""A fetcher over a broker's directory, which gives `file://` URLs in place of signed URLs.
 
 Rules of the file:
 
@@ -20,6 +20,6 @@ class SigningLocalFetcher(LocalFetcher):
     """The fetcher `local` with `sign`."""
 
     def sign(self, metadata: RemoteLogSegmentMetadata, kinds: Collection[str], expires_s: int) -> Mapping[str, str]:
-        """As `ObjectSigner.sign`. Nothing expires."""
+        """As `ObjectSigner.sign`. The URLs do not expire."""
         names = KafkaLocalLayout().object_names(metadata)
         return {names[kind]: f"file:///{names[kind]}" for kind in kinds}

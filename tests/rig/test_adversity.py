@@ -30,26 +30,26 @@ NewTopic = Callable[[str], str]
 RECORDS = 120
 MIDDLE = 60
 LOG_START_AGE_S = 1.0
-"""More than a reader may know of the log start from before: what goes within that time counts as fetched."""
+"""Longer than a reader may use a known log start. Records that are deleted within that time count as fetched."""
 
 pytestmark = pytest.mark.parametrize("isolation", ISOLATIONS)
 
 
 def history(rig: Rig, topic: str, count: int = RECORDS) -> None:
-    """Records that fill some segments, all of them in the tier and only there."""
+    """Produce records that fill some segments, and wait until all are only in the tier."""
     topics.create_topic(rig, topic)
     topics.produce(rig, topic, count, sizes=(300, 700))
     topics.wait_tiered(rig, topic)
 
 
 def local_tail(rig: Rig, topic: str, count: int = 30) -> None:
-    """Records behind the history that stay with the broker."""
+    """Produce records after the history that stay on the broker's disk."""
     topics.set_config(rig, topic, local_retention_ms=-2)
     topics.produce(rig, topic, count, seed=77, sizes=(300, 400))
 
 
 def retention(rig: Rig, topic: str) -> None:
-    """Let the broker delete some of the oldest segments that the read has not come to yet, and no more."""
+    """Let the broker delete only some of the oldest segments that the read has not reached yet."""
     topics.set_config(rig, topic, retention_bytes=20_000)
     rig.until("a log start that has moved", lambda: topics.offsets(rig, topic, 0).earliest > MIDDLE)
     topics.set_config(rig, topic, retention_bytes=-1)
@@ -58,7 +58,7 @@ def retention(rig: Rig, topic: str) -> None:
 
 
 def test_retention_passes_a_reader(rig: Rig, new_topic: NewTopic, isolation: str) -> None:
-    """Offsets that the log start has passed are an error. They are not left out silently."""
+    """Offsets before the new log start are an error. They are not left out silently."""
     topic = new_topic("retention")
     history(rig, topic)
     local_tail(rig, topic)
@@ -72,7 +72,7 @@ def test_retention_passes_a_reader(rig: Rig, new_topic: NewTopic, isolation: str
 
 
 def test_retention_passes_a_reader_who_does_not_mind(rig: Rig, new_topic: NewTopic, isolation: str) -> None:
-    """With auto.offset.reset=earliest the read goes on at the log start, and says what is gone."""
+    """With auto.offset.reset=earliest the read goes on at the log start, and reports the deleted offsets."""
     topic = new_topic("retention")
     history(rig, topic)
     local_tail(rig, topic)
@@ -109,7 +109,7 @@ def test_deletion_passes_a_reader_of_the_broker(rig: Rig, new_topic: NewTopic, i
 def test_an_object_that_is_gone_though_its_metadata_says_finished(
     rig: Rig, new_topic: NewTopic, isolation: str
 ) -> None:
-    """The broker answers, from its own disk."""
+    """The broker gives the records of the missing object, from its own disk."""
     topic = new_topic("gone")
     topics.create_topic(rig, topic, local_retention_ms="-2")
     topics.produce(rig, topic, RECORDS, sizes=(300, 700))
@@ -135,7 +135,7 @@ def test_a_topic_made_anew_before_the_read(rig: Rig, new_topic: NewTopic, isolat
 
 @pytest.mark.parametrize("place", ["store", "broker"])
 def test_a_topic_made_anew_in_the_middle(rig: Rig, new_topic: NewTopic, isolation: str, place: str) -> None:
-    """None of the new topic's records comes; the read ends with the reason."""
+    """The read gives no record of the new topic, and ends with the reason."""
     topic = new_topic("anew")
     if place == "store":
         history(rig, topic)
@@ -170,7 +170,7 @@ def test_a_topic_deleted_in_the_middle(rig: Rig, new_topic: NewTopic, isolation:
 
 
 def test_a_restart_in_the_middle(rig: Rig, new_topic: NewTopic, isolation: str) -> None:
-    """The tier is read on without a broker, killed or not; what only the broker has is waited for."""
+    """Without a broker the read of the tier goes on. For records that only the broker has, the read waits."""
     topic = new_topic("restart")
     mixed_topic(rig, topic)
     topics.wait_tiered(rig, topic)
@@ -188,7 +188,7 @@ def test_a_restart_in_the_middle(rig: Rig, new_topic: NewTopic, isolation: str) 
 
 
 def test_uploads_that_fail_and_are_repeated(rig: Rig, new_topic: NewTopic, isolation: str) -> None:
-    """Metadata then has segments that were begun and never finished, beside those that were finished later."""
+    """The metadata then has segments that were begun and never finished. The records still equal the broker's."""
     topic = new_topic("repeated")
     topics.create_topic(rig, topic)
     with failing_uploads(rig, topic, 0) as wait_failure:

@@ -1,4 +1,4 @@
-"""The answers of real brokers about their own disks, in plain and with a password, and missing answers."""
+"""Real brokers answer about their own disks, without and with a password. Missing answers have a reason."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def channel_to(properties: dict[str, Any], said: list[str], timeout_ms: int = TI
 
 
 def tier_ends_at(rig: Rig, offset: int) -> int | None:
-    """The answer of these brokers for a tier with this end: none before 3.9 (KIP-1005)."""
+    """The answer of these brokers if the tier ends at `offset`: None before 3.9 (KIP-1005)."""
     return offset if rig.is_at_least(3, 9) else None
 
 

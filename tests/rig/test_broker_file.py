@@ -1,4 +1,4 @@
-"""A running broker's own `server.properties`: enough to find its tier, and checked against the broker itself."""
+"""A running broker's own `server.properties` is enough to find its tier. The broker confirms the result."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""remote.locator=broker on real brokers: old ones as they are, and behind a double that speaks KIP-1254's Fetch.
+"""Tests remote.locator=broker on real brokers: directly (they are old), and by a double that has KIP-1254's Fetch.
 
 Rules of the file:
 
-- The broker is the oracle: what comes through the locator is what a consumer gets from the broker itself.
+- The broker is the oracle: a read by the locator gives the records that a consumer gets from the broker.
 - Each row of KIP-1254's tables on compatibility and fallback is a test with that row's words in its name. The row
   "Downgrade" is in test_groups.
 """
@@ -40,7 +40,7 @@ from tests.rig.topics import OracleRecord
 OFF = "remote.locator=broker is off, and the brokers give all records: "
 TOPIC = "located"
 NIGHTLY = (ISOLATIONS[0], pytest.param(ISOLATIONS[1], marks=pytest.mark.scheduled))
-"""Both levels for what costs seconds: the second one, under which the leader lists nothing, is left to the schedule."""
+"""Both isolation levels for slow tests. The second, under which the leader lists no transactions, runs only nightly."""
 QUICK_BROKER = {"fetch.message.max.bytes": 1 << 20, "queued.min.messages": 1000, "fetch.queue.backoff.ms": 10}
 
 FromBroker = Callable[[Rig, str], list[OracleRecord]]
@@ -48,7 +48,7 @@ FromBroker = Callable[[Rig, str], list[OracleRecord]]
 
 @pytest.fixture(scope="module")
 def expected() -> FromBroker:
-    """The records of the one topic of this module: every codec, transactions that end each way, all of it tiered."""
+    """The records of this module's topic: every codec, committed and aborted transactions, all of them tiered."""
     known: dict[tuple[str, str], list[OracleRecord]] = {}
 
     def records_of(rig: Rig, isolation: str) -> list[OracleRecord]:
@@ -69,12 +69,12 @@ def double(rig_43: Rig) -> Iterator[LocationBroker]:
 
 
 def through(double: LocationBroker, **more: Any) -> dict[str, Any]:
-    """The configuration of a reader that knows the double alone."""
+    """The configuration of a reader that knows only the double."""
     return config_of(double.rig, remote_locator="broker", **more) | {"bootstrap.servers": double.bootstrap}
 
 
 def read(double: LocationBroker, isolation: str, meddle: Meddle, **more: Any) -> tuple[list[OracleRecord], Report]:
-    """A read through the double, from a store whose answers are meddled with."""
+    """Read by the double, from a store whose answers are changed."""
     config = Config.parse(through(double, **more))
     with Session(config, Meddling(load_fetcher(config), meddle)) as session:
         level = parse_isolation(isolation)
@@ -143,7 +143,7 @@ def test_transactions_that_end_behind_the_tier(
 
 
 def test_a_leader_that_has_changed_is_looked_up_again(double: LocationBroker, expected: FromBroker) -> None:
-    """NOT_LEADER_OR_FOLLOWER, then UNKNOWN_TOPIC_ID of a broker that has not heard of the topic yet."""
+    """The broker answers NOT_LEADER_OR_FOLLOWER, then UNKNOWN_TOPIC_ID: it does not know the topic yet."""
     records = expected(double.rig, "read_committed")
     double.errors = [6, 100]
     found, report = from_store(through(double), TOPIC, "read_committed")
@@ -152,7 +152,7 @@ def test_a_leader_that_has_changed_is_looked_up_again(double: LocationBroker, ex
 
 
 def test_an_error_of_the_leader_is_a_fallback(double: LocationBroker, expected: FromBroker) -> None:
-    """KAFKA_STORAGE_ERROR. The broker's own answer follows, and the next read asks again."""
+    """After KAFKA_STORAGE_ERROR the broker gives the records. The next read asks for a location again."""
     records = expected(double.rig, "read_committed")
     double.errors = [56]
     found, report = from_store(through(double), TOPIC, "read_committed")
@@ -183,7 +183,7 @@ def test_a_schema_file_replaces_the_numbers(double: LocationBroker, expected: Fr
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_new_brokers_old_consumers(double: LocationBroker, expected: FromBroker, isolation: str) -> None:
-    """Consumer never sets RemoteLogSegmentLocationRequested=true: a plain one, and one with another locator."""
+    """A plain consumer and one with another locator never set RemoteLogSegmentLocationRequested=true."""
     records = expected(double.rig, isolation)
     config = {"bootstrap.servers": double.bootstrap, "group.id": "old", "isolation.level": isolation, **topics.QUIET}
     plain = Consumer({**config, "auto.offset.reset": "error"})
@@ -201,7 +201,7 @@ def test_new_brokers_old_consumers(double: LocationBroker, expected: FromBroker,
 def test_old_brokers_new_consumers(
     rig: Rig, expected: FromBroker, isolation: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Broker behaves as before: it announces no such version, and is not asked. One line says so."""
+    """Broker behaves as before: it does not announce the version, and is not asked. One line of the log tells so."""
     records = expected(rig, isolation)
     config = config_of(rig, remote_locator="broker")
     with caplog.at_level(logging.WARNING, "remote_fetch"):
@@ -226,7 +226,7 @@ def test_old_brokers_new_consumers_of_a_group(
 
 @pytest.mark.parametrize("old", ["is_old", "refuses", "ignores"])
 def test_old_brokers_new_consumers_in_each_way(double: LocationBroker, expected: FromBroker, old: str) -> None:
-    """No such version, UNSUPPORTED_VERSION, and "Broker ignore the field, behaves as before"."""
+    """An old broker has no such version, answers UNSUPPORTED_VERSION, or "ignore the field, behaves as before"."""
     setattr(double, old, True)
     records = expected(double.rig, "read_committed")
     found, report = from_store(through(double), TOPIC, "read_committed")
@@ -272,7 +272,7 @@ def test_fallback_reissues_the_fetch_request_without_the_flag(
     meddle: Meddle,
     more: dict[str, Any],
 ) -> None:
-    """Re-issue FetchRequest with RemoteLogSegmentLocationRequested=false: librdkafka's own Fetch has no such field."""
+    """The reader fetches again without RemoteLogSegmentLocationRequested: librdkafka's Fetch has no such field."""
     records = expected(double.rig, isolation)
     found, report = read(double, isolation, meddle, **more)
     assert found == records
@@ -284,7 +284,7 @@ def test_fallback_reissues_the_fetch_request_without_the_flag(
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_remote_storage_fetcher_not_configured(double: LocationBroker, expected: FromBroker, isolation: str) -> None:
-    """Never set RemoteLogSegmentLocationRequested=true."""
+    """The reader never sets RemoteLogSegmentLocationRequested=true."""
     records = expected(double.rig, isolation)
     config = {"bootstrap.servers": double.bootstrap, "remote.locator": "broker", "log_level": 0}
     found, report = from_store(config, TOPIC, isolation)

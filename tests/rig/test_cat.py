@@ -1,4 +1,4 @@
-"""`remote-fetch cat` with a broker, as kcat does it: from the end, and following without -e."""
+"""`remote-fetch cat` with a broker behaves like kcat: it can begin at the end, and follows the log without -e."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def cat(rig: Rig, topic: str, *argv: str) -> list[str]:
 
 
 def test_following(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
-    """The history from the tier, then records that are written during the read, in one stream, up to a count."""
+    """The stream has the history from the tier, then records written during the read, up to a count."""
     topic = new_topic("follow")
     topics.create_topic(rig_43, topic)
     topics.produce(rig_43, topic, 40)

@@ -1,4 +1,4 @@
-"""The answers of a real cluster about topics, compared with those of another client and with the changes made."""
+"""Compares the answers of a real cluster about topics with those of another client, and with the changes made."""
 
 from __future__ import annotations
 
@@ -57,7 +57,10 @@ def test_a_topic_that_is_not_there_stays_away(rig: Rig, cluster: Cluster, new_to
 
 
 def test_the_ends_are_answered_again_after_a_restart(rig: Rig, cluster: Cluster, new_topic: NewTopic) -> None:
-    """A broker that shuts down says that there is no leader, or no broker; librdkafka does not look for them again."""
+    """The ends are known after a restart. A broker that shuts down answers with no leader or no brokers.
+
+    librdkafka does not ask again after such an answer.
+    """
     topic = new_topic("restarted")
     create_topic(rig, topic, 12)
     partitions = [TopicIdPartition(Uuid(bytes(16)), topic, number) for number in range(12)]

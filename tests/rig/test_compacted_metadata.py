@@ -1,12 +1,12 @@
-"""KIP-1266 on a real broker: the metadata of a real tier in a topic with keys, which a real cleaner compacts.
+"""KIP-1266 on a real broker: a topic with keys has the metadata of a real tier, and a real cleaner compacts it.
 
 Rules of the file:
 
-- The broker keeps its own metadata topic. Its records are written again, with keys, to another topic, which the reader
-  is given by `remote.locator.topic`.
-- The outcome of each cell is that of `tests/locate/test_timeline_builder.py`. Here it is seen that the right records
-  come, from the store or with a notice through the broker.
-- That the cleaner has run is seen in the topic: records are gone, then tombstones are gone.
+- The broker keeps its own metadata topic. Its records are copied with keys to another topic, which the reader gets by
+  `remote.locator.topic`.
+- `tests/locate/test_timeline_builder.py` has the outcome of each cell. These tests check that the right records come,
+  from the store, or with a notice through the broker.
+- A test sees in the topic that the cleaner has run: records are gone, then tombstones are gone.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from tests.rig.topics import (
 
 RECORDS = 60
 FILLER = b"filler"
-"""A key without a value: it closes a segment, so that the cleaner may take what lies before it."""
+"""The key of a record without a value. It closes a segment, so that the cleaner may clean the records before it."""
 _TIMEOUT_S = 60
 
 
 @dataclass(frozen=True)
 class Tier:
-    """A topic for each scenario, one for a migration that is half done (0), and their segments in the real tier."""
+    """A topic for each scenario, and one for a half-finished migration (0), with their segments in the real tier."""
 
     rig: Rig
     topics: Mapping[int, str]
@@ -77,7 +77,7 @@ class Tier:
 
 @pytest.fixture(scope="module")
 def tier(needs_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tier]:
-    """A broker whose cleaner looks twice a second, and tiered topics."""
+    """A broker whose cleaner runs twice a second, and tiered topics."""
     properties = {"log.cleaner.backoff.ms": "200", "log.cleaner.threads": "1"}
     with single(tmp_path_factory.mktemp("compacted"), properties=properties) as rig:
         topics = {number: f"scenario-{number}" for number in (0, *SCENARIOS)}
@@ -89,7 +89,7 @@ def tier(needs_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             wait_tiered(rig, topic)
         segments = {number: _segments(rig, topic) for number, topic in topics.items()}
         assert all(len(found) > 1 for found in segments.values())
-        # Scenario 4 is true: its first segment is gone from the tier and from the log.
+        # Scenario 4 is real: its first segment is gone from the tier and from the log.
         delete_records(rig, topics[4], 0, segments[4][0].end_offset + 1)
         folder, gone = tier_folder(rig, topics[4], 0), f"*{segments[4][0].segment_id.id}*"
         rig.until("the segment's end", lambda: not list(folder.glob(gone)))
@@ -107,7 +107,7 @@ def _segments(rig: Rig, topic: str) -> tuple[RemoteLogSegmentMetadata, ...]:
 
 
 def write(rig: Rig, topic: str, events: Iterable[Event]) -> None:
-    """Append records, each in a batch of its own, as brokers do."""
+    """Append records, each in its own batch, as brokers do."""
     producer = Producer({"bootstrap.servers": rig.bootstrap, "batch.num.messages": 1, **QUIET})
     for event in events:
         producer.produce(topic, event.value, event.key, partition=0)
@@ -122,7 +122,7 @@ def read(rig: Rig, topic: str) -> dict[int, Event]:
 
 
 def make_keyed_topic(rig: Rig, topic: str, events: Iterable[Event]) -> None:
-    """The topic as it is before the cleaner comes: a compacted topic takes no record without a key."""
+    """Make the topic without compaction, because a compacted topic accepts no record without a key."""
     settings = {"cleanup.policy": "delete", "retention.ms": "-1", "segment.ms": "100", "file.delete.delay.ms": "100"}
     client = admin(rig)
     client.create_topics([NewTopic(topic, 1, 1, config=settings)])[topic].result(_TIMEOUT_S)
@@ -203,16 +203,16 @@ def assert_outcome(tier: Tier, keyed: str, events: Iterable[Event], cache: Path)
 
 
 def parts_of(timeline: Timeline) -> tuple[object, ...]:
-    """All but the place of the last record: a tombstone may have been dropped after its segment."""
+    """The timeline without the place of the last record, because a tombstone may be dropped after its segment."""
     return timeline.segments, timeline.upload_epochs, timeline.orphan_updates, timeline.unfinished
 
 
 def is_contradicted(timeline: Timeline) -> bool:
-    """Whether some segments have TxnIndexEmpty and later ones have not, although none has a transaction index.
+    """Whether some segments have TxnIndexEmpty and later segments do not, although none has a transaction index.
 
-    KIP-1266's text gives the number of that field to the leader's epoch, so that its records cannot have it. After a
-    migration that is half done they seem to promise an index. A reader of committed records misses it, and goes to the
-    broker.
+    KIP-1266's text gives the number of that field to the leader's epoch, so that its records cannot have the field.
+    After a half-finished migration they seem to promise an index. A reader of committed records does not find it, and
+    falls back to the broker.
     """
     flags = [segment.txn_index_empty for segment in timeline.segments]
     return flags != sorted(flags)
@@ -234,7 +234,7 @@ def test_the_scenarios_through_a_compacted_topic(tier: Tier, name: str, tmp_path
     assert len(kept) < max(kept) + 1 - min(kept), "offsets are missing between the records"
     assert_outcome(tier, keyed, left, tmp_path / "new")
 
-    # A tombstone carries the time of its end since the cleaner first saw it. Other ones take its place.
+    # The cleaner has written the time of its removal into each tombstone. New tombstones replace these.
     set_config(rig, keyed, delete_retention_ms="1")
     write(rig, keyed, [event for event in left if event.value is None])
     last = [event for event in left if event.value is not None]
@@ -245,7 +245,7 @@ def test_the_scenarios_through_a_compacted_topic(tier: Tier, name: str, tmp_path
 def test_every_face_goes_on_from_the_cache(
     tier: Tier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """Over the broker's own metadata topic, and over a new leader of it."""
+    """Every face goes on from the cache of the broker's own metadata topic, also after a change of its leader."""
     rig, topic = tier.rig, tier.topics[1]
     config = config_of(rig, remote_locator_cache=tmp_path / "cache")
     expected = broker_records(rig, topic, 0, "read_committed")

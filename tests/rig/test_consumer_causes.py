@@ -41,7 +41,7 @@ _DEADLINE_S = 120
 
 
 def history(rig: Rig, topic: str, *, tail: int = TAIL) -> int:
-    """Records that are in the tier and only there, and some behind them that stay local; returns the end offset."""
+    """Produce records that are only in the tier, then some that stay local. Returns the end offset."""
     topics.create_topic(rig, topic)
     topics.produce(rig, topic, RECORDS, sizes=(300, 700))
     topics.wait_tiered(rig, topic)
@@ -85,7 +85,7 @@ def guarded(needs_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture
 def reader(guarded: Rig) -> Iterator[dict[str, Any]]:
-    """The configuration of a principal that may see the topic and do nothing with it yet."""
+    """The configuration of a principal that may DESCRIBE the topic, but has no other permission yet."""
     allow(guarded, "reader", "DESCRIBE", "guarded")
     yield config_of(guarded) | guarded.sasl_client("reader") | RETRY
     revoke_all(guarded, "reader")
@@ -93,7 +93,7 @@ def reader(guarded: Rig) -> Iterator[dict[str, Any]]:
 
 def test_metadata_that_cannot_be_read(guarded: Rig, reader: dict[str, Any]) -> None:
     allow(guarded, "reader", "READ", "guarded")
-    refused = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})  # nobody needs the group, and librdkafka tells
+    refused = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})  # librdkafka reports it; no test needs the group
     with Delivered.by(reader, "guarded", 0, tolerated=refused) as delivered:
         delivered.to_the_end(RECORDS + TAIL)
         assert delivered.records == topics.broker_records(guarded, "guarded", 0, "read_committed")
@@ -103,7 +103,7 @@ def test_metadata_that_cannot_be_read(guarded: Rig, reader: dict[str, Any]) -> N
 
 
 def first_error(consumer: Consumer) -> int:
-    """The first thing that a consumer of partition 0 says of the topic; it must not be a record."""
+    """The code of the first error that a consumer of partition 0 reports. No record may come before it."""
     consumer.assign([TopicPartition("guarded", 0, 0)])
     deadline = time.monotonic() + _DEADLINE_S
     while time.monotonic() < deadline:
@@ -117,7 +117,7 @@ def first_error(consumer: Consumer) -> int:
 
 
 def test_who_may_not_read_the_topic_gets_the_brokers_error(guarded: Rig, reader: dict[str, Any]) -> None:
-    """And nothing of it, though the store would give it."""
+    """A consumer without READ on the topic gets the broker's error and no records, although the store holds them."""
     allow(guarded, "reader", "READ", "__remote_log_metadata")
     theirs = {name: value for name, value in reader.items() if not name.startswith(("remote.", "fetch.remote."))}
     plain = Consumer({**theirs, "group.id": "refused"})
@@ -131,11 +131,11 @@ def test_who_may_not_read_the_topic_gets_the_brokers_error(guarded: Rig, reader:
 
 
 def test_new_credentials_are_for_all_connections(guarded: Rig, reader: dict[str, Any]) -> None:
-    """A consumer that was made with a password which is no longer right, and was given the new one."""
+    """A consumer that was made with an old password reads with the new one, on all its connections."""
     allow(guarded, "reader", "READ", "guarded")
     allow(guarded, "reader", "READ", "__remote_log_metadata")
     old = {**reader, "sasl.password": "of yesterday", "group.id": "new-credentials", "fetch.remote.enabled": True}
-    old["reconnect.backoff.max.ms"] = 200  # who was refused waits up to ten seconds with the next try
+    old["reconnect.backoff.max.ms"] = 200  # by default a refused client waits up to ten seconds
     with RemoteConsumer({**topics.QUIET, **old}) as consumer:
         consumer.set_sasl_credentials("reader", reader["sasl.password"])
         consumer.assign([TopicPartition("guarded", 0, 0)])
@@ -153,7 +153,7 @@ def test_new_credentials_are_for_all_connections(guarded: Rig, reader: dict[str,
 def test_only_the_applications_thread_touches_librdkafkas_consumer(
     rig: Rig, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the store, through a fallback, and through the broker to the end: whatever thread has read the segments."""
+    """This holds for reads from the store, in a fallback and through the broker, whichever thread reads segments."""
     topic, callers = new_topic("one-thread"), set[int]()
     end = history(rig, topic)
 
@@ -184,7 +184,7 @@ def test_only_the_applications_thread_touches_librdkafkas_consumer(
 
 
 def once(happening: Callable[[], object], raised: type[Exception] | None = None) -> Meddle:
-    """When a segment of the second half is read, the world is changed first; then the store answers, or fails."""
+    """Call `happening` before the first segment of the second half is read. Then the store answers, or raises."""
     done: list[bool] = []
 
     def meddle(call: FetchCall, data: Buffer | None) -> Buffer | None:
@@ -201,7 +201,7 @@ def once(happening: Callable[[], object], raised: type[Exception] | None = None)
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_a_topic_made_anew_in_the_middle(rig: Rig, new_topic: NewTopic, isolation: str) -> None:
-    """None of the old topic's records comes after one of the new topic's; these come all."""
+    """The consumer gives all records of the new topic, and no record of the old topic after them."""
     topic = new_topic("anew")
     history(rig, topic)
     expected = topics.broker_records(rig, topic, 0, isolation)
@@ -228,7 +228,7 @@ def test_a_topic_made_anew_in_the_middle(rig: Rig, new_topic: NewTopic, isolatio
 @pytest.mark.parametrize("when", ["before the hand-over", "while the broker serves"])
 @pytest.mark.parametrize("policy", ["earliest", "error"])
 def test_retention_during_a_fallback(rig: Rig, new_topic: NewTopic, policy: str, when: str) -> None:
-    """Offsets that the log start has passed are skipped, or are an error, by the application's setting. No others."""
+    """Only offsets before the new log start are skipped, or are an error, by the application's setting."""
     topic = new_topic("retention")
     end = history(rig, topic)
     expected = topics.broker_records(rig, topic, 0, "read_committed")

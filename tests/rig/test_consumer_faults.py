@@ -36,10 +36,10 @@ from tests.rig.topics import OracleRecord
 
 TIMEOUT_MS = 700
 RETRY = {"fetch.remote.retry.backoff.ms": 20}
-"""A storage that failed is left alone for a fifth of a second at first."""
+"""After the first failure the storage is not used for a fifth of a second."""
 IMPATIENT = {"fetch.remote.read.timeout.ms": TIMEOUT_MS}
 PATIENT = {"fetch.remote.read.timeout.ms": 60_000}
-"""For errors that come at once: nothing is late, on however slow a machine."""
+"""For errors that come at once. With it no GET is late, also on a slow machine."""
 PASSING = (ErrorKind.THROTTLED, ErrorKind.UNAVAILABLE)
 """Errors that are retried until the deadline. A range that waits for a thread in that time becomes late too."""
 EPOCH_BYTE, MAGIC_BYTE, RECORDS_BYTE = 12, 16, 70
@@ -49,7 +49,10 @@ Fault = Callable[[Spot], Meddle]
 
 
 def strikes(answer: Callable[[bytes, int], bytes], at_byte: int = 0) -> Fault:
-    """A GET of the batch's byte `at_byte` is answered otherwise; `answer` also gets where in the bytes that one is."""
+    """Replace the answer to a GET that has the batch's byte `at_byte`.
+
+    `answer` also gets the place of that byte in it.
+    """
 
     def fault(spot: Spot) -> Meddle:
         position = spot.position + at_byte
@@ -94,9 +97,9 @@ def fails(data: bytes, at: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One cause, the reason it is counted under (None: it is no reason to fall back), and what goes with it.
+    """One cause of a failure, and the reason under which its fallback is counted (None: no fallback).
 
-    `begins_there`: what goes wrong is met where a reading begins, so it begins at the place; else at the start.
+    `begins_there`: the fault concerns only the begin of a read, so the read begins at its place, and not at the start.
     """
 
     name: str
@@ -138,7 +141,7 @@ ROWS = (
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """A topic with every codec, with transactions that end each way, all in the tier but for a tail of the broker's."""
+    """A topic with every codec, and committed and aborted transactions. All is in the tier, except for a local tail."""
 
     topic: str
     end: topics.Offsets
@@ -161,7 +164,7 @@ class Material:
 
 @pytest.fixture(scope="module")
 def material() -> Callable[[Rig], Material]:
-    """The one topic of this module on a rig."""
+    """Makes this module's topic on a rig."""
     made: dict[str, Material] = {}
 
     def material_of(rig: Rig) -> Material:
@@ -173,7 +176,7 @@ def material() -> Callable[[Rig], Material]:
 
 
 def cells() -> list[Any]:
-    """Every row at every place; both isolation levels in the midst of a segment, the other places share them out."""
+    """Every row at every place. In the middle of a segment it has both isolation levels, elsewhere one of them."""
     shown = {Place.START: ISOLATIONS[:1], Place.MIDDLE: ISOLATIONS, Place.HAND_OVER: ISOLATIONS[1:]}
     return [
         pytest.param(row, place, level, id=f"{row.name}, {place}, {level}")
@@ -207,7 +210,7 @@ def test_the_stream_is_the_brokers_and_the_store_is_come_back_to(
                 return
             assert first < end.earliest_local or place is Place.HAND_OVER
             if all(delivered.through_broker[delivered.through_broker.index(True) :]):
-                # What was left was too little: it is come back to from the start.
+                # Too few records were left to return to the store, so the consumer begins again.
                 delivered.seek(topic, 0)
                 delivered.to_the_end(end.latest)
                 assert delivered.records == found.records[isolation]

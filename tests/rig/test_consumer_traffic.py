@@ -42,7 +42,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def tiered() -> Callable[[Rig], str]:
-    """The one topic of this module on a rig: transactions that end each way, all of it in the tier and only there."""
+    """Makes this module's topic on a rig: committed and aborted transactions, all of them only in the tier."""
     made: dict[Rig, str] = {}
 
     def topic_of(rig: Rig) -> str:
@@ -87,7 +87,7 @@ def test_the_broker_sends_nothing_of_what_is_tiered(
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_nor_with_the_new_group_protocol(rig_43: Rig, tiered: Callable[[Rig], str], isolation: str) -> None:
-    """Kafka 3.9 has it as a preview only."""
+    """Runs only on the newest version, because Kafka 3.9 has the protocol only as a preview."""
     assert_nothing_sent(rig_43, tiered(rig_43), isolation, NEW_PROTOCOL)
 
 
@@ -109,7 +109,7 @@ def assert_nothing_sent(rig: Rig, topic: str, isolation: str, protocol: str) -> 
 
 
 def test_the_example(rig_43: Rig, tiered: Callable[[Rig], str], tmp_path: Path) -> None:
-    """It reads the topic and says what came from where."""
+    """The example reads the topic, and prints which records came from where."""
     topic = tiered(rig_43)
     expected = [topics.broker_records(rig_43, topic, number, "read_committed") for number in range(PARTITIONS)]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""When the remote way fails: each way in which it can, with the reason that is counted, held against the broker.
+"""Tests every failure of a read from the store: the counted reason is right, and the records equal the broker's.
 
 Rules of the file:
 
@@ -54,16 +54,16 @@ Meddle = Callable[[FetchCall, Buffer | None], Buffer | None]
 TIMEOUT_MS = 700
 IMPATIENT = {"fetch_remote_read_timeout_ms": TIMEOUT_MS, "fetch_remote_retry_backoff_ms": 20}
 PATIENT = {"fetch_remote_read_timeout_ms": 60_000}
-"""For errors that come at once: nothing is late, on however slow a machine."""
+"""For errors that come at once. With it no GET is late, also on a slow machine."""
 PASSING = (ErrorKind.THROTTLED, ErrorKind.UNAVAILABLE)
 """Errors that are retried until the deadline. A range that waits for a thread in that time becomes late too."""
 LATE = 60
-"""The segments that begin here or later are those that cannot be read; what lies before them can."""
+"""The segments from this offset on cannot be read. The segments before it can."""
 EPOCH_POSITION, MAGIC_POSITION = 12, 16
 
 
 class Meddling(CountingFetcher):
-    """A fetcher whose answers are meddled with."""
+    """A fetcher whose answers are changed."""
 
     def __init__(self, inner: RemoteStorageFetcher, meddle: Meddle) -> None:
         super().__init__(inner)
@@ -74,7 +74,7 @@ class Meddling(CountingFetcher):
 
 
 def late(meddle: Callable[[bytes], bytes]) -> Meddle:
-    """Meddle with the first bytes of segments that begin late."""
+    """Change the first bytes of segments that begin at LATE or after it."""
 
     def only(call: FetchCall, data: Buffer | None) -> Buffer | None:
         is_meant = call.index_type is None and call.start_position == 0 and call.metadata.start_offset >= LATE
@@ -99,7 +99,7 @@ def stalls(data: bytes) -> bytes:
 
 
 def with_byte(position: int) -> Callable[[bytes], bytes]:
-    """One byte differs."""
+    """Change the byte at `position`."""
     return lambda data: data[:position] + bytes((data[position] ^ 0x55,)) + data[position + 1 :]
 
 
@@ -109,7 +109,7 @@ def index_becomes(index_type: IndexType, content: bytes | None) -> Meddle:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One cause, the reason that its fallback is counted under (None: no fallback, but `scans`), and its bounds."""
+    """One cause, the reason under which its fallback is counted (None: no fallback, but `scans`), and its bounds."""
 
     name: str
     reason: ErrorKind | None
@@ -155,7 +155,7 @@ ELSEWHERE = {
     ErrorKind.CANCELLED: "the reader's own wish",
     ErrorKind.BROKER_UNAVAILABLE: "no broker answers at all: fatal, for there is nothing to fall back on",
 }
-"""Reasons that no row has, and why."""
+"""Reasons without a row, and where they are tested."""
 
 
 def test_every_reason_is_in_a_row_or_named_as_none() -> None:
@@ -166,7 +166,7 @@ def test_every_reason_is_in_a_row_or_named_as_none() -> None:
 
 @pytest.fixture(scope="module")
 def tiered() -> Callable[[Rig], str]:
-    """The one topic of this module on a rig: every codec, transactions that end each way, all of it in the tier."""
+    """Makes this module's topic on a rig: every codec, committed and aborted transactions, all of them in the tier."""
     made: dict[str, str] = {}
 
     def topic_of(rig: Rig) -> str:
@@ -191,7 +191,7 @@ def read(rig: Rig, topic: str, isolation: str, row: Row) -> tuple[list[OracleRec
 
 
 def assert_said_once(events: list[Event]) -> None:
-    """No offset is given up twice."""
+    """Check that no offset falls back twice."""
     stretches = [(one.first_offset, one.last_offset) for one in events if isinstance(one, Fallback)]
     assert all(first <= last for first, last in stretches)
     assert all(before[1] < after[0] for before, after in pairwise(stretches)), stretches
@@ -216,7 +216,7 @@ def test_the_stream_is_the_brokers_and_the_reason_is_counted(
     given_up = [event for event in events if isinstance(event, Fallback)]
     assert bool(given_up) == (row.reason is not None)
     assert all(one.detail for one in given_up[:1])  # later ones may only follow from the first
-    # Of a cut object nothing but a marker may be left.
+    # The lost end of a cut object may hold only a marker.
     is_seen = any(one.first_offset <= record.offset <= one.last_offset for one in given_up for record in expected)
     assert bool(report.broker_records) == is_seen
     assert_said_once(events)
@@ -253,7 +253,7 @@ def test_a_layout_that_nobody_knows(rig_43: Rig) -> None:
 def test_what_is_local_is_told_from_what_is_not_tiered(
     rig: Rig, new_topic: Callable[[str], str], isolation: str
 ) -> None:
-    """The broker is asked for both, for different reasons."""
+    """The broker gives local records and records that are not tiered, for different reasons."""
     topic = new_topic("local")
     topics.create_topic(rig, topic, local_retention_ms="-2")
     topics.produce(rig, topic, 120, sizes=(300, 700))
@@ -291,7 +291,7 @@ def reader(guarded: Rig) -> Iterator[dict[str, Any]]:
 def test_who_may_not_read_the_topic_gets_the_brokers_error(
     guarded: Rig, reader: dict[str, Any], isolation: str, operation: str | None
 ) -> None:
-    """And nothing of it, though the store would give it."""
+    """A reader without READ on the topic gets the broker's error and no records, although the store holds them."""
     allow(guarded, "reader", "READ", "__remote_log_metadata")
     if operation is not None:
         allow(guarded, "reader", operation, "guarded")

@@ -1,4 +1,4 @@
-"""The checker of consumer groups catches each breach, and nothing that is none."""
+"""The checker of consumer groups finds each kind of breach, and reports no correct run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Happening = Callable[[int], Event]
 
 
 def told(offset: int, asked_before: int = 0) -> Happening:
-    """A bystander's question at once before the answer, or so many events before."""
+    """The group's answer to another client, which asked right before it, or `asked_before` events before."""
     return lambda at_ns: Told(at_ns, P, offset, at_ns - asked_before)
 
 

@@ -1,4 +1,4 @@
-"""Consumer groups with every kind of event: the members get exactly the records that those of a plain group get."""
+"""In groups with every kind of event, the members get exactly the records that the members of a plain group get."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WAYS = [
 CONTROL = pytest.param("plain", marks=pytest.mark.scheduled)
 """confluent_kafka's own consumer: it shows that the checker is right. A change of this project does not touch it."""
 SHARES = 32
-"""Each group has that part of `--workload-seconds`."""
+"""Each group runs for `--workload-seconds` divided by this number."""
 _SHOWN = 60
 _TIMEOUT_S = 120
 
@@ -62,9 +62,10 @@ def run_group(found: tuple[Rig, Setting], kinds: tuple[str, ...], config: pytest
     seconds = config.getoption("workload_seconds") / SHARES
     ran = run_apart(rig, setting, kinds, seed, seconds)
     if ran.was_aborted or (kinds != ("on",) and (ran.wrong or not shows_something(ran, kinds))):
-        # librdkafka 2.16 may abort the process while one of its clients is closed in a rebalance; and on a busy machine
-        # commits that its own consumers make every tenth of a second arrive late, after those of who has the partition
-        # now. Or its members left nothing to ours. All of it is to be rare: another group is without.
+        # Three things that the product does not cause may happen. librdkafka 2.16 may abort the process if a client is
+        # closed during a rebalance. On a busy machine, a late commit of librdkafka's own consumer may arrive after a
+        # commit of the partition's new owner. Or librdkafka's members leave no records to ours. Each is rare, so the
+        # test runs another group.
         print(f"\nseed {seed}:", *ran.wrong[:20], sep="\n")
         seed += 1
         ran = run_apart(rig, replace(setting, group=f"{setting.group}-again"), kinds, seed, seconds)
@@ -76,9 +77,9 @@ def run_group(found: tuple[Rig, Setting], kinds: tuple[str, ...], config: pytest
 
 
 def shows_something(ran: Ran, kinds: tuple[str, ...]) -> bool:
-    """Whether members of ours were given records, and from the store where they are alone.
+    """Whether our members got records, and if the group has only these, records from the store.
 
-    In a mixed group the others may have read all that is tiered before these are given a partition, or all there is.
+    In a mixed group the other members may read all tiered records, or all records, before ours get a partition.
     """
     from_store, from_broker = (ran.counts[f"records from the {place}"] for place in ("store", "broker"))
     return "on" not in kinds or from_store > 0 or (kinds != ("on",) and from_broker > 0)
@@ -109,7 +110,7 @@ def test_the_same_of_other_members(
 
 
 AFTER = (70, 250, 500)
-"""So many records are read before the change: within the first segments, past the first partitions, far on."""
+"""The number of records before the change: within the first segments, after the first partitions, far into the log."""
 
 
 def read_on(setting: Setting, style: Style, name: str, is_done: Callable[[list[Event]], bool]) -> list[Event]:
@@ -137,13 +138,13 @@ def is_enough(records: int, events: list[Event]) -> bool:
 
 
 def is_complete(seen: dict[Place, list[int]], *parts: list[Event]) -> bool:
-    """Whether all that is visible has been given."""
+    """Whether all visible records have been delivered."""
     given = {one for events in parts for one in delivered(events)}
     return all((place, offset) in given for place, offsets in seen.items() for offset in offsets)
 
 
 def is_enough_or_all(records: int, seen: dict[Place, list[int]], before: list[Event], events: list[Event]) -> bool:
-    """A member may have read to the end before the test looks."""
+    """Whether enough records were delivered, or all: a member may have read to the end before the test looks."""
     return is_enough(records, events) or is_complete(seen, before, events)
 
 
@@ -155,7 +156,7 @@ def is_enough_or_all(records: int, seen: dict[Place, list[int]], before: list[Ev
 def test_switched_on_and_off_and_on_again(
     fixture: str, protocol: str, commits_itself: bool, settings: Settings
 ) -> None:
-    """KIP-1254, Downgrade: each goes on at exactly the offsets that the one before has committed."""
+    """KIP-1254, Downgrade: each consumer goes on at exactly the offsets that the consumer before it has committed."""
     rig, setting = settings(fixture, protocol, ISOLATIONS[commits_itself])
     seen = visible(rig, setting.topics, setting.isolation)
     events: list[Event] = []
@@ -173,7 +174,7 @@ def test_switched_on_and_off_and_on_again(
     ("protocol", "commits_itself"), [("eager", True), ("cooperative", False), ("consumer", False), ("consumer", True)]
 )
 def test_killed_and_restarted(protocol: str, commits_itself: bool, settings: Settings) -> None:
-    """SIGKILL in the midst of it: the next begins at the committed offsets, and nothing is lost."""
+    """After SIGKILL during a read, the next consumer begins at the committed offsets, and no record is lost."""
     rig, setting = settings("rig_43", protocol, ISOLATIONS[commits_itself])
     seen = visible(rig, setting.topics, setting.isolation)
     style = Style("on", commits_itself, consumes=not commits_itself, assigns=False, when="always")
@@ -187,13 +188,13 @@ def test_killed_and_restarted(protocol: str, commits_itself: bool, settings: Set
 
 SILENT_S = 8
 LONGEST_SILENCE_MS = 6500
-"""Not less than the session's timeout, says librdkafka."""
+"""librdkafka refuses a value below the session timeout."""
 
 
 def run_two(
     setting: Setting, kind: str, seen: dict[Place, list[int]], befall: Callable[[Member], None], **more: object
 ) -> list[Event]:
-    """The events of two members. The first is disturbed after it has read a little. Everything is read at the end."""
+    """The events of two members. The first is disturbed after some records. At the end all records have been read."""
     events, notices = list[Event](), list[str]()
     members = [
         Member(name, setting, Style(kind, commits, consumes=commits, assigns=False), events, notices.append, **more)
@@ -219,17 +220,17 @@ def run_two(
         for member in members:
             member.end()
     finally:
-        for member in members:  # also those that a failure has left behind
+        for member in members:  # also after a failure
             member.tell_to_end()
     return events
 
 
 def all_is_read(found: tuple[Rig, Setting], kind: str, befall: Callable[[Rig, Member], None], **more: object) -> None:
-    """Nothing is lost or given twice by two members, whatever befalls the first."""
+    """Check that two members lose no record and give none twice, although the first is disturbed."""
     rig, setting = found
     seen = visible(rig, setting.topics, setting.isolation)
-    # A second chance, as in `run_group`, where librdkafka does not come back from `close`, or has lost its brokers; its
-    # own consumers have it for all that may go wrong.
+    # As in `run_group`, there is a second attempt if librdkafka does not return from `close`, or has lost its brokers.
+    # For librdkafka's own consumers there is one after any failure.
     with suppress(*((LostItsBrokers, StaysInside) if kind == "on" else (AssertionError, TimeoutError))):
         assert not breaches(run_two(setting, kind, seen, partial(befall, rig), **more), seen)
         return
@@ -241,7 +242,7 @@ def all_is_read(found: tuple[Rig, Setting], kind: str, befall: Callable[[Rig, Me
 @pytest.mark.parametrize("kind", ["on", CONTROL])
 @pytest.mark.parametrize("protocol", ["eager", "consumer"])
 def test_a_member_is_silent_for_too_long(kind: str, protocol: str, settings: Settings) -> None:
-    """It loses its partitions (`max.poll.interval.ms`), hears of it late, and comes back."""
+    """The member loses its partitions (`max.poll.interval.ms`), is informed late, and joins again."""
 
     def be_silent(_: Rig, member: Member) -> None:
         member.order(time.sleep, SILENT_S)
@@ -258,4 +259,4 @@ def test_the_broker_restarts_under_a_group(kind: str, settings: Settings) -> Non
         rig.restart()
 
     all_is_read(settings("rig_43", "cooperative", ISOLATIONS[0]), kind, restart)
-    gc.collect()  # of those sockets nothing is to be heard in other tests
+    gc.collect()  # the warnings about these sockets must not come in other tests

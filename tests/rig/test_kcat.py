@@ -1,4 +1,7 @@
-"""`cat` beside kcat on one topic of a real broker, flag by flag; where kcat is not installed, beside its recording."""
+"""Compares the output of `cat` with that of kcat, for each set of flags, on one topic of a real broker.
+
+If kcat is not installed, a recording of its output is used.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from tests.rig.rig import Rig
 
 @pytest.fixture(scope="module")
 def compared(rig_43: Rig) -> Rig:
-    """The broker with the topic."""
+    """A broker that has the topic."""
     make_topic(rig_43)
     return rig_43
 

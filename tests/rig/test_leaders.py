@@ -1,4 +1,4 @@
-"""Reads that need several nodes: segments of several leaders, some of a log that lost. The broker is the oracle.
+"""Reads of segments from several leaders, some of them from a lost log. The broker is the oracle.
 
 Rules of the file:
 
@@ -32,10 +32,11 @@ from tests.rig.transactions import interleaved_transactions, open_transaction
 ONE_SEGMENT = 1 << 20
 SMALL_SEGMENTS = 8192
 EVER = 10**13
-"""For `segment.ms`: else a marker, whose time is the broker's, would close the segment of records with old times."""
+"""A value for `segment.ms`. With a shorter one, a marker (with the broker's time) would close a segment of old
+records."""
 LOST, BAIT = b"this record was lost", b"this one may go either way"
 SESSION = {"broker.session.timeout.ms": "6000", "broker.heartbeat.interval.ms": "300"}
-"""A controller misses a broker after that long: a pause is to be shorter, and a death not long unnoticed."""
+"""How long a controller waits for a broker: longer than a pause here, and short, so that it notices a killed broker."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def cluster_of_three(needs_broker: None, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def three(cluster_of_three: Rig) -> Rig:
-    """The cluster with all its brokers, also after a test that failed while one was down."""
+    """The cluster with all its brokers, also if a former test failed while a broker was down."""
     for node in cluster_of_three.nodes.values():
         if not node.is_running:
             node.start()
@@ -56,7 +57,7 @@ def three(cluster_of_three: Rig) -> Rig:
 
 
 def timeline_of(rig: Rig, topic: str) -> Timeline:
-    """The timeline of the metadata topic, after it has a leader. Before that a reader goes on without it."""
+    """The timeline from the metadata topic. Waits for its leader, because without one a reader goes on without it."""
     config = Config.parse(config_of(rig))
     found: list[Timeline] = []
 
@@ -82,7 +83,7 @@ def overlaps(timeline: Timeline) -> list[tuple[RemoteLogSegmentMetadata, RemoteL
 
 
 def wait_decided(rig: Rig, topic: str) -> None:
-    """Wait for the markers of ended transactions: between two reads of one comparison none may arrive."""
+    """Wait for the markers of ended transactions, because none may arrive between two compared reads."""
     partition = TopicIdPartition(Uuid(bytes(16)), topic, 0)
     cluster = Cluster({"bootstrap.servers": rig.bootstrap, **topics.QUIET}, timeout_ms=60_000)
     try:
@@ -95,14 +96,17 @@ def wait_decided(rig: Rig, topic: str) -> None:
 
 
 def assert_streams_equal(rig: Rig, topic: str) -> dict[str, Report]:
-    """Whether what is still local comes through the broker or not; returns the reports of reading all from the tier."""
+    """Check that the records equal the broker's, with local records read from the tier and through the broker.
+
+    Returns the reports of the reads from the tier.
+    """
     wait_decided(rig, topic)
     assert_equal_to_broker(rig, topic)
     return assert_equal_to_broker(rig, topic, fetch_remote_when="always")
 
 
 def write_marked(rig: Rig, topic: str, mark: bytes, count: int) -> None:
-    """Records that only the leader has to have, with a key to be found in its files."""
+    """Write records that only the leader has to confirm. Their key can be found in its files."""
     producer = Producer({"bootstrap.servers": rig.bootstrap, "acks": 1, "batch.num.messages": 5, **topics.QUIET})
     for number in range(count):
         producer.produce(topic, partition=0, key=mark, value=bytes(200), timestamp=1_700_001_000_000 + number)
@@ -110,7 +114,7 @@ def write_marked(rig: Rig, topic: str, mark: bytes, count: int) -> None:
 
 
 def test_uploads_of_several_leaders_overlap(three: Rig) -> None:
-    """Each leader rolled its segments elsewhere, and uploads from the one that holds the next offset."""
+    """The leaders closed their segments at different offsets, so uploads of the new leader overlap earlier ones."""
     rig, topic = three, "overlaps"
     topics.create_topic(rig, topic, brokers=[1], local_retention_ms=-2)
     interleaved_transactions(rig, topic, (True, False, True), rounds=3)
@@ -143,7 +147,7 @@ def test_uploads_of_several_leaders_overlap(three: Rig) -> None:
 
 
 def test_an_unclean_leader_writes_the_log_anew(three: Rig) -> None:
-    """The tier holds uploads of the old leader, also past the new leader's end, of a log that was cut off."""
+    """The tier has uploads of the old leader from a log that was cut off, also past the new leader's end."""
     rig, topic = three, "unclean"
     topics.create_topic(
         rig, topic, brokers=[1, 2], local_retention_ms=-2, segment_ms=EVER, unclean_leader_election_enable="true"
@@ -167,7 +171,7 @@ def test_an_unclean_leader_writes_the_log_anew(three: Rig) -> None:
     old = timeline_of(rig, topic)  # not before: the old leader may have uploaded until its end
     assert topics.offsets(rig, topic, 0).latest == parting
 
-    # The same producers: what they aborted at these offsets in the lost log, they commit in this one, and vice versa.
+    # The same producers commit at these offsets the transactions that they aborted in the lost log, and vice versa.
     interleaved_transactions(rig, topic, (True, False, True), rounds=7, seed=2)
     end = topics.offsets(rig, topic, 0).latest
     assert parting + 60 < end < old_end
@@ -198,7 +202,10 @@ def test_an_unclean_leader_writes_the_log_anew(three: Rig) -> None:
 
 
 def test_a_follower_takes_back_what_nobody_had_to_see(three: Rig) -> None:
-    """A follower had records above the high watermark, another one became leader; both led and uploaded afterwards."""
+    """A follower had records above the high watermark, and another broker became leader.
+
+    Both led and uploaded later.
+    """
     rig, topic = three, "truncated"
     topics.create_topic(rig, topic, brokers=[1, 3, 2], local_retention_ms=-2)
     interleaved_transactions(rig, topic, (True, False, True), rounds=3)

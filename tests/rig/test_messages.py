@@ -1,4 +1,4 @@
-"""The broker is the oracle: messages made of record batches are those that a consumer gets, accessor for accessor."""
+"""The broker is the oracle: messages made from record batches equal a consumer's messages in every accessor."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.rig.rig import Rig
 TIMEOUT_S = 60
 NOT_UTF8 = b"\xff\xfe"
 MANY_HEADERS = 100_000
-"""As many as librdkafka takes."""
+"""The largest number of headers that librdkafka accepts."""
 
 
 class Raw(str):
-    """A header key that a producer encodes into bytes which are no UTF-8."""
+    """A header key that a producer encodes to bytes that are not UTF-8."""
 
     __slots__ = ()
 
@@ -32,7 +32,7 @@ class Raw(str):
 
 
 def produce_odd_headers(rig: Rig, topic: str, headers: list[list[tuple[str, bytes]]]) -> None:
-    """Header keys that librdkafka would not send as they are."""
+    """Produce records with header keys that librdkafka would change or refuse."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         from kafka import KafkaProducer
@@ -45,7 +45,7 @@ def produce_odd_headers(rig: Rig, topic: str, headers: list[list[tuple[str, byte
 
 
 def from_broker(rig: Rig, topic: str, count: int) -> list[Message]:
-    """The first messages, by a plain consumer."""
+    """The first messages that a plain consumer gets."""
     consumer = Consumer({"bootstrap.servers": rig.bootstrap, "group.id": "messages", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
@@ -59,7 +59,7 @@ def from_broker(rig: Rig, topic: str, count: int) -> list[Message]:
 
 
 def from_store(rig: Rig, topic: str) -> tuple[list[Message], int]:
-    """All messages out of the bucket, and how many of them a broker had to give."""
+    """All messages of a consumer that reads the store, and how many of them came through the broker."""
     counters = remote_fetch.Counters()
     config: Mapping[str, Any] = {
         "bootstrap.servers": rig.bootstrap,
@@ -76,7 +76,7 @@ def from_store(rig: Rig, topic: str) -> tuple[list[Message], int]:
 
 
 def fields(message: Message) -> tuple[Any, ...]:
-    """All that a message says."""
+    """The values of all accessors of a message."""
     return (
         type(message),
         message.topic(),
@@ -108,7 +108,7 @@ def test_messages_of_every_kind(rig_43: Rig, new_topic: Callable[[str], str], ti
     assert [fields(one) for one in ours] == [fields(one) for one in theirs]
     assert len(ours) == 191
     assert broker_records == 0
-    # Only now: a message of the client's has its headers from the moment on when somebody asks for them.
+    # The comparison comes last, because a message of the client keeps its headers after the first call for them.
     assert ours == theirs
     assert [one.__reduce__() for one in ours] == [one.__reduce__() for one in theirs]
     assert [fields(one) for one in pickle.loads(pickle.dumps(ours))] == [fields(one) for one in theirs]
@@ -118,7 +118,10 @@ def test_messages_of_every_kind(rig_43: Rig, new_topic: Callable[[str], str], ti
 
 
 def test_headers_that_librdkafka_does_not_give(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
-    """A record with one header too many has none. A key that is not UTF-8 is an error there, and readable here."""
+    """In librdkafka, a record with one header too many has none, and a key that is not UTF-8 is an error.
+
+    A message of remote-fetch has the key.
+    """
     topic = new_topic("messages")
     topics.create_topic(rig_43, topic, segment_bytes=1 << 21, max_message_bytes=4 << 20)
     headers = [("h", b"")] * MANY_HEADERS

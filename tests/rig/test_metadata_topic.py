@@ -1,4 +1,4 @@
-"""The metadata-topic locator on real brokers: it knows what lies in the tier, and says what keeps it from knowing."""
+"""The metadata-topic locator on real brokers knows the segments of the tier, or reports why it cannot know them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NewTopic = Callable[[str], str]
 
 
 class Reader:
-    """A locator as a session would make it, and what it said."""
+    """A locator as a session makes it, and its notices."""
 
     def __init__(
         self, properties: dict[str, str], metadata: dict[str, str] | None = None, timeout_ms: int = 10_000
@@ -56,13 +56,13 @@ def in_timeline(timeline: Timeline) -> Segments:
 
 
 def in_tier(rig: Rig, topic: str, partition: int) -> Segments:
-    """The same of each object in the partition's directory."""
+    """Start offset, segment id and size of each `.log` file in the partition's directory of the tier."""
     logs = tier_folder(rig, topic, partition).glob("*.log")
     return {(int(log.stem[:20]), log.stem[21:], log.stat().st_size) for log in logs}
 
 
 def assert_gapless(timeline: Timeline, stop: int) -> None:
-    """Every offset from 0 is in exactly one segment."""
+    """Check that every offset from 0 to `stop` (exclusive) is in exactly one segment."""
     expected = 0
     for segment in timeline.segments:
         assert segment.start_offset == expected
@@ -161,7 +161,7 @@ def test_all_topics_at_once(rig: Rig, reader: Reader, new_topic: NewTopic) -> No
 
 @pytest.fixture(scope="module")
 def elsewhere(rig_43: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    """A cluster that keeps its segments' metadata on another one, and creates every topic that a client asks for."""
+    """A cluster whose segments' metadata is on another cluster. It creates every topic that a client asks for."""
     properties = {
         "rlmm.config.remote.log.metadata.common.client.bootstrap.servers": rig_43.bootstrap,
         "auto.create.topics.enable": "true",
@@ -197,7 +197,7 @@ def test_metadata_on_another_cluster(elsewhere: Rig, rig_43: Rig, new_topic: New
         with pytest.raises(UnknownTopic):
             reader.locator.partitions(new_topic("absent"))
 
-    # The broker would have made whatever was asked for in the wrong way.
+    # The broker would have created any topic that the reader asked for in the wrong way.
     assert set(admin(elsewhere).list_topics(timeout=10).topics) == topics_before
     client = admin(elsewhere)  # an answer needs its client alive
     groups = client.list_consumer_groups().result(10)
@@ -234,7 +234,7 @@ def user(guarded: Rig) -> Iterator[dict[str, str]]:
 
 
 def test_who_may_read_both_topics_locates(guarded: Rig, user: dict[str, str]) -> None:
-    """No right on any group is needed."""
+    """The locator needs no permission on a group."""
     allow(guarded, "reader", "READ", "data")
     allow(guarded, "reader", "READ", METADATA_TOPIC)
     with Reader(user) as reader:

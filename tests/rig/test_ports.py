@@ -1,4 +1,4 @@
-"""Ports are handed out once, over all processes of the machine."""
+"""No two processes of the machine get the same port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker is the oracle: what comes from the store and past the tier is what a consumer gets, field for field."""
+"""The broker is the oracle: records from the store, and those after the tier, equal a consumer's in every field."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def transaction(rig: Rig, topic: str, count: int, name: str, *, seed: int = 0) -
 
 
 def assert_equal_to_broker(rig: Rig, topic: str, partition: int = 0, **config: Any) -> dict[str, Report]:
-    """Both isolation levels; returns the reports."""
+    """Check both isolation levels. Returns the reports."""
     reports = {}
     for isolation in ISOLATIONS:
         expected = topics.broker_records(rig, topic, partition, isolation)
@@ -100,7 +100,7 @@ def assert_equal_to_broker(rig: Rig, topic: str, partition: int = 0, **config: A
 
 
 def mixed_topic(rig: Rig, topic: str) -> None:
-    """Every codec, and transactions that end each way, over many segments."""
+    """Fill a topic with many segments, with every codec, and committed and aborted transactions."""
     topics.create_topic(rig, topic)
     for seed, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
         topics.produce(rig, topic, 30, seed=seed, compression_type=codec)
@@ -121,7 +121,7 @@ def test_all_of_it_tiered(rig: Rig, new_topic: Callable[[str], str]) -> None:
 
 
 def test_what_is_tiered_costs_the_broker_nothing(rig: Rig, new_topic: Callable[[str], str]) -> None:
-    """By the broker's own count: no record bytes out, and nothing fetched from the tier on our behalf."""
+    """By its own counters, the broker sends no record bytes, and fetches no bytes from the tier for the reader."""
     topic = new_topic("free")
     mixed_topic(rig, topic)
     topics.wait_tiered(rig, topic)
@@ -138,7 +138,10 @@ def test_what_is_tiered_costs_the_broker_nothing(rig: Rig, new_topic: Callable[[
 
 
 def test_the_tail_comes_through_the_broker(rig: Rig, new_topic: Callable[[str], str]) -> None:
-    """An abort marker in a later segment and one that is still local, a transaction open at the tier's end."""
+    """A transaction is open at the end of the tier. Its abort marker is local at first, and later in a tiered segment.
+
+    Each time the records equal the broker's.
+    """
     topic = new_topic("read")
     mixed_topic(rig, topic)
     topics.wait_tiered(rig, topic)
@@ -245,7 +248,7 @@ def faulty_topic(rig_43: Rig) -> str:
 def test_a_store_that_fails_for_good_leaves_it_to_the_broker(
     rig_43: Rig, faulty_topic: str, isolation: str, kind: str
 ) -> None:
-    """Every read of segment bytes from the third segment on fails; what came before stays, the rest is the broker's."""
+    """If every read from the third segment on fails, the store gives the records before it, and the broker the rest."""
 
     def schedule(call: FetchCall) -> Fault | None:
         is_late = call.index_type is None and call.metadata.start_offset >= 60
@@ -270,7 +273,7 @@ def test_random_faults_change_nothing(rig_43: Rig, faulty_topic: str, seed: int)
         rig_43,
         faulty_topic,
         isolation,
-        # A byte that differs in an index without a checksum is not to be noticed by anybody.
+        # No reader can notice a changed byte in an index without a checksum.
         lambda call: faults(call) if call.index_type is None else None,
         fetch_remote_read_timeout_ms=300,
         fetch_remote_retry_backoff_ms=10,

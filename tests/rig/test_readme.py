@@ -1,4 +1,4 @@
-"""README.md, run as it stands: its commands and its Python, in an empty folder, on a topic of a real broker.
+"""Runs the commands and the Python of README.md, unchanged, in an empty folder, on a topic of a real broker.
 
 Rules of the file:
 
@@ -42,7 +42,7 @@ _TIMEOUT_S = 300
 
 
 class Block(NamedTuple):
-    """A fenced block: what stands behind its fence, and its text."""
+    """A fenced block: its language, and its text."""
 
     language: str
     text: str
@@ -65,7 +65,7 @@ def commands(first_word: str) -> list[str]:
 
 
 def not_run(page: str) -> list[str]:
-    """Blocks in another language, and commands of another program, which no test here would run."""
+    """The blocks in another language, and the commands of other programs, which no test here runs."""
     found = []
     for block in blocks(page):
         lines = [line for line in block.text.splitlines() if line.strip() and not line.startswith("#")]
@@ -79,7 +79,7 @@ def not_run(page: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def tier(rig_39: Rig) -> Path:
-    """The directory of a tier with the topic that the README reads, of now, in the tier only."""
+    """The directory of a tier with the topic that the README reads. Its records are new, and only in the tier."""
     topics.create_topic(rig_39, TOPIC, PARTITIONS)
     producer = Producer({"bootstrap.servers": rig_39.bootstrap, **topics.QUIET})
     for number in range(RECORDS):
@@ -90,7 +90,7 @@ def tier(rig_39: Rig) -> Path:
 
 
 def run(command: list[str], folder: Path) -> str:
-    """The output of a command, which must end well and print no failure on stderr."""
+    """The output of a command. The command must succeed, and print no failure on stderr."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
         command,
@@ -137,7 +137,7 @@ def test_python_in_a_service(rig_39: Rig, tier: Path, tmp_path: Path) -> None:
 def test_python_in_spark(rig_39: Rig, tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, block = readme("python")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    # Spark looks for it in directories, where it is once it is installed; here it is used from the sources.
+    # Spark looks for the data source in directories of installed packages. Here it is used from the sources.
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "remote_fetch" / "spark" / "discovery"))
     script = SPARK + block.text.replace(TIER, str(tier)).replace(BROKER, rig_39.bootstrap) + "\nprint(orders.count())\n"
     assert TIER in block.text
@@ -164,7 +164,7 @@ def test_a_command(command: str, rig_39: Rig, tier: Path, tmp_path: Path) -> Non
 
 
 def make(target: str, *options: str) -> list[str]:
-    """`make` in the environment that runs this test; nothing is installed."""
+    """A command for `make` in the environment of this test, so that `make` installs no package."""
     installed = [f"--old-file=.venv/{name}.stamp" for name in ("made", "demo", "dev")]
     return ["make", "--no-print-directory", *installed, *options, f"BIN={Path(sys.executable).parent}", target]
 
@@ -172,7 +172,7 @@ def make(target: str, *options: str) -> list[str]:
 @pytest.mark.parametrize("command", commands("make"))
 def test_make(command: str) -> None:
     target = command.removeprefix("make ")
-    if target == "test":  # this test is a part of it: it would not come to an end
+    if target == "test":  # this test is a part of it, so it would never end
         assert "pytest" in run(make(target, "--dry-run"), ROOT)
     else:
         assert "records" in run(make(target), ROOT)

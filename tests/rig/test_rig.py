@@ -1,4 +1,4 @@
-"""The rig's own helpers do what they say: on a real broker, by that broker's own account."""
+"""The rig's helpers do what their docstrings promise, as a real broker confirms."""
 
 from __future__ import annotations
 

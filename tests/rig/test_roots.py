@@ -1,4 +1,4 @@
-"""A plug-in that chooses the store of each segment (KIP-917, use 1), live: a real broker, S3 and a directory.
+"""A plug-in chooses the store of each segment (KIP-917, use 1), with a real broker, an S3 server and a directory.
 
 Rules of the file:
 

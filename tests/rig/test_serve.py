@@ -1,4 +1,4 @@
-"""The service with a real broker: its ACLs decide, its metadata is answered, as a process of its own.
+"""Runs the service as a process with a real broker. The broker's ACLs decide, and the service gives its metadata.
 
 Rules of the file:
 
@@ -44,7 +44,7 @@ TOKENS = {
         'unsecuredLoginStringClaim_sub="broker";'
     ),
 }
-"""Kafka's own development mode for tokens: their claims are checked, and no signature."""
+"""Kafka's development mode for tokens. It checks their claims, but no signature."""
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +59,14 @@ def guarded(needs_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture
 def no_rules(guarded: Rig) -> Iterator[None]:
-    """The principals may do nothing before the test, and nothing after it."""
+    """The principals have no permission before the test and after it."""
     yield
     for user in ("reader", "writer"):
         revoke_all(guarded, user)
 
 
 def token(subject: str, age_s: int = 0) -> str:
-    """A token that Kafka's development mode takes until ten minutes after its making."""
+    """A token that Kafka's development mode accepts until it is ten minutes old."""
     now = int(time.time()) - age_s
     parts = ({"alg": "none"}, {"sub": subject, "iat": now, "exp": now + 600})
     encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts]
@@ -87,7 +87,7 @@ def test_what_a_broker_says_to_a_principal(guarded: Rig, no_rules: None) -> None
     assert described.may_read
     assert not ask("writer", "vended").may_read
     assert ask("reader", None) is None
-    for topic in ("absent", "__remote_log_metadata"):  # whether a topic exists is not told
+    for topic in ("absent", "__remote_log_metadata"):  # the answer must not tell whether a topic exists
         with pytest.raises(KafkaException) as caught:
             ask("reader", topic)
         assert caught.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
@@ -101,7 +101,7 @@ def test_what_a_broker_says_to_a_principal(guarded: Rig, no_rules: None) -> None
 
 
 def test_no_refusal_leaves_a_client_behind(guarded: Rig, no_rules: None) -> None:
-    """Without Python's collector: between two of its runs a flood of wrong passwords could take all sockets."""
+    """Clients are closed without Python's garbage collector. If not, many wrong passwords could use up all sockets."""
     connection = connection_properties(guarded.sasl_client("reader"))
     gc.collect()
     gc.disable()
@@ -142,7 +142,7 @@ def serving(rig: Rig, log: Path, *options: str) -> Iterator[tuple[subprocess.Pop
 
 
 def get(url: str, headers: dict[str, str]) -> tuple[int, Any]:
-    """Status and JSON."""
+    """The status and the JSON of an answer."""
     try:
         with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30) as answer:
             return answer.status, json.load(answer)

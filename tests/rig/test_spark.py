@@ -1,4 +1,4 @@
-"""The Spark source beside a real broker: its rows are those of a plain consumer, whatever options ask for them.
+"""Compares the rows of the Spark source with a plain consumer's on a real broker, for all kinds of options.
 
 Rules of the file:
 
@@ -55,7 +55,7 @@ def rows(options: dict[str, str], **more: str) -> tuple[list[Row], Report]:
 
 @pytest.fixture(scope="module")
 def half_tiered(rig_43: Rig) -> str:
-    """Transactions that end each way, every codec; then more, of which nothing is in the tier."""
+    """A topic with every codec, and committed and aborted transactions. Its later records are not in the tier."""
     topic = "spark-half"
     mixed_topic(rig_43, topic)
     topics.wait_tiered(rig_43, topic)
@@ -66,7 +66,7 @@ def half_tiered(rig_43: Rig) -> str:
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_rows_in_spark(rig: Rig, new_topic: Callable[[str], str], spark: SparkSession, isolation: str) -> None:
-    """Beside a plain consumer's, and beside those of Spark's own source."""
+    """The rows equal those of a plain consumer, and those of Spark's own Kafka source."""
     topic = new_topic("spark")
     mixed_topic(rig, topic)
     topics.wait_tiered(rig, topic)
@@ -116,7 +116,7 @@ def test_what_is_tiered_costs_the_broker_nothing(rig_43: Rig, new_topic: Callabl
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_rows_by_the_leaders_answers(rig_43: Rig, half_tiered: str, isolation: str) -> None:
-    """remote.locator=broker: tasks read parts of segments, with the tier's transaction indexes."""
+    """With remote.locator=broker, tasks read parts of segments, and use the tier's transaction indexes."""
     expected = shown(topics.broker_records(rig_43, half_tiered, 0, isolation))
     options = options_of(rig_43, half_tiered, minPartitions="9", **{"kafka.isolation.level": isolation})
     with located(rig_43) as double:
@@ -249,7 +249,7 @@ def test_partitions_of_which_the_bucket_knows_nothing(rig_43: Rig, new_topic: Ca
 
 
 def test_a_worker_that_cannot_reach_the_broker(rig_43: Rig, new_topic: Callable[[str], str]) -> None:
-    """It reads what is tiered, by what the driver was told, and says once that it could not ask again."""
+    """The worker reads tiered records with the driver's answers, and reports once that it cannot ask the broker."""
     topic = new_topic("spark")
     topics.create_topic(rig_43, topic)
     topics.produce(rig_43, topic, 100)
@@ -264,7 +264,7 @@ def test_a_worker_that_cannot_reach_the_broker(rig_43: Rig, new_topic: Callable[
 
 
 def test_the_example(rig_43: Rig, half_tiered: str) -> None:
-    """In a process of its own, as a user would run it."""
+    """The example runs in a separate process, as a user runs it."""
     done = subprocess.run(
         [
             sys.executable,

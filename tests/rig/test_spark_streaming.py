@@ -1,4 +1,4 @@
-"""Spark streams and backfills beside a real broker: each record once, whatever stops them and wherever it lies by then.
+"""Spark streams and backfills give each record once, at any stop, and wherever a real broker has moved the record.
 
 Rules of the file:
 
@@ -57,7 +57,7 @@ def records(rig: Rig, topic: str, partitions: int, isolation: str = "read_commit
 
 @contextlib.contextmanager
 def live_producer(rig: Rig, topic: str, partitions: int) -> Iterator[None]:
-    """Records keep coming, some of them in transactions, until the block ends."""
+    """Produce records until the block ends, some of them in transactions."""
     ended = threading.Event()
     failures: list[BaseException] = []
 
@@ -69,7 +69,7 @@ def live_producer(rig: Rig, topic: str, partitions: int) -> Iterator[None]:
                 if seed % 5 == 4:
                     with transaction(rig, topic, 10, f"live-{seed}", seed=seed) as one:
                         one.abort_transaction(30) if seed % 2 else one.commit_transaction(30)
-                if ended.wait(0.2 + seed / 100):  # less and less, and never nothing: a query may wait for more
+                if ended.wait(0.2 + seed / 100):  # it becomes slower, but never stops: a query may wait for records
                     return
         except BaseException as error:
             failures.append(error)
@@ -86,7 +86,7 @@ def live_producer(rig: Rig, topic: str, partitions: int) -> Iterator[None]:
 
 
 class LiveQuery:
-    """A stream into files, stopped and started again; each start goes on with the checkpoint."""
+    """A stream into files, which can be stopped and started again. Each start goes on with the checkpoint."""
 
     def __init__(self, spark: SparkSession, directory: Path, options: dict[str, str]) -> None:
         self._spark = spark
@@ -106,9 +106,9 @@ class LiveQuery:
         return sorted(((*row[:3], topics.shortened(row[3])) for row in rows), key=lambda row: row[:2])
 
     def forget_last_commit(self) -> bool:
-        """As if the driver had died after its last batch was read, before that was committed anywhere.
+        """Remove the last commit, as if the driver had died after the last batch and before its commit.
 
-        Only the batch that began last is ever done again: one that was stopped in its middle already will be.
+        Spark repeats only the batch that began last. Returns False if that batch has no commit: it is repeated anyway.
         """
         commits = self._checkpoint / "commits"
         last = _last(commits)
@@ -126,7 +126,7 @@ def _last(folder: Path) -> int | None:
 
 
 def until_batches(query: Any, count: int) -> None:
-    """Wait for so many batches with rows; a query that was too slow to start is as good as stopped."""
+    """Wait for this number of batches with rows. If the query was too slow to start, treat it as stopped."""
     deadline_s = time.monotonic() + DEADLINE_S
     while sum(one.numInputRows > 0 for one in query.recentProgress) < count:
         error = query.exception()
@@ -167,7 +167,7 @@ def test_stopped_and_started_again_at_random(
                 if dice.random() < 0.3:
                     counts["at once"] += 1
                     pause_s = dice.random() * 2
-                    time.sleep(pause_s)  # anywhere: the place is what is random
+                    time.sleep(pause_s)  # the query is stopped at a random place
                 else:
                     counts["after batches"] += 1
                     until_batches(running, dice.randrange(1, 4))
@@ -199,7 +199,7 @@ def test_a_checkpoint_serves_spark_s_own_source_too(
 
 @pytest.fixture
 def driver() -> Iterator[Make]:
-    """Makes the driver's side of streams, each with a session of its own, and closes all that it has made."""
+    """Makes the driver's side of streams, each with its own session, and closes them at the end."""
     with contextlib.ExitStack() as made:
 
         def make(options: dict[str, str], **more: str) -> StreamDriver:
@@ -212,7 +212,7 @@ def driver() -> Iterator[Make]:
 
 
 def batch(stream: StreamDriver, start: Positions, end: Positions) -> list[tuple[int, int]]:
-    """Where the records of a micro-batch lie."""
+    """The partitions and offsets of a micro-batch's records."""
     config = stream._options.config
     rows = [row for task in stream.tasks(start, end) for row in rows_of(read_task(task, config, COLUMNS))]
     return [(row[1], row[2]) for row in rows]
@@ -227,8 +227,8 @@ def test_from_the_tier_to_the_broker_in_mid_stream(rig_43: Rig, new_topic: Calla
         options_of(rig_43, topic), maxBytesPerTrigger="20000", **{"kafka.isolation.level": "read_committed"}
     )
     at, found, kinds = stream.initial(), [], []
-    for _ in range(2):  # once the tier's last records may come with the broker's, by how large their batches came out
-        topics.produce(rig_43, topic, 20, sizes=(0, 24))  # too little to fill a segment, which would be tiered
+    for _ in range(2):  # the first time, the tier's last records may come with the broker's: sizes of batches differ
+        topics.produce(rig_43, topic, 20, sizes=(0, 24))  # too few to fill a segment, which would be tiered
         while (end := stream.next_stop(at, is_limited=True)) != at:
             tasks = stream.tasks(at, end)
             kinds.append({type(step).__name__ for task in tasks for step in task.steps})
@@ -312,7 +312,7 @@ def test_a_backfill_with_the_brokers_part(
     [("06_spark_backfill.py", "rows in "), ("07_spark_available_now.py", "records in ")],
 )
 def test_an_example(rig_43: Rig, new_topic: Callable[[str], str], tmp_path: Path, name: str, said: str) -> None:
-    """In a process of its own, as a user would run it."""
+    """The example runs in a separate process, as a user runs it."""
     topic = new_topic("spark-example")
     mixed_topic(rig_43, topic)
     topics.wait_tiered(rig_43, topic)

@@ -1,4 +1,4 @@
-"""One topic that a real broker tiered, read by way of every store: each gives the records that the broker gives.
+"""Reads one topic that a real broker tiered from every store. Each store gives the broker's records.
 
 Rules of the file:
 

@@ -1,4 +1,4 @@
-"""The tutorial "your first backfill", run as it stands on a real broker."""
+"""Runs the tutorial "your first backfill", unchanged, on a real broker."""
 
 from __future__ import annotations
 

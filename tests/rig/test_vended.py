@@ -1,10 +1,10 @@
-"""Vended access, end to end: a client that has neither a key to the bucket nor READ on the metadata topic.
+"""Vended access, end to end. The client has no key to the bucket, and no READ on the metadata topic.
 
 Rules of the file:
 
-- The broker is the oracle. A read gives its records, whatever becomes of the service.
-- The service, the broker and the S3 server are real processes. A relay edits answers where the service is to lie.
-- A read in whose middle something happens is drawn batch by batch, and little is fetched ahead.
+- The broker is the oracle. A read gives its records, also if the service fails or lies.
+- The service, the broker and the S3 server are real processes. A relay edits the answers of a service that lies.
+- If something happens in the middle of a read, the test takes one batch at a time, and little is fetched ahead.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TOPIC, OTHER = "orders", "payments"
 MIDDLE = 120
 NIGHTLY_TOO = [ISOLATIONS[0], pytest.param(ISOLATIONS[1], marks=pytest.mark.scheduled)]
 NO_GROUP = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
-"""No consumer needs its group here, and librdkafka tells that it may not use it."""
+"""librdkafka reports that the consumer may not use its group. No consumer needs its group here."""
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Scene:
 def scene(
     request: pytest.FixtureRequest, needs_broker: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Scene]:
-    """TOPIC and OTHER, both wholly in the tier."""
+    """All parts, with TOPIC and OTHER, both completely in the tier."""
     try:
         with vended(tmp_path_factory.mktemp("vended"), request.param) as running:
             for topic in (TOPIC, OTHER):
@@ -81,7 +81,7 @@ def scene(
 
 @pytest.fixture(autouse=True)
 def grants(scene: Scene) -> Iterator[None]:
-    """The reader may READ the topic, and nothing else. The stranger may nothing."""
+    """The reader has only READ on the topic. The stranger has no permission."""
     allow(scene.vended.rig, "reader", "READ", TOPIC)
     yield
     revoke_all(scene.vended.rig, "reader")
@@ -94,7 +94,7 @@ def assert_all_from_the_store(report: Report) -> None:
 
 
 def test_the_client_has_no_other_way(scene: Scene) -> None:
-    """Else the other tests would prove nothing."""
+    """The client cannot read the bucket or the metadata topic. If it could, the other tests would prove nothing."""
     cluster = Cluster(scene.vended.rig.secured_client("reader"), timeout_ms=10_000)
     with pytest.raises(KafkaException) as raised:
         cluster.describe("__remote_log_metadata")
@@ -141,7 +141,7 @@ def spark_options(scene: Scene, isolation: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_tasks_of_spark(scene: Scene, isolation: str) -> None:
-    """Each task opens a session of its own, with the plan of the driver."""
+    """Each task opens its own session, with the plan of the driver."""
     found, report = rows(spark_options(scene, isolation))
     assert found == shown(scene.expected[isolation])
     assert_all_from_the_store(report)
@@ -157,7 +157,7 @@ def test_a_job_of_spark(scene: Scene, spark: SparkSession, isolation: str) -> No
 
 @pytest.mark.parametrize("operation", [None, "DESCRIBE"])
 def test_a_principal_without_read(scene: Scene, operation: str | None) -> None:
-    """It gets the broker's refusal from every face, and no URL from the service itself."""
+    """A principal without READ gets the broker's refusal from every face, and no URL from the service."""
     if operation is not None:
         allow(scene.vended.rig, "stranger", operation, TOPIC)
     config = scene.config("stranger")
@@ -174,7 +174,7 @@ def test_a_principal_without_read(scene: Scene, operation: str | None) -> None:
 
 
 def test_a_consumer_without_read(scene: Scene) -> None:
-    """Who may not even describe the topic waits, as with a plain consumer; so the principal may describe it."""
+    """The principal may DESCRIBE the topic. Without DESCRIBE a consumer would wait, as a plain consumer does."""
     allow(scene.vended.rig, "stranger", "DESCRIBE", TOPIC)
     with Delivered.by(scene.config("stranger"), TOPIC, 0, tolerated=NO_GROUP) as delivered:
         with pytest.raises(KafkaException) as raised:
@@ -186,7 +186,7 @@ def test_a_consumer_without_read(scene: Scene) -> None:
 
 
 def asked(scene: Scene, user: str, path: str) -> tuple[int, bytes]:
-    """The answer of the service to a bare request of a principal."""
+    """The answer of the service to a plain HTTP request of a principal."""
     client = scene.vended.rig.secured_client(user)
     headers = urllib3.make_headers(basic_auth=f"{user}:{client['sasl.password']}")
     with urllib3.PoolManager(ca_certs=str(scene.vended.certificates.authority)) as pool:
@@ -196,7 +196,7 @@ def asked(scene: Scene, user: str, path: str) -> tuple[int, bytes]:
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_permission_withdrawn_in_the_middle(scene: Scene, isolation: str) -> None:
-    """URLs that were given before may still be read. Then the refusal of the broker comes."""
+    """The reader may still use URLs that it has got before. Then the broker's refusal comes."""
 
     def withdraw() -> None:
         revoke_all(scene.vended.rig, "reader")
@@ -211,7 +211,7 @@ def test_permission_withdrawn_in_the_middle(scene: Scene, isolation: str) -> Non
 
 
 def test_a_url_that_expires_in_the_middle_of_a_segment(scene: Scene) -> None:
-    """The URLs of one segment live for a second, and the first question for new ones is answered with the old ones."""
+    """The URLs of one segment expire after a second. The first request for new URLs gets the old ones."""
     asks: list[Any] = []
     client, middle = scene.vended.s3.client(), first_after(scene, MIDDLE)
 
@@ -239,13 +239,13 @@ def test_a_url_that_expires_in_the_middle_of_a_segment(scene: Scene) -> None:
 
 
 def first_after(scene: Scene, offset: int) -> int:
-    """The start offset of the first segment from an offset on."""
+    """The start offset of the first segment that begins at an offset or after it."""
     folder = scene.vended.rig.remote / "kafka-tiered-storage"
     return min(start for path in folder.glob(f"{TOPIC}-0-*/*.log") if (start := int(path.name[:20])) >= offset)
 
 
 def test_a_service_that_is_restarted_in_the_middle(scene: Scene) -> None:
-    """The client waits for it: all comes from the store."""
+    """The client waits for the service, so that all records come from the store."""
     service, is_killed = scene.vended.service, threading.Event()
 
     def kill() -> None:
@@ -263,7 +263,7 @@ def test_a_service_that_is_restarted_in_the_middle(scene: Scene) -> None:
 
 @pytest.mark.parametrize("isolation", NIGHTLY_TOO)
 def test_a_service_that_is_killed_in_the_middle(scene: Scene, isolation: str) -> None:
-    """Without it the broker goes on."""
+    """Without the service, the broker gives the remaining records."""
     with halted(MIDDLE, scene.vended.service.kill) as store:
         patience = {"fetch.remote.read.timeout.ms": 1000}
         found, report = from_store(scene.config() | store | patience, TOPIC, isolation)
@@ -274,7 +274,7 @@ def test_a_service_that_is_killed_in_the_middle(scene: Scene, isolation: str) ->
 
 
 def test_a_service_that_is_absent_at_first(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker serves, and one notice says why. When the service is there, the store serves."""
+    """The broker gives the records, and one notice tells why. After the service has started, the store gives them."""
     monkeypatch.setattr(service_locator, "_REST_S", 0.2)
     expected = scene.expected["read_committed"]
     scene.vended.service.kill()
@@ -298,11 +298,11 @@ def test_a_service_that_is_absent_at_first(scene: Scene, monkeypatch: pytest.Mon
 
 
 Lie = Callable[[Any], Any]
-"""Changes a value of an answer: gives another one, or None if it has changed it in place."""
+"""Changes a value of an answer. Returns another value, or None if it has changed the value in place."""
 
 
 def shifted(name: str, by: int, at: int = 2) -> Lie:
-    """A bound of one segment is wrong."""
+    """Make a bound of one segment wrong."""
 
     def lie(segments: list[Any]) -> None:
         segments[at][name] += by
@@ -311,7 +311,7 @@ def shifted(name: str, by: int, at: int = 2) -> Lie:
 
 
 def every(**fields: Any) -> Lie:
-    """A field of all segments has this value."""
+    """Set fields of all segments."""
 
     def lie(segments: list[Any]) -> None:
         for segment in segments:
@@ -366,7 +366,7 @@ LIES = sorted((*ABOUT_SEGMENTS, *ABOUT_ANSWERS, *ABOUT_OBJECTS))
 
 
 def told(what: str, path: str, answer: Any) -> Any:
-    """An answer with one of LIES in it."""
+    """Put one of LIES into an answer."""
     if "/segments" not in path:
         return answer
     if "objects=" in path:
@@ -382,7 +382,7 @@ def told(what: str, path: str, answer: Any) -> Any:
 
 
 def through(scene: Scene, isolation: str, edit: Edit) -> Report:
-    """The report of a read through answers that are edited. Its records have to be the broker's."""
+    """Read through edited answers, check that the records equal the broker's, and return the report."""
     edited: list[bool] = []
 
     def noted(path: str, answer: Any) -> Any:
@@ -428,7 +428,7 @@ def of_other(scene: Scene) -> list[Any]:
 @pytest.mark.parametrize("isolation", NIGHTLY_TOO)
 @each_of("what", ["segments", "names", "URLs"])
 def test_a_service_that_gives_another_topic(scene: Scene, of_other: list[Any], isolation: str, what: str) -> None:
-    """Its records are Kafka's too, at the same offsets: only names tell them apart."""
+    """The other topic has valid records at the same offsets. Only the object names show the difference."""
 
     def edit(path: str, answer: Any) -> Any:
         if what == "segments" and "segments" in answer:
@@ -462,7 +462,7 @@ def test_a_service_that_hides_aborted_transactions(scene: Scene) -> None:
 
 @each_of("layout", ["plain", "aiven", "no-such-layout"])
 def test_a_service_that_is_wrong_about_the_layout(scene: Scene, layout: str) -> None:
-    """That is a mistake in the service's configuration: an error that names it, or the broker."""
+    """The service's configuration is wrong. The read raises an error that names it, or falls back to the broker."""
 
     def edit(path: str, answer: Any) -> Any:
         return {"layout": layout} if path.endswith("/storage") else answer

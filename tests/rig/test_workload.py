@@ -1,4 +1,4 @@
-"""A random workload for a while: whatever has happened to the log, what we read is what the broker gives."""
+"""Runs a random workload for a while. At any state of the log, a read gives the broker's records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SHOWN_STEPS = 120
 @pytest.mark.soak
 @pytest.mark.slow
 def test_a_random_workload(rig: Rig, new_topic: Callable[[str], str], pytestconfig: pytest.Config) -> None:
-    """Runs of some ninety steps each, one after another until the time is over; the first is always done in full."""
+    """Make runs of about ninety steps until the time is over. The first run is always completed."""
     given, seconds = pytestconfig.getoption("workload_seed"), pytestconfig.getoption("workload_seconds")
     seed = random.SystemRandom().randrange(10**9) if given is None else given
     deadline_s = time.monotonic() + seconds

@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 QUIET: Mapping[str, Any] = {"log_level": 2}
-"""For every client of a rig: that a broker is down for a moment is no news here."""
+"""For every client of a rig: it does not log that a broker is down for a moment."""
 
 _TIMEOUT_S = 60
 
@@ -73,7 +73,7 @@ class OracleRecord:
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """ListOffsets' answers for one partition; `latest_tiered` is inclusive and -1 where nothing is tiered."""
+    """ListOffsets' answers for one partition. `latest_tiered` is inclusive, and -1 if no offset is tiered."""
 
     earliest: int
     earliest_local: int
@@ -89,10 +89,10 @@ def admin(rig: Rig) -> AdminClient:
 def create_topic(
     rig: Rig, topic: str, partitions: int = 1, *, brokers: Sequence[int] | None = None, **config: Any
 ) -> None:
-    """A tiered topic with small segments that go to the tier, and away locally, as soon as they are closed.
+    """Make a tiered topic with small segments. A closed segment goes to the tier and is deleted locally at once.
 
-    `brokers` get every partition, the first of them leads; None: all have it, and the controller chooses. `config` adds
-    to or replaces topic settings; underscores stand for dots.
+    - `brokers` get every partition, and the first of them leads. None: all brokers do, and the controller chooses.
+    - `config` has further topic settings. Underscores stand for dots.
     """
     settings = {
         "remote.storage.enable": "true",
@@ -111,12 +111,12 @@ def create_topic(
         new = NewTopic(topic, partitions, replica_assignment=[list(brokers)] * partitions, config=settings)
     client = admin(rig)  # an answer needs its client alive
     rig.until(f"topic {topic} is made", lambda: _is_made(client, new, topic), timeout_s=3 * _TIMEOUT_S)
-    # The controller has it; the brokers hear of it a moment later.
+    # The controller has made the topic. The brokers know it a moment later.
     rig.until(f"topic {topic}", lambda: topic in _known_topics(client))
 
 
 def add_partitions(rig: Rig, topic: str, partitions: int) -> None:
-    """Give a topic so many partitions in all. A producer that asks too early hears only of the old ones."""
+    """Raise a topic's number of partitions to `partitions`, and wait until the brokers know the new ones."""
     client = admin(rig)
     client.create_partitions([NewPartitions(topic, partitions)])[topic].result(_TIMEOUT_S)
 
@@ -127,7 +127,7 @@ def add_partitions(rig: Rig, topic: str, partitions: int) -> None:
 
 
 def _is_made(client: AdminClient, new: NewTopic, topic: str) -> bool:
-    """Whether the controller has made a topic. It does not while a broker that stood still is fenced."""
+    """Whether the controller has made a topic. It does not make one while a broker that was suspended is fenced."""
     try:
         client.create_topics([new])[topic].result(_TIMEOUT_S)
     except KafkaException as error:
@@ -138,7 +138,7 @@ def _is_made(client: AdminClient, new: NewTopic, topic: str) -> bool:
 
 
 def _known_topics(client: AdminClient) -> Collection[str]:
-    """The topics that the broker knows; none if it just dropped the connection, as after it stood still."""
+    """The topics that the broker knows. Empty if it has just dropped the connection, for example after a pause."""
     try:
         return client.list_topics(timeout=_TIMEOUT_S).topics.keys()
     except KafkaException as error:
@@ -148,13 +148,13 @@ def _known_topics(client: AdminClient) -> Collection[str]:
 
 
 def _setting(rig: Rig, name: str) -> str:
-    """A topic setting's own name. Since 4.1 brokers take small segments by an internal setting only."""
+    """Kafka's name of a topic setting. Since 4.1 brokers accept small segments only by an internal setting."""
     key = name.replace("_", ".")
     return f"internal.{key}" if key == "segment.bytes" and rig.is_at_least(4, 1) else key
 
 
 def set_config(rig: Rig, topic: str, **config: Any) -> None:
-    """Change topic settings; underscores stand for dots."""
+    """Change topic settings. Underscores stand for dots."""
     entries = [
         ConfigEntry(_setting(rig, name), str(value), incremental_operation=AlterConfigOpType.SET)
         for name, value in config.items()
@@ -173,14 +173,14 @@ def delete_topic(rig: Rig, topic: str) -> None:
 
 
 def delete_records(rig: Rig, topic: str, partition: int, before_offset: int) -> None:
-    """DeleteRecords: move the log start offset."""
+    """Move the log start offset to `before_offset`, by DeleteRecords."""
     wanted = TopicPartition(topic, partition, before_offset)
     client = admin(rig)
     client.delete_records([wanted])[wanted].result(_TIMEOUT_S)
 
 
 def offsets(rig: Rig, topic: str, partition: int) -> Offsets:
-    """Where a partition begins and ends, locally and in the tier."""
+    """The start and the end of a partition, on the broker's disk and in the tier."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         from kafka import KafkaAdminClient
@@ -197,14 +197,14 @@ def offsets(rig: Rig, topic: str, partition: int) -> Offsets:
         except IncompatibleBrokerVersion:  # before 3.9
             (described,) = client.describe_topics([topic])
             copied = latest_copied(rig, topic, partition, Uuid(UUID(described["topic_id"]).bytes))
-            latest_tiered = max(copied, earliest_local - 1)  # what is gone locally is in the tier, or was
+            latest_tiered = max(copied, earliest_local - 1)  # offsets that are gone locally are or were in the tier
         return Offsets(earliest, earliest_local, latest_tiered, latest)
     finally:
         client.close()
 
 
 def wait_tiered(rig: Rig, topic: str, partitions: Iterable[int] = (0,), *, gone_locally: bool = True) -> None:
-    """Wait until everything up to the end is in the tier, and (`gone_locally`) only there."""
+    """Wait until all offsets up to the end are in the tier. With `gone_locally`, wait until they are only there."""
 
     def tiered(partition: int) -> bool:
         found = offsets(rig, topic, partition)
@@ -225,7 +225,7 @@ def broker_records(
     stop: int | None = None,
     client: Mapping[str, Any] | None = None,
 ) -> list[OracleRecord]:
-    """All records of [start, stop) as a consumer gets them from the broker; by default from the log's start to end."""
+    """All records of [start, stop) that a consumer gets from the broker. By default the whole log."""
     config = {
         "bootstrap.servers": rig.bootstrap,
         "group.id": "oracle",
@@ -255,7 +255,7 @@ def _drain(consumer: Consumer, topic: str, partition: int, stop: int) -> list[Or
         (position,) = consumer.position([TopicPartition(topic, partition)])
         if position.offset >= stop:
             return records
-        # A short wait: it is spent in full where fewer are left, and markers at the end are no messages.
+        # The wait is short, because it is used completely if fewer records are left. Markers are no messages.
         for message in consumer.consume(1000, timeout=0.05):
             error = message.error()
             if error is not None:
@@ -286,7 +286,7 @@ def oracle_record(message: Any) -> OracleRecord:
 
 
 def shortened(value: bytes | None) -> bytes | None:
-    """A value, or for a long one its size and SHA-256, so that a failing comparison stays readable."""
+    """The value. If it is long, its size and SHA-256, so that a failed comparison can be read."""
     if value is None or len(value) <= 256:
         return value
     return b"%d bytes, SHA-256 %s" % (len(value), hashlib.sha256(value).hexdigest().encode())
@@ -302,9 +302,9 @@ def produce(
     sizes: Sequence[int] = (0, 4, 24, 200, 700),
     **config: Any,
 ) -> None:
-    """Produce `count` records of every shape: keys and values null, empty and of many sizes, headers, odd timestamps.
+    """Produce `count` records of every shape: null and empty keys and values, many sizes, headers, odd timestamps.
 
-    `config` goes to the producer; underscores stand for dots.
+    `config` goes to the producer. Underscores stand for dots.
     """
     producer = Producer(
         {

@@ -1,4 +1,4 @@
-"""Transactions as several producers write them at once: begun, mixed, committed, aborted, or left open.
+"""Writes transactions of several producers at the same time: mixed, committed, aborted, or left open.
 
 Rules of the file:
 
@@ -24,7 +24,7 @@ __all__ = ["OpenTransaction", "interleaved_transactions", "open_transaction", "w
 _TIMEOUT_S = 60
 _SIZES = (0, 24, 200, 700)
 _TRANSACTION_TIMEOUT_MS = 600_000
-"""Long enough that no transaction is ever aborted by the broker, on however slow a machine."""
+"""So long that the broker aborts no transaction, also on a slow machine."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ def _transactional_producer(rig: Rig, transactional_id: str) -> Producer:
 def open_transaction(
     rig: Rig, topic: str, count: int, *, partition: int = 0, transactional_id: str | None = None, seed: int = 0
 ) -> Iterator[OpenTransaction]:
-    """A transaction with `count` records that stays open in the block, unless it is ended there; then it is aborted."""
+    """A transaction with `count` records. The block may end it. If it does not, it is aborted after the block."""
     producer = _transactional_producer(rig, transactional_id or f"open-{topic}-{partition}")
     transaction = _begin(producer, topic, partition, seed)
     try:
@@ -100,8 +100,8 @@ def interleaved_transactions(
 ) -> None:
     """One transaction for each of `outcomes` (whether it commits), up to `producers` of them open at a time.
 
-    All that are open write in turn, a few records each in every round. Then they end, in an order that the dice
-    decide, so that markers lie apart from each other and from their records.
+    The open transactions write in turn, a few records in each round. Then they end in a random order, so that markers
+    lie apart from each other and from their records.
     """
     dice = random.Random(seed)
     writers = [_transactional_producer(rig, f"{topic}-{partition}-{number}") for number in range(producers)]
@@ -115,13 +115,13 @@ def interleaved_transactions(
         while under_way:
             ended, commits = under_way.pop()
             ended.end(commit=commits)
-            # Those that go on write between the markers.
+            # The open transactions write between the markers.
             for transaction, _ in under_way:
                 transaction.write(dice.randint(0, 8))
 
 
 def wait_decided(rig: Rig, topic: str, partition: int = 0) -> None:
-    """Wait until the broker has written the markers of all transactions, which have to be ended."""
+    """Wait until the broker has written the markers of all transactions. All of them have to be ended before."""
     client, wanted = admin(rig), TopicPartition(topic, partition)
 
     def latest(isolation: IsolationLevel) -> int:

@@ -4,7 +4,7 @@ Rules of the file:
 
 - Everything speaks TLS with certificates of one authority. The S3 server checks signatures.
 - Only the service has a key to the bucket, and READ on the metadata topic.
-- The service believes a yes or no of the brokers only for a moment, so that tests need not wait.
+- The service keeps an answer of the brokers about a permission only for a moment, so that tests need not wait.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from tests.stores.servers import Server, free_port, serving
 __all__ = ["BELIEVED_S", "Edit", "Vended", "fetcher", "halted", "vended"]
 
 BELIEVED_S = 0.2
-"""How long the service believes what the brokers said of a principal."""
+"""How long the service keeps the brokers' answer about a principal."""
 _ROOT = Path(__file__).parents[2]
 _TIMEOUT_S = 30
 
 Edit = Callable[[str, Any], Any]
-"""Changes an answer of the service: gets the path with its query and the JSON, and gives other JSON."""
+"""Changes an answer of the service. Takes the path with its query and the JSON, and returns other JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Vended:
 
     @contextmanager
     def edited(self, edit: Edit) -> Iterator[ScriptedService]:
-        """A relay before the service, which edits its answers. A client is asked for `remote_locator_url`."""
+        """A relay that edits the service's answers. A client gets its URL as `remote_locator_url`."""
         with urllib3.PoolManager(ca_certs=str(self.certificates.authority), retries=False, maxsize=8) as pool:
 
             def answer(question: Question) -> Reply:
@@ -87,7 +87,7 @@ class Vended:
 
 
 class _Halted(VendedFetcher):
-    """Lets something happen before it reads on in a segment that begins at an offset or later, once."""
+    """Calls a function once, before it reads on in a segment that begins at a given offset or later."""
 
     def __init__(self, first_offset: int, happen: Callable[[], object]) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class _Halted(VendedFetcher):
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
     ) -> Buffer:
-        """As `VendedFetcher.fetch_log_segment`, after the happening if it is due."""
+        """As `VendedFetcher.fetch_log_segment`, but calls the function before, if it is due."""
         if metadata.start_offset >= self._first_offset and start_position > 0:
             with self._lock:
                 if not self._has_happened:
@@ -108,15 +108,15 @@ class _Halted(VendedFetcher):
 
 
 def fetcher() -> RemoteStorageFetcher:
-    """Named in `remote.storage.fetcher.class`; `halted` puts another in its place."""
+    """The fetcher of `remote.storage.fetcher.class`. `halted` replaces this function."""
     return VendedFetcher()
 
 
 @contextmanager
 def halted(first_offset: int, happen: Callable[[], object]) -> Iterator[dict[str, Any]]:
-    """The configuration of a read in whose middle something happens: amid the first segment from an offset on.
+    """The configuration of a read that calls `happen` in the middle of the first segment from an offset on.
 
-    Nothing is fetched ahead of it.
+    No range is fetched ahead of that.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(f"{__name__}.fetcher", lambda: _Halted(first_offset, happen))
@@ -130,7 +130,7 @@ def halted(first_offset: int, happen: Callable[[], object]) -> Iterator[dict[str
 
 @contextmanager
 def vended(folder: Path, version: str = VERSIONS[0], *options: str) -> Iterator[Vended]:
-    """All of it, with `options` of `remote-fetch serve`. Raises MissingTool."""
+    """Start all parts. `options` go to `remote-fetch serve`. Raises MissingTool."""
     with ExitStack() as stack:
         rig = stack.enter_context(single(folder / "kafka", version, secured=True))
         assert rig.certificates is not None

@@ -1,4 +1,4 @@
-"""A random workload on a real broker: everything that a log goes through, and between it reads that must be right.
+"""Runs a random workload on a real broker: all kinds of changes of a log, and reads between them that must be right.
 
 Rules of the file:
 
@@ -66,8 +66,9 @@ class Workload:
         self._faults = ExitStack()
 
     def run(self, deadline_s: float) -> None:
-        """All steps of the deck in a random order, as far as they come before `deadline_s` (of the monotonic clock);
-        then all of it is tiered and read once more. Raises Difference for a read that is not the broker's.
+        """Run the steps of the deck in a random order, until `deadline_s` (monotonic clock).
+
+        Then tier everything, and read it once more. Raises Difference if a read does not equal the broker's.
         """
         dice = random.Random(f"{self._seed}/deck")
         cards = dice.sample(list(DECK), k=sum(DECK.values()), counts=list(DECK.values()))
@@ -109,7 +110,7 @@ class Workload:
         return [(topic, partition) for topic, count in self._partitions.items() for partition in range(count)]
 
     def _times(self, topic: str, dice: random.Random) -> Times:
-        """Where a bound in time is to lie: mostly where the topic's timestamps are."""
+        """The range of times for a random bound: mostly the range of the topic's timestamps."""
         near_now = dice.random() < (0.9 if topic.endswith("appended") else 0.1)
         return Times(self._began_ms, int(time.time() * 1000)) if near_now else PRODUCED_TIMES
 
@@ -194,7 +195,7 @@ class Workload:
         """Let the uploads of a partition fail, or heal them."""
         if self._blocked is not None:
             return self._heal()
-        busy = self._transactions.places()  # the end of a log with an open transaction is not uploaded at all
+        busy = self._transactions.places()  # the broker does not upload the end of a log with an open transaction
         if not set(self._places()) - busy:
             return "all have an open transaction"
         place = self._place(dice, *busy)
@@ -239,7 +240,7 @@ class Workload:
         times = self._times(topic, dice)
         meanwhile = None if while_card is None else lambda: self._meanwhile(while_card, dice)
         if self._blocked is not None and self._blocked[0] == topic:
-            # The broker cannot look into the tier there either: what it has on its own disk is what is to be had.
+            # The broker cannot read the tier there either. Only the records on its own disk can be read.
             place = self._blocked
             floor = topics.offsets(self._rig, *place).latest_tiered + 1
             intent = draw(dice, faulty=faulty, kinds=("offset",))
@@ -286,7 +287,7 @@ class Workload:
         return f"{outcome.records} records, {report.broker_records} of the broker: {outcome.asked}"
 
     def _finish(self, number: int) -> None:
-        """End what is open, tier everything, and read each partition whole, from the store alone."""
+        """End all transactions, tier everything, and read each partition completely, only from the store."""
         if self._blocked is not None:
             self._heal()
         for transaction in self._transactions.numbers:

@@ -1,4 +1,4 @@
-"""The answers of a plain consumer about a log: its ends, the offset of a time, and the records of a stretch.
+"""Asks a plain consumer about a log: its ends, the offset of a time, and its records.
 
 Rules of the file:
 
@@ -37,20 +37,20 @@ class LogEnds(NamedTuple):
 
 
 class TimeAnswer(NamedTuple):
-    """The offset that a time comes to. Not `is_certain`: the broker is wrong, and a marker before may be meant."""
+    """The offset for a time. If `is_certain` is false, the broker is wrong, and an earlier marker may be right."""
 
     offset: int
     is_certain: bool
 
 
 class Times(NamedTuple):
-    """A stretch of timestamps, in milliseconds since 1970: [first_ms, stop_ms)."""
+    """A range of timestamps, in milliseconds since 1970: [first_ms, stop_ms)."""
 
     first_ms: int
     stop_ms: int
 
     def at(self, fraction: float) -> int:
-        """The timestamp that lies that share of the way from the first to the last."""
+        """The timestamp at this fraction of the range."""
         return self.first_ms + int(fraction * (self.stop_ms - self.first_ms))
 
 
@@ -66,10 +66,10 @@ def _consumer(rig: Rig, isolation: str) -> Iterator[Consumer]:
 
 
 def log_ends(rig: Rig, places: Iterable[Place], isolation: str) -> dict[Place, LogEnds]:
-    """Where each partition starts and ends for the isolation level. Raises KafkaException with the broker's error.
+    """The start and the end of each partition for the isolation level. Raises KafkaException with the broker's error.
 
-    A consumer returns the smaller offset first. The start is known from the high watermark. An end before the start, as
-    DeleteRecords leaves it in an open transaction, is given as the start.
+    A consumer returns the smaller offset first. The start is known from the high watermark. If DeleteRecords in an open
+    transaction has left an end before the start, this returns the start as the end.
     """
     found = {}
     with _consumer(rig, "read_uncommitted") as plain, _consumer(rig, isolation) as asked:
@@ -83,17 +83,17 @@ def log_ends(rig: Rig, places: Iterable[Place], isolation: str) -> dict[Place, L
 def offset_for_time(rig: Rig, place: Place, log: LogEnds, timestamp_ms: int, isolation: str) -> TimeAnswer:
     """The first offset of [log.start, log.stop) whose record is not before `timestamp_ms`, as ListOffsets has it.
 
-    Kafka is wrong in one case, which is seen in 3.9.2 and 4.3.1 (RemoteLogManager.findOffsetByTimestamp returns what
-    the first segment gives whose largest timestamp is late enough, also nothing): DeleteRecords has moved the log
-    start into that segment, and what was as late in it lies before the log start. Then later segments of the tier are
-    not looked into. It is taken to be wrong there only where a record that it gives itself proves it.
+    Kafka 3.9.2 and 4.3.1 are wrong in one case. RemoteLogManager.findOffsetByTimestamp searches only the first segment
+    whose largest timestamp is late enough. If DeleteRecords has moved the log start into that segment, past its late
+    records, Kafka finds none and does not search later segments of the tier. This function corrects Kafka only if one
+    of the broker's own records proves the mistake.
     """
     found = listed_offset(rig, place, timestamp_ms, isolation)
     if log.start > 0:
         records = broker_records(rig, *place, "read_uncommitted", start=log.start)
         late = next((record.offset for record in records if record.timestamp_ms >= timestamp_ms), None)
         if late is not None and late < log.stop and (found is None or late < found):
-            # A segment that leaves the broker's disk during its search is overlooked too: hence a second question.
+            # The broker also misses a segment that leaves its disk during the search. So it is asked a second time.
             found = listed_offset(rig, place, timestamp_ms, isolation)
             if found is None or late < found:
                 return TimeAnswer(late, is_certain=False)
@@ -101,7 +101,7 @@ def offset_for_time(rig: Rig, place: Place, log: LogEnds, timestamp_ms: int, iso
 
 
 def listed_offset(rig: Rig, place: Place, timestamp_ms: int, isolation: str) -> int | None:
-    """The broker's own answer; None: no record is as late. Raises KafkaException with the broker's error."""
+    """The broker's own answer. None: no record is late enough. Raises KafkaException with the broker's error."""
     deadline_s = time.monotonic() + _TIMEOUT_S
     with _consumer(rig, isolation) as consumer:
         while True:

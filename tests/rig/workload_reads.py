@@ -1,4 +1,4 @@
-"""Random bounded reads, each compared field for field with what a plain consumer gets for the same bounds.
+"""Makes random bounded reads, and compares each, field by field, with a plain consumer's records for the same bounds.
 
 Rules of the file:
 
@@ -51,7 +51,7 @@ class Difference(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One bound as the dice want it: `kind` is `edge`, `offset` or `time`, `fraction` how far along."""
+    """One random bound. `kind` is `edge`, `offset` or `time`. `fraction` is its place in the range of the log."""
 
     kind: str
     fraction: float
@@ -59,9 +59,10 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A read as the dice want it, before anything is known of the log. `config` has keys of ours.
+    """A random read, drawn without knowledge of the log. `config` has keys of remote-fetch.
 
-    `fault_seed` None: the store is well. `rates` are the shares of GETs of segment bytes and of indexes that fail.
+    If `fault_seed` is None, the store has no faults. `rates` are the shares of GETs of segment bytes and of indexes
+    that fail.
     """
 
     isolation: str
@@ -89,7 +90,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A read with its bounds: as the user gives them, and the offsets [first, stop) that they come to."""
+    """A read with its bounds: as the user gives them, and as offsets [first, stop)."""
 
     starts: Mapping[int, Any]
     ends: Mapping[int, Any]
@@ -97,7 +98,7 @@ class _Asked:
 
 
 def draw(dice: random.Random, *, faulty: bool = False, kinds: Sequence[str] = ("edge", "offset", "time")) -> Intent:
-    """A random read; `kinds` are the kinds of bounds that may come."""
+    """Draw a random read. `kinds` are the possible kinds of bounds."""
     config: dict[str, Any] = {
         "fetch.remote.when": dice.choice(("not-local", "always")),
         "fetch.remote.range.bytes": dice.choice((1024, 1500, 4096, 65_536, 8 << 20)),
@@ -115,7 +116,7 @@ def draw(dice: random.Random, *, faulty: bool = False, kinds: Sequence[str] = ("
 
 
 def whole(isolation: str) -> Intent:
-    """All of it, as much of it from the store as there is."""
+    """A read of the whole log, from the store as far as possible."""
     return Intent(isolation, Edge("edge", 0), Edge("edge", 1), {"fetch.remote.when": "always"})
 
 
@@ -129,10 +130,11 @@ def check_read(
     no_earlier: Mapping[Place, int] | None = None,
     meanwhile: Callable[[], None] | None = None,
 ) -> Outcome:
-    """Read as intended, and raise Difference unless the broker gives the same records.
+    """Make the read, and raise Difference if the broker gives other records.
 
-    `times` is where bounds in time come from. `no_earlier`: no offset before these is asked for. `meanwhile` is called
-    between the first rows and the rest; it may write, and not delete.
+    - `times` is the range for bounds in time.
+    - `no_earlier` has the least offset of each partition that may be read.
+    - `meanwhile` is called after the first rows. It may write records, but not delete any.
     """
     places = [(topic, partition) for partition in partitions]
     for _ in range(_TRIES):
@@ -156,7 +158,7 @@ def _shown(bounds: Mapping[int, Any]) -> str:
 
 
 def _nothing() -> None:
-    """The default for `meanwhile`: nothing happens."""
+    """Do nothing: the default for `meanwhile`."""
 
 
 def _resolve(rig: Rig, intent: Intent, ends: Mapping[Place, LogEnds], times: Times) -> _Asked:
@@ -176,7 +178,7 @@ def _resolve(rig: Rig, intent: Intent, ends: Mapping[Place, LogEnds], times: Tim
 
 
 def _bound(rig: Rig, edge: Edge, place: Place, log: LogEnds, times: Times, isolation: str) -> tuple[Any, int]:
-    """A bound as the user gives it, and the offset it comes to."""
+    """A bound as the user gives it, and its offset."""
     if edge.kind == "edge":
         return "edge", -1
     if edge.kind == "offset":
@@ -191,7 +193,7 @@ def _bound(rig: Rig, edge: Edge, place: Place, log: LogEnds, times: Times, isola
 def _read(
     rig: Rig, topic: str, intent: Intent, asked: _Asked, meanwhile: Callable[[], None]
 ) -> tuple[list[OracleRecord], Report, int]:
-    """The rows, what they cost, and how many faults there were."""
+    """The rows, the report of the read, and the number of faults."""
     if intent.fault_seed is not None:
         return _read_faulty(rig, topic, intent, intent.fault_seed, asked)
     counters = Counters()
@@ -231,7 +233,7 @@ def _read_faulty(
 
 def _faults(seed: int, segment_rate: float, index_rate: float) -> Schedule:
     segments = seeded(seed, segment_rate, _SEGMENT_FAULTS)
-    # Nobody can notice other bytes in an index without a checksum, or one that is said not to be there.
+    # No reader can notice wrong bytes in an index without a checksum, or a false answer that it does not exist.
     indexes = seeded(seed, index_rate, _ERRORS)
     return lambda call: (segments if call.index_type is None else indexes)(call)
 
@@ -275,12 +277,12 @@ def _compare(found: Sequence[OracleRecord], expected: Sequence[OracleRecord], wo
 
 
 def check_outside(rig: Rig, place: Place, isolation: str) -> str:
-    """Starts before the log and after it are refused. Raises Difference where one is not."""
+    """Check that starts before and after the log are refused. Raises Difference if one is not."""
     topic, partition = place
     log = log_ends(rig, [place], isolation)[place]
     config = _config(rig, whole(isolation))
     for start in (log.start - 1, log.stop + 1):
-        if start < 0:  # that is a word for an end of the log
+        if start < 0:  # a negative start stands for an end of the log
             continue
         try:
             remote_fetch.read_arrow(topic, start=start, partitions=[partition], isolation=isolation, config=config)
@@ -291,7 +293,7 @@ def check_outside(rig: Rig, place: Place, isolation: str) -> str:
 
 
 def check_cat(rig: Rig, place: Place, isolation: str, dice: random.Random, times: Times) -> Outcome:
-    """`remote-fetch cat` with random bounds in kcat's spelling prints what the broker gives; else raise Difference."""
+    """Run `remote-fetch cat` with random bounds in kcat's form. Raises Difference if it prints other records."""
     topic, partition = place
     log = log_ends(rig, [place], isolation)[place]
     count, limit = 1 + dice.randrange(40), 1 + dice.randrange(60)

@@ -1,4 +1,4 @@
-"""The writes of a random workload: batches of records of every shape, and transactions that stay open for a while.
+"""Makes the writes of a random workload: batches of records of every shape, and transactions that stay open a while.
 
 Rules of the file:
 
@@ -24,7 +24,7 @@ from tests.rig.workload_oracle import Place, Times, log_ends
 __all__ = ["PRODUCED_TIMES", "Transactions", "Written", "produce_batches"]
 
 PRODUCED_TIMES = Times(1_700_000_000_000, 1_700_010_000_000)
-"""The timestamps that producers give lie there, in no order."""
+"""The range of the producers' timestamps, which have no order."""
 
 _TIMEOUT_S = 60
 _TRANSACTION_TIMEOUT_MS = 600_000
@@ -33,7 +33,7 @@ _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
 _SMALL_BYTES = (0, 0, 1, 24, 200, 400)
 _LARGE_BYTES = (700, 2_000, 3_900, 7_000)
 _COMPRESSIBLE_BYTES = (5_000, 60_000)
-"""Larger than a segment; only a codec makes it fit, so some of these are refused."""
+"""Sizes larger than a segment. Only a codec makes them fit, so the broker refuses some of them."""
 
 
 @dataclass(slots=True)
@@ -54,7 +54,10 @@ class Written:
             self.errors.append(error)
 
     def check(self, left: int) -> None:
-        """Raise what was neither delivered nor refused for its size; `left` is what `flush` returned."""
+        """Raise the error of a record that was neither delivered nor refused for its size.
+
+        `left` comes from `flush`.
+        """
         if self.errors:
             raise KafkaException(self.errors[0])
         if left:
@@ -62,7 +65,7 @@ class Written:
 
 
 def produce_batches(rig: Rig, place: Place, dice: random.Random) -> tuple[str, Written]:
-    """Some records to one partition by a producer of its own; what it was like, and what became of them."""
+    """Write some records to one partition with a new producer. Returns a description, and the numbers of records."""
     codec, idempotent = dice.choice(_CODECS), dice.random() < 0.4
     batch_records, count = dice.choice((1, 3, 7, 50)), dice.choice((1, 5, 20, 60))
     batch_bytes = dice.choice((2_000, 7_500, 7_500, 1_000_000))
@@ -122,7 +125,7 @@ def _queue(producer: Producer, place: Place, written: Written, **record: Any) ->
         except BufferError:
             producer.poll(0.1)
         except KafkaException as error:
-            # A producer that is older than the partition.
+            # The producer is older than the partition.
             if error.args[0].code() != KafkaError._UNKNOWN_PARTITION or time.monotonic() > deadline_s:
                 raise
             producer.list_topics(topic, timeout=_TIMEOUT_S)
@@ -130,14 +133,14 @@ def _queue(producer: Producer, place: Place, written: Written, **record: Any) ->
 
 @dataclass(slots=True)
 class _Open:
-    """A transaction under way. `places` are the partitions that it has written to."""
+    """An open transaction. `places` are the partitions to which it has written."""
 
     producer: Producer
     places: set[Place] = field(default_factory=set)
 
 
 class Transactions:
-    """The transactions of one run; each has a transactional id of its own among a few, so that ids are used again."""
+    """The transactions of one run. Each has one of a few transactional ids, so that ids are used again."""
 
     def __init__(self, rig: Rig, name: str) -> None:
         self._rig = rig
@@ -171,7 +174,7 @@ class Transactions:
         return count
 
     def end(self, number: int, how: str) -> None:
-        """End it by `commit`, `abort`, or `fence`: another producer with its id comes. Waits for the markers."""
+        """End it by `commit`, by `abort`, or by `fence` (a new producer with its id). Waits for the markers."""
         transaction = self._open.pop(number)
         before = self._log_ends(transaction.places)
         if how == "fence":
