@@ -134,8 +134,8 @@ def _bucket(name: str) -> Any:
     from google.auth.credentials import AnonymousCredentials  # noqa: PLC0415 - the extra brings it
     from google.cloud import storage  # noqa: PLC0415 - as above
 
-    nobody: Any = AnonymousCredentials
-    return storage.Client(project="none", credentials=nobody()).bucket(name)
+    anonymous: Any = AnonymousCredentials
+    return storage.Client(project="none", credentials=anonymous()).bucket(name)
 
 
 def _close(session: Any, loop: asyncio.AbstractEventLoop) -> None:

@@ -4,7 +4,7 @@ Rules of the file:
 
 - One thread, that of the event loop, uses these objects.
 - The clock is passed in, in monotonic seconds.
-- What is remembered is bounded: who has not been seen for longest is forgotten first.
+- The memory is bounded: the principal that was not seen for longest is forgotten first.
 """
 
 from __future__ import annotations
