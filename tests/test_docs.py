@@ -128,7 +128,7 @@ def test_every_format_token_is_explained(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.parametrize("command", ["ls", "plan", "cat"])
 def test_options_named_in_the_text_exist(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of all pages: each `--option` and `-x` that a remote-fetch command is shown with."""
+    """Each `--option` and `-x` of a remote-fetch command on any page exists."""
     with pytest.raises(SystemExit):
         main([command, "--help"])
     text = capsys.readouterr().out

@@ -143,7 +143,7 @@ def test_a_target_runs_in_a_process_of_its_own(capsys: pytest.CaptureFixture[str
 
 
 def test_the_input_of_a_crash_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The process of a target dies as by a signal, with its last input in the file."""
+    """The process of a target ends as by a signal. The finding has the last input from its file."""
 
     def dies(command: list[str], **_: object) -> SimpleNamespace:
         file = next(Path(one.partition("=")[2]) for one in command if one.startswith("--last-input="))

@@ -154,7 +154,7 @@ def pins(name: str) -> set[str]:
 
 
 def test_dev_contains_runtime() -> None:
-    """So that `make demo` and `make test` can share one environment."""
+    """The development lock has all packages of the runtime lock, so `make demo` and `make test` can share a venv."""
     assert len(pins("requirements/runtime.lock")) > 5
     assert pins("requirements/runtime.lock") <= pins("requirements/dev.lock")
 

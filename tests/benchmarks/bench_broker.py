@@ -104,7 +104,7 @@ def large_batches(arguments: argparse.Namespace, partitions: Sequence[int]) -> I
 
 
 def shapes(arguments: argparse.Namespace) -> Iterator[Shape]:
-    """The same, and one partition in batches of a producer's default size."""
+    """As `large_batches`, and one partition in batches of a producer's default size."""
     for shape in large_batches(arguments, PARTITIONS):
         yield shape
         if shape.partitions == PARTITIONS[-1]:
@@ -112,10 +112,11 @@ def shapes(arguments: argparse.Namespace) -> Iterator[Shape]:
 
 
 def values(value_bytes: int, content: str) -> list[bytes]:
-    """The same at every run, and together longer than a batch and than a codec's window on it: nothing repeats there.
+    """The values of the records, equal in every run. All together are longer than a batch and a codec's window.
 
-    "noise" is half text that repeats and half noise, so that they compress to something over a half, and are copied
-    more than decompressed. "text" is JSON in words, as services write it: it compresses to about a third.
+    - "noise" is half repeated text and half noise. It compresses to a little more than a half, so that codecs copy more
+      than they decompress.
+    - "text" is JSON in words, as services write it. It compresses to about a third.
     """
     dice = random.Random(1)
     return _texts(dice, value_bytes) if content == "text" else _half_noise(dice, value_bytes)

@@ -44,7 +44,7 @@ HEAD = "| records | wanted | seconds | ns a record | segments | memory of the ti
 
 
 def topic_ids() -> list[Uuid]:
-    """The same ten at every run."""
+    """Ten topic ids, equal in every run."""
     dice = random.Random(7)
     return [Uuid(dice.randbytes(16)) for _ in range(TOPICS)]
 

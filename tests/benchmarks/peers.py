@@ -168,17 +168,17 @@ def _confluent(job: Job, config: Mapping[str, Any]) -> Total:
 
 
 def confluent_default(job: Job) -> Total:
-    """`confluent_kafka.Consumer.consume` as it is."""
+    """`confluent_kafka.Consumer.consume` with its default configuration."""
     return _confluent(job, {})
 
 
 def confluent_tuned(job: Job) -> Total:
-    """The same with a larger queue, and without the pause of a second when it is full."""
+    """As `confluent_default`, with a larger queue, and without the pause of a second if the queue is full."""
     return _confluent(job, TUNED)
 
 
 def confluent_large_fetches(job: Job) -> Total:
-    """The same with fetches of 8 MiB."""
+    """As `confluent_tuned`, with fetches of 8 MiB."""
     return _confluent(job, LARGE_FETCHES)
 
 

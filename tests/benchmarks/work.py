@@ -307,7 +307,7 @@ def aiokafka(segment: Segment) -> Callable[[], int]:
 
 
 def kafka_python(segment: Segment) -> Callable[[], int]:
-    """The same by kafka-python's record reader, which is plain Python."""
+    """Reads with kafka-python's record reader, which is plain Python."""
 
     def batches_of(data: bytes) -> Iterator[Iterable[Any]]:
         records = KafkaPythonRecords(data)

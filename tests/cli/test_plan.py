@@ -53,7 +53,7 @@ def test_bounds_and_log_start_narrow_it(run: Run, bucket: str) -> None:
 
 
 def test_a_size_that_metadata_cannot_hold_is_asked_of_the_store(run: Run, tmp_path: Path) -> None:
-    """8 GiB, which metadata clamps to 2 GiB and one byte less (KIP-1333)."""
+    """Metadata clamps a size of 8 GiB to one byte less than 2 GiB (KIP-1333). The store gives the true size."""
     sparse = SparseTier(tmp_path, 8 << 30)
     saved = [word for name, value in sparse.clamped(tmp_path).items() for word in ("-X", f"{name}={value}")]
     outcome = run("plan", "--url", str(tmp_path), "-t", "topic", "-o", "1000", *saved)
@@ -67,7 +67,7 @@ def test_a_size_that_metadata_cannot_hold_is_asked_of_the_store(run: Run, tmp_pa
 
 
 def test_bytes_in_the_store(run: Run, tmp_path: Path) -> None:
-    """Aiven's REMOTE_SIZE (KIP-917), in the totals and with each segment of the JSON."""
+    """The plan shows Aiven's REMOTE_SIZE (KIP-917) in the totals, and for each segment in the JSON."""
     tier = AivenTier("aiven-zstd")
     segments = [one for each in tier.timelines.values() for one in each.segments]
     topic = segments[0].topic_id_partition.topic

@@ -74,7 +74,7 @@ def test_an_unknown_field_is_refused() -> None:
 
 
 def test_json() -> None:
-    """Without spaces; what a record does not have is left out, except key and payload."""
+    """The JSON has no spaces. Fields that a record lacks are left out, except key and payload."""
     plain = dataclasses.replace(ROW, headers=(), value="é".encode())
     assert (
         json_printer("text", b";")(plain).decode()

@@ -147,7 +147,7 @@ def test_a_seek_to_the_end_is_not_repeated() -> None:
 def test_a_partition_that_librdkafka_has_stopped_is_assigned_again(
     is_cooperative: bool, calls: list[tuple[object, ...]]
 ) -> None:
-    """The other partitions go on: those of librdkafka at its positions, those of the store at the placeholder."""
+    """The other partitions are assigned too: librdkafka's at its positions, the store's at the placeholder."""
     bench = Bench(is_cooperative=is_cooperative)
     bench.assign({0: 5, 1: END, 2: 0})
     bench.librdkafka.positions[1] = 33

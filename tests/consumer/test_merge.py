@@ -250,7 +250,7 @@ def test_while_consume_runs_the_position_is_before_its_records() -> None:
 @pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize("side", ["store", "librdkafka"])
 def test_records_of_a_running_consume_are_not_stored(side: str, is_first: bool) -> None:
-    """As with the parent: an offset is not committed before the application has the record."""
+    """As in the parent, an offset is not committed before the application has the record."""
     bench = Bench(queued_bytes=1)
     bench.assign({0: 0 if side == "store" else END, 1: 0})
     live_messages: list[list[Message]] = []

@@ -139,7 +139,7 @@ def test_frozen_positions_do_not_follow_librdkafka() -> None:
 
 
 def test_librdkafkas_position_of_a_parked_partition_is_not_taken() -> None:
-    """It dates from before the application paused the partition and sought elsewhere."""
+    """That position is older than the application's pause and seek."""
     bench = Bench()
     bench.assign({0: 5})
     bench.librdkafka.positions[0] = 300

@@ -164,7 +164,7 @@ def test_pausing_one_of_two(consumers: Consumers, material: Material) -> None:
 
 
 def test_pausing_over_the_end_of_the_tier(consumers: Consumers, material: Material) -> None:
-    """Paused after every record: also where one reader gives over to the other."""
+    """The application pauses after every record, also where librdkafka takes over from the store."""
     consumer = consumers()
     consumer.assign([material.at(97)])
     for offset in range(97, 104):

@@ -78,7 +78,7 @@ def test_a_seek_out_of_the_log(consumers: Consumers, material: Material, start: 
 
 
 def test_the_policy_of_old(consumers: Consumers, material: Material) -> None:
-    """The topic's defaults win over the rest."""
+    """The value in `default.topic.config` wins over the consumer's own."""
     config = {
         **consumers.config(),
         "default.topic.config": {"auto.offset.reset": "latest"},

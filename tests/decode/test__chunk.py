@@ -93,7 +93,7 @@ def test_a_batch_too_large_is_not_touched(kernel: ModuleType) -> None:
 
 
 def test_header_room_is_counted(kernel: ModuleType) -> None:
-    """Headers without a byte of content fill their offsets long before their data."""
+    """Empty headers fill the buffer of their offsets long before the buffer of their data."""
     body = b"\0\0\0\x01\x01" + encode_varint(50) + b"\x00\x00" * 50
     area = encode_varint(len(body)) + body
     chunk = Chunk(kernel, ("headers",), 100, len(area) + 60)

@@ -159,7 +159,7 @@ def test_a_header_key_that_is_no_utf8(message_kernel: ModuleType) -> None:
 
 
 def test_how_a_cursor_moves(message_kernel: ModuleType) -> None:
-    """Offsets 100, 101, 102, 104, 109."""
+    """The cursor moves over records with the offsets 100, 101, 102, 104 and 109."""
     cursor = MessageCursor(batch_of(*SOME), "t", 0, Message, kernel=message_kernel)
     assert (len(cursor), cursor.next_offset) == (5, 100)
     assert cursor.take(0) == cursor.take(-1) == []

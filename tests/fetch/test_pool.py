@@ -196,7 +196,7 @@ def test_a_call_that_cannot_begin_times_out_too(make: Callable[[int], DaemonPool
 
 
 def test_a_call_that_waits_for_a_thread_has_time_while_others_succeed(make: Callable[[int], DaemonPool]) -> None:
-    """Thirty calls of 10 ms in one thread: the last one begins long after its 100 ms, and is not late."""
+    """One thread makes thirty calls of 10 ms. The last call begins long after 100 ms, and does not time out."""
     pool = make(1)
     calls = [pool.submit(lambda: threading.Event().wait(0.01)) for _ in range(30)]
     assert calls[-1].wait(100) is False

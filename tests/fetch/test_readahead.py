@@ -66,7 +66,7 @@ class Fetcher:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def configure(self, configs: Any) -> None:
-        """Nothing to configure."""
+        """Ignore the configuration."""
 
     def fetch_log_segment(
         self, metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int = -1
@@ -216,7 +216,10 @@ def test_one_range_larger_than_the_budget_goes_alone(make: Made) -> None:
 
 
 def test_a_store_that_keeps_up_is_asked_for_few_at_a_time(make: Made) -> None:
-    """The reader finds each range already there: more of them would take memory and save no time."""
+    """If each range arrives before the reader asks for it, the number of ranges requested ahead does not grow.
+
+    More ranges would use memory and save no time.
+    """
     fetcher = Fetcher()
     stage = make(fetcher, max_bytes=10_000, max_threads=16)
     for request, wait in stage.read_ahead(ranges([100] * 30)):

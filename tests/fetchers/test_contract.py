@@ -52,7 +52,7 @@ def golden_files() -> dict[str, bytes]:
 
 @pytest.fixture(scope="session")
 def memory_url(golden_files: dict[str, bytes]) -> Iterator[str]:
-    """The same tree in memory."""
+    """The URL of the same tree in a filesystem in memory."""
     filesystem = fsspec.filesystem("memory")
     root = "/tier-of-the-fetchers-tests"
     filesystem.pipe({f"{root}/{name}": data for name, data in golden_files.items()})
@@ -196,7 +196,7 @@ def test_two_of_them_do_not_meet(tier: Tier) -> None:
 
 
 def test_metadata_that_a_broker_wrote_finds_its_objects(tier: Tier) -> None:
-    """Metadata from another source than the listing leads to the same objects."""
+    """Metadata from another source than a listing gives the same objects."""
     for stem, segment in listed(tier).items():
         known = dataclasses.replace(segment, end_offset=10**9, segment_size_in_bytes=UNKNOWN_SIZE)
         assert bytes(tier.fetcher.fetch_log_segment(known, 5, 9)) == tier.files[f"{stem}.log"][5:9]

@@ -236,7 +236,7 @@ def test_the_input_may_lie_anywhere_in_a_larger_buffer() -> None:
 
 
 def test_golden_batches_of_all_codecs() -> None:
-    """Java's and librdkafka's own: what comes out is one run of records that fill it, each with its length in front."""
+    """Batches of Java and librdkafka decompress to records that fill the output, each with its length in front."""
     codecs = Codecs()
     seen = dict.fromkeys(CODEC_NAMES, 0)
     for log in GOLDEN.glob("*/remote/**/codecs-*/*.log"):
@@ -351,7 +351,7 @@ def test_zstd_frames_that_declare_their_size(size_bytes: int, checksum: bool) ->
 def test_the_short_way_of_one_zstd_block_is_that_of_all(
     size_bytes: int, declares: bool, at: int, value: int, cut: int
 ) -> None:
-    """Also with a damaged header: the same output or the same error."""
+    """Both ways give the same output or the same error, also for a damaged header."""
     packed = bytearray(zstandard.ZstdCompressor(write_content_size=declares).compress(words(size_bytes)))
     if at < len(packed):
         packed[at] = value
@@ -490,7 +490,7 @@ def test_a_snappy_block_cannot_declare_more_than_its_elements_can_make() -> None
 
 
 def test_the_most_that_a_snappy_block_may_declare() -> None:
-    """22 times its own size; whether it holds so much is then for the decompressor to say."""
+    """A block may declare 22 times its own size. The decompressor then tells whether it has so many bytes."""
     for declared, says in ((b"\xdc\x01", "declares 220 bytes"), (b"\xdd\x01", "declares 221 bytes, more than 10")):
         block = declared + bytes(8)
         with pytest.raises(CorruptSegment) as caught:
@@ -554,7 +554,7 @@ def test_lz4_block_sizes(descriptor: int) -> None:
 @each_of("first", [b"", b"abc", b"abcdefghijklmnopq", words(300), words(70 * KIB)])
 @each_of("size_bytes", [1, 3, 11, 12, 13, 14, 15, 269, 270, 271, 600])
 def test_linked_lz4_blocks_copy_from_earlier_output(first: bytes, size_bytes: int) -> None:
-    """The second block: literals, then a copy of the ten bytes that stand in front of them, then five literals."""
+    """The second block has literals, then a copy of the ten bytes before them, then five literals."""
     first = first[-(64 * KIB) :]
     literals = random.Random(3).randbytes(size_bytes)
     distance = size_bytes + min(len(first), 10)

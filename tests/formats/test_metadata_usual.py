@@ -153,7 +153,7 @@ def test_other_tagged_fields_are_left_to_the_parser(name: str, at: int) -> None:
 
 
 def test_the_head_of_a_long_varint_is_not_usual() -> None:
-    """The frame's version 1 in two bytes: what looks like the head is none."""
+    """The frame has its version 1 in two bytes, so bytes that look like the usual head are not the head."""
     value = b"\x81\x00" + VECTORS["upd_v0_finished"][1:]
     assert parse_metadata_record(value) == FINISHED
     assert heads_of(value) == {}
@@ -233,7 +233,7 @@ def test_any_bytes_behind_a_known_head(name: str, rest: bytes) -> None:
 
 
 def test_a_leader_epoch_below_0_is_left_to_the_parser() -> None:
-    """Which refuses it."""
+    """The short cut returns None for a negative leader epoch. The full parser then raises the error."""
     epochs = (LeaderEpoch(3, 1), LeaderEpoch(-1, 5))
     value = encode_metadata_record(SegmentMetadataRecord(replace(STARTED, segment_leader_epochs=epochs)))
     assert by_short_cut(value, {head_of(value): STARTED.topic_id_partition}) is None

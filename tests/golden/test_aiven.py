@@ -101,7 +101,7 @@ def segments_of(tier: AivenTier) -> list[RemoteLogSegmentMetadata]:
 
 
 def test_the_size_in_the_store_is_that_of_the_objects(aiven_tier: AivenTier) -> None:
-    """KIP-917: the plug-in writes REMOTE_SIZE of log, indexes and manifest, if it is configured to."""
+    """If it is configured so, the plug-in writes the size of log, indexes and manifest to REMOTE_SIZE (KIP-917)."""
     fields = aiven_tier.facts["broker_properties"].get("rsm.config.custom.metadata.fields.include", "")
     layout = AivenLayout()
     for segment in segments_of(aiven_tier):

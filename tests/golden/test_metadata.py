@@ -83,7 +83,7 @@ def facts_of(segment: RemoteLogSegmentMetadata) -> tuple[Any, ...]:
 
 @each_place
 def test_a_listing_finds_what_the_metadata_says(place: Place) -> None:
-    """Ids, offsets and sizes agree. No name tells the last segment's end, which was read from its last batch.
+    """Ids, offsets and sizes agree. The last segment's end is in no name, and was read from its last batch.
 
     Timestamps, brokers and leader epochs stay unknown, because only metadata has them.
     """
@@ -109,7 +109,7 @@ def test_a_listing_finds_no_partition_that_the_metadata_has_not(tier: Tier) -> N
 
 
 def test_uploads_that_failed_are_not_readable(tier: Tier) -> None:
-    """Of topic `retried` the first uploads failed; the same offsets follow under other segment ids."""
+    """The first uploads of the topic `retried` failed. The same offsets were uploaded again with other segment ids."""
     (place,) = (place for place in tier.places if place.topic == "retried")
     timeline = tier.timelines[place.topic_id_partition]
     started = set()

@@ -88,7 +88,7 @@ def test_ends_that_the_leader_does_not_tell_are_looked_for(first: int) -> None:
 
 
 def test_ends_of_long_segments_are_found_in_few_questions() -> None:
-    """A million offsets: doubled steps, then halves."""
+    """The locator finds the end among a million offsets: its steps double, and are then halved."""
     log = plain_log(segments=1)
     (segment,) = leader_of(log).tiered
     long = replace(segment, end_offset=10**6)
@@ -135,7 +135,7 @@ def test_what_was_located_before_an_error_counts() -> None:
 
 
 def with_ids(leader: Leader, letter: bytes) -> None:
-    """The same offsets in other uploads."""
+    """Replace the leader's uploads by others with the same offsets."""
     leader.tiered = [
         replace(each, segment_id=replace(each.segment_id, id=Uuid(letter * 15 + bytes((number,)))))
         for number, each in enumerate(leader.tiered)

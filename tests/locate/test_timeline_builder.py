@@ -114,7 +114,7 @@ def test_a_scenario_has_the_expected_outcome(cell: tuple[int, str, str]) -> None
 
 
 def test_a_migration_that_is_half_done() -> None:
-    """Records without keys come first. The cleaner drops them: their segments come through the broker."""
+    """Records without keys come first, and the cleaner drops them. So their segments come through the broker."""
     later = replace(FIRST, segment_id=replace(FIRST.segment_id, id=Uuid(b"l" * 16)), start_offset=100, end_offset=199)
     for name in ("text", "pull request"):
         half = [*DIALECTS["legacy"].upload(FIRST, 3), *DIALECTS[name].upload(later, 3)]

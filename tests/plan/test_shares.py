@@ -70,7 +70,7 @@ def test_every_byte_is_in_one_share(sizes: list[list[int]], target_bytes: int, m
 
 
 def test_one_large_partition_beside_small_ones() -> None:
-    """4 GiB in one partition, 15 others of 3 MiB: no task has twice as much as another."""
+    """One partition has 4 GiB, and 15 others have 3 MiB. No task gets twice as much as another."""
     plans = [plan(0, 4 * [1 << 30]), *(plan(number, [3 * MIB]) for number in range(1, 16))]
     shares = share_out(plans, 64 * MIB)
     sizes = [share.size_bytes for share in shares]

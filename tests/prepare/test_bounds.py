@@ -226,7 +226,7 @@ class TestTimes:
         assert outcome.fine() == expected_rows(r for r in log.records() if first <= r.offset < stop)
 
     def test_markers_count(self) -> None:
-        """As for a broker: the marker at offset 5 is the first as late."""
+        """Markers count as in a broker: the marker at offset 5 is the first record that is late enough."""
         log = LogBuilder()
         log.begin(1)
         log.append_batch([Record(n) for n in range(5)], producer_id=1, base_timestamp_ms=1000)
@@ -301,7 +301,7 @@ class TestTimes:
         assert (outcome.error.topic, outcome.error.object_name is None) == ("topic", False)
 
     def test_what_holds_no_records_is_passed_over(self) -> None:
-        """A batch that a cleaner has emptied keeps its largest timestamp."""
+        """A search skips a batch that the log cleaner has emptied, although it keeps its largest timestamp."""
         log = LogBuilder()
         log.append_batch([], last_offset_delta=4, base_timestamp_ms=5000)
         log.append_batch([Record(0)], base_timestamp_ms=5000)
@@ -328,12 +328,12 @@ class TestTimes:
 
 
 def moment_of(offset: int) -> datetime:
-    """A time at which the batch at `offset` of a plain log is the first as late."""
+    """A time for which the batch at `offset` of a plain log is the first that is late enough."""
     return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=FIRST_TIMESTAMP_MS + 1000 * offset)
 
 
-class OfTheBroker:
-    """A cluster that is only asked for the offset of a time, and says 17."""
+class FakeCluster:
+    """A fake cluster. `offset_for_time` always returns 17, and records the timestamps that it was asked for."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
@@ -355,17 +355,17 @@ class TestTimesWithABroker:
         def schedule(call: FetchCall) -> Fault | None:
             return Fault(FaultKind(kind)) if call.index_type is index_type else None
 
-        broker, log = OfTheBroker(), plain_log()
+        broker, log = FakeCluster(), plain_log()
         assert first_with(broker, log, schedule, FIRST_TIMESTAMP_MS + 1000) == (17, 60)
         assert broker.asked == [FIRST_TIMESTAMP_MS + 1000]
 
     def test_else_the_broker_is_not_asked(self) -> None:
-        broker, log = OfTheBroker(), plain_log()
+        broker, log = FakeCluster(), plain_log()
         assert first_with(broker, log, lambda call: None, FIRST_TIMESTAMP_MS + 1000) == (5, 60)
         assert broker.asked == []
 
 
-def first_with(broker: OfTheBroker, log: LogBuilder, schedule: Schedule, timestamp_ms: int) -> tuple[int, int]:
+def first_with(broker: FakeCluster, log: LogBuilder, schedule: Schedule, timestamp_ms: int) -> tuple[int, int]:
     """The offsets of a read from a time on, with a broker. Each fallback was reported."""
     segments = log.segments(DENSE)
     quick = {"fetch.remote.read.timeout.ms": 50, "fetch.remote.retry.backoff.ms": 1}

@@ -140,7 +140,7 @@ class Bucket:
             self.indexes[key] = data
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Nothing to configure."""
+        """Ignore the configuration."""
 
     def list_segments(self, topic: str | None = None) -> Iterator[RemoteLogSegmentMetadata]:
         """The metadata that the names and sizes of objects give."""

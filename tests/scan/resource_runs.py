@@ -139,12 +139,12 @@ def _measured(
 
 
 def gibibyte() -> Used:
-    """A segment of 1 GiB, batches of 1 MiB."""
+    """Read a segment of 1 GiB with batches of 1 MiB."""
     return _measured(RepeatingTier(repeated(1 << 30, 64, 16 << 10), hold=late))
 
 
 def gibibyte_in_little() -> Used:
-    """The same with a quarter of the memory."""
+    """As `gibibyte`, with a quarter of the memory."""
     config = {"fetch.remote.max.bytes": 16 * MIB, "fetch.remote.range.bytes": 2 * MIB}
     return _measured(RepeatingTier(repeated(1 << 30, 64, 16 << 10), hold=late), config)
 

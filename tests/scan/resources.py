@@ -95,7 +95,7 @@ class RepeatingTier:
         ]
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Nothing to configure."""
+        """Ignore the configuration."""
 
     def list_segments(self, topic: str | None = None) -> Iterator[RemoteLogSegmentMetadata]:
         """As `SegmentLister.list_segments`."""

@@ -117,7 +117,7 @@ class TestTruncated:
 class TestFlips:
     @LOCATORS
     def test_every_byte_of_a_batch(self, exact: bool, tmp_path: Path) -> None:
-        """Never silent, never wrong rows: the base offset and the leader epoch are found out by their neighbours."""
+        """No damaged byte gives wrong rows. The next batches show a wrong base offset or leader epoch."""
         log = plain_log(value_bytes=3)
         expected = expected_rows(log.records())
         segments = log.segments()
@@ -165,7 +165,7 @@ class TestFlips:
     @pytest.mark.parametrize(("start", "end"), [(0, 60), (25, 35), (27, 33), (30, 31), (34, 35), (20, 30)])
     @pytest.mark.parametrize("options", [SegmentOptions(), DENSE, SegmentOptions(0, index_per_append=True)])
     def test_the_base_offset(self, exact: bool, start: int, end: int, options: SegmentOptions, tmp_path: Path) -> None:
-        """A log without gaps: order, the segment's range or an entry of the index tells, whatever the bounds."""
+        """In a log without gaps, the order, the segment's range or an index entry shows it, for any bounds."""
         log = plain_log(value_bytes=1)
         expected = expected_rows(log.records())[start:end]
         segments = log.segments(options)
@@ -288,7 +288,7 @@ class TestOffsetIndex:
             assert outcome.report.ties == ({"8-byte": 1} if is_tie else {})
 
     def test_bytes_that_only_look_like_a_batch(self, tmp_path: Path) -> None:
-        """Both readings of the index are wrong, and one points at zeros: offset 0, magic 0 and a length of nothing."""
+        """Both entry sizes are wrong, and one leads to zeros, which look like offset 0, magic 0 and length 0."""
         log = LogBuilder()
         log.append_batch([Record(0, value=bytes(5000))], last_offset_delta=299)
         for _ in range(3):
@@ -383,7 +383,7 @@ class TestStateFiles:
         assert read(bucket).fine() == expected_rows(log.records())
 
     def test_a_producer_snapshot_that_is_lost_with_its_segment(self) -> None:
-        """A wrong URL: no object that the metadata names is there. The error says so, and not that a file is lost."""
+        """With a wrong URL, no object of the metadata exists. The error says that, and not that a file is lost."""
         bucket = Bucket(plain_log().segments())
         config = snapshot_config(bucket.metadata)
         while bucket.metadata:

@@ -219,7 +219,7 @@ def test_lies_about_the_last_stable_offset(stable: int) -> None:
 
 
 def test_a_list_with_a_committed_transaction_is_believed() -> None:
-    """As a consumer believes it: nothing in the data speaks against it before the marker."""
+    """A consumer believes such a list too, because no data before the marker contradicts it."""
     log = plain_log(segments=1)
     log.begin(1)
     log.append_batch([Record(0)], producer_id=1)
@@ -252,7 +252,7 @@ def test_deleted_offsets_between_a_transaction_and_its_marker() -> None:
 
 
 def test_locations_that_expire_are_asked_for_again() -> None:
-    """As signed URLs in custom metadata: the leader tells a newer one, and what was listed holds."""
+    """As for signed URLs in custom metadata, the leader gives a newer location. The list stays valid."""
     log = transactions()
     bucket = SignedBucket(log)
     bucket.uses = 5

@@ -104,7 +104,7 @@ def test_a_full_read_takes_large_ranges(tier: tuple[Tier, int], isolation: Isola
 
 
 def test_a_full_read_begins_with_small_ranges(tier: tuple[Tier, int]) -> None:
-    """So that rows come before the first large one has arrived. Each ends at a multiple of what it may be long."""
+    """So rows come before the first large range has arrived. Each range ends at a multiple of its largest size."""
     known, _ = tier
     _, watched = known.read("earliest", "latest", UNCOMMITTED)
     ranges = sorted((one.start_position, one.end_position) for one in watched.calls if one.index_type is None)
@@ -113,7 +113,7 @@ def test_a_full_read_begins_with_small_ranges(tier: tuple[Tier, int]) -> None:
 
 @pytest.mark.parametrize("isolation", [UNCOMMITTED, COMMITTED])
 def test_one_record_by_its_offset(tier: tuple[Tier, int], isolation: IsolationLevel) -> None:
-    """The offset index, and the bytes between two or three of its entries."""
+    """The read gets the offset index, and the bytes between two or three of its entries."""
     known, batch_bytes = tier
     outcome, watched = known.read(known.middle, known.middle + 1, isolation)
     assert [row.offset for row in outcome.fine()] == [known.middle]

@@ -261,7 +261,7 @@ def test_metadata_and_files_that_lie(tier: Tier, isolation: IsolationLevel) -> N
 @examples(80)
 @given(tiers(listed_lies() | file_lies()), ISOLATIONS)
 def test_listings_that_lie(tier: Tier, isolation: IsolationLevel) -> None:
-    """But for the order of the names: the one that starts last ends the tier, as docs/howto/read-a-bucket.md says."""
+    """The reader trusts only the order of names: the last start ends the tier (docs/howto/read-a-bucket.md)."""
     if tier.metadata and tier.listed_starts == sorted(tier.listed_starts):
         check(tier, tier.read(isolation, by_listing=True), isolation)
 

@@ -103,7 +103,7 @@ def test_a_location_that_is_too_old_is_asked_for_again(refusal: type[RemoteFetch
 
 
 def test_locations_that_expire_in_the_middle() -> None:
-    """After every seventh call: what is read goes on where it was, several times within a segment."""
+    """The locations expire after every seventh call. The read goes on at its position, several times in a segment."""
     log = plain_log(value_bytes=300)
     bucket = SignedBucket(log)
     bucket.uses = 7

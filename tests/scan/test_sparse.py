@@ -67,7 +67,7 @@ def test_both_ends_of_the_index_are_used(tier: SparseTier) -> None:
 
 
 def test_both_index_formats_in_one_topic(tier: SparseTier, tmp_path: Path) -> None:
-    """Entries of 8 bytes before, and of 12 behind, as after an upgrade."""
+    """Older segments have index entries of 8 bytes, and newer segments of 12 bytes, as after an upgrade."""
     config = {"remote.storage.url": str(tier.directory), **RANGE_BYTES, **tier.clamped(tmp_path)}
     for start, end, values in (
         (752, 1005, [*(b"small%d" % n for n in range(752, 755)), *(b"first%d" % n for n in range(5))]),
@@ -101,7 +101,7 @@ def test_a_tie_that_the_bytes_settle_for_large_entries(tmp_path: Path) -> None:
 
 
 def test_over_http(tier: SparseTier, tmp_path: Path) -> None:
-    """Positions beyond 2^32 in the headers of ranges, and the size out of one."""
+    """The headers of ranges have positions beyond 2^32, and one of them gives the size."""
     with RangeServer(dict(tier.files())) as server:
         config = {"remote.storage.url": f"{server.url}/kafka-tiered-storage", **RANGE_BYTES, **tier.clamped(tmp_path)}
         outcome = read(load_fetcher(Config.parse(config)), start=1503, isolation=UNCOMMITTED, config=config)

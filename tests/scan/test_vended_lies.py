@@ -180,7 +180,7 @@ def test_with_a_broker_all_rows(vended: Vended) -> None:
 
 
 def test_a_transaction_index_that_lies_is_believed_until_a_marker_contradicts(vended: Vended) -> None:
-    """As in a bucket. Only the store's answer lies here: a URL that leads elsewhere is not followed."""
+    """This is as in a bucket. Only the store's answer is false here, because a foreign URL is not followed."""
     config = snapshot_config(segment.metadata for segment in vended.segments)
 
     def check(case: tuple[str, int, str]) -> None:

@@ -200,7 +200,7 @@ class TestHeaders:
         assert message.asked == 1
 
     def test_the_client_s_own_failure_is_caught_after_many_good_calls_too(self) -> None:
-        """In a process of its own: a call site that CPython has specialised does not look, and the process dies."""
+        """Runs in a separate process: a call site that CPython has specialised makes no check, and the process dies."""
         command = [sys.executable, "-m", "tests.scan.hot_headers"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert (done.returncode, done.stderr) == (0, "")

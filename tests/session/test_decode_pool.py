@@ -67,7 +67,7 @@ TOGETHER: dict[str, int] = {"threads": 2, "min_batch_bytes": 0, "enough_bytes": 
 
 
 def all_ways(bucket: Bucket, **bounds: object) -> list[Outcome]:
-    """The same read: on the spot, each batch prepared, and a few prepared at once."""
+    """Make the same read in three ways: without threads, each batch alone in a thread, several batches together."""
     outcomes = []
     for options in (SPOT, BATCHES, TOGETHER):
         with pytest.MonkeyPatch.context() as patched:
@@ -90,7 +90,7 @@ class TestReads:
             assert together == plain
 
     def test_what_lies_before_the_start_was_not_shown(self) -> None:
-        """Batches that go together, of which none is wanted; their producer aborts later, with nothing to abort."""
+        """A thread gets batches of which none is wanted. Their producer's later abort concerns no delivered record."""
         log = LogBuilder()
         log.begin(1)
         for _ in range(3):
@@ -206,7 +206,7 @@ class TestBatches:
         ("begun_with", "start", "fits"), [(0, 0, True), (0, 5, True), (7, 7, True), (0, 7, False), (7, 5, False)]
     )
     def test_rows_that_were_made_before_the_start_was_known(self, begun_with: int, start: int, fits: bool) -> None:
-        """Of a batch from offset 5 on."""
+        """Rows of a batch that begins at offset 5 are used only if the start did not change inside the batch."""
         ahead, log = Ahead(max_bytes=PLENTY, threads=1, min_batch_bytes=0), LogBuilder()
         for _ in range(2):
             log.append_batch([Record(at, value=bytes(9)) for at in range(5)])

@@ -43,7 +43,7 @@ def test_no_callback_is_called(mechanism: str) -> None:
 
 
 def test_no_logger_is_called(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
-    """librdkafka warns of a producer's property. The application's own client says that too, and once is enough."""
+    """librdkafka warns of a producer's property. The application's own client gives the same warning already."""
     check_properties({"linger.ms": 5, "logger": logging.getLogger("of the application")})
     assert (caplog.records, capfd.readouterr().err) == ([], "")
 

@@ -163,7 +163,7 @@ def test_what_is_wrong(options: dict[str, str | None], message: str) -> None:
 
 
 def test_what_nobody_knows_is_nobodys_concern() -> None:
-    """As in Spark: tables bring options of their own."""
+    """As in Spark, an unknown option is ignored, because tables have their own options."""
     parse_options({**BASE, "path": "/x", "owner": "me", "maxOffsetsPerTrigger": "1", "provider": "kafka_remote"})
 
 

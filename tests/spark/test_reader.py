@@ -88,7 +88,7 @@ def test_a_marker_further_on_than_a_task_was_told(locator: str, tmp_path: Path) 
 def test_where_a_bucket_ends_is_in_the_log_and_in_the_report(
     cut: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The driver logs it; the report of a session is made of what its executors say."""
+    """The driver logs where the bucket ends. The report has it from the events of the executors."""
     where = {**tier(tmp_path, plain_log(segments=3).segments()), "minPartitions": cut}
     says = "topic-0 is read up to offset 60 (exclusive), where the tier ends (not-tiered)"
     with caplog.at_level("INFO", "remote_fetch"):

@@ -107,7 +107,7 @@ def test_nothing_to_read(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("partition", [None, InputPartition(None)])
 def test_what_spark_makes_of_a_plan_without_tasks(partition: Any) -> None:
-    """None itself in PySpark 4.1, a partition of None in later ones."""
+    """PySpark 4.1 passes None, and later versions pass a partition of None."""
     options = parse_options({"subscribe": "topic", **bucket_alone("memory://nowhere")})
     assert list(BatchReader(options, ("value",)).read(partition)) == []
 

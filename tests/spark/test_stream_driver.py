@@ -67,7 +67,7 @@ def bucket(tmp_path: Path) -> dict[str, str]:
 def test_batches_are_the_log_whatever_the_limits_and_whoever_goes_on(
     bucket: dict[str, str], seed: int, driver: Make
 ) -> None:
-    """A new driver for each batch, as after a restart, and some batches done twice."""
+    """Each batch has a new driver, as after a restart, and some batches are repeated."""
     dice = random.Random(seed)
     log = list(plain_log().records())
     found: list[Row] = []

@@ -84,7 +84,7 @@ def test_available_now_drains(spark: SparkSession, tmp_path: Path, isolation: st
 
 
 def test_limits_and_restarts(spark: SparkSession, tmp_path: Path) -> None:
-    """Some with this limit, some with that; a batch that was not committed is done again, and counted once."""
+    """The batches have different limits. A batch that was not committed is repeated, and counted once."""
     golden = Tier(SETS[1])
     stream = Stream(spark, tmp_path, {"subscribe": "codecs", **bucket_alone(golden.url)})
     expected = places_in({"remote.storage.url": golden.url}, ["codecs"])

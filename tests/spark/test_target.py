@@ -115,7 +115,7 @@ def test_each_filesystem_has_its_strategy(tmp_path: Path) -> None:
 
 
 def test_a_driver_that_dies_anywhere_over_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The object store's strategy, without its server."""
+    """Tests the strategy for object stores without a server."""
 
     def new_target() -> Target:
         target = Target(f"memory://{uuid4().hex}/lake/orders", "job")

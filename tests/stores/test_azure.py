@@ -69,7 +69,7 @@ def test_a_sas_that_is_refused(
     permission: str,
     minutes: int,
 ) -> None:
-    """And not shown, neither by the error, nor by what caused it, nor by anything that logs."""
+    """The error, its causes and the logs do not show the SAS."""
     caplog.set_level("DEBUG")
     sas = azure.sas(permission, minutes=minutes)
     fetcher = opened(with_sas(azure, sas))

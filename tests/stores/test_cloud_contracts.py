@@ -84,7 +84,7 @@ class _Cloud(FetcherContract, ListingContract, StallContract, StatusContract):
         [FaultKind.WHOLE, FaultKind.WRONG_RANGE, FaultKind.SHORT_RANGE, FaultKind.UNNAMED_RANGE, FaultKind.TRUNCATE],
     )
     def test_another_range_is_never_taken_for_data(self, segments: list[BuiltSegment], kind: FaultKind) -> None:
-        """Nor part of one."""
+        """An answer with another range, or with a part of the range, raises an error."""
         refused = Answer(FaultKind.STATUS, status=403)  # also the listing: the tree is where its name says
         with RangeServer(plan=lambda asked: refused) as server, self.opened(self.at(server.url)) as fetcher:
             with pytest.raises(StorageDenied):  # each protocol has paths of its own
@@ -105,7 +105,7 @@ class _Cloud(FetcherContract, ListingContract, StallContract, StatusContract):
             assert [asked.attempt for asked in server.asked if asked.name.endswith(".log")] == [0]
 
     def test_sizes(self, segments: list[BuiltSegment]) -> None:
-        """The true size, without a byte of the segment."""
+        """`size` gives the true size, and reads no byte of the segment."""
         with self.opened() as fetcher:
             assert isinstance(fetcher, SegmentSizer)
             for segment in segments:

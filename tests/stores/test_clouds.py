@@ -85,8 +85,10 @@ def test_one_get_for_one_range(store: StoreServer, proxy: Proxy, tree: Path, sta
 
 
 def test_a_read_asks_for_ranges_and_indexes_and_nothing_else(store: StoreServer, proxy: Proxy) -> None:
-    """But for one listing, by which the layout finds out where its tree begins: no question about sizes, kinds of
-    buckets or tokens."""
+    """One listing is the exception: the layout looks for the start of its tree.
+
+    No request asks for sizes, kinds of buckets or tokens.
+    """
     with opened(store.configs()) as fetcher:
         segments = list(fetcher.list_segments())
     with opened(behind(store, proxy.endpoint)) as fetcher:
@@ -126,7 +128,7 @@ def test_a_listing_of_several_pages(store: StoreServer) -> None:
 
 
 def test_a_prefix_with_odd_letters(store: StoreServer, tree: Path) -> None:
-    """The bytes arrive complete and undecoded."""
+    """The store gets the letters of the prefix complete and not decoded."""
     prefix = "env=a b+c%20d/ü#1"
     for path in sorted(tree.rglob("*")):
         if path.is_file():
@@ -204,8 +206,10 @@ def test_nobody_listens(store: StoreServer) -> None:
 def test_what_is_broken_on_the_way(
     store: StoreServer, proxy: Proxy, tree: Path, fault: Fault, expected: type[RemoteFetchError]
 ) -> None:
-    """And afterwards the same fetcher reads as before. Azure's SDK asks again for a body that broke off, until the
-    read timeout ends that."""
+    """The read raises the error of its cause. Afterwards the same fetcher reads as before.
+
+    Azure's SDK asks again for a body that broke off, until the read timeout ends that.
+    """
     with opened(behind(store, proxy.endpoint, **READ_TIMEOUT)) as fetcher:
         segment = a_segment(fetcher)
         proxy.fault = fault

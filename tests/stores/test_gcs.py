@@ -99,7 +99,7 @@ def test_connections_with_old_credentials_are_closed() -> None:
 
 @pytest.mark.parametrize(("scheme", "presented"), [("http", False), ("https", True)])
 def test_a_client_certificate_of_the_machine(monkeypatch: pytest.MonkeyPatch, scheme: str, presented: bool) -> None:
-    """google-auth finds it; every connection of the session presents it."""
+    """google-auth finds the certificate, and every connection of the session presents it."""
     import aiohttp
     from google.auth.transport import mtls
 

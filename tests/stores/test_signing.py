@@ -151,7 +151,7 @@ def test_a_url_permits_nothing_but_get(checking: StoreServer, opened: Callable[.
 
 
 def test_a_url_permits_one_object(checking: StoreServer, opened: Callable[..., Any]) -> None:
-    """The same signature is refused for a neighbour, for the folder, and for a listing of the bucket."""
+    """The store refuses the same signature for another object, for the folder, and for a listing of the bucket."""
     fetcher = opened(checking.configs())
     first, second = list(fetcher.list_segments(TOPIC))[:2]
     (url,) = fetcher.sign(first, ["log"], 300).values()
@@ -296,7 +296,7 @@ class Identity:
         return key
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
     def get_blob_client(self, container: str, name: str) -> Any:
         return SimpleNamespace(url=f"https://account.blob.core.windows.net/{container}/{quote(name)}")

@@ -443,5 +443,5 @@ def test_the_size_is_the_manifests(packs: bool) -> None:
     ],
 )
 def test_the_size_in_the_store(custom_metadata: bytes | None, size_bytes: int | None) -> None:
-    """REMOTE_SIZE (KIP-917). It decides nothing, so that nonsense is as good as nothing."""
+    """The size comes from REMOTE_SIZE (KIP-917). No read depends on it, so an invalid value counts as missing."""
     assert opened().stored_size(Written(LOG, custom_metadata=custom_metadata).metadata) == size_bytes

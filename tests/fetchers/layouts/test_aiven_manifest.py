@@ -88,7 +88,7 @@ def test_a_segment_of_many_chunks_takes_no_memory_for_them() -> None:
 
 
 def test_a_segment_beyond_4_gib() -> None:
-    """KIP-1333: the size is that of the file, where the field of Kafka's metadata is clamped."""
+    """The size is that of the file, although the field of Kafka's metadata is clamped (KIP-1333)."""
     document = copy.deepcopy(PLAIN)
     chunk, size = 4 << 20, (5 << 30) + 100
     document["chunkIndex"] |= {"originalChunkSize": chunk, "originalFileSize": size}
