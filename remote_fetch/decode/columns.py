@@ -21,8 +21,9 @@ import pyarrow as pa
 
 from remote_fetch.decode import _columns
 from remote_fetch.decode._chunk import Chunk
-from remote_fetch.decode.arrays import HEADER_TYPE, Array, repeated_number, repeated_text
+from remote_fetch.decode.arrays import HEADER_TYPE
 from remote_fetch.decode.batch_table import FAULTS, FIELDS, NEED_ROOM, Field, row_of
+from remote_fetch.decode.constant_columns import ConstantColumns
 from remote_fetch.errors import ConfigError, CorruptSegment, DecompressionLimit, RemoteFetchError
 from remote_fetch.formats.batches import BatchHeader
 
@@ -66,7 +67,6 @@ _FIRST_BYTE = 7 if sys.byteorder == "little" else 0
 _MAX_AREA_BYTES = 2**31 - 1
 _MAX_TARGET_BYTES = 2**30
 _MAX_ROWS = 2**22
-_FIRST_CONSTANT_ROWS = 1024
 # The fields of the table that this module uses, as plain numbers.
 _CODEC, _COUNT = int(Field.CODEC), int(Field.COUNT)
 _AREA, _AREA_END = int(Field.AREA), int(Field.AREA_END)
@@ -169,8 +169,7 @@ class ColumnBuilder:
         self._chunk = self._empty_chunk()
         # A closed Arrow batch that `append` could not return, because the Kafka batch that closed it was malformed.
         self._held: pa.RecordBatch | None = None
-        self._constants: dict[str, Array] = {}
-        self._constant_rows = 0
+        self._constants = ConstantColumns(topic, partition, max_rows)
 
     def _empty_chunk(self) -> Chunk:
         return Chunk(self._kernel, self._wanted, self._max_rows, self._target_bytes)
@@ -335,24 +334,14 @@ class ColumnBuilder:
         batches = []
         for start in range(0, total, self._max_rows):
             rows = min(self._max_rows, total - start)
-            constants = self._constants_of(rows)
+            constants = self._constants.of(rows)
             batches.append(
                 pa.RecordBatch.from_arrays(
                     [
-                        arrays[name].slice(start, rows) if name in arrays else constants[name].slice(0, rows)
+                        arrays[name].slice(start, rows) if name in arrays else constants[name]
                         for name in self.schema.names
                     ],
                     schema=self.schema,
                 )
             )
         return batches
-
-    def _constants_of(self, rows: int) -> dict[str, Array]:
-        """Topic and partition for at least `rows` rows. They are made once and then sliced."""
-        if rows > self._constant_rows:
-            self._constant_rows = min(self._max_rows, max(2 * rows, _FIRST_CONSTANT_ROWS))
-            self._constants = {
-                "topic": repeated_text(self._topic, self._constant_rows),
-                "partition": repeated_number(self._partition, self._constant_rows),
-            }
-        return self._constants

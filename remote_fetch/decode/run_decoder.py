@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 import pyarrow as pa
 
 from remote_fetch.decode import run_reference
-from remote_fetch.decode.arrays import Array, repeated_number, repeated_text
+from remote_fetch.decode.arrays import Array
 from remote_fetch.decode.columns import schema_for
+from remote_fetch.decode.constant_columns import CONSTANT_COLUMNS, ConstantColumns
 from remote_fetch.decode.run_status import RunStatus
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ else:
 
 __all__ = ["Bounds", "DecodedRun", "Engine", "RunReader", "Start", "is_native"]
 
-_CONSTANT = ("topic", "partition")
-_FIRST_CONSTANT_ROWS = 1024
 
 Engine: TypeAlias = "type[_native.RunDecoder] | type[run_reference.RunDecoder]"
 """A run decoder: the native one or the plain one."""
@@ -126,15 +125,12 @@ class RunReader:
         self, topic: str, partition: int, columns: Sequence[str], bounds: Bounds, *, engine: Engine | None = None
     ) -> None:
         self.schema = schema_for(columns)
-        self._topic = topic
-        self._partition = partition
         self._max_rows = bounds.max_rows
-        self._constants: dict[str, Array] = {}
-        self._constant_rows = 0
+        self._constants = ConstantColumns(topic, partition, bounds.max_rows)
         if engine is None:
             engine = _Native if _IS_NATIVE else run_reference.RunDecoder
         self._decoder = engine(
-            [name for name in self.schema.names if name not in _CONSTANT],
+            [name for name in self.schema.names if name not in CONSTANT_COLUMNS],
             segment_offsets=(bounds.segment_start, bounds.segment_end),
             stop_offset=bounds.stop_offset,
             entries=bounds.entries,
@@ -159,16 +155,5 @@ class RunReader:
 
     def _with_constants(self, piece: pa.RecordBatch) -> pa.RecordBatch:
         arrays: dict[str, Array] = dict(zip(piece.schema.names, piece.columns, strict=True))
-        for name, constant in self._constants_of(piece.num_rows).items():
-            arrays[name] = constant.slice(0, piece.num_rows)
+        arrays |= self._constants.of(piece.num_rows)
         return pa.RecordBatch.from_arrays([arrays[name] for name in self.schema.names], schema=self.schema)
-
-    def _constants_of(self, rows: int) -> dict[str, Array]:
-        """Topic and partition for at least `rows` rows. They are made once and then sliced."""
-        if rows > self._constant_rows:
-            self._constant_rows = min(self._max_rows, max(2 * rows, _FIRST_CONSTANT_ROWS))
-            self._constants = {
-                "topic": repeated_text(self._topic, self._constant_rows),
-                "partition": repeated_number(self._partition, self._constant_rows),
-            }
-        return self._constants
