@@ -36,7 +36,7 @@ from remote_fetch.locate.timeline_builder import TimelineBuilder
 from remote_fetch.model import Uuid
 from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice
 from remote_fetch.plan.saved import dump_plan
-from remote_fetch.service.answers import Page, as_bytes, ranks, segment_json, segments_json
+from remote_fetch.service.answers import Page, Rank, as_bytes, segment_json, segments_json
 from remote_fetch.testing.records import Record, encode_batch, encode_legacy, encode_marker
 from remote_fetch.testing.segments import encode_offset_index
 from tools import fuzz_layouts, fuzz_parsers
@@ -166,9 +166,9 @@ def _answers() -> tuple[bytes, ...]:
     timeline = Timeline(segment.topic_id_partition, (segment,), (5,), orphan_updates=1, upload_epochs=(3,))
     urls = {f"topic-3/{segment.segment_id.id}.log": "https://store/bucket/object?signature=abc"}
     pages = [
-        Page((as_bytes(segment_json(segment, rank, objects)),), 900)
+        Page((as_bytes(segment_json(segment, Rank(*rank), objects)),), 900)
         for objects in (None, urls)
-        for rank in ranks(timeline)
+        for _, *rank in timeline.found()
     ]
     storage = as_bytes({"layout": "aiven", "layout_options": {"key.prefix": "tiered/"}})
     return (*(segments_json(timeline, page, None, ()) for page in pages), storage)

@@ -9,12 +9,12 @@ Rules of the file:
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from operator import itemgetter
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from remote_fetch.locate.lineage import Lineage, epoch_at
 from remote_fetch.locate.uploads import (
@@ -22,6 +22,7 @@ from remote_fetch.locate.uploads import (
     NO_EPOCH,
 )
 from remote_fetch.model import (
+    MAX_OFFSET,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     TopicIdPartition,
@@ -128,8 +129,12 @@ class Timeline:
             segment = self.segments[at]
             if segment.end_offset >= offset and lineage.accepts(segment):
                 epoch = epoch_at(segment.segment_leader_epochs, offset)
-                uploaded = self.upload_epochs[at] if self.upload_epochs else NO_EPOCH
-                rank = (-1 if epoch is None else epoch, segment.end_offset, uploaded, self.finish_order[at])
+                rank = (
+                    -1 if epoch is None else epoch,
+                    segment.end_offset,
+                    self._upload_epoch(at),
+                    self.finish_order[at],
+                )
                 if best is None or rank > best:
                     best, chosen = rank, segment
             at -= 1
@@ -137,24 +142,32 @@ class Timeline:
 
     def within(self, first_offset: int, last_offset: int) -> Timeline:
         """This timeline with only the segments that have an offset in [first_offset, last_offset]."""
-        stop = bisect_right(self._starts, last_offset)
-        start = stop
-        while start > 0 and self._reached[start - 1] >= first_offset:
-            start -= 1
-        kept = [at for at in range(start, stop) if self.segments[at].end_offset >= first_offset]
-        return replace(self._with(kept), unfinished=())
+        return self._with(list(self._places(first_offset, last_offset)), unfinished=())
 
     def without(self, segment_ids: Collection[RemoteLogSegmentId]) -> Timeline:
         """This timeline without these segments."""
         return self._with([at for at, segment in enumerate(self.segments) if segment.segment_id not in segment_ids])
 
-    def _with(self, kept: Sequence[int]) -> Timeline:
-        """The timeline of the segments at these places."""
+    def found(self, first_offset: int = 0, last_offset: int = MAX_OFFSET) -> Iterator[FoundSegment]:
+        """The segments that have an offset in [first_offset, last_offset], by start offset."""
+        for at in self._places(first_offset, last_offset):
+            yield self.segments[at], self.finish_order[at], self._upload_epoch(at)
+
+    def _places(self, first_offset: int, last_offset: int) -> Iterator[int]:
+        places = range(bisect_left(self._reached, first_offset), bisect_right(self._starts, last_offset))
+        return (at for at in places if self.segments[at].end_offset >= first_offset)
+
+    def _upload_epoch(self, at: int) -> int:
+        return self.upload_epochs[at] if self.upload_epochs else NO_EPOCH
+
+    def _with(self, kept: Sequence[int], **changes: Any) -> Timeline:
+        """The timeline of the segments at these places, with changes of other fields."""
         return replace(
             self,
             segments=tuple(self.segments[at] for at in kept),
             finish_order=tuple(self.finish_order[at] for at in kept),
             upload_epochs=tuple(self.upload_epochs[at] for at in kept) if self.upload_epochs else (),
+            **changes,
         )
 
     def next_start(self, offset: int, lineage: Lineage) -> int | None:

@@ -131,10 +131,9 @@ class TimelineBuilder:
         records is restored by `count_malformed`.
         """
         partition = self._partition(timeline.partition)
-        epochs = timeline.upload_epochs or (NO_EPOCH,) * len(timeline.segments)
         for segment in timeline.unfinished:
             partition.hear(segment.segment_id.id.raw, segment.state, segment, -1)
-        for segment, order, epoch in zip(timeline.segments, timeline.finish_order, epochs, strict=True):
+        for segment, order, epoch in timeline.found():
             partition.hear(segment.segment_id.id.raw, segment.state, segment, order, epoch)
         for loose in rest.loose:
             upload = partition.uploads[loose.segment_id] = Upload()

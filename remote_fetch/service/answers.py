@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from remote_fetch.model import AbortedTransaction, RemoteLogSegmentMetadata, TopicIdPartition
+from remote_fetch.model import MAX_OFFSET, AbortedTransaction, RemoteLogSegmentMetadata, TopicIdPartition
 
 __all__ = [
     "Page",
@@ -25,7 +25,6 @@ __all__ = [
     "aborted_json",
     "as_bytes",
     "page_of",
-    "ranks",
     "segment_json",
     "segments_json",
 ]
@@ -41,12 +40,6 @@ class Rank(NamedTuple):
     upload_epoch: int = -1
 
 
-def ranks(found: SegmentsOf) -> Iterator[Rank]:
-    """The rank of each segment."""
-    epochs = found.upload_epochs or (-1,) * len(found.segments)
-    return (Rank(order, epoch) for order, epoch in zip(found.finish_order, epochs, strict=True))
-
-
 class SegmentsOf(Protocol):
     """The part of a timeline that an answer is made of."""
 
@@ -55,24 +48,20 @@ class SegmentsOf(Protocol):
         """The partition."""
 
     @property
-    def segments(self) -> tuple[RemoteLogSegmentMetadata, ...]:
-        """The readable segments, by start offset."""
-
-    @property
-    def finish_order(self) -> tuple[int, ...]:
-        """A number for each segment: the larger, the later it was finished."""
-
-    @property
-    def upload_epochs(self) -> tuple[int, ...]:
-        """The leader epoch of each segment's uploader (KIP-1266), -1 if unknown. Empty: all are unknown."""
-
-    @property
     def orphan_updates(self) -> int:
         """Finished segments whose offsets are unknown (KIP-1266)."""
 
     @property
     def malformed_records(self) -> int:
         """Metadata records that could not be read."""
+
+    def found(
+        self, first_offset: int = 0, last_offset: int = MAX_OFFSET
+    ) -> Iterator[tuple[RemoteLogSegmentMetadata, int, int]]:
+        """The readable segments with an offset in [first_offset, last_offset], by start offset.
+
+        With each segment come the two fields of its Rank.
+        """
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -111,20 +100,21 @@ def page_of(
     *,
     max_segments: int,
     max_bytes: int,
+    last_offset: int = MAX_OFFSET,
 ) -> Page:
-    """The first segments of `found`, which have offsets from `first_offset` on, as far as the limits go.
+    """The first segments with an offset in [first_offset, last_offset], as far as the limits go.
 
     `encode` is called only for segments of the page.
     """
     encoded: list[bytes] = []
     size_bytes, reached = 0, first_offset
-    for segment, rank in zip(found.segments, ranks(found), strict=True):
+    for segment, finish_order, upload_epoch in found.found(first_offset, last_offset):
         is_full = len(encoded) >= max_segments or size_bytes >= max_bytes
         if is_full and segment.start_offset > reached:
             return Page(tuple(encoded), segment.start_offset)
         if len(encoded) >= _MOST_TIMES * max_segments or size_bytes >= _MOST_TIMES * max_bytes:
             return Page((), None, is_crowded=True)
-        encoded.append(encode(segment, rank))
+        encoded.append(encode(segment, Rank(finish_order, upload_epoch)))
         size_bytes += len(encoded[-1])
         reached = max(reached, segment.start_offset)
     return Page(tuple(encoded), None)

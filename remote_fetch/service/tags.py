@@ -46,8 +46,7 @@ def _digest(timeline: SegmentsOf) -> bytes:
     partition = timeline.partition
     head = (partition.topic, str(partition.topic_id), partition.partition)
     hashed = hashlib.sha256(repr((head, timeline.orphan_updates, timeline.malformed_records)).encode())
-    epochs = timeline.upload_epochs or (-1,) * len(timeline.segments)
-    for segment, order, epoch in zip(timeline.segments, timeline.finish_order, epochs, strict=True):
+    for segment, order, epoch in timeline.found():
         custom = segment.custom_metadata
         hashed.update(
             _FIELDS.pack(

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException
 from remote_fetch.errors import RemoteFetchError
 from remote_fetch.model import IsolationLevel, RemoteLogSegmentMetadata, TopicIdPartition
 from remote_fetch.prepare.decided import DecidedRanges
-from remote_fetch.service.answers import Page, Rank, as_bytes, page_of, ranks, segment_json, segments_json
+from remote_fetch.service.answers import Page, Rank, as_bytes, page_of, segment_json, segments_json
 from remote_fetch.service.metrics import Metrics
 from remote_fetch.service.queries import SegmentsQuery
 from remote_fetch.service.refusals import Refusal
@@ -60,11 +60,7 @@ class Vending:
     def segments(self, partition: TopicIdPartition, query: SegmentsQuery, known_tag: str | None) -> Tagged:
         """The answer to a request. Raises Refusal: 404 for an unknown segment, 503 if the store does not answer."""
         try:
-            # The tag comes first: if the timeline changes in between, the next question gets the answer again.
-            tag = "" if query.kinds else self._tags.of(self._session.locator.timeline(partition), query)
-            if tag and tag == known_tag:
-                return Tagged(None, tag)
-            return Tagged(self._segments(partition, query), tag)
+            return self._tagged(partition, query, known_tag)
         except KafkaException as error:
             raise Refusal(503, "BROKERS_UNAVAILABLE", f"the brokers answer: {error.args[0].str()}", _RETRY_S) from None
         except RemoteFetchError as error:
@@ -72,8 +68,11 @@ class Vending:
             code = str(error.kind).upper().replace("-", "_")
             raise Refusal(503, code, f"the storage does not tell: {error.message}", _RETRY_S) from None
 
-    def _segments(self, partition: TopicIdPartition, query: SegmentsQuery) -> bytes:
+    def _tagged(self, partition: TopicIdPartition, query: SegmentsQuery, known_tag: str | None) -> Tagged:
         whole = self._session.locator.timeline(partition)
+        tag = "" if query.kinds else self._tags.of(whole, query)
+        if tag and tag == known_tag:
+            return Tagged(None, tag)
         self._session.note_unusable(whole)
 
         def encode(segment: RemoteLogSegmentMetadata, rank: Rank) -> bytes:
@@ -81,25 +80,27 @@ class Vending:
             return as_bytes(segment_json(segment, rank, urls))
 
         if query.segment is not None:
-            for segment, rank in zip(whole.segments, ranks(whole), strict=True):
+            for segment, *rank in whole.found():
                 if segment.segment_id.id == query.segment:
-                    return segments_json(whole, Page((encode(segment, rank),), None), None, ())
+                    page = Page((encode(segment, Rank(*rank)),), None)
+                    return Tagged(segments_json(whole, page, None, ()), tag)
             raise Refusal(404, "UNKNOWN_SEGMENT", "the partition has no readable segment of this id")
         is_committed = query.isolation is IsolationLevel.READ_COMMITTED
         stop = (whole.end_offset or 0) if query.stop_offset is None else query.stop_offset
         page = page_of(
-            whole.within(query.first_offset, stop - 1),
+            whole,
             query.first_offset,
             encode,
+            last_offset=stop - 1,
             max_segments=MAX_COMMITTED_SEGMENTS if is_committed else MAX_SEGMENTS,
             max_bytes=MAX_ANSWER_BYTES,
         )
         if page.is_crowded:
             raise Refusal(503, "TOO_MANY_SEGMENTS", "too many segments begin at one offset for one answer", _RETRY_S)
         if not is_committed:
-            return segments_json(whole, page, None, ())
+            return Tagged(segments_json(whole, page, None, ()), tag)
         told = self._ranges.of(whole, query.first_offset, stop if page.next_offset is None else page.next_offset)
-        return segments_json(whole, page, told.stable_offset, told.aborted)
+        return Tagged(segments_json(whole, page, told.stable_offset, told.aborted), tag)
 
     def _signed(self, segment: RemoteLogSegmentMetadata, kinds: tuple[str, ...]) -> Mapping[str, str]:
         signed = self._session.vendor.sign(segment, kinds, self._url_lifetime_s)
