@@ -15,7 +15,6 @@ Rules of the file:
 
 from __future__ import annotations
 
-import ipaddress
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
@@ -38,6 +37,7 @@ from remote_fetch.errors import (
 )
 from remote_fetch.fetch.spi import Layout, LocationSource, ObjectInfo, SizedLayout, StoredSizer
 from remote_fetch.formats.object_names import belongs_to
+from remote_fetch.hosts import is_loopback
 from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata
 
 __all__ = ["VendedFetcher"]
@@ -250,7 +250,7 @@ def _fault_of(url: str, name: str, takes_http: bool) -> str | None:
         return "is no URL"
     if not host or "@" in parts.netloc or "#" in url:
         return "has no host, a user, or a fragment"
-    if parts.scheme != "https" and not (parts.scheme == "http" and takes_http and _is_loopback(host)):
+    if parts.scheme != "https" and not (parts.scheme == "http" and takes_http and is_loopback(host)):
         return f"is not https:// (http:// is accepted on loopback, from a service whose {_URL} is http://)"
     return _fault_of_path(parts, name)
 
@@ -260,10 +260,3 @@ def _fault_of_path(parts: SplitResult, name: str) -> str | None:
     if not {".", ".."}.isdisjoint(path):
         return "has a folder above in its path"
     return None if path[-len(wanted) :] == wanted and len(path) > len(wanted) else "leads to another object"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -19,7 +19,12 @@ from typing import Any, NamedTuple
 
 from remote_fetch.errors import ConfigError
 
-__all__ = ["Mapped", "TokenCache", "map_properties", "tls_context"]
+__all__ = ["PASSWORD_MECHANISMS", "TOKEN_MECHANISM", "Mapped", "TokenCache", "map_properties", "tls_context"]
+
+PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+"""SASL mechanisms that take a user name and a password."""
+TOKEN_MECHANISM = "OAUTHBEARER"
+"""The SASL mechanism that takes a token."""
 
 
 class Mapped(NamedTuple):
@@ -41,19 +46,17 @@ class _Secret(str):
 
 _PASSWORDS = {"sasl.username": "sasl_plain_username", "sasl.password": "sasl_plain_password"}
 _SASL: Mapping[str, Mapping[str, str]] = {
-    "PLAIN": _PASSWORDS,
-    "SCRAM-SHA-256": _PASSWORDS,
-    "SCRAM-SHA-512": _PASSWORDS,
+    **dict.fromkeys(PASSWORD_MECHANISMS, _PASSWORDS),
     "GSSAPI": {"sasl.kerberos.service.name": "sasl_kerberos_service_name"},
-    "OAUTHBEARER": {},
+    TOKEN_MECHANISM: {},
 }
 _SASL_SEEN = frozenset({"sasl.mechanism", "sasl.mechanisms", "sasl.oauthbearer.config"})
 _SASL_OF = {
-    "sasl.username": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
-    "sasl.password": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+    "sasl.username": PASSWORD_MECHANISMS,
+    "sasl.password": PASSWORD_MECHANISMS,
     "sasl.kerberos.": ("GSSAPI",),
-    "sasl.oauthbearer.": ("OAUTHBEARER",),
-    "enable.sasl.oauthbearer.": ("OAUTHBEARER",),
+    "sasl.oauthbearer.": (TOKEN_MECHANISM,),
+    "enable.sasl.oauthbearer.": (TOKEN_MECHANISM,),
 }
 """Prefixes of settings that librdkafka reads only for these mechanisms."""
 _TLS = frozenset(
@@ -115,7 +118,7 @@ def _map_sasl(given: Mapping[str, Any], token_provider: type, lost: list[str]) -
             lost.append(name)
     if mechanism == "GSSAPI" and importlib.util.find_spec("gssapi") is None:
         lost.append("sasl.mechanism=GSSAPI (which needs the package gssapi)")
-    if mechanism == "OAUTHBEARER":
+    if mechanism == TOKEN_MECHANISM:
         if callable(given.get("oauth_cb")):
             settings["sasl_oauth_token_provider"] = _tokens_of(given, token_provider)
         elif not lost:

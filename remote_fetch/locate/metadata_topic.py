@@ -29,27 +29,23 @@ __all__ = ["METADATA_TOPIC", "MetadataTopicLocator"]
 
 
 class MetadataTopicLocator(ExactEnds):
-    """Timelines from the metadata topic of `metadata`, for topics of `cluster`. Often the two are the same cluster.
+    """Timelines from the metadata topic `topic`, for topics of `cluster`.
 
-    `metadata` None: no storage is configured, and no segment is located. `say` is called, once, with the reason why the
+    `topic` None: no storage is configured, and no segment is located. `say` is called, once, with the reason why the
     metadata topic cannot be read. `recovered` is called when it can be read again, `remark` with reports of the cache.
     """
 
     def __init__(
         self,
         cluster: Cluster,
-        metadata: Cluster | MetadataTopic | None,
+        topic: MetadataTopic | None,
         *,
-        timeout_ms: int,
         say: Callable[[str], None],
         recovered: Callable[[], None] = lambda: None,
         remark: Callable[[Remark], None] = lambda _: None,
     ) -> None:
         self._cluster = cluster
-        if metadata is None or isinstance(metadata, MetadataTopic):
-            self._topic = metadata
-        else:
-            self._topic = MetadataTopic(metadata, timeout_ms=timeout_ms)
+        self._topic = topic
         self._say = say
         self._recovered = recovered
         self._remark = remark

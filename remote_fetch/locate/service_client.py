@@ -10,7 +10,6 @@ Rules of the file:
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import random
 import ssl
@@ -38,6 +37,7 @@ from remote_fetch.formats.service_answers import (
     parse_segments,
     parse_storage,
 )
+from remote_fetch.hosts import is_loopback
 from remote_fetch.locate.broker_settings import tls_context
 from remote_fetch.locate.service_credentials import ServiceCredentials
 from remote_fetch.locate.service_http import Answer, HttpChannel
@@ -196,20 +196,13 @@ def _checked(url: str) -> SplitResult:
         )
     if parts.query or parts.fragment:
         raise ConfigError(f"{_KEY} ends with its path: there is no query and no fragment", key=_KEY)
-    if parts.scheme == "http" and not _is_loopback(parts.hostname):
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
         raise ConfigError(
             f"{_KEY} is http://, and the credentials would be sent in the clear",
             key=_KEY,
             hint="Use https://; plain HTTP is for loopback only",
         )
     return parts
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def _tls(properties: Mapping[str, Any]) -> ssl.SSLContext:

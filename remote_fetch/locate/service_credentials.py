@@ -15,11 +15,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from remote_fetch.errors import ConfigError, StorageDenied
-from remote_fetch.locate.broker_settings import TokenCache
+from remote_fetch.locate.broker_settings import PASSWORD_MECHANISMS, TOKEN_MECHANISM, TokenCache
 
 __all__ = ["ServiceCredentials"]
 
-_WITH_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _USER, _PASSWORD = "sasl.username", "sasl.password"
 
 
@@ -30,9 +29,9 @@ class ServiceCredentials:
         self._tokens: TokenCache | None = None
         self._basic = ""
         mechanism = _mechanism(properties)
-        if mechanism == "OAUTHBEARER":
+        if mechanism == TOKEN_MECHANISM:
             self._tokens = _tokens(properties)
-        elif mechanism in _WITH_PASSWORD:
+        elif mechanism in PASSWORD_MECHANISMS:
             self.set_password(_given(properties, _USER, mechanism), _given(properties, _PASSWORD, mechanism))
         elif mechanism == "GSSAPI":
             raise _refused(

@@ -59,8 +59,7 @@ class ServiceLocator(ExactEnds):
         self._cluster, self._client = cluster, client
         self._say, self._recovered = say, recovered
         self._clock = clock
-        self._known: dict[TopicIdPartition, Timeline] = {}
-        self._tags: dict[TopicIdPartition, str] = {}
+        self._known: dict[TopicIdPartition, tuple[Timeline, str]] = {}  # with the tag of the service's answer
         self._is_failing = False
         self._rests_until_s = float("-inf")
 
@@ -77,14 +76,14 @@ class ServiceLocator(ExactEnds):
         Raises KafkaException (TOPIC_AUTHORIZATION_FAILED) if the brokers refuse READ; CorruptSegment and Unlocatable
         for an answer about this partition that is wrong.
         """
-        return self._known.get(partition) or self.refresh(partition)
+        return self._known[partition][0] if partition in self._known else self.refresh(partition)
 
     def refresh(self, partition: TopicIdPartition) -> Timeline:
         """As `timeline`, after a new question. If the service has no answer, the last one counts, if there was one."""
         if self._clock() < self._rests_until_s:
             return self._before(partition)
         try:
-            timeline = self._asked(partition)
+            timeline, tag = self._asked(partition)
         except ReadRefused as error:
             return self._refused(partition, error)
         except SegmentNotFound as error:
@@ -97,15 +96,15 @@ class ServiceLocator(ExactEnds):
             self._rests_until_s = self._clock() + _REST_S
             return self._before(partition)
         self._answers()
-        self._known[partition] = timeline
+        self._known[partition] = timeline, tag
         return timeline
 
-    def _asked(self, partition: TopicIdPartition) -> Timeline:
-        """The timeline as the service has it now. A timeline that has not changed is not sent again."""
+    def _asked(self, partition: TopicIdPartition) -> tuple[Timeline, str]:
+        """The timeline as the service has it now, and its tag. A timeline that has not changed is not sent again."""
         known = self._known.get(partition)
-        first = self._client.segments(partition, known_tag="" if known is None else self._tags[partition])
+        first = self._client.segments(partition, known_tag="" if known is None else known[1])
         if first is None:
-            return self._before(partition)
+            return known or (Timeline(partition, (), ()), "")
         found: dict[RemoteLogSegmentId, FoundSegment] = {}
         orphans = malformed = 0
         for page in self._pages(partition, first.page):
@@ -119,8 +118,7 @@ class ServiceLocator(ExactEnds):
                 raise CorruptSegment("the service gave a page without a segment that is not the last one")
         timeline = Timeline.of_finished(partition, found.values())
         # A timeline that changed between two pages has another tag by then: the next question gets all of it.
-        self._tags[partition] = first.tag
-        return replace(timeline, orphan_updates=orphans, malformed_records=malformed)
+        return replace(timeline, orphan_updates=orphans, malformed_records=malformed), first.tag
 
     def _pages(self, partition: TopicIdPartition, page: SegmentsPage) -> Iterator[SegmentsPage]:
         yield page
@@ -131,7 +129,7 @@ class ServiceLocator(ExactEnds):
             yield page
 
     def _before(self, partition: TopicIdPartition) -> Timeline:
-        return self._known.get(partition) or Timeline(partition, (), ())
+        return self._known[partition][0] if partition in self._known else Timeline(partition, (), ())
 
     def _refused(self, partition: TopicIdPartition, error: ReadRefused) -> Timeline:
         """Raise the brokers' refusal. If they do not refuse, the service's refusal locates nothing."""

@@ -129,7 +129,7 @@ class Access:
             kept = self._found(known)
             outcome = None if kept is None else kept.outcome
             if isinstance(outcome, Refusal):
-                raise _again(outcome)
+                raise outcome.again()
             if kept is not None and known == key:
                 return outcome
         running = self._running.get(key)
@@ -162,7 +162,7 @@ class Access:
             elif outcome.status != 503:
                 self._took(own)
                 self._keep(key, outcome, self._settings.refused_s)
-            raise _again(outcome)
+            raise outcome.again()
         self._took(own)
         self._keep(key, outcome, self._settings.allowed_s)
         return outcome
@@ -258,11 +258,6 @@ def _of_brokers(error: KafkaException) -> Refusal:
 
 def _unknown(message: str) -> Refusal:
     return Refusal(404, "UNKNOWN_TOPIC_OR_PART", message)
-
-
-def _again(refusal: Refusal) -> Refusal:
-    """The same refusal for a request. The one that is kept is never raised: it would hold the frames of each raise."""
-    return Refusal(refusal.status, refusal.code, refusal.message, refusal.retry_after_s, refusal.headers)
 
 
 def _word(outcome: Allowed | Refusal | None) -> str:

@@ -27,6 +27,10 @@ class Refusal(Exception):
     def __post_init__(self) -> None:
         super().__init__(self.message)
 
+    def again(self) -> Refusal:
+        """The same refusal for another request. A kept one is never raised: it would hold the frames of each raise."""
+        return Refusal(self.status, self.code, self.message, self.retry_after_s, self.headers)
+
     def __str__(self) -> str:
         return f"{self.status} {self.code}: {self.message}"
 

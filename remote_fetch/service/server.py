@@ -10,7 +10,6 @@ Rules of the file:
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import signal
 import socket
@@ -22,6 +21,7 @@ from types import FrameType
 import uvicorn
 
 from remote_fetch.errors import ConfigError
+from remote_fetch.hosts import is_loopback
 from remote_fetch.service.app import Service
 from remote_fetch.service.connections import timed_protocol
 from remote_fetch.service.settings import MAX_HEADER_BYTES, ServiceSettings, TlsFiles
@@ -34,7 +34,7 @@ _BACKLOG = 512
 
 def check_exposure(settings: ServiceSettings, *, insecure: bool) -> None:
     """Raise ConfigError if passwords would cross a network in the clear. `insecure`: the user allows that."""
-    if settings.tls is not None or insecure or _is_loopback(settings.host):
+    if settings.tls is not None or insecure or is_loopback(settings.host):
         return
     raise ConfigError(
         f"--listen {settings.host}:{settings.port}: without TLS the passwords of clients could be read on the way",
@@ -130,10 +130,3 @@ def _signals(context: ssl.SSLContext | None, tls: TlsFiles | None) -> Iterator[N
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

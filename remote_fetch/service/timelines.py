@@ -58,8 +58,7 @@ class Timelines:
         """Return once the locator was read at most `refresh_ms` ago. Raises Refusal (503) if it cannot be read."""
         while not self._is_fresh():
             if self._failed is not None and self._clock() - self._failed[0] < self._pause_s:
-                known = self._failed[1]
-                raise Refusal(known.status, known.code, known.message, known.retry_after_s)
+                raise self._failed[1].again()
             if self._reading is None:
                 self._reading = asyncio.create_task(self._read())
             await asyncio.shield(self._reading)
@@ -76,8 +75,7 @@ class Timelines:
             text = f"the locations of segments cannot be read: {said}"
             self._failed = self._clock(), Refusal(503, "METADATA_UNAVAILABLE", text, _RETRY_S)
         except Refusal as refusal:
-            again = Refusal(refusal.status, refusal.code, refusal.message, refusal.retry_after_s)
-            self._failed = self._clock(), again
+            self._failed = self._clock(), refusal.again()
         else:
             # From its end on: a reading that takes longer than the pause would never be fresh else.
             self._read_s, self._failed = self._clock(), None

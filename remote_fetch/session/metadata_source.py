@@ -17,11 +17,11 @@ from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import TOPIC_NAME_RULE, is_topic_name
 from remote_fetch.session.brokers import CLUSTER_TIMEOUT_MS, make_cluster
-from remote_fetch.session.file_stores import open_file_store
 
 if TYPE_CHECKING:
     from remote_fetch.locate.cluster import Cluster
     from remote_fetch.locate.metadata_replay import MetadataTopic
+    from remote_fetch.locate.replay_cache import ReplayCache
 
 __all__ = ["MetadataSource"]
 
@@ -73,14 +73,19 @@ class MetadataSource:
 
     def _make(self, cluster: Cluster) -> MetadataTopic:
         from remote_fetch.locate.metadata_replay import MetadataTopic  # noqa: PLC0415 - librdkafka is loaded for it
-        from remote_fetch.locate.replay_cache import ReplayCache  # noqa: PLC0415 - only if it is used
 
         settings = self._config.settings
         place, name = settings.locator_cache, settings.locator_topic
         if not is_topic_name(name):
             raise ConfigError(f"remote.locator.topic={name[:300]!r}: {TOPIC_NAME_RULE}", key="remote.locator.topic")
-        cache = None if place is None else ReplayCache(open_file_store(self._config, place))
+        cache = None if place is None else self._open_cache(place)
         return MetadataTopic(cluster, timeout_ms=CLUSTER_TIMEOUT_MS, name=name, cache=cache)
+
+    def _open_cache(self, place: str) -> ReplayCache:
+        from remote_fetch.locate.replay_cache import ReplayCache  # noqa: PLC0415 - only if it is used
+        from remote_fetch.session.file_stores import open_file_store  # noqa: PLC0415 - as above
+
+        return ReplayCache(open_file_store(self._config, place))
 
     def _take(self, properties: dict[str, Any]) -> MetadataTopic:
         """The metadata topic that all consumers of this process with the same configuration read."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.errors import BrokerUnavailable, ConfigError
+from remote_fetch.locate.broker_settings import PASSWORD_MECHANISMS, TOKEN_MECHANISM
 from remote_fetch.session.brokers import make_cluster
 from remote_fetch.session.librdkafka import check_properties
 
@@ -23,11 +24,6 @@ if TYPE_CHECKING:
     from remote_fetch.locate.cluster import Topic
 
 __all__ = ["PASSWORD_MECHANISMS", "TOKEN_MECHANISM", "Answer", "CredentialsRefused", "ask_as", "connection_properties"]
-
-PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-"""SASL mechanisms that take a user name and a password."""
-TOKEN_MECHANISM = "OAUTHBEARER"
-"""The SASL mechanism that takes a token."""
 
 _SETUP_TIMEOUT = "socket.connection.setup.timeout.ms"
 _LEAST_TIMEOUT_MS = 1_000

@@ -46,7 +46,7 @@ from remote_fetch.observe import (
     Observer,
     ignore,
 )
-from remote_fetch.session.brokers import CLUSTER_TIMEOUT_MS, open_brokers
+from remote_fetch.session.brokers import open_brokers
 from remote_fetch.session.decode_pool import Ahead
 from remote_fetch.session.event_log import LogObserver
 from remote_fetch.session.fallback import FallbackRule
@@ -210,7 +210,6 @@ class Session:
         self._metadata_locator = MetadataTopicLocator(
             cluster,
             None if self._metadata is None else self._metadata.open(),
-            timeout_ms=CLUSTER_TIMEOUT_MS,
             say=self._cannot_locate,
             recovered=self._can_locate,
             remark=self._remark,

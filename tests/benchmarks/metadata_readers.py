@@ -25,6 +25,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from remote_fetch.locate.clients import consumer_properties
 from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.metadata_replay import MetadataTopic
 from remote_fetch.locate.metadata_topic import METADATA_TOPIC, MetadataTopicLocator
 from remote_fetch.model import IsolationLevel, Uuid
 from remote_fetch.prepare.job import plan_job
@@ -65,7 +66,7 @@ def with_locator(job: Job) -> int:
     """The product: from its construction to the timelines of all partitions of the topic."""
     cluster = Cluster({"bootstrap.servers": job.bootstrap}, timeout_ms=_TIMEOUT_MS)
     said: list[str] = []
-    locator = MetadataTopicLocator(cluster, cluster, timeout_ms=_TIMEOUT_MS, say=said.append)
+    locator = MetadataTopicLocator(cluster, MetadataTopic(cluster, timeout_ms=_TIMEOUT_MS), say=said.append)
     timelines = [locator.timeline(partition) for partition in locator.partitions(job.topic)]
     if said:
         raise RuntimeError("; ".join(said))

@@ -172,7 +172,7 @@ def test_a_store_without_listings(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_broker_that_does_not_answer(run: Run, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("brokers", "session"):
+    for module in ("brokers", "metadata_source"):
         monkeypatch.setattr(f"remote_fetch.session.{module}.CLUSTER_TIMEOUT_MS", 200)
     first_contact = ("-X", "socket.connection.setup.timeout.ms=1000")
     outcome = run("config", "check", "--url", bucket, "-b", "127.0.0.1:1", *first_contact)

@@ -77,7 +77,7 @@ def test_messages_name_the_configured_topic() -> None:
     said: list[str] = []
     topics = Topics(name="metadata.v2", refusal=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
     reader = opened(topics, Clock())
-    MetadataTopicLocator(cast(Cluster, topics), reader, timeout_ms=100, say=said.append).refresh(PARTITION)
+    MetadataTopicLocator(cast(Cluster, topics), reader, say=said.append).refresh(PARTITION)
     assert said[0].startswith("there is no topic metadata.v2: ")
     assert "remote.locator.topic" in said[0]
     away = KafkaException(KafkaError(KafkaError._TRANSPORT, "gone"))
@@ -394,7 +394,7 @@ def test_remarks_reach_each_reader_once() -> None:
     heard: list[str] = []
     for _ in range(2):
         locator = MetadataTopicLocator(
-            cast(Cluster, topics), topic, timeout_ms=100, say=pytest.fail, remark=lambda one: heard.append(one.text)
+            cast(Cluster, topics), topic, say=pytest.fail, remark=lambda one: heard.append(one.text)
         )
         for _ in range(2):
             assert locator.refresh(PARTITION).end_offset == 20

@@ -39,11 +39,9 @@ class Reader:
     def __init__(self, topics: Topics, *, timeout_ms: int = 10_000, is_configured: bool = True) -> None:
         self.said: list[str] = []
         cluster = cast(Cluster, topics)
-        metadata = cluster if is_configured else None
+        topic = MetadataTopic(cluster, timeout_ms=timeout_ms) if is_configured else None
         self.recoveries = 0
-        self.locator = MetadataTopicLocator(
-            cluster, metadata, timeout_ms=timeout_ms, say=self.said.append, recovered=self._recovered
-        )
+        self.locator = MetadataTopicLocator(cluster, topic, say=self.said.append, recovered=self._recovered)
 
     def _recovered(self) -> None:
         self.recoveries += 1

@@ -29,6 +29,7 @@ from kafka.protocol.metadata import ApiVersionsResponse
 from remote_fetch.formats.indexes import parse_transaction_index
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.lineage import Lineage
+from remote_fetch.locate.metadata_replay import MetadataTopic
 from remote_fetch.locate.metadata_topic import MetadataTopicLocator
 from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
 from tests.rig.ports import free_port
@@ -88,7 +89,7 @@ class LocationBroker:
         self._lock = threading.Lock()
         cluster = Cluster({"bootstrap.servers": self.rig.bootstrap, "log_level": 0}, timeout_ms=30_000)
         self._cluster = cluster
-        self._locator = MetadataTopicLocator(cluster, cluster, timeout_ms=30_000, say=lambda text: None)
+        self._locator = MetadataTopicLocator(cluster, MetadataTopic(cluster, timeout_ms=30_000), say=lambda text: None)
         self._partitions: dict[tuple[bytes, int], TopicIdPartition] = {}
         self._sockets: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []

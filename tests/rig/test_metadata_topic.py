@@ -10,6 +10,7 @@ from confluent_kafka import KafkaException
 from remote_fetch.broker_errors import is_refusal
 from remote_fetch.errors import UnknownTopic
 from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.metadata_replay import MetadataTopic
 from remote_fetch.locate.metadata_topic import METADATA_TOPIC, MetadataTopicLocator
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import TopicIdPartition, Uuid
@@ -31,7 +32,8 @@ class Reader:
         self.said: list[str] = []
         self.cluster = Cluster({**properties, **QUIET}, timeout_ms=timeout_ms)
         self.metadata = self.cluster if metadata is None else Cluster({**metadata, **QUIET}, timeout_ms=timeout_ms)
-        self.locator = MetadataTopicLocator(self.cluster, self.metadata, timeout_ms=timeout_ms, say=self.said.append)
+        topic = MetadataTopic(self.metadata, timeout_ms=timeout_ms)
+        self.locator = MetadataTopicLocator(self.cluster, topic, say=self.said.append)
 
     def __enter__(self) -> Reader:
         return self
