@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncIterable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
@@ -94,13 +94,16 @@ class CloudStore(FsspecStore):
     def read(self, path: str, start: int, end: int | None) -> Buffer:
         """As `FsspecStore.read`."""
         bucket, _, key = path.partition("/")
-        loop = self._filesystem.loop
-        return cast(Buffer, sync(loop, self.get_range, bucket, key, start, end, timeout=self._timeout_s))
+        return self.wait_for(self.get_range, bucket, key, start, end)
 
     def measure(self, path: str) -> int | None:
         """As `FsspecStore.measure`."""
         bucket, _, key = path.partition("/")
-        return cast("int | None", sync(self._filesystem.loop, self.get_size, bucket, key, timeout=self._timeout_s))
+        return self.wait_for(self.get_size, bucket, key)
+
+    def wait_for(self, ask: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+        """The answer of a coroutine on the filesystem's event loop, within the read timeout."""
+        return cast(T, sync(self._filesystem.loop, ask, *args, timeout=self._timeout_s))
 
     def _mapped(self, name: str, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         try:

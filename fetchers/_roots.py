@@ -38,7 +38,7 @@ class _Opener(Protocol):
 
 
 class Roots:
-    """The further roots of a configuration, opened. Empty if the key is not set."""
+    """The further roots of a configuration, opened."""
 
     def __init__(self, configs: Mapping[str, str], of_same_kind: Callable[[], Any]) -> None:
         """Open the roots. `of_same_kind` makes a fetcher for the kind of `remote.storage.url`.
@@ -47,14 +47,11 @@ class Roots:
         """
         self._fetchers: dict[str, _Opener] = {}
         try:
-            for url in _urls(configs.get(ROOTS, "")):
+            for url in _urls(configs[ROOTS]):
                 self._fetchers[url] = _opened(url, configs, of_same_kind)
         except BaseException:
             self.close()
             raise
-
-    def __bool__(self) -> bool:
-        return bool(self._fetchers)
 
     @property
     def stores(self) -> Mapping[str, ObjectStore]:

@@ -76,6 +76,7 @@ class UrlCache:
         self._lock = threading.Lock()
         self._known: OrderedDict[_Key, Future[Located]] = OrderedDict()
         self._sizes: dict[_Key, int] = {}
+        self._chars = 0
 
     def locate(self, metadata: RemoteLogSegmentMetadata, refused: Located | None = None) -> Located:
         """The URLs of a segment. `refused` is the answer with a URL that the store refused: another one is given.
@@ -124,14 +125,13 @@ class UrlCache:
             if self._known.get(key) is not asked:
                 return
             self._sizes[key] = located.chars
-            for oldest in tuple(self._known):
-                if sum(self._sizes.values()) <= self._most_chars or oldest == key:
-                    return
+            self._chars += located.chars
+            while self._chars > self._most_chars and (oldest := next(iter(self._known))) != key:
                 self._forget(oldest)
 
     def _forget(self, key: _Key) -> None:
         self._known.pop(key, None)
-        self._sizes.pop(key, None)
+        self._chars -= self._sizes.pop(key, 0)
 
     def _wait(self, asked: Future[Located]) -> Located:
         try:

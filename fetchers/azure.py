@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
-
-from fsspec.asyn import sync
+from typing import Any
 
 from fetchers._cloud import CloudFetcher, CloudStore, Page, size_of_range
 from fetchers._options import Timeouts
@@ -82,8 +80,7 @@ class _AzureStore(CloudStore):
         return Page(tuple(folders), tuple(objects), pages.continuation_token or None)
 
     def signed_urls(self, bucket: str, keys: Sequence[str], expires_s: int) -> Sequence[str]:
-        loop = self._filesystem.loop
-        return cast(Sequence[str], sync(loop, self._with_sas, bucket, keys, expires_s, timeout=self._timeout_s))
+        return self.wait_for(self._with_sas, bucket, keys, expires_s)
 
     async def _with_sas(self, container: str, keys: Sequence[str], expires_s: int) -> list[str]:
         from azure.storage.blob import BlobSasPermissions, generate_blob_sas  # noqa: PLC0415 - the extra brings it

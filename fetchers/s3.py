@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, cast
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from fsspec.asyn import sync
@@ -65,8 +65,7 @@ class _S3Store(CloudStore):
         )
 
     def signed_urls(self, bucket: str, keys: Sequence[str], expires_s: int) -> Sequence[str]:
-        loop = self._filesystem.loop
-        return cast(Sequence[str], sync(loop, self._presigned, bucket, keys, expires_s, timeout=self._timeout_s))
+        return self.wait_for(self._presigned, bucket, keys, expires_s)
 
     async def _presigned(self, bucket: str, keys: Sequence[str], expires_s: int) -> list[str]:
         if self._filesystem.anon:

@@ -88,6 +88,11 @@ class KafkaLocalLayout:
                 self._tree = _tree_of(store.folders())
             except (StorageDenied, Unlocatable):  # reading needs no listing: the tree is where brokers put it
                 self._cannot_look = True
+        return self._likely_tree
+
+    @property
+    def _likely_tree(self) -> str:
+        """Where the tree was seen, else where brokers put it."""
         if self._tree is None:
             return "" if self._is_named else f"{_TREE}/"
         return self._tree
@@ -138,7 +143,7 @@ class KafkaLocalLayout:
         """As `ObjectNamer.object_names`. Lists folders until they show the tree, or until a listing is refused."""
         if store is not None and self._tree is None and not self._cannot_look:
             self._tree_in(store, listed=True)
-        tree = self._tree if self._tree is not None else "" if self._is_named else f"{_TREE}/"
+        tree = self._likely_tree
         suffixes = {"log": ".log", **{index_type.value: suffix for index_type, suffix in _SUFFIXES.items()}}
         names = {kind: f"{tree}{_name(metadata, suffix)}" for kind, suffix in suffixes.items()}
         return checked_names(names, metadata)

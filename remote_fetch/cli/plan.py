@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
 from remote_fetch.cli.report import human_bytes
 from remote_fetch.errors import Unlocatable
-from remote_fetch.model import RemoteLogSegmentMetadata
 from remote_fetch.observe import Event, Notice
-from remote_fetch.plan.cost import PlanCost, estimate
+from remote_fetch.plan.cost import PlanCost, StoredSize, estimate, untold
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
 from remote_fetch.plan.saved import dump_plan
 from remote_fetch.prepare.refusals import refuse_broker_ranges
@@ -28,13 +27,6 @@ from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.session.session import Session
 
 __all__ = ["add_parser", "print_plan"]
-
-StoredSize: TypeAlias = "Callable[[RemoteLogSegmentMetadata], int | None]"
-"""The bytes of a segment's objects in the store, None if its metadata does not tell."""
-
-
-def _untold(segment: RemoteLogSegmentMetadata) -> int | None:
-    return None
 
 
 def add_parser(commands: Any, summary: str) -> None:
@@ -73,7 +65,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print_json(steps: Sequence[PlanStep], with_custom_metadata: bool, stored_size: StoredSize = _untold) -> None:
+def _print_json(steps: Sequence[PlanStep], with_custom_metadata: bool, stored_size: StoredSize = untold) -> None:
     """Print the plan in the form that `load_plan` reads, with custom metadata only on request."""
     shown = list(steps) if with_custom_metadata else [_without_custom_metadata(step) for step in steps]
     told = {step.segment.segment_id: stored_size(step.segment) for step in steps if isinstance(step, SegmentSlice)}
@@ -99,7 +91,7 @@ def _print_refusal(plans: Sequence[PartitionPlan]) -> None:
         print(f"% to be refused: {error}", file=sys.stderr)
 
 
-def print_plan(plans: Sequence[PartitionPlan], range_bytes: int, stored_size: StoredSize = _untold) -> None:
+def print_plan(plans: Sequence[PartitionPlan], range_bytes: int, stored_size: StoredSize = untold) -> None:
     """Print every step of the plans, and their total cost."""
     for plan in plans:
         partition = plan.opened.partition

@@ -10,10 +10,10 @@ Rules of the file:
 from __future__ import annotations
 
 import threading
-import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping
 
+from remote_fetch.deadline import Deadline
 from remote_fetch.errors import CorruptSegment, RemoteFetchError, SegmentNotFound, UnsupportedFormat
 from remote_fetch.fetch.pool import Call
 from remote_fetch.fetch.readahead import RangeReader
@@ -58,7 +58,7 @@ class SegmentSizes:
     def _asked(self, segments: Iterable[RemoteLogSegmentMetadata]) -> Iterator[tuple[RemoteLogSegmentId, int | None]]:
         """The store's answers, in order. Segments without an answer are counted."""
         waiting = deque(segments)
-        deadline = time.monotonic() + self._most_ms / 1000
+        deadline = Deadline.after(self._most_ms / 1000)
         pending: deque[tuple[RemoteLogSegmentMetadata, Call[int | None]]] = deque()
         failed = ""
         while pending or waiting:
@@ -73,8 +73,7 @@ class SegmentSizes:
             if failed:
                 call.cancel()
             try:
-                left_ms = int((deadline - time.monotonic()) * 1000)
-                size = call.wait(max(min(self._timeout_ms, left_ms), 0))
+                size = call.wait(min(self._timeout_ms, int(deadline.left_s * 1000)))
             except Exception as error:  # of any class, because a plan is useful without this size
                 reason = error.kind if isinstance(error, RemoteFetchError) else "error"
                 self._count(segment, failed or reason)

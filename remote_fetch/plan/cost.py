@@ -11,12 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from remote_fetch.model import RemoteLogSegmentMetadata
 from remote_fetch.plan.gets import Ramp
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice
 
-__all__ = ["PlanCost", "estimate"]
+__all__ = ["PlanCost", "StoredSize", "estimate", "untold"]
+
+StoredSize: TypeAlias = Callable[[RemoteLogSegmentMetadata], "int | None"]
+"""The bytes of a segment's objects in the store, None if its metadata does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +45,15 @@ class PlanCost:
         return self.size_bytes / self.gets if self.gets else 0.0
 
 
+def untold(segment: RemoteLogSegmentMetadata) -> int | None:
+    """A StoredSize that knows no segment."""
+    return None
+
+
 def estimate(
     reads: Iterable[Iterable[PlanStep]],
     range_bytes: int,
-    stored_size: Callable[[RemoteLogSegmentMetadata], int | None] = lambda segment: None,
+    stored_size: StoredSize = untold,
 ) -> PlanCost:
     """The total cost of several reads, each given by its steps, if no GET asks for more than `range_bytes`.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -27,6 +27,7 @@ from remote_fetch.model import (
     TopicIdPartition,
     Uuid,
 )
+from remote_fetch.plan.cost import StoredSize, untold
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
 
 __all__ = ["dump_plan", "load_plan"]
@@ -34,9 +35,7 @@ __all__ = ["dump_plan", "load_plan"]
 _VERSION = 2
 
 
-def dump_plan(
-    steps: Iterable[PlanStep], stored_size: Callable[[RemoteLogSegmentMetadata], int | None] = lambda segment: None
-) -> str:
+def dump_plan(steps: Iterable[PlanStep], stored_size: StoredSize = untold) -> str:
     """The steps as JSON, one step a line.
 
     `stored_size` gives the bytes of a segment's objects in the store, for the readers of the text: `load_plan` passes
@@ -74,7 +73,7 @@ def _load_partition(saved: Any) -> TopicIdPartition:
     return TopicIdPartition.parsed(Uuid.parse(_text(topic_id)), _text(topic), _number(partition))
 
 
-def _dump_step(step: PlanStep, stored_size: Callable[[RemoteLogSegmentMetadata], int | None]) -> dict[str, Any]:
+def _dump_step(step: PlanStep, stored_size: StoredSize) -> dict[str, Any]:
     offsets = {"first_offset": step.first_offset, "last_offset": step.last_offset}
     if isinstance(step, BrokerRange):
         return {"broker": _dump_partition(step.partition), **offsets, "reason": str(step.reason)}

@@ -50,7 +50,6 @@ pub struct Codecs {
     output: Output,
     zstd: DCtx<'static>,
     whole_gzip: WholeMember,
-    gzip: Decompress,
     snappy: snap::raw::Decoder,
 }
 
@@ -63,7 +62,6 @@ impl Codecs {
             output: Output { max_bytes, ..Output::default() },
             zstd,
             whole_gzip: WholeMember::new(),
-            gzip: Decompress::new_gzip(GZIP_WINDOW_BITS),
             snappy: snap::raw::Decoder::new(),
         }
     }
@@ -102,20 +100,20 @@ impl Codecs {
             }
         }
         let mut left = data;
-        self.gzip = Decompress::new_gzip(GZIP_WINDOW_BITS);
+        let mut gzip = Decompress::new_gzip(GZIP_WINDOW_BITS);
         loop {
-            let (read_before, written_before) = (self.gzip.total_in(), self.gzip.total_out());
+            let (read_before, written_before) = (gzip.total_in(), gzip.total_out());
             let room = &mut output.memory[output.used..];
-            let status = self.gzip.decompress(left, room, FlushDecompress::None).map_err(|_| Failure)?;
-            left = &left[(self.gzip.total_in() - read_before) as usize..];
-            let written_bytes = (self.gzip.total_out() - written_before) as usize;
+            let status = gzip.decompress(left, room, FlushDecompress::None).map_err(|_| Failure)?;
+            left = &left[(gzip.total_in() - read_before) as usize..];
+            let written_bytes = (gzip.total_out() - written_before) as usize;
             output.used += written_bytes;
             output.check()?;
             if status == Flate::StreamEnd {
                 if left.is_empty() {
                     return Ok(());
                 }
-                self.gzip = Decompress::new_gzip(GZIP_WINDOW_BITS);
+                gzip = Decompress::new_gzip(GZIP_WINDOW_BITS);
             } else if output.used == output.memory.len() {
                 let most_bytes = output.max_bytes - output.used + 1;
                 output.room(most_bytes.min(PART_BYTES.max(output.used / 4)))?;

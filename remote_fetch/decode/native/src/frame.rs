@@ -128,28 +128,21 @@ impl Place {
     }
 }
 
-/// The aborted transactions of read_committed as three columns, sorted together. Absent: read_uncommitted.
-pub struct Aborted {
-    pub producers: Vec<i64>,
-    pub firsts: Vec<i64>,
-    pub lasts: Vec<i64>,
-}
+/// The aborted transactions of read_committed: producer, first and last offset, sorted. Absent: read_uncommitted.
+pub struct Aborted(Vec<(i64, i64, i64)>);
 
 impl Aborted {
+    pub fn of(mut transactions: Vec<(i64, i64, i64)>) -> Self {
+        transactions.sort_unstable();
+        Self(transactions)
+    }
+
     /// Whether the batch lies in an aborted transaction of its producer.
     fn hides(&self, header: &Header) -> bool {
         let (producer, offset) = (header.producer_id, header.base_offset);
+        let behind = self.0.partition_point(|&(other, first, _)| (other, first) <= (producer, offset));
         // The last transaction of that producer that begins at the offset or before it.
-        let (mut low, mut high) = (0, self.producers.len());
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if (self.producers[middle], self.firsts[middle]) <= (producer, offset) {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        low > 0 && self.producers[low - 1] == producer && self.lasts[low - 1] >= offset
+        behind > 0 && self.0[behind - 1].0 == producer && self.0[behind - 1].2 >= offset
     }
 }
 

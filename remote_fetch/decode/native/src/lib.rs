@@ -78,7 +78,7 @@ impl RunDecoder {
                     entries,
                     max_batch_bytes,
                 },
-                aborted: aborted.map(sorted),
+                aborted: aborted.map(Aborted::of),
                 target_bytes,
                 max_rows,
             },
@@ -162,15 +162,6 @@ impl Run {
             PyCapsule::new_with_value(py, schema, c"arrow_schema")?,
             PyCapsule::new_with_value(py, array, c"arrow_array")?,
         ))
-    }
-}
-
-fn sorted(mut aborted: Vec<(i64, i64, i64)>) -> Aborted {
-    aborted.sort_unstable();
-    Aborted {
-        producers: aborted.iter().map(|one| one.0).collect(),
-        firsts: aborted.iter().map(|one| one.1).collect(),
-        lasts: aborted.iter().map(|one| one.2).collect(),
     }
 }
 
