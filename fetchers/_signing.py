@@ -15,13 +15,12 @@ from typing import Protocol, runtime_checkable
 from fetchers.layouts.naming import checked_names
 from remote_fetch.errors import ConfigError, UnsupportedFormat
 from remote_fetch.fetch.spi import Layout, ObjectNamer, ObjectStore
-from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
+from remote_fetch.model import OBJECT_KINDS, RemoteLogSegmentMetadata
 
 __all__ = ["MAX_EXPIRY_S", "SigningStore", "cannot_sign", "names_to_sign"]
 
 MAX_EXPIRY_S = 7 * 24 * 3600
 """The longest life of a URL: Signature Version 4 of S3 and of Google Cloud Storage takes no more."""
-_KINDS = frozenset({"log", *(index_type.value for index_type in IndexType)})
 
 
 @runtime_checkable
@@ -40,16 +39,16 @@ def names_to_sign(
     Raises ConfigError for a kind that Kafka does not have and for a layout that does not name objects, and the errors
     of `ObjectNamer.object_names`.
     """
-    unknown = set(kinds) - _KINDS
+    unknown = set(kinds).difference(OBJECT_KINDS)
     if unknown:
-        raise ConfigError(f"{min(unknown)!r} is no kind of object: give some of {', '.join(sorted(_KINDS))}")
+        raise ConfigError(f"{min(unknown)!r} is no kind of object: give some of {', '.join(sorted(OBJECT_KINDS))}")
     if not isinstance(layout, ObjectNamer):
         raise ConfigError(
             f"the layout {layout_name!r} does not name objects for signing (it has no object_names)",
             key="remote.storage.layout",
         )
     names = layout.object_names(metadata, store)
-    wanted = {kind: name for kind, name in names.items() if kind in kinds or kind not in _KINDS}
+    wanted = {kind: name for kind, name in names.items() if kind in kinds or kind not in OBJECT_KINDS}
     if not any(kind in kinds for kind in wanted):
         raise UnsupportedFormat(f"the layout {layout_name!r} keeps no object of the kinds {', '.join(sorted(kinds))}")
     return list(dict.fromkeys(checked_names(wanted, metadata).values()))

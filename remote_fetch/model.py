@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeAlias
 
 __all__ = [
     "MAX_OFFSET",
+    "OBJECT_KINDS",
     "TOPIC_NAME_RULE",
     "UNKNOWN_SIZE",
     "AbortedTransaction",
@@ -199,6 +200,10 @@ class IndexType(StrEnum):
     PRODUCER_SNAPSHOT = "producer-snapshot"
     TRANSACTION = "transaction"
     LEADER_EPOCH = "leader-epoch"
+
+
+OBJECT_KINDS: tuple[str, ...] = ("log", *(index_type.value for index_type in IndexType))
+"""The kinds of a segment's objects: the log, and the files beside it."""
 
 
 class IsolationLevel(StrEnum):

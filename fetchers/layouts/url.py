@@ -24,14 +24,13 @@ from fetchers.layouts.naming import checked_names
 from fetchers.layouts.options import layout_options
 from remote_fetch.errors import CorruptSegment, RemoteFetchError, SegmentNotFound, UnsupportedFormat
 from remote_fetch.fetch.spi import ObjectStore, SizedStore, SizedUrlStore, UrlStore
-from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata
+from remote_fetch.model import OBJECT_KINDS, Buffer, IndexType, RemoteLogSegmentMetadata
 
 __all__ = ["Locations", "UrlLayout", "parse_locations"]
 
 T = TypeVar("T")
 
 _LOG = "log"
-_FILES = frozenset({_LOG, *(index_type.value for index_type in IndexType)})
 _SUFFIXES: Mapping[str, str] = MappingProxyType(
     {
         IndexType.OFFSET.value: ".index",
@@ -224,7 +223,7 @@ def parse_locations(custom_metadata: bytes | None) -> Locations:
         raise UnsupportedFormat("the custom metadata is neither a location nor a JSON object of locations") from None
     if isinstance(document, str):
         return _beside(document)
-    found = Locations((name, document[name]) for name in _FILES if name in document)
+    found = Locations((name, document[name]) for name in OBJECT_KINDS if name in document)
     for name, value in found.items():
         if not isinstance(value, str | None):
             raise UnsupportedFormat(f"the location {name!r} in the custom metadata is no text")

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
-from remote_fetch.model import MAX_OFFSET, TOPIC_NAME_RULE, IsolationLevel, Uuid, is_topic_name
+from remote_fetch.model import MAX_OFFSET, OBJECT_KINDS, TOPIC_NAME_RULE, IsolationLevel, Uuid, is_topic_name
 from remote_fetch.service.refusals import Refusal
-from remote_fetch.session.vending import KINDS
 
 __all__ = ["SegmentsQuery", "parse_query", "parse_segments"]
 
@@ -86,11 +85,11 @@ def _isolation(text: str | None) -> IsolationLevel:
 
 def _kinds(text: str) -> tuple[str, ...]:
     if text == "all":
-        return KINDS
+        return OBJECT_KINDS
     wanted = {name.replace("_", "-") for name in text.split(",")}
-    if not wanted <= set(KINDS):
-        raise _invalid(f"objects has to be `all` or a comma list of {', '.join(KINDS)}")
-    return tuple(kind for kind in KINDS if kind in wanted)
+    if not wanted <= set(OBJECT_KINDS):
+        raise _invalid(f"objects has to be `all` or a comma list of {', '.join(OBJECT_KINDS)}")
+    return tuple(kind for kind in OBJECT_KINDS if kind in wanted)
 
 
 def _segment(text: str) -> Uuid:

@@ -18,12 +18,9 @@ from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, UnsupportedFormat
 from remote_fetch.fetch.spi import ObjectSigner, RemoteStorageFetcher
 from remote_fetch.formats.object_names import belongs_to
-from remote_fetch.model import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from remote_fetch.model import OBJECT_KINDS, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 
-__all__ = ["KINDS", "Signed", "Vendor"]
-
-KINDS = ("log", *(index_type.value for index_type in IndexType))
-"""The kinds of objects that a client may ask for."""
+__all__ = ["Signed", "Vendor"]
 
 _SECRET = re.compile(r"^encryption\.|secret|password|passphrase|token|credential|private", re.IGNORECASE)
 _DEFAULT_LAYOUT = "kafka_local"
@@ -63,9 +60,9 @@ class Vendor:
                 hint="Set remote.storage.url to a bucket (s3://, gs://, az://), or name a fetcher with `sign`",
             )
         try:
-            signed = self._sign(self._fetcher, _MADE_UP, KINDS, _CHECK_S)
+            signed = self._sign(self._fetcher, _MADE_UP, OBJECT_KINDS, _CHECK_S)
         except UnsupportedFormat:
-            signed = self.sign(_MADE_UP_LOCATED, KINDS, _CHECK_S)
+            signed = self.sign(_MADE_UP_LOCATED, OBJECT_KINDS, _CHECK_S)
         if signed.refused is not None or not signed.urls:
             raise ConfigError(
                 f"no access can be vended: {signed.refused or 'the fetcher signs nothing'}",

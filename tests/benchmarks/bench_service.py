@@ -28,8 +28,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.benchmarks.document import machine, write
+from tests.rig.certificates import make_certificates
 from tests.service.fakes import basic
-from tests.service.process import running, write_certificate
+from tests.service.process import running
 
 SEGMENTS = 1_000
 ROUTE = "/v1/topics/topic/partitions/0/segments"
@@ -168,18 +169,18 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write the table into docs/performance/")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        files = write_certificate(Path(folder))
+        files = make_certificates(Path(folder) / "tls")
         options: tuple[str, ...] = (
             "--segments",
             str(SEGMENTS),
             "--tls-cert",
-            files.certificate,
+            str(files.certificate),
             "--tls-key",
-            files.key,
+            str(files.key),
         )
         options += ("--users", str(arguments.clients), "--log-level", "INFO")
         with running(*options, log=Path(folder, "log"), timeout_s=arguments.seconds + 120) as (process, url):
-            context = ssl.create_default_context(cafile=files.certificate)
+            context = ssl.create_default_context(cafile=files.authority)
             parts = urlsplit(url)
             place = Place(str(parts.hostname), parts.port or 0, context)
             seen, memory_mb = asyncio.run(load(place, process.pid, arguments))

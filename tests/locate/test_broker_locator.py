@@ -17,8 +17,6 @@ from remote_fetch.testing.log_builder import LogBuilder
 from tests.locate.leader import EVERYTHING, Leader
 from tests.scan.bucket import COMMITTED, UNCOMMITTED, plain_log
 
-NO_LIMIT = 2**63 - 1
-
 
 def leader_of(log: LogBuilder, **how: Any) -> Leader:
     return Leader(log, [segment.metadata for segment in log.tiered()], **how)

@@ -30,7 +30,6 @@ from tests.stores.range_server import RangeServer
 from tests.stores.stand_in import read_with_broker
 
 KINDS = ("log", *(kind.value for kind in IndexType))
-TREE = "kafka-tiered-storage"
 SECRET = "s3cret-signature"
 
 Lie = Callable[[str, str, "Vended"], str | None]

@@ -19,14 +19,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
-
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import LeaderEpoch, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
@@ -36,7 +29,7 @@ from remote_fetch.testing.log_builder import TOPIC_ID
 from tests.own_processes import killed_after
 from tests.service.fakes import PASSWORD, SETTINGS, FakeBrokers, SigningBucket, open_service
 
-__all__ = ["made_up_timeline", "running", "write_certificate"]
+__all__ = ["made_up_timeline", "running"]
 
 
 def made_up_timeline(segments: int) -> Timeline:
@@ -52,30 +45,6 @@ def made_up_timeline(segments: int) -> Timeline:
             for number in range(segments)
         ],
     )  # fmt: skip
-
-
-def write_certificate(folder: Path, name: str = "server") -> TlsFiles:
-    """A self-signed certificate for 127.0.0.1, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    files = TlsFiles(str(folder / f"{name}.pem"), str(folder / f"{name}.key"))
-    Path(files.certificate).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    plain = serialization.NoEncryption()
-    Path(files.key).write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain))
-    return files
 
 
 @contextmanager

@@ -16,9 +16,8 @@ from starlette.testclient import TestClient
 
 from remote_fetch.errors import ConfigError, StorageUnavailable
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.model import UNKNOWN_SIZE, IndexType, RemoteLogSegmentMetadata, Uuid
+from remote_fetch.model import OBJECT_KINDS, UNKNOWN_SIZE, IndexType, RemoteLogSegmentMetadata, Uuid
 from remote_fetch.service.app import Service
-from remote_fetch.session.vending import KINDS
 from remote_fetch.testing.log_builder import TOPIC_ID
 from tests.cases import each_of
 from tests.scan.bucket import Bucket
@@ -94,7 +93,7 @@ class TestSegments:
                 "finish_order": order,
                 "upload_epoch": -1,
             }
-        assert bucket.signed == bucket.signed[: len(KINDS)]  # only those of the check at the start
+        assert bucket.signed == bucket.signed[: len(OBJECT_KINDS)]  # only those of the check at the start
 
     def test_bounds_take_the_segments_that_they_touch(self, bucket: SigningBucket) -> None:
         starts = [metadata.start_offset for metadata in bucket.metadata]
@@ -120,7 +119,7 @@ class TestSegments:
             assert all("expires=77&" in url for url in segment["objects"].values())
             bucket.signed.clear()
             everything = client.get(f"{SEGMENTS}?to=1&objects=all", headers=basic()).json()["segments"][0]["objects"]
-            assert {name.rpartition(".")[2] for name in everything} == set(KINDS)
+            assert {name.rpartition(".")[2] for name in everything} == set(OBJECT_KINDS)
             assert b"remote_fetch_service_urls_signed_total 8.0" in client.get("/metrics").content
 
     def test_an_answer_that_has_not_changed(self, bucket: SigningBucket) -> None:

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remote_fetch.model import MAX_OFFSET, IsolationLevel, Uuid
+from remote_fetch.model import MAX_OFFSET, OBJECT_KINDS, IsolationLevel, Uuid
 from remote_fetch.service.queries import SegmentsQuery, parse_query, parse_segments
 from remote_fetch.service.refusals import Refusal
-from remote_fetch.session.vending import KINDS
 from tests.cases import each_of
 from tests.scan.bucket import examples
 
@@ -30,7 +29,7 @@ def test_everything_given() -> None:
     assert parsed(f"from=5&to=9&isolation=read_committed&objects=log,producer_snapshot&segment={ID}") == SegmentsQuery(
         "orders", 3, 5, 9, IsolationLevel.READ_COMMITTED, ("log", "producer-snapshot"), ID
     )
-    assert parsed("objects=all").kinds == KINDS
+    assert parsed("objects=all").kinds == OBJECT_KINDS
     assert parsed("objects=transaction,log,log").kinds == ("log", "transaction")
 
 
@@ -78,7 +77,7 @@ def test_any_query_is_taken_or_refused(raw: bytes) -> None:
 @examples(200)
 @given(
     st.integers(0, MAX_OFFSET), st.none() | st.integers(0, MAX_OFFSET + 1), st.sampled_from(IsolationLevel),
-    st.sets(st.sampled_from(KINDS)), st.none() | st.binary(min_size=16, max_size=16),
+    st.sets(st.sampled_from(OBJECT_KINDS)), st.none() | st.binary(min_size=16, max_size=16),
 )  # fmt: skip
 def test_what_is_written_is_read(
     first: int, stop: int | None, isolation: IsolationLevel, kinds: set[str], segment: bytes | None

@@ -17,8 +17,9 @@ import pytest
 from remote_fetch.errors import ConfigError
 from remote_fetch.service.server import check_exposure, configured, run
 from remote_fetch.service.settings import ServiceSettings, TlsFiles
+from tests.rig.certificates import make_certificates
 from tests.service.fakes import PASSWORD, SETTINGS, SigningBucket, basic, open_service
-from tests.service.process import made_up_timeline, running, write_certificate
+from tests.service.process import made_up_timeline, running
 
 SEGMENTS = "/v1/topics/topic/partitions/0/segments"
 
@@ -42,12 +43,12 @@ def get(url: str, path: str, headers: dict[str, str], context: ssl.SSLContext | 
 
 @pytest.mark.slow
 def test_tls_with_a_certificate_that_is_replaced_and_a_log_without_secrets(tmp_path: Path) -> None:
-    files = write_certificate(tmp_path)
+    files = make_certificates(tmp_path / "first")
     log = tmp_path / "log"
-    options = ("--segments", "5", "--tls-cert", files.certificate, "--tls-key", files.key)
+    options = ("--segments", "5", "--tls-cert", str(files.certificate), "--tls-key", str(files.key))
     with running(*options, log=log) as (process, url):
         assert url.startswith("https://127.0.0.1:")
-        trusting = ssl.create_default_context(cafile=files.certificate)
+        trusting = ssl.create_default_context(cafile=files.authority)
         status, body = get(url, f"{SEGMENTS}?from=3&objects=log", basic(), trusting)
         assert status == 200
         assert len(json.loads(body)["segments"]) == 5
@@ -61,15 +62,15 @@ def test_tls_with_a_certificate_that_is_replaced_and_a_log_without_secrets(tmp_p
         with pytest.raises((ssl.SSLError, ConnectionError)):
             get(url, "/healthz", {}, old)
 
-        other = write_certificate(tmp_path, "other")
-        Path(files.certificate).write_bytes(Path(other.certificate).read_bytes())
-        Path(files.key).write_bytes(Path(other.key).read_bytes())
+        other = make_certificates(tmp_path / "other")
+        files.certificate.write_bytes(other.certificate.read_bytes())
+        files.key.write_bytes(other.key.read_bytes())
         process.send_signal(signal.SIGHUP)
         deadline = time.monotonic() + 20
         while "the certificate was read again" not in log.read_text():
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        assert get(url, "/healthz", {}, ssl.create_default_context(cafile=other.certificate))[0] == 200
+        assert get(url, "/healthz", {}, ssl.create_default_context(cafile=other.authority))[0] == 200
 
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0

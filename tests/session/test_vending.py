@@ -9,8 +9,8 @@ import pytest
 
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, StorageUnavailable, UnsupportedFormat
-from remote_fetch.model import RemoteLogSegmentMetadata
-from remote_fetch.session.vending import KINDS, Signed, Vendor
+from remote_fetch.model import OBJECT_KINDS, RemoteLogSegmentMetadata
+from remote_fetch.session.vending import Signed, Vendor
 from tests.cases import each_of
 from tests.service.fakes import SigningBucket, log_with_aborts
 
@@ -79,7 +79,7 @@ def test_names_from_custom_metadata() -> None:
 
 
 def test_a_segment_without_names_gets_a_reason(bucket: SigningBucket) -> None:
-    assert vendor(Located()).sign(bucket.at(0), KINDS, 60) == Signed({}, "the segment has no custom metadata")
+    assert vendor(Located()).sign(bucket.at(0), OBJECT_KINDS, 60) == Signed({}, "the segment has no custom metadata")
 
 
 def test_a_store_that_is_away_is_raised(bucket: SigningBucket) -> None:
