@@ -78,7 +78,7 @@ def print_segments(session: Session, topic: str | None, partitions: list[int] | 
     if orphans:
         counts = [_UNUSABLE]
         for timeline in timelines:
-            counts += [str(timeline.orphan_updates)] * len(_rows(timeline))
+            counts += [str(timeline.orphan_updates)] * len(_lines(timeline))
         rows = [(*row, count) for row, count in zip(rows, counts, strict=True)]
     _print_table(rows)
     known = [segment.segment_size_in_bytes for segment in segments if segment.size_known]

@@ -13,6 +13,7 @@ Rules of the file:
 from __future__ import annotations
 
 import re
+from uuid import UUID
 
 from remote_fetch.model import RemoteLogSegmentMetadata, Uuid
 
@@ -71,6 +72,4 @@ def _has_topic_partition(name: str, segment: RemoteLogSegmentMetadata) -> bool:
 
 def _either_form(uuid: Uuid) -> str:
     """A pattern for an id as Kafka prints it, and with hyphens, in hexadecimal."""
-    digits = uuid.raw.hex()
-    hyphenated = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-    return f"{re.escape(str(uuid))}|{hyphenated}"
+    return f"{re.escape(str(uuid))}|{UUID(bytes=uuid.raw)}"

@@ -31,7 +31,7 @@ from remote_fetch.service.settings import MAX_HEADER_BYTES, MAX_QUERY_BYTES
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["ACCESS_LOG", "Gate", "refusal_response", "take_note"]
+__all__ = ["ACCESS_LOG", "Gate", "take_note"]
 
 ACCESS_LOG = "remote_fetch.service.access"
 _LOG = logging.getLogger("remote_fetch.service")
@@ -107,7 +107,7 @@ def take_note(request: Request, *, route: str | None = None, principal: str | No
         request.state.principal = principal
 
 
-def refusal_response(refusal: Refusal) -> Response:
+def _refusal_response(refusal: Refusal) -> Response:
     """The answer of a refused request."""
     headers = {"Cache-Control": "no-store", **refusal.headers}
     if refusal.retry_after_s is not None:
@@ -118,12 +118,12 @@ def refusal_response(refusal: Refusal) -> Response:
 
 def _response_to(error: Exception) -> Response:
     if isinstance(error, Refusal):
-        return refusal_response(error)
+        return _refusal_response(error)
     if isinstance(error, HTTPException):
         code = _CODES.get(error.status_code, "INVALID_REQUEST")
-        return refusal_response(Refusal(error.status_code, code, error.detail, headers=dict(error.headers or {})))
+        return _refusal_response(Refusal(error.status_code, code, error.detail, headers=dict(error.headers or {})))
     _LOG.error("a request failed unexpectedly", exc_info=error)
-    return refusal_response(Refusal(500, "INTERNAL_ERROR", "the service failed; its log has the reason"))
+    return _refusal_response(Refusal(500, "INTERNAL_ERROR", "the service failed; its log has the reason"))
 
 
 def _check_size(scope: Scope) -> None:

@@ -12,7 +12,7 @@ __all__ = ["is_object_store", "open_filesystem", "protocols_of", "scheme_of"]
 
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure"}
 """The extra of remote-fetch that installs the SDK of a scheme."""
-_OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
+_OBJECT_STORES = frozenset(_EXTRAS)
 """The fsspec protocols of stores without directories."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -60,6 +61,22 @@ def jwt(subject: str) -> str:
 
     parts = [json.dumps(part).encode() for part in ({"alg": "none"}, {"sub": subject})]
     return ".".join([*(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts), "good"])
+
+
+@contextmanager
+def one_waiting(client: TestClient, brokers: FakeBrokers) -> Iterator[None]:
+    """A request of alice that waits for the brokers, whose gate is closed. At the end the gate opens."""
+    waiting = threading.Thread(target=lambda: client.get(SEGMENTS, headers=basic()))
+    waiting.start()
+    try:
+        deadline_s = time.monotonic() + 20
+        while not brokers.asked:
+            assert time.monotonic() < deadline_s, "the brokers were not asked"
+            time.sleep(0.001)
+        yield
+    finally:
+        brokers.gate.set()
+        waiting.join()
 
 
 class TestSegments:
@@ -372,32 +389,17 @@ class TestLimits:
     def test_a_full_service_still_tells_its_health(self, bucket: SigningBucket) -> None:
         brokers = FakeBrokers()
         brokers.gate.clear()
-        with client_of(bucket, brokers, max_requests=1) as client:
-            waiting = threading.Thread(target=lambda: client.get(SEGMENTS, headers=basic()))
-            waiting.start()
-            try:
-                while not brokers.asked:
-                    pass
-                assert refusal(client.get(SEGMENTS, headers=basic("carol"))) == (503, "OVERLOADED")
-                assert client.get("/healthz").json() == {"alive": True}
-                assert b"remote_fetch_service_requests_under_way 1.0" in client.get("/metrics").content
-            finally:
-                brokers.gate.set()
-                waiting.join()
+        with client_of(bucket, brokers, max_requests=1) as client, one_waiting(client, brokers):
+            assert refusal(client.get(SEGMENTS, headers=basic("carol"))) == (503, "OVERLOADED")
+            assert client.get("/healthz").json() == {"alive": True}
+            assert b"remote_fetch_service_requests_under_way 1.0" in client.get("/metrics").content
 
     def test_requests_of_one_principal_at_once(self, bucket: SigningBucket) -> None:
         brokers = FakeBrokers()
         brokers.gate.clear()
         with client_of(bucket, brokers, at_once=1) as client:
-            waiting = threading.Thread(target=lambda: client.get(SEGMENTS, headers=basic()))
-            waiting.start()
-            try:
-                while not brokers.asked:
-                    pass
+            with one_waiting(client, brokers):
                 assert refusal(client.get(SEGMENTS, headers=basic())) == (429, "TOO_MANY_AT_ONCE")
-            finally:
-                brokers.gate.set()
-                waiting.join()
             assert client.get(SEGMENTS, headers=basic("carol")).status_code == 200
 
     def test_a_deadline_for_each_request(self, bucket: SigningBucket) -> None:
