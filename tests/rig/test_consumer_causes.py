@@ -279,7 +279,9 @@ def test_an_object_is_damaged_and_put_back(
     whole = log.read_bytes()
     damage(log)
     config = {**config_of(rig), **RETRY, "remote.storage.url": str(copy), "isolation.level": isolation}
-    with Delivered.by({**config, "fetch.remote.read.timeout.ms": 60_000}, topic, 0) as delivered:
+    # The broker needs a minute for what is left, so that the store is asked again before that also on a loaded machine.
+    slow = {"fetch.queue.backoff.ms": 2000, "fetch.remote.read.timeout.ms": 60_000}
+    with Delivered.by({**config, **slow}, topic, 0) as delivered:
         delivered.until(lambda: any(delivered.through_broker))
         assert delivered.reasons == {reason}
         assert delivered.records[-1].offset < MIDDLE
