@@ -55,7 +55,8 @@ def test_an_error(consumers: Consumers, material: Material, offset: int | None, 
     error = first.error()  # type: ignore[attr-defined]
     assert error.code() == KafkaError._AUTO_OFFSET_RESET
     assert (first.topic(), first.partition(), first.offset()) == (material.trimmed, 0, offset)  # type: ignore[attr-defined]
-    assert consumer.poll(0.3) is None  # type: ignore[attr-defined]
+    second = consumer.poll(0.3)  # type: ignore[attr-defined]
+    assert second is None, (second.error(), second.topic(), second.offset())
 
 
 @pytest.mark.parametrize("target", [BELOW, ABOVE])
