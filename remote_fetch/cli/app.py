@@ -101,16 +101,16 @@ def _give_up_output() -> None:
 
 
 class _Version(argparse.Action):
-    """Prints the facts that a bug report needs: the versions in use, and whether the decoder is compiled."""
+    """Prints the facts that a bug report needs: the versions in use, and whether the decoder is native."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version  # noqa: PLC0415 - these are loaded for it
 
         from confluent_kafka import libversion  # noqa: PLC0415 - as above
 
-        from remote_fetch.decode.columns import is_compiled  # noqa: PLC0415 - as above
+        from remote_fetch.decode.run_decoder import is_native  # noqa: PLC0415 - as above
 
-        decoder = "compiled" if is_compiled() else "interpreted"
+        decoder = "native" if is_native() else "plain Python"
         print(
             f"remote-fetch {version('remote-fetch')} (decoder {decoder}, pyarrow {version('pyarrow')}, "
             f"librdkafka {libversion()[0]}, Python {sys.version.split()[0]})"

@@ -30,6 +30,29 @@ class RunDecoder:
         target_bytes: int,
         max_rows: int,
     ) -> None: ...
+    def cut(
+        self, data: memoryview, at: int, size_bytes: int, *, last_offset: int, epoch: int, epoch_stop: int
+    ) -> tuple[int, int, int, bool]: ...
     def decode(
-        self, data: memoryview, at: int, *, last_offset: int, first_offset: int, epoch: int, epoch_stop: int
+        self,
+        data: memoryview,
+        at: int,
+        *,
+        last_offset: int,
+        first_offset: int,
+        epoch: int,
+        epoch_stop: int,
+        stop: int | None = None,
     ) -> Run: ...
+
+def decode_batch(
+    columns: Sequence[str],
+    records: memoryview,
+    *,
+    offsets: tuple[int, int],
+    window: tuple[int, int],
+    record_count: int,
+    base_ms: int,
+    timestamp_type: int,
+    leader_epoch: int,
+) -> Run: ...

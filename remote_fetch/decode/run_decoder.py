@@ -1,8 +1,11 @@
 """From the bytes of whole batches to Arrow record batches with one call: native if it was built, else plain Python.
 
+`RunReader` takes many batches at once. `BatchReader` takes the records of one batch that plain Python has unpacked.
+
 Rules of the file:
 
 - The decoder decides nothing. A batch that is not ordinary ends a run, with a position and a status.
+- What is wrong with the records of a batch is said here, after plain Python has looked at them again.
 - Both decoders get the same arguments and give the same answer. `Bounds`, `Start` and `DecodedRun` describe them.
 - Columns that are the same in every row, topic and partition, are made here.
 """
@@ -10,7 +13,8 @@ Rules of the file:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from types import ModuleType
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -18,23 +22,22 @@ from remote_fetch.decode import run_reference
 from remote_fetch.decode.arrays import Array
 from remote_fetch.decode.columns import schema_for
 from remote_fetch.decode.constant_columns import CONSTANT_COLUMNS, ConstantColumns
-from remote_fetch.decode.run_status import RunStatus
-
-if TYPE_CHECKING:
-    from remote_fetch.decode import _native
+from remote_fetch.decode.run_status import FAULTS, RunStatus
+from remote_fetch.errors import CorruptSegment, DecompressionLimit
+from remote_fetch.formats.batches import BatchHeader
 
 try:
-    from remote_fetch.decode._native import RunDecoder as _Native
+    import remote_fetch.decode._native as _native  # noqa: PLR0402 - the other form raises the same for two reasons
 except ModuleNotFoundError:  # it was not built; one that was built and cannot be loaded is an error
-    _IS_NATIVE = False
+    _ENGINE: ModuleType = run_reference
 else:
-    _IS_NATIVE = True
+    _ENGINE = _native
 
-__all__ = ["Bounds", "DecodedRun", "Engine", "RunReader", "Start", "is_native"]
+__all__ = ["Bounds", "BatchReader", "Cut", "DecodedRun", "RunReader", "Start", "is_native"]
 
-
-Engine: TypeAlias = "type[_native.RunDecoder] | type[run_reference.RunDecoder]"
-"""A run decoder: the native one or the plain one."""
+MAX_ROWS = 65_536
+"""The most rows of one Arrow batch."""
+_MAX_INT64 = 2**63 - 1
 
 
 class Bounds(NamedTuple):
@@ -57,7 +60,7 @@ class Bounds(NamedTuple):
     max_batch_bytes: int = 128 << 20
     max_decompressed_bytes: int = 256 << 20
     target_bytes: int = 1 << 20
-    max_rows: int = 65_536
+    max_rows: int = MAX_ROWS
 
 
 class Start(NamedTuple):
@@ -110,27 +113,59 @@ class DecodedRun(NamedTuple):
     batches: list[pa.RecordBatch]
 
 
+class Cut(NamedTuple):
+    """Batches that a run can take, as far as their headers tell: `taken` batches up to `position`.
+
+    The last of them ends with `last_offset`. If `is_confirmed` is false, no header after it shows that its offsets are
+    right. Then it is the only one.
+    """
+
+    position: int
+    last_offset: int
+    taken: int
+    is_confirmed: bool
+
+
 def is_native() -> bool:
-    """Whether runs are decoded natively. In plain Python, decoding takes about 100 times as long."""
-    return _IS_NATIVE
+    """Whether batches are decoded natively. In plain Python, decoding takes about 100 times as long."""
+    return _ENGINE is not run_reference
+
+
+class _Tables:
+    """Puts the columns of a decoder and the constant columns together."""
+
+    def __init__(self, topic: str, partition: int, columns: Sequence[str], max_rows: int) -> None:
+        self.schema = schema_for(columns)
+        self.decoded = [name for name in self.schema.names if name not in CONSTANT_COLUMNS]
+        self._max_rows = max_rows
+        self._constants = ConstantColumns(topic, partition, max_rows)
+
+    def batches(self, run: _Run) -> list[pa.RecordBatch]:
+        """The rows as Arrow batches of at most `max_rows` rows: only a large batch of Kafka's has more."""
+        if not run.rows:
+            return []
+        columns: pa.RecordBatch = pa.record_batch(run)  # by its __arrow_c_array__
+        pieces = [columns.slice(start, self._max_rows) for start in range(0, run.rows, self._max_rows)]
+        return [self._with_constants(piece) for piece in pieces]
+
+    def _with_constants(self, piece: pa.RecordBatch) -> pa.RecordBatch:
+        arrays: dict[str, Array] = dict(zip(piece.schema.names, piece.columns, strict=True))
+        arrays |= self._constants.of(piece.num_rows)
+        return pa.RecordBatch.from_arrays([arrays[name] for name in self.schema.names], schema=self.schema)
 
 
 class RunReader:
     """Reads the runs of one slice. For one thread at a time.
 
-    `engine` is the decoder to use, for tests. Raises ConfigError for columns as `schema_for` does.
+    `engine` is the module of the decoder, for tests. Raises ConfigError for columns as `schema_for` does.
     """
 
     def __init__(
-        self, topic: str, partition: int, columns: Sequence[str], bounds: Bounds, *, engine: Engine | None = None
+        self, topic: str, partition: int, columns: Sequence[str], bounds: Bounds, *, engine: ModuleType | None = None
     ) -> None:
-        self.schema = schema_for(columns)
-        self._max_rows = bounds.max_rows
-        self._constants = ConstantColumns(topic, partition, bounds.max_rows)
-        if engine is None:
-            engine = _Native if _IS_NATIVE else run_reference.RunDecoder
-        self._decoder = engine(
-            [name for name in self.schema.names if name not in CONSTANT_COLUMNS],
+        self._tables = _Tables(topic, partition, columns, bounds.max_rows)
+        self._decoder = (engine or _ENGINE).RunDecoder(
+            self._tables.decoded,
             segment_offsets=(bounds.segment_start, bounds.segment_end),
             stop_offset=bounds.stop_offset,
             entries=bounds.entries,
@@ -141,19 +176,83 @@ class RunReader:
             max_rows=bounds.max_rows,
         )
 
-    def read(self, data: memoryview, at: int, start: Start) -> DecodedRun:
-        """The run that begins at `data[at]`. `data` is read only. The interpreter's lock is released meantime."""
-        run: _Run = self._decoder.decode(data, at, **start._asdict())
-        batches = self._batches(run) if run.rows else []
-        return DecodedRun(run.position, run.last_offset, run.taken, RunStatus(run.status), run.shown, batches)
+    def cut(self, data: memoryview, at: int, start: Start, size_bytes: int) -> Cut:
+        """Find ordinary batches from `data[at]` on that have `size_bytes`, by their headers alone.
 
-    def _batches(self, run: _Run) -> list[pa.RecordBatch]:
-        """The rows as Arrow batches of at most `max_rows` rows: only a large batch of Kafka's has more."""
-        columns: pa.RecordBatch = pa.record_batch(run)  # by its __arrow_c_array__
-        pieces = [columns.slice(start, self._max_rows) for start in range(0, run.rows, self._max_rows)]
-        return [self._with_constants(piece) for piece in pieces]
+        Their order and their offsets are checked, and neither checksums nor records.
+        """
+        last_offset, _, epoch, epoch_stop = start
+        where = {"last_offset": last_offset, "epoch": epoch, "epoch_stop": epoch_stop}
+        return Cut(*self._decoder.cut(data, at, size_bytes, **where))
 
-    def _with_constants(self, piece: pa.RecordBatch) -> pa.RecordBatch:
-        arrays: dict[str, Array] = dict(zip(piece.schema.names, piece.columns, strict=True))
-        arrays |= self._constants.of(piece.num_rows)
-        return pa.RecordBatch.from_arrays([arrays[name] for name in self.schema.names], schema=self.schema)
+    def read(self, data: memoryview, at: int, start: Start, stop: int | None = None) -> DecodedRun:
+        """The run that begins at `data[at]`. `data` is read only. The interpreter's lock is released meantime.
+
+        The place of a batch that ends at `stop` counts as confirmed, and the run ends with it.
+        """
+        run: _Run = self._decoder.decode(data, at, **start._asdict(), stop=stop)
+        status = RunStatus(run.status)
+        return DecodedRun(run.position, run.last_offset, run.taken, status, run.shown, self._tables.batches(run))
+
+
+class BatchReader:
+    """Reads the records of single batches of one partition. For one thread at a time.
+
+    `engine` is the module of the decoder, for tests. Raises ConfigError for columns as `schema_for` does.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        columns: Sequence[str],
+        *,
+        max_rows: int = MAX_ROWS,
+        engine: ModuleType | None = None,
+    ) -> None:
+        self._topic, self._partition = topic, partition
+        self._tables = _Tables(topic, partition, columns, max_rows)
+        self._decode = (engine or _ENGINE).decode_batch
+
+    def read(
+        self, header: BatchHeader, records: memoryview, start_offset: int, stop_offset: int
+    ) -> list[pa.RecordBatch]:
+        """The records with `start_offset` <= offset < `stop_offset`.
+
+        `records` is the record area of one v2 batch, already decompressed, or a legacy message set in that form.
+        Format: KIP-98. The checks are those of the Java client's DefaultRecord.
+
+        Raises CorruptSegment for a malformed record, wanted or not, and DecompressionLimit for an area that does not
+        fit a column.
+        """
+        if header.base_offset < 0 or not header.base_offset <= header.last_offset < _MAX_INT64:
+            raise CorruptSegment(
+                f"a batch from offset {header.base_offset} to {header.last_offset}", offset=header.base_offset
+            )
+        run: _Run = self._decode(
+            self._tables.decoded,
+            records.toreadonly(),
+            offsets=(header.base_offset, header.last_offset),
+            window=(max(start_offset, 0), min(max(stop_offset, 0), _MAX_INT64)),
+            record_count=header.record_count,
+            base_ms=run_reference.base_ms_of(header),
+            timestamp_type=int(header.timestamp_type),
+            leader_epoch=header.leader_epoch,
+        )
+        if run.status == RunStatus.TOO_LARGE:
+            most = run_reference.MAX_COLUMN_BYTES
+            raise DecompressionLimit(
+                f"a batch of {len(records)} bytes of records; {most} fit a column", offset=header.base_offset
+            )
+        if run.status != RunStatus.END:
+            raise self._fault(header, records)
+        return self._tables.batches(run)
+
+    def _fault(self, header: BatchHeader, records: memoryview) -> CorruptSegment:
+        fault = run_reference.fault_of(records, header)
+        return CorruptSegment(
+            f"record {fault.record} of {header.record_count} in its batch: {FAULTS[fault.status]}",
+            topic=self._topic,
+            partition=self._partition,
+            offset=fault.offset,
+        )

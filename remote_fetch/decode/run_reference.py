@@ -5,7 +5,7 @@ Rules of the file:
 - `native/src/run.rs` gives the same rows, the same position and the same status for the same bytes. Tests and fuzzers
   compare both.
 - A run says nothing about what is wrong. It ends before that batch, with a status.
-- A batch is taken only if its checksum is right and the batch after it confirms its place.
+- A batch is taken only if its checksum is right, and if the batch after it confirms its place or the caller does.
 - No record of a batch is kept unless all of them are well-formed.
 """
 
@@ -25,12 +25,12 @@ from remote_fetch.formats.batches import HEADER_BYTES, BatchHeader, FramedBatch,
 from remote_fetch.formats.codecs import CODEC_NAMES, Codecs
 from remote_fetch.model import TimestampType
 
-__all__ = ["Run", "RunDecoder"]
+__all__ = ["MAX_COLUMN_BYTES", "Fault", "Run", "RunDecoder", "base_ms_of", "decode_batch", "fault_of"]
 
 _MAX_INT64 = 2**63 - 1
 _MAGIC_AT = 16
 # A header key that is no UTF-8 may grow threefold, and a column has at most 2 GiB.
-_MAX_COLUMN_BYTES = (2**31 - 1) // 3
+MAX_COLUMN_BYTES = (2**31 - 1) // 3
 # A record has at least its length, attributes, two deltas, two lengths and a header count, one byte each.
 _MIN_RECORD_BYTES = 7
 _MIN_HEADER_BYTES = 2
@@ -39,8 +39,17 @@ _MIN_HEADER_BYTES = 2
 class _Ended(Exception):
     """The run ends before the batch at hand."""
 
-    def __init__(self, status: RunStatus) -> None:
+    def __init__(self, status: RunStatus, offset: int | None = None) -> None:
         self.status = status
+        self.offset = offset
+
+
+class Fault(NamedTuple):
+    """The record of a batch that is malformed: its index, its offset if that could be read, and why."""
+
+    record: int
+    offset: int
+    status: RunStatus
 
 
 class _Row(NamedTuple):
@@ -104,8 +113,43 @@ class RunDecoder:
         self._target_bytes = target_bytes
         self._max_rows = max_rows
 
+    def cut(
+        self, data: memoryview, at: int, size_bytes: int, *, last_offset: int, epoch: int, epoch_stop: int
+    ) -> tuple[int, int, int, bool]:
+        """Where the batches end that a run takes, as far as headers tell: position, last offset, number.
+
+        The last item is whether a header follows that fits. A last batch that none confirms is left out, unless it is
+        the only one.
+        """
+        position, taken, records = at, 0, 0
+        before = found = position, last_offset, taken
+        while True:
+            try:
+                header = self._header(data, position, last_offset)
+            except _Ended:
+                return (*before, True) if taken > 1 else (*found, False)
+            is_full = position - at >= size_bytes or records >= self._max_rows
+            try:
+                self._check_plain(header, epoch, epoch_stop)
+            except _Ended:
+                is_full = True
+            if is_full:
+                return (*found, True)
+            taken += 1
+            position, last_offset = position + header.size_bytes, header.last_offset
+            records += header.record_count
+            before, found = found, (position, last_offset, taken)
+
     def decode(
-        self, data: memoryview, at: int, *, last_offset: int, first_offset: int, epoch: int, epoch_stop: int
+        self,
+        data: memoryview,
+        at: int,
+        *,
+        last_offset: int,
+        first_offset: int,
+        epoch: int,
+        epoch_stop: int,
+        stop: int | None = None,
     ) -> Run:
         """The run that begins at `data[at]`."""
         run, rows, sizes = Run(at, last_offset), list[_Row](), _Sizes(self._columns)
@@ -115,7 +159,8 @@ class RunDecoder:
                 if len(rows) >= self._max_rows or sizes.largest >= self._target_bytes:
                     raise _Ended(RunStatus.FULL)
                 end = run.position + header.size_bytes
-                following = self._header(data, end, header.last_offset)
+                is_confirmed = end == stop
+                following = header if is_confirmed else self._header(data, end, header.last_offset)
                 self._check_plain(header, epoch, epoch_stop)
                 batch = FramedBatch(header, run.position, data[run.position : end])
                 for row in self._rows(batch, first_offset, sizes.largest):
@@ -125,6 +170,8 @@ class RunDecoder:
                     run.shown.setdefault(header.producer_id, header.base_offset)
                 run.taken += 1
                 run.position, run.last_offset = end, header.last_offset
+                if is_confirmed:
+                    raise _Ended(RunStatus.END)
                 header = following
         except _Ended as ended:
             run.status = ended.status
@@ -182,9 +229,69 @@ class RunDecoder:
             area = self._codecs.decompress(header.codec, batch.data[HEADER_BYTES:])
         except RemoteFetchError:
             raise _Ended(RunStatus.BAD_STREAM) from None
-        if before_bytes + len(area) > _MAX_COLUMN_BYTES:
+        if before_bytes + len(area) > MAX_COLUMN_BYTES:
             raise _Ended(RunStatus.FULL if before_bytes else RunStatus.TOO_LARGE)
-        return [row for row in _records(area, header) if first_offset <= row.offset < self._stop_offset]
+        return [row for row in _records(area, _Shape.of(header)) if first_offset <= row.offset < self._stop_offset]
+
+
+def decode_batch(
+    columns: Sequence[str],
+    records: memoryview,
+    *,
+    offsets: tuple[int, int],
+    window: tuple[int, int],
+    record_count: int,
+    base_ms: int,
+    timestamp_type: int,
+    leader_epoch: int,
+) -> Run:
+    """The records of one batch, already decompressed. `run_decoder.py` describes the arguments."""
+    run, rows = Run(0, offsets[1]), list[_Row]()
+    run.taken, run.status = 1, RunStatus.END
+    shape = _Shape(*offsets, record_count, base_ms, timestamp_type, leader_epoch)
+    if len(records) > MAX_COLUMN_BYTES:
+        run.status = RunStatus.TOO_LARGE
+    else:
+        try:
+            rows = [row for row in _records(records, shape) if window[0] <= row.offset < window[1]]
+        except _Ended as ended:
+            run.status = ended.status
+    return run.close(rows, columns)
+
+
+def fault_of(records: memoryview, header: BatchHeader) -> Fault:
+    """The malformed record of a batch that `decode_batch` refuses."""
+    sound = 0
+    try:
+        for _ in _records(records, _Shape.of(header)):
+            sound += 1
+    except _Ended as ended:
+        record = max(sound - 1, 0) if ended.status is RunStatus.BAD_REST else sound
+        return Fault(record, header.base_offset if ended.offset is None else ended.offset, ended.status)
+    raise AssertionError("the batch is well-formed")
+
+
+class _Shape(NamedTuple):
+    """The fields of a header that its records need."""
+
+    base_offset: int
+    last_offset: int
+    record_count: int
+    base_ms: int
+    timestamp_type: int
+    leader_epoch: int
+
+    @classmethod
+    def of(cls, header: BatchHeader) -> _Shape:
+        """The fields of `header`."""
+        offsets, timestamp_type = (header.base_offset, header.last_offset), header.timestamp_type
+        return cls(*offsets, header.record_count, base_ms_of(header), timestamp_type, header.leader_epoch)
+
+
+def base_ms_of(header: BatchHeader) -> int:
+    """The base of the timestamp deltas of a batch, or the timestamp of all its records if the broker set it."""
+    is_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    return header.max_timestamp_ms if is_append_time else header.base_timestamp_ms
 
 
 class _Sizes:
@@ -248,14 +355,12 @@ class _Reader:
         return None if size_bytes < 0 else bytes(self.taken(size_bytes, RunStatus.BAD_FIELD))
 
 
-def _records(area: memoryview, header: BatchHeader) -> Iterator[_Row]:
+def _records(area: memoryview, shape: _Shape) -> Iterator[_Row]:
     """The records of one v2 batch (KIP-98). The checks are those of the Java client's DefaultRecord."""
-    if header.record_count > len(area) // _MIN_RECORD_BYTES:
+    if shape.record_count > len(area) // _MIN_RECORD_BYTES:
         raise _Ended(RunStatus.BAD_COUNT)
-    timestamp_type = header.timestamp_type
-    is_append_time = timestamp_type is TimestampType.LOG_APPEND_TIME
-    reader, previous = _Reader(area), header.base_offset - 1
-    for _ in range(header.record_count):
+    reader, previous = _Reader(area), shape.base_offset - 1
+    for _ in range(shape.record_count):
         if not reader.left:
             raise _Ended(RunStatus.BAD_COUNT)
         size_bytes = reader.int32()
@@ -264,18 +369,22 @@ def _records(area: memoryview, header: BatchHeader) -> Iterator[_Row]:
         # The record's attributes are skipped, because no bit has a meaning yet.
         record = _Reader(reader.taken(size_bytes, RunStatus.BAD_LENGTH)[1:])
         delta_ms = record.number(63)
-        offset = header.base_offset + record.int32()
-        if not previous < offset <= header.last_offset:
+        offset = shape.base_offset + record.int32()
+        if not previous < offset <= shape.last_offset:
             raise _Ended(RunStatus.BAD_OFFSET)
         previous = offset
-        key, value = record.field(), record.field()
-        headers = list(_headers(record, record.int32()))
-        if record.left:
-            raise _Ended(RunStatus.BAD_END)
-        ms = header.max_timestamp_ms if is_append_time else _wrapped(header.base_timestamp_ms + delta_ms)
-        yield _Row(offset, ms, timestamp_type, header.leader_epoch, key, value, headers)
+        try:
+            key, value = record.field(), record.field()
+            headers = list(_headers(record, record.int32()))
+            if record.left:
+                raise _Ended(RunStatus.BAD_END)
+        except _Ended as ended:
+            raise _Ended(ended.status, offset) from None
+        is_append_time = shape.timestamp_type == TimestampType.LOG_APPEND_TIME
+        ms = shape.base_ms if is_append_time else _wrapped(shape.base_ms + delta_ms)
+        yield _Row(offset, ms, shape.timestamp_type, shape.leader_epoch, key, value, headers)
     if reader.left:
-        raise _Ended(RunStatus.BAD_REST)
+        raise _Ended(RunStatus.BAD_REST, max(previous, shape.base_offset))
 
 
 def _headers(record: _Reader, count: int) -> Iterator[tuple[bytes, bytes | None]]:

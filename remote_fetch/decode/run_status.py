@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["RunStatus"]
+__all__ = ["FAULTS", "RunStatus"]
 
 
 class RunStatus(IntEnum):
@@ -41,3 +41,17 @@ class RunStatus(IntEnum):
     """A record does not end where its length says."""
     BAD_REST = 15
     """Bytes are left after the last record."""
+
+
+FAULTS = {
+    RunStatus.BAD_COUNT: "the batch is too short for its record count",
+    RunStatus.BAD_VARINT: "a number is cut off or too long",
+    RunStatus.BAD_LENGTH: "the record's length is too small or goes past the batch",
+    RunStatus.BAD_OFFSET: "the offset does not follow the one before it, or is past the batch's last offset",
+    RunStatus.BAD_FIELD: "a key or value goes past the record",
+    RunStatus.BAD_HEADER_COUNT: "the header count is negative or more than the record has room for",
+    RunStatus.BAD_HEADER_KEY: "a header key is null",
+    RunStatus.BAD_END: "the record does not end where its length says",
+    RunStatus.BAD_REST: "bytes are left after the last record",
+}
+"""What is wrong with the records of a batch, for the message of an error."""

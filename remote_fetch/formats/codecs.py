@@ -51,7 +51,7 @@ class Codecs:
     """
 
     def __init__(self, *, max_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> None:
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._zstd = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
         self._room = memoryview(bytearray(lz4_frame.KAFKA_FRAME.max_block_bytes))
 
@@ -95,7 +95,7 @@ class Codecs:
         """Inflate a single member at once, to the size that its last four bytes declare. Inflate the rest in parts."""
         if len(data) >= _GZIP_MIN_BYTES:
             (size_bytes,) = _UINT32_LE.unpack_from(data, len(data) - 4)
-            if size_bytes <= min(self._max_bytes, _DEFLATE_MAX_RATIO * len(data)):
+            if size_bytes <= min(self.max_bytes, _DEFLATE_MAX_RATIO * len(data)):
                 output = self._output(size_bytes)
                 try:
                     written_bytes = cramjam.gzip.decompress_into(data, output)
@@ -103,14 +103,14 @@ class Codecs:
                     written_bytes = -1  # corrupt, or several members: `_gunzip_members` finds out
                 if written_bytes == size_bytes:
                     return output
-        return _gunzip_members(data, self._max_bytes)
+        return _gunzip_members(data, self.max_bytes)
 
     def _unsnappy(self, data: memoryview) -> memoryview:
         size_bytes = 0
         for block in _snappy_blocks(data):
             size_bytes += _snappy_size_bytes(block)
-            if size_bytes > self._max_bytes:
-                raise _limit("snappy", self._max_bytes)
+            if size_bytes > self.max_bytes:
+                raise _limit("snappy", self.max_bytes)
         output = self._output(size_bytes)
         at = 0
         for block in _snappy_blocks(data):
@@ -120,7 +120,7 @@ class Codecs:
     def _unlz4(self, data: memoryview, any_header_checksum: bool) -> memoryview:
         room, at = self._room, 0
         block, most_bytes = lz4_frame.single_block(data), lz4_frame.KAFKA_FRAME.max_block_bytes
-        if block is not None and self._max_bytes >= most_bytes:
+        if block is not None and self.max_bytes >= most_bytes:
             return room[: cramjam.lz4.decompress_block_into(block, room[:most_bytes], output_len=most_bytes)]
         frame = lz4_frame.frame_of(data, any_header_checksum)
         for stored, block in lz4_frame.blocks(data, frame):
@@ -137,15 +137,15 @@ class Codecs:
                 whole = lz4_frame.after_history(room[start:at], block) if start < at else block
                 output = room[start : at + most_bytes]
                 at = start + cramjam.lz4.decompress_block_into(whole, output, output_len=len(output))
-            if at > self._max_bytes:
-                raise _limit("lz4", self._max_bytes)
+            if at > self.max_bytes:
+                raise _limit("lz4", self.max_bytes)
         if frame.content_bytes is not None and frame.content_bytes != at:
             raise CorruptSegment(f"lz4 frame declares {frame.content_bytes} bytes and holds {at}")
         return room[:at]
 
     def _unzstd(self, data: memoryview) -> memoryview:
         most_bytes = _zstd_single_block(data)
-        if not 0 < most_bytes <= self._max_bytes:
+        if not 0 < most_bytes <= self.max_bytes:
             return self._unzstd_frames(data)
         try:
             return self._unzstd_frame(data, most_bytes)
@@ -165,7 +165,7 @@ class Codecs:
 
     def _unzstd_frames(self, data: memoryview) -> memoryview:
         frames: list[bytes] = []
-        left_bytes = self._max_bytes
+        left_bytes = self.max_bytes
         for frame, most_bytes in _zstd_frames(data):
             if most_bytes > _ZSTD_ONE_PIECE_BYTES:
                 content = self._unzstd_by_parts(frame, left_bytes)
@@ -174,7 +174,7 @@ class Codecs:
             else:
                 content = bytes(self._unzstd_frame(frame, most_bytes))
                 if len(content) > left_bytes:
-                    raise _limit("zstd", self._max_bytes)
+                    raise _limit("zstd", self.max_bytes)
             frames.append(content)
             left_bytes -= len(content)
         return memoryview(frames[0] if len(frames) == 1 else b"".join(frames))
@@ -186,7 +186,7 @@ class Codecs:
             while part := reader.read(_ZSTD_PART_BYTES):
                 left_bytes -= len(part)
                 if left_bytes < 0:
-                    raise _limit("zstd", self._max_bytes)
+                    raise _limit("zstd", self.max_bytes)
                 parts.append(part)
         return b"".join(parts)
 

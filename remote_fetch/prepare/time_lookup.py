@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import takewhile
 
-from remote_fetch.decode.columns import ColumnBuilder
+from remote_fetch.decode.run_decoder import BatchReader
 from remote_fetch.errors import CorruptSegment, RemoteFetchError, Unlocatable, UnsupportedFormat
 from remote_fetch.formats.batches import FramedBatch
 from remote_fetch.formats.codecs import Codecs
@@ -178,10 +178,8 @@ class TimeLookup:
         codecs = Codecs(max_bytes=self._storage.settings.max_decompressed_bytes)
         header, records = as_v2(batch, codecs)
         partition = piece.segment.topic_id_partition
-        builder = ColumnBuilder(partition.topic, partition.partition, ("offset", "timestampMs"))
-        decoded = builder.append(header, records, piece.first_offset, piece.last_offset + 1)
-        last = builder.flush()
-        for rows in [*decoded, *([] if last is None else [last])]:
+        reader = BatchReader(partition.topic, partition.partition, ("offset", "timestampMs"))
+        for rows in reader.read(header, records, piece.first_offset, piece.last_offset + 1):
             for offset, row_ms in zip(*(column.to_pylist() for column in rows.columns), strict=True):
                 if row_ms >= timestamp_ms:
                     return int(offset)

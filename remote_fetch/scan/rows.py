@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from remote_fetch.decode.columns import ColumnBuilder
+from remote_fetch.decode.gatherer import RowGatherer
+from remote_fetch.decode.run_decoder import BatchReader
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.plan.visibility import AbortedIntervals, SequentialAborts
 
 __all__ = ["PartitionRows"]
+
+_FIRST_RATIO = 4.0
 
 
 @dataclass(slots=True)
@@ -19,10 +23,20 @@ class PartitionRows:
     - `aborted` has the aborted transactions. It is None under read_uncommitted. If a broker lists aborted transactions,
       it is replaced for each slice.
     - `shown` has, for each producer, the base offset of the first transactional batch delivered since its last marker.
+    - `ratio` is how many bytes the columns of the last unit took for each byte of its batches.
     """
 
-    builder: ColumnBuilder
+    topic: str
+    partition: int
+    columns: Sequence[str]
     lineage: Lineage
     aborted: AbortedIntervals | SequentialAborts | None
     next_offset: int
+    gatherer: RowGatherer = field(default_factory=RowGatherer)
     shown: dict[int, int] = field(default_factory=dict)
+    ratio: float = _FIRST_RATIO
+    batches: BatchReader = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for columns as `schema_for` does."""
+        self.batches = BatchReader(self.topic, self.partition, self.columns)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from remote_fetch.decode.columns import ColumnBuilder, saturated_timestamps
+from remote_fetch.decode.columns import saturated_timestamps
 from remote_fetch.errors import (
     CorruptSegment,
     EpochMismatch,
@@ -80,7 +80,7 @@ class Scan:
         max_bytes: int | None = None,
     ) -> None:
         self._storage, self._locator, self._brokers = session.storage, session.locator, session.brokers
-        self._fallback, self._ahead = session.fallback, session.ahead
+        self._fallback, self._pool = session.fallback, session.decode_pool
         self._codecs = codecs or session.codecs
         self._max_bytes = max_bytes
         self._columns = tuple(columns)
@@ -91,8 +91,8 @@ class Scan:
                 refuse_broker_ranges(plan.opened.timeline, plan.steps)
             if plan.steps:
                 partition = plan.opened.partition
-                builder = ColumnBuilder(partition.topic, partition.partition, columns)
-                rows = PartitionRows(builder, plan.opened.lineage, plan.aborted, plan.steps[0].first_offset)
+                own = partition.topic, partition.partition, self._columns
+                rows = PartitionRows(*own, plan.opened.lineage, plan.aborted, plan.steps[0].first_offset)
                 shared = SharedPartition(plan.opened, rows)
                 self._todo.extend(work_for(step, shared) for step in plan.steps)
 
@@ -208,10 +208,10 @@ class Scan:
             work.piece,
             work.partition.rows,
             self._codecs,
+            self._pool,
             position=work.position,
             max_batch_bytes=self._storage.settings.max_batch_bytes,
             end_is_inferred=self._locator.end_is_inferred(work.piece.segment),
-            ahead=self._ahead,
         )
         self._skip_deleted(work, reader)
         return reader
@@ -287,8 +287,7 @@ class Scan:
             yield self._handed_on(batch, work.partition.opened.partition, work.partition.rows.next_offset)
 
     def _flush(self, partition: SharedPartition) -> Iterator[pa.RecordBatch]:
-        batch = partition.rows.builder.flush()
-        if batch is not None:
+        for batch in partition.rows.gatherer.drain():
             yield self._handed_on(batch, partition.opened.partition, partition.rows.next_offset)
 
     def _handed_on(self, batch: pa.RecordBatch, partition: TopicIdPartition, next_offset: int) -> pa.RecordBatch:

@@ -6,7 +6,8 @@ Rules of the file:
 - A batch is delivered after the next header was read. If the base offset of a batch is damaged, that header shows it.
 - After an error, `resume_position` is the byte position from which the slice can be read again.
 - Every record that the isolation level shows is delivered or causes an error.
-- `runs` reads ordinary batches, many at once. It is faster and gives the same rows.
+- Ordinary batches are read in units of many, other threads decode ahead. The rows and the errors are those of batches
+  that are read one by one.
 - If a broker listed aborted transactions, batches are read one at a time, because the markers before a batch decide
   whether it is shown.
 """
@@ -15,9 +16,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from remote_fetch.decode.columns import allocate
+from remote_fetch.decode.arrays import allocate
+from remote_fetch.decode.run_decoder import DecodedRun
 from remote_fetch.errors import CorruptSegment, EpochMismatch, RemoteFetchError
 from remote_fetch.formats.batches import BatchFramer, BatchHeader, FramedBatch, check_crc
 from remote_fetch.formats.codecs import Codecs
@@ -28,8 +30,8 @@ from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.plan.visibility import SequentialAborts
 from remote_fetch.prepare.order import MisleadingIndex, check_order
 from remote_fetch.scan.rows import PartitionRows
-from remote_fetch.scan.runs import Runs
-from remote_fetch.session.decode_pool import Ahead, Prepared, Wanted
+from remote_fetch.scan.units import Unit, Units
+from remote_fetch.session.decode_pool import DecodePool
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,23 +39,12 @@ if TYPE_CHECKING:
 __all__ = ["SliceReader"]
 
 
-class _Coming(NamedTuple):
-    """Consecutive framed batches, and the work of another thread on them. Without `prepared` it is a single batch."""
-
-    batches: list[FramedBatch]
-    prepared: Prepared | None = None
-
-    @property
-    def last(self) -> FramedBatch:
-        return self.batches[-1]
-
-
 class SliceReader:
     """Reads one slice. `feed` its bytes in order, then `finish`. If `done` is true, later bytes are not needed.
 
     - `end_is_inferred`: the segment's end offset is a guess from the start of the next segment. The segment may hold
       later offsets too.
-    - `ahead`, if given, decodes the next batches in other threads.
+    - `pool` decodes the next units in other threads.
     """
 
     def __init__(
@@ -61,11 +52,11 @@ class SliceReader:
         piece: SegmentSlice,
         rows: PartitionRows,
         codecs: Codecs,
+        pool: DecodePool,
         *,
         position: int,
         max_batch_bytes: int,
         end_is_inferred: bool = False,
-        ahead: Ahead | None = None,
     ) -> None:
         self.piece = piece
         self.done = False
@@ -73,11 +64,11 @@ class SliceReader:
         self._rows = rows
         self._codecs = codecs
         self._framer = BatchFramer(position, max_batch_bytes=max_batch_bytes, allocate=allocate)
-        self._in_order = isinstance(rows.aborted, SequentialAborts)
-        self._ahead = None if self._in_order else ahead
-        self._coming: deque[_Coming | RemoteFetchError] = deque()
-        self._held: _Coming | None = None
-        self._last_offset = -1
+        self._depth = pool.depth
+        self._coming: deque[Unit | FramedBatch | RemoteFetchError] = deque()
+        self._held: Unit | FramedBatch | None = None
+        # The last offset of the batches so far: of those that were read, and of those that are only framed.
+        self._last_offset = self._framed_offset = -1
         self._past_the_end = False
         self._ends_in_gap = False
         self._end_is_inferred = end_is_inferred
@@ -88,15 +79,22 @@ class SliceReader:
             if position == piece.start_position or rows.next_offset <= piece.end_entry_offset
             else -1,
         )
-        large_bytes = max_batch_bytes if ahead is None else min(max_batch_bytes, ahead.min_batch_bytes - 1)
-        self._runs = None if self._in_order else Runs(piece, rows, self._entry_offsets, large_bytes)
+        self._in_order = isinstance(rows.aborted, SequentialAborts)
+        self._units = None if self._in_order else Units(
+            piece,
+            rows,
+            pool,
+            entry_offsets=self._entry_offsets,
+            max_batch_bytes=max_batch_bytes,
+            max_decompressed_bytes=codecs.max_bytes,
+        )
 
     def feed(self, data: memoryview) -> Iterator[pa.RecordBatch]:
         """Take the next bytes, and yield the Arrow batches that became full.
 
         Batches in other threads may follow later.
         """
-        self._framer.feed(data)
+        self._framer.feed(data.toreadonly())
         yield from self._read(to_the_end=False)
 
     def drain(self) -> Iterator[pa.RecordBatch]:
@@ -108,104 +106,77 @@ class SliceReader:
 
     def _read(self, *, to_the_end: bool) -> Iterator[pa.RecordBatch]:
         while not self.done:
-            yield from self._take_runs()
             try:
-                found = self._next_batch(to_the_end=to_the_end)
+                found = self._next(to_the_end=to_the_end)
             except RemoteFetchError:
                 yield from self._deliver_held()  # only the bytes after it are damaged
                 raise
             if found is None:
                 return
-            first, last = found.batches[0], found.last
-            try:
-                self._check_place(first, self._last_offset)
-            except (RemoteFetchError, MisleadingIndex):
-                yield from self._deliver_confirmed()
-                raise
+            if isinstance(found, FramedBatch):
+                self._check_place(found, self._last_offset)
             yield from self._deliver_held()
-            if self._is_past_the_end(first.header):
+            if isinstance(found, FramedBatch) and self._is_past_the_end(found.header):
                 self.done = self._past_the_end or not self._lacks_wanted()
-                self._ends_in_gap |= last.header.last_offset <= self.piece.segment.end_offset
+                self._ends_in_gap |= found.header.last_offset <= self.piece.segment.end_offset
                 self._past_the_end = True
+            elif isinstance(found, Unit) and found.is_confirmed:
+                yield from self._deliver_unit(found)
             else:
                 self._held = found
-            self._last_offset = last.header.last_offset
+            self._last_offset = _last_offset_of(found)
 
-    def _take_runs(self) -> Iterator[pa.RecordBatch]:
-        """Read ordinary batches, many in one step."""
-        while self._runs is not None and not self._coming:
-            data, at = self._framer.unread
-            if not self._runs.find(data, at, self._last_offset):
-                return
-            yield from self._deliver_held()
-            for taken in self._runs.take(data, self._codecs):
-                self._framer.skip(taken.position - at)
-                at = taken.position
-                self._last_offset = taken.last_offset
-                self._rows.next_offset = max(self._rows.next_offset, min(taken.last_offset, self.piece.last_offset) + 1)
-                self.resume_position = self._framer.position
-                yield from taken.batches
-                if not taken.is_sound:
-                    return
+    def _next(self, *, to_the_end: bool) -> Unit | FramedBatch | None:
+        """Return the next unit, or the next batch that is in no unit. None: more bytes are needed.
 
-    def _next_batch(self, *, to_the_end: bool) -> _Coming | None:
-        """Return the next complete batches, or None if more bytes are needed.
-
-        Checksums are verified, except past the end of the slice. If `to_the_end` is false, this also returns None while
-        the threads could take more batches, so that the caller feeds the next range first.
+        The checksum of a single batch is verified, except past the end of the slice. If `to_the_end` is false, this
+        also returns None while the threads could take more units, so that the caller feeds the next range first.
         """
         wants_more = self._look_ahead()
         if not self._coming or (wants_more and not to_the_end):
             return None
         found = self._coming.popleft()
-        if isinstance(found, _Coming) and found.prepared is not None and not self._is_in_order(found):
-            self._coming.extendleft(_Coming([batch]) for batch in reversed(found.batches))  # to name the wrong one
-            found = self._coming.popleft()
         if isinstance(found, RemoteFetchError):
             raise found
-        if found.prepared is None and not self._is_past_the_end(found.last.header):
-            check_crc(found.last)
+        if isinstance(found, FramedBatch) and not self._is_past_the_end(found.header):
+            check_crc(found)
         return found
 
     def _look_ahead(self) -> bool:
-        """Frame the next few batches, and give them to the threads, up to the first that the threads do not take.
+        """Find the next few units and single batches, as far as the bytes go, and let the threads begin.
 
         Return whether more bytes are needed for that. A framing error is queued, and raised at its place in the log.
         """
-        if self._coming and _is_end(self._coming[-1]):
-            return False
-        ahead, together, size_bytes = self._ahead, list[FramedBatch](), 0
-        while len(self._coming) < (1 if ahead is None else ahead.depth):
-            found = self._frame()
-            if ahead is not None and isinstance(found, FramedBatch) and self._may_prepare(ahead, found.header):
-                together.append(found)
-                size_bytes += found.header.size_bytes
-                if size_bytes >= ahead.enough_bytes:
-                    self._coming.append(self._begin(ahead, together))
-                    together, size_bytes = [], 0
-                continue
-            if ahead is not None and together:
-                self._coming.append(self._begin(ahead, together))
+        while len(self._coming) < self._depth:
+            if self._coming and _ends_looking_ahead(self._coming[-1]):
+                return False
+            found = self._unit() or self._frame()
             if found is None:
                 return True
-            self._coming.append(_Coming([found]) if isinstance(found, FramedBatch) else found)
-            break
+            self._coming.append(found)
+            if not isinstance(found, RemoteFetchError):
+                self._framed_offset = _last_offset_of(found)
         return False
 
-    def _frame(self) -> FramedBatch | RemoteFetchError | None:
+    def _unit(self) -> Unit | None:
+        """The next unit inside the range that was fed last."""
+        if self._units is None:
+            return None
+        data, at = self._framer.unread
+        unit = self._units.cut(data, at, self._framer.position, self._framed_offset)
+        if unit is not None:
+            self._framer.skip(unit.stop - unit.at)
+        return unit
+
+    def _frame(self) -> Unit | FramedBatch | RemoteFetchError | None:
+        """The next batch. One that crosses a border of ranges may be a unit of its own."""
         try:
-            return self._framer.next_batch()
+            batch = self._framer.next_batch()
         except RemoteFetchError as error:
             return error
-
-    def _may_prepare(self, ahead: Ahead, header: BatchHeader) -> bool:
-        return ahead.takes(header) and not self._is_past_the_end(header)
-
-    def _begin(self, ahead: Ahead, batches: list[FramedBatch]) -> _Coming:
-        """Give batches to a thread. It decodes those that will be shown, as far as the headers tell."""
-        wanted = Wanted(self._rows.builder, self._start_offset, self.piece.last_offset + 1)
-        are_shown = [batch.header.last_offset >= wanted.start_offset and self._shows(batch.header) for batch in batches]
-        return _Coming(batches, ahead.prepare(batches, are_shown, wanted))
+        if batch is None or self._units is None:
+            return batch
+        return self._units.cut(batch.data, 0, batch.position, self._framed_offset) or batch
 
     def _shows(self, header: BatchHeader) -> bool:
         """Whether the batch has records that the isolation level shows."""
@@ -213,20 +184,6 @@ class SliceReader:
         if isinstance(aborted, SequentialAborts):
             return aborted.shows(header, None) and header.record_count != 0
         return header.record_count != 0 and (not header.is_control if aborted is None else aborted.shows(header))
-
-    def _is_in_order(self, found: _Coming) -> bool:
-        """Whether the thread decoded all batches, and the place and the leader epoch of each batch are right."""
-        if found.prepared is None or not found.prepared.is_sound:
-            return False
-        last_offset = self._last_offset
-        try:
-            for batch in found.batches:
-                self._check_place(batch, last_offset)
-                self._check_epoch(batch.header, batch.position)
-                last_offset = batch.header.last_offset
-        except (RemoteFetchError, MisleadingIndex):
-            return False
-        return True
 
     @property
     def _start_offset(self) -> int:
@@ -294,32 +251,43 @@ class SliceReader:
 
     def _deliver_held(self) -> Iterator[pa.RecordBatch]:
         held, self._held = self._held, None
-        if held is None:
-            return
-        start = self._start_offset
-        rows = None if held.prepared is None else held.prepared.rows(held.batches[0].header.base_offset, start)
-        if rows is not None:
-            self.resume_position = held.batches[0].position
-            yield from self._rows.builder.drain()
-            yield from rows
-            for batch in held.batches:
-                if batch.header.last_offset >= start:
-                    self._remember(batch.header)
-            self._went_past(held.last)
-            return
-        for batch in held.batches:
-            self.resume_position = batch.position
-            if batch.header.last_offset >= self._start_offset:
-                yield from self._deliver(batch)
-            elif self._in_order and batch.header.is_control:
-                self._see_marker(batch)  # its transaction may have begun before offsets that were passed over
-            self._went_past(batch)
+        if isinstance(held, Unit):
+            yield from self._deliver_unit(held)
+        elif held is not None:
+            yield from self._deliver_single(held)
 
-    def _deliver_confirmed(self) -> Iterator[pa.RecordBatch]:
-        """Deliver the held batches, except the last one: the next header does not confirm its place."""
-        if self._held is not None and len(self._held.batches) > 1:
-            self._held = _Coming(self._held.batches[:-1])
-            yield from self._deliver_held()
+    def _deliver_unit(self, unit: Unit) -> Iterator[pa.RecordBatch]:
+        """Deliver the rows of a unit. A batch that ends a run early is read alone, so that an error has its words."""
+        assert self._units is not None
+        at, last_offset, column_bytes = unit.at, unit.start.last_offset, 0
+        while at < unit.stop:
+            for run in self._units.runs(unit, at, last_offset, self._start_offset):
+                at, last_offset = run.position, run.last_offset
+                column_bytes += sum(batch.nbytes for batch in run.batches)
+                self._note(run)
+                self.resume_position = unit.position + at - unit.at
+                yield from self._rows.gatherer.add(run.batches)
+            if at < unit.stop:
+                batch = unit.batch_at(at)
+                check_crc(batch)
+                yield from self._deliver_single(batch)
+                at, last_offset = at + batch.header.size_bytes, batch.header.last_offset
+        self._units.learn(unit, column_bytes)
+
+    def _note(self, run: DecodedRun) -> None:
+        """Remember the producers whose transactional records a run delivered, and the offset that it came to."""
+        for producer_id, base_offset in run.shown.items():
+            self._rows.shown.setdefault(producer_id, base_offset)
+        if run.taken:
+            self._rows.next_offset = max(self._rows.next_offset, min(run.last_offset, self.piece.last_offset) + 1)
+
+    def _deliver_single(self, batch: FramedBatch) -> Iterator[pa.RecordBatch]:
+        self.resume_position = batch.position
+        if batch.header.last_offset >= self._start_offset:
+            yield from self._deliver(batch)
+        elif self._in_order and batch.header.is_control:
+            self._see_marker(batch)  # its transaction may have begun before offsets that were passed over
+        self._went_past(batch)
 
     def _went_past(self, batch: FramedBatch) -> None:
         self._rows.next_offset = max(self._rows.next_offset, min(batch.header.last_offset, self.piece.last_offset) + 1)
@@ -342,10 +310,10 @@ class SliceReader:
         try:
             header, records = as_v2(batch, self._codecs)
             self._check_first(header)  # the first offset of a compressed legacy message is known only now
-            rows = self._rows.builder.append(header, records, self._start_offset, self.piece.last_offset + 1)
+            rows = self._rows.batches.read(header, records, self._start_offset, self.piece.last_offset + 1)
         except RemoteFetchError as error:
             raise error.at(position=batch.position, offset=header.base_offset) from error.__cause__
-        yield from rows
+        yield from self._rows.gatherer.add(rows)
 
     def _check_epoch(self, header: BatchHeader, position: int) -> None:
         promised = epoch_at(self.piece.segment.segment_leader_epochs, header.base_offset)
@@ -387,6 +355,13 @@ class SliceReader:
             rows.shown.pop(header.producer_id, None)
 
 
-def _is_end(found: _Coming | RemoteFetchError) -> bool:
-    """Whether nothing after it is framed yet: `runs` reads small batches, and no batch follows an error."""
-    return isinstance(found, RemoteFetchError) or found.prepared is None
+def _last_offset_of(found: Unit | FramedBatch) -> int:
+    return found.last_offset if isinstance(found, Unit) else found.header.last_offset
+
+
+def _ends_looking_ahead(found: Unit | FramedBatch | RemoteFetchError) -> bool:
+    """Whether the batches after it are looked at only once it was read.
+
+    No batch follows an error. What a single batch means, its reader finds out, except for a transaction marker.
+    """
+    return not isinstance(found, Unit) and not (isinstance(found, FramedBatch) and found.header.is_control)

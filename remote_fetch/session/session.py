@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from remote_fetch.config import Config
-from remote_fetch.decode.columns import is_compiled
+from remote_fetch.decode.run_decoder import is_native
 from remote_fetch.errors import ConfigError, ErrorKind, MissingExtra
 from remote_fetch.fetch.broker_file import complete
 from remote_fetch.fetch.deadlines import RetryPolicy
@@ -47,7 +47,7 @@ from remote_fetch.observe import (
     ignore,
 )
 from remote_fetch.session.brokers import open_brokers
-from remote_fetch.session.decode_pool import Ahead
+from remote_fetch.session.decode_pool import DecodePool
 from remote_fetch.session.event_log import LogObserver
 from remote_fetch.session.fallback import FallbackRule
 from remote_fetch.session.librdkafka import check_properties
@@ -70,9 +70,9 @@ __all__ = ["Planned", "Session"]
 _CHANNEL_TIMEOUT_MS = 5_000
 """Longest wait of the channel that does not go through librdkafka. With wrong credentials its client waits so long."""
 _STORAGE_KEYS = ("remote.storage.url", "remote.storage.fetcher.class")
-_INTERPRETED = (
-    "the record decoder runs interpreted, 20 to 70 times slower than compiled: "
-    "no C compiler was at hand when remote-fetch was installed"
+_IN_PLAIN_PYTHON = (
+    "records are decoded in plain Python, about 100 times slower than natively: "
+    "no Rust compiler was at hand when remote-fetch was installed from source"
 )
 
 
@@ -145,7 +145,7 @@ class Session:
         sizes = SegmentSizes(self.reader, self.observe, timeout_ms=settings.read_timeout_ms)
         self.storage = Storage(self.reader, sizes, self.observe, settings)
         self.codecs = Codecs(max_bytes=settings.max_decompressed_bytes)
-        self.ahead = Ahead(max_bytes=settings.max_decompressed_bytes)
+        self.decode_pool = DecodePool()
         try:
             self._service = open_service(config, fetcher)
             located_by = self._locator_over(fetcher, planned)
@@ -155,8 +155,8 @@ class Session:
         except BaseException:
             self.close()
             raise
-        if not is_compiled():
-            self.observe(Notice(_INTERPRETED, is_warning=True))
+        if not is_native():
+            self.observe(Notice(_IN_PLAIN_PYTHON, is_warning=True))
 
     @classmethod
     def open(
@@ -329,7 +329,7 @@ class Session:
         """Cancel what is under way and release everything. May be called twice."""
         self.surveyor.close()
         self.reader.close()
-        self.ahead.close()
+        self.decode_pool.close()
         if self._metadata is not None:
             self._metadata.finish()
         if self._cluster is not None:

@@ -173,6 +173,7 @@ pub struct Columns {
     rows: usize,
     base_ms: i64,
     broker_set_time: bool,
+    batch_timestamp_type: i32,
     batch_epoch: i32,
 }
 
@@ -268,8 +269,9 @@ impl Columns {
     }
 
     pub fn begin_batch(&mut self, header: &Header) {
-        self.base_ms = header.base_ms();
+        self.base_ms = header.base_ms;
         self.broker_set_time = header.broker_set_time();
+        self.batch_timestamp_type = header.timestamp_type;
         self.batch_epoch = header.leader_epoch;
     }
 
@@ -305,7 +307,7 @@ impl Columns {
             column.push(ms.saturating_mul(1000));
         }
         if let Some(column) = &mut self.timestamp_type {
-            column.push(i32::from(self.broker_set_time));
+            column.push(self.batch_timestamp_type);
         }
         if let Some(column) = &mut self.leader_epoch {
             column.push(self.batch_epoch);

@@ -15,6 +15,7 @@ const CODEC_MASK: u16 = 0x07;
 const TIMESTAMP_TYPE_BIT: u16 = 0x08;
 const TRANSACTIONAL_BIT: u16 = 0x10;
 const CONTROL_BIT: u16 = 0x20;
+const LOG_APPEND_TIME: i32 = 1;
 const LAST_CODEC: u8 = 4;
 
 /// The fields of a header that a run needs. `last_offset` is the base offset plus its delta.
@@ -26,8 +27,10 @@ pub struct Header {
     pub crc: u32,
     attributes: u16,
     pub last_offset: i64,
-    base_timestamp_ms: i64,
-    max_timestamp_ms: i64,
+    /// Kafka's number: 0 if the producer set the timestamps, 1 if the broker did (LogAppendTime), -1 if there are none.
+    pub timestamp_type: i32,
+    /// The base of the timestamp deltas, or the timestamp of all records if the broker set it.
+    pub base_ms: i64,
     pub producer_id: i64,
     pub record_count: i32,
 }
@@ -41,18 +44,35 @@ fn int64(bytes: &[u8], at: usize) -> i64 {
 }
 
 impl Header {
+    /// The header of a batch whose frame plain Python has checked, for its records. The other fields say nothing.
+    pub fn of_records(
+        base_offset: i64,
+        last_offset: i64,
+        record_count: i32,
+        base_ms: i64,
+        timestamp_type: i32,
+        leader_epoch: i32,
+    ) -> Self {
+        Self {
+            base_offset,
+            size_bytes: 0,
+            leader_epoch,
+            crc: 0,
+            attributes: 0,
+            last_offset,
+            timestamp_type,
+            base_ms,
+            producer_id: -1,
+            record_count,
+        }
+    }
+
     pub fn codec(&self) -> u8 {
         (self.attributes & CODEC_MASK) as u8
     }
 
-    /// Whether the broker set the timestamps (LogAppendTime).
     pub fn broker_set_time(&self) -> bool {
-        self.attributes & TIMESTAMP_TYPE_BIT != 0
-    }
-
-    /// The base of the timestamp deltas, or the timestamp of all records if the broker set it.
-    pub fn base_ms(&self) -> i64 {
-        if self.broker_set_time() { self.max_timestamp_ms } else { self.base_timestamp_ms }
+        self.timestamp_type == LOG_APPEND_TIME
     }
 
     pub fn is_transactional(&self) -> bool {
@@ -113,15 +133,17 @@ impl Place {
         if is_outside || base_offset <= previous || skips(self.entries.0) || skips(self.entries.1) {
             return Err(Status::Misplaced);
         }
+        let attributes = u16::from_be_bytes([bytes[21], bytes[22]]);
+        let broker_set_time = attributes & TIMESTAMP_TYPE_BIT != 0;
         Ok(Header {
             base_offset,
             size_bytes,
             leader_epoch: int32(bytes, 12),
             crc: int32(bytes, 17) as u32,
-            attributes: u16::from_be_bytes([bytes[21], bytes[22]]),
+            attributes,
             last_offset,
-            base_timestamp_ms: int64(bytes, 27),
-            max_timestamp_ms: int64(bytes, 35),
+            timestamp_type: if broker_set_time { LOG_APPEND_TIME } else { 0 },
+            base_ms: int64(bytes, if broker_set_time { 35 } else { 27 }),
             producer_id: int64(bytes, 43),
             record_count,
         })

@@ -16,6 +16,7 @@ mod records;
 mod run;
 mod status;
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
 
@@ -26,8 +27,8 @@ use pyo3::types::PyCapsule;
 
 use crate::arrow::Node;
 use crate::codecs::Codecs;
-use crate::columns::{NAMES, Room};
-use crate::frame::{Aborted, Place};
+use crate::columns::{Columns, NAMES, Room};
+use crate::frame::{Aborted, Header, Place};
 use crate::run::{Outcome, Slice, Start, Tools};
 
 /// Decodes the runs of one slice. `run_decoder.py` has the meaning of the arguments. One thread at a time.
@@ -63,14 +64,9 @@ impl RunDecoder {
         target_bytes: usize,
         max_rows: usize,
     ) -> PyResult<Self> {
-        let mut wanted = 0;
-        for column in columns {
-            let bit = NAMES.iter().position(|name| *name == column);
-            wanted |= 1 << bit.ok_or_else(|| PyValueError::new_err(format!("no column {column:?}")))?;
-        }
         Ok(Self {
             slice: Slice {
-                wanted,
+                wanted: bits_of(&columns)?,
                 place: Place {
                     segment_start: segment_offsets.0,
                     segment_end: segment_offsets.1,
@@ -86,7 +82,25 @@ impl RunDecoder {
         })
     }
 
-    #[pyo3(signature = (data, at, *, last_offset, first_offset, epoch, epoch_stop))]
+    /// Where the batches end that a run from `at` takes, as far as their headers tell: position, last offset, number, and
+    /// whether a header follows that fits.
+    #[pyo3(signature = (data, at, size_bytes, *, last_offset, epoch, epoch_stop))]
+    fn cut(
+        &self,
+        data: &Bound<'_, PyAny>,
+        at: usize,
+        size_bytes: usize,
+        last_offset: i64,
+        epoch: i32,
+        epoch_stop: i64,
+    ) -> PyResult<(usize, i64, usize, bool)> {
+        let start = Start { at, last_offset, first_offset: 0, epoch, epoch_stop, stop: None };
+        let bytes = Bytes::of(data)?;
+        let cut = run::cut(&self.slice, bytes.as_slice(), &start, size_bytes);
+        Ok((cut.position, cut.last_offset, cut.taken, cut.is_confirmed))
+    }
+
+    #[pyo3(signature = (data, at, *, last_offset, first_offset, epoch, epoch_stop, stop = None))]
     #[expect(clippy::too_many_arguments)]
     fn decode(
         &self,
@@ -97,28 +111,92 @@ impl RunDecoder {
         first_offset: i64,
         epoch: i32,
         epoch_stop: i64,
+        stop: Option<usize>,
     ) -> PyResult<Run> {
-        let start = Start { at, last_offset, first_offset, epoch, epoch_stop };
+        let start = Start { at, last_offset, first_offset, epoch, epoch_stop, stop };
+        let bytes = Bytes::of(data)?;
+        let slice = bytes.as_slice();
+        without_the_lock(py, || {
+            let mut tools = self.tools.try_lock().map_err(|_| "a run decoder is used by one thread at a time")?;
+            let (outcome, columns) = run::decode(&self.slice, &mut tools, slice, &start);
+            Ok(Run::of(outcome, columns))
+        })
+    }
+}
+
+/// Decode the records of one batch, already decompressed. `run_decoder.py` has the meaning of the arguments.
+#[pyfunction]
+#[pyo3(signature = (columns, records, *, offsets, window, record_count, base_ms, timestamp_type, leader_epoch))]
+#[expect(clippy::too_many_arguments)]
+fn decode_batch(
+    py: Python<'_>,
+    columns: Vec<String>,
+    records: &Bound<'_, PyAny>,
+    offsets: (i64, i64),
+    window: (i64, i64),
+    record_count: i32,
+    base_ms: i64,
+    timestamp_type: i32,
+    leader_epoch: i32,
+) -> PyResult<Run> {
+    let wanted = bits_of(&columns)?;
+    if offsets.0 < 0 || offsets.1 < offsets.0 || record_count < 0 {
+        return Err(PyValueError::new_err(
+            "a batch has a base offset, a last offset that is not before it, and a count",
+        ));
+    }
+    let header = Header::of_records(offsets.0, offsets.1, record_count, base_ms, timestamp_type, leader_epoch);
+    let bytes = Bytes::of(records)?;
+    let area = bytes.as_slice();
+    without_the_lock(py, || {
+        let (status, decoded) = run::decode_batch(area, &header, wanted, window.0, window.1);
+        let outcome = Outcome { position: 0, last_offset: offsets.1, taken: 1, status, shown: BTreeMap::new() };
+        Ok(Run::of(outcome, decoded))
+    })
+}
+
+/// Bytes of the caller that nobody changes.
+struct Bytes(PyBuffer<u8>);
+
+impl Bytes {
+    fn of(data: &Bound<'_, PyAny>) -> PyResult<Self> {
         let buffer = PyBuffer::<u8>::get(data)?;
         if !buffer.readonly() || !buffer.is_c_contiguous() {
             return Err(PyBufferError::new_err("a run is decoded from contiguous bytes that are read only"));
         }
-        let size_bytes = buffer.len_bytes();
-        let bytes: &[u8] = if size_bytes == 0 {
-            &[]
-        } else {
-            // SAFETY: the buffer keeps `size_bytes` alive until it is dropped, below. It is read only.
-            unsafe { slice::from_raw_parts(buffer.buf_ptr().cast(), size_bytes) }
-        };
-        let done = py.detach(|| {
-            catch_unwind(AssertUnwindSafe(|| {
-                let mut tools = self.tools.try_lock().map_err(|_| "a run decoder is used by one thread at a time")?;
-                let (outcome, columns) = run::decode(&self.slice, &mut tools, bytes, &start);
-                Ok(Run { outcome, rows: columns.rows(), node: std::sync::Mutex::new(Some(columns.into_node())) })
-            }))
-        });
-        drop(buffer);
-        done.unwrap_or(Err("the run decoder failed: this is a bug of remote-fetch")).map_err(PyRuntimeError::new_err)
+        Ok(Self(buffer))
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        let size_bytes = self.0.len_bytes();
+        if size_bytes == 0 {
+            return &[];
+        }
+        // SAFETY: the buffer keeps `size_bytes` alive until it is dropped, with `self`. It is read only.
+        unsafe { slice::from_raw_parts(self.0.buf_ptr().cast(), size_bytes) }
+    }
+}
+
+/// Run without the interpreter's lock. A panic becomes an exception.
+fn without_the_lock(py: Python<'_>, work: impl FnOnce() -> Result<Run, &'static str> + Send) -> PyResult<Run> {
+    py.detach(|| catch_unwind(AssertUnwindSafe(work)))
+        .unwrap_or(Err("the run decoder failed: this is a bug of remote-fetch"))
+        .map_err(PyRuntimeError::new_err)
+}
+
+/// The columns as bits of `NAMES`.
+fn bits_of(columns: &[String]) -> PyResult<u8> {
+    let mut wanted = 0;
+    for column in columns {
+        let bit = NAMES.iter().position(|name| name == column);
+        wanted |= 1 << bit.ok_or_else(|| PyValueError::new_err(format!("no column {column:?}")))?;
+    }
+    Ok(wanted)
+}
+
+impl Run {
+    fn of(outcome: Outcome, columns: Columns) -> Self {
+        Self { outcome, rows: columns.rows(), node: std::sync::Mutex::new(Some(columns.into_node())) }
     }
 }
 
@@ -145,7 +223,7 @@ impl Run {
     }
 
     #[getter]
-    fn shown(&self) -> std::collections::BTreeMap<i64, i64> {
+    fn shown(&self) -> BTreeMap<i64, i64> {
         self.outcome.shown.clone()
     }
 
@@ -168,5 +246,5 @@ impl Run {
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use super::{Run, RunDecoder};
+    use super::{Run, RunDecoder, decode_batch};
 }

@@ -3,7 +3,7 @@
 //! Rules of the file:
 //!
 //! - A run says nothing about what is wrong. It ends before that batch, with a status.
-//! - A batch is taken only if its checksum is right and the batch after it confirms its place.
+//! - A batch is taken only if its checksum is right, and if the batch after it confirms its place or the caller does.
 //! - No record of a batch is kept unless all of them are well-formed.
 
 use std::collections::BTreeMap;
@@ -23,17 +23,35 @@ pub struct Slice {
     pub max_rows: usize,
 }
 
+impl Slice {
+    /// Whether there is nothing about the batch that plain Python has to decide.
+    fn takes(&self, header: &Header, start: &Start) -> bool {
+        frame::is_plain(header, self.place.stop_offset, start.epoch, start.epoch_stop, self.aborted.is_some())
+    }
+}
+
 /// Where a run begins.
 ///
 /// - `last_offset` ended the batch before it; -1 at the beginning of a slice.
 /// - Records in [first_offset, stop_offset) are kept.
 /// - Batches have leader epoch `epoch`, as long as their base offset is below `epoch_stop`.
+/// - The run ends at `stop`. The caller confirms the place of the batch that ends there.
 pub struct Start {
     pub at: usize,
     pub last_offset: i64,
     pub first_offset: i64,
     pub epoch: i32,
     pub epoch_stop: i64,
+    pub stop: Option<usize>,
+}
+
+/// Batches that a run can take, as far as their headers tell. `is_confirmed`: a header follows that fits.
+#[derive(Clone, Copy)]
+pub struct Cut {
+    pub position: usize,
+    pub last_offset: i64,
+    pub taken: usize,
+    pub is_confirmed: bool,
 }
 
 /// How far a run came.
@@ -50,6 +68,30 @@ pub struct Outcome {
 pub struct Tools {
     pub codecs: Codecs,
     pub room: Room,
+}
+
+/// Walk over headers until the batches have `size_bytes`, or as many records as an Arrow batch may have rows.
+///
+/// A last batch whose place no header confirms is left out, unless it is the only one.
+pub fn cut(slice: &Slice, data: &[u8], start: &Start, size_bytes: usize) -> Cut {
+    let mut cut = Cut { position: start.at, last_offset: start.last_offset, taken: 0, is_confirmed: true };
+    let mut before = cut;
+    let mut records = 0;
+    loop {
+        let Ok(header) = slice.place.header(data, cut.position, cut.last_offset) else {
+            cut.is_confirmed = false;
+            return if cut.taken > 1 { before } else { cut };
+        };
+        let is_full = cut.position - start.at >= size_bytes || records >= slice.max_rows;
+        if is_full || !slice.takes(&header, start) {
+            return cut;
+        }
+        before = cut;
+        cut.taken += 1;
+        cut.position += header.size_bytes;
+        cut.last_offset = header.last_offset;
+        records += header.record_count as usize;
+    }
 }
 
 pub fn decode(slice: &Slice, tools: &mut Tools, data: &[u8], start: &Start) -> (Outcome, Columns) {
@@ -71,12 +113,14 @@ pub fn decode(slice: &Slice, tools: &mut Tools, data: &[u8], start: &Start) -> (
             break Status::Full;
         }
         let end = outcome.position + header.size_bytes;
-        next = slice.place.header(data, end, header.last_offset);
-        if let Err(status) = next {
-            break status;
+        let is_confirmed = start.stop == Some(end);
+        if !is_confirmed {
+            next = slice.place.header(data, end, header.last_offset);
+            if let Err(status) = next {
+                break status;
+            }
         }
-        let is_committed = slice.aborted.is_some();
-        if !frame::is_plain(&header, slice.place.stop_offset, start.epoch, start.epoch_stop, is_committed) {
+        if !slice.takes(&header, start) {
             break Status::Special;
         }
         if let Err(status) =
@@ -87,11 +131,34 @@ pub fn decode(slice: &Slice, tools: &mut Tools, data: &[u8], start: &Start) -> (
         outcome.taken += 1;
         outcome.position = end;
         outcome.last_offset = header.last_offset;
+        if is_confirmed {
+            break Status::End;
+        }
     };
     if columns.rows() > 0 {
         tools.room = columns.room();
     }
     (outcome, columns)
+}
+
+/// The records of one batch, already decompressed. A malformed batch gives no row.
+pub fn decode_batch(
+    area: &[u8],
+    header: &Header,
+    wanted: u8,
+    first_offset: i64,
+    stop_offset: i64,
+) -> (Status, Columns) {
+    let mut columns = Columns::new(wanted, Room::default());
+    let status = if columns.fits(area.len()) {
+        records::decode(area, header, first_offset, stop_offset, &mut columns).err().unwrap_or(Status::End)
+    } else {
+        Status::TooLarge
+    };
+    if status != Status::End {
+        columns = Columns::new(wanted, Room::default());
+    }
+    (status, columns)
 }
 
 /// Check one batch, and append its rows if it is shown.
