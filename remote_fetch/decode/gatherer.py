@@ -56,6 +56,6 @@ class RowGatherer:
         """Return the pending rows as one batch, or no batch."""
         pending, self._pending = self._pending, []
         self._bytes = self._rows = 0
-        if len(pending) > 1:
-            return [pa.concat_batches(pending)]
-        return pending
+        if len(pending) < 2:
+            return pending
+        return pa.Table.from_batches(pending).combine_chunks().to_batches()

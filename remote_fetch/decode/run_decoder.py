@@ -33,7 +33,7 @@ except ModuleNotFoundError:  # it was not built; one that was built and cannot b
 else:
     _ENGINE = _native
 
-__all__ = ["Bounds", "BatchReader", "Cut", "DecodedRun", "RunReader", "Start", "is_native"]
+__all__ = ["BatchReader", "Bounds", "Cut", "DecodedRun", "RunReader", "Start", "is_native"]
 
 MAX_ROWS = 65_536
 """The most rows of one Arrow batch."""

@@ -80,13 +80,17 @@ class SliceReader:
             else -1,
         )
         self._in_order = isinstance(rows.aborted, SequentialAborts)
-        self._units = None if self._in_order else Units(
-            piece,
-            rows,
-            pool,
-            entry_offsets=self._entry_offsets,
-            max_batch_bytes=max_batch_bytes,
-            max_decompressed_bytes=codecs.max_bytes,
+        self._units = (
+            None
+            if self._in_order
+            else Units(
+                piece,
+                rows,
+                pool,
+                entry_offsets=self._entry_offsets,
+                max_batch_bytes=max_batch_bytes,
+                max_decompressed_bytes=codecs.max_bytes,
+            )
         )
 
     def feed(self, data: memoryview) -> Iterator[pa.RecordBatch]:

@@ -5,8 +5,8 @@ Rules of the file:
 - The drawing thread finds units by their headers, and delivers them in order. A thread of the pool may decode them
   meanwhile. That changes when and where work is done, and nothing else.
 - Damaged bytes raise no error here. Decoding ends before a batch that is damaged, and `slice_reader` reads that batch.
-- A thread does not know where the reading of the unit begins. It takes the first wanted offset of the time when the unit
-  was found. Its rows are used only if that offset makes no difference.
+- A thread does not know where the reading of a unit begins. It takes the offset that was the first wanted one when the
+  unit was found. Its rows are used only if a later first offset makes no difference.
 - The units that wait are bounded in number, and the columns of each are bounded in size. The drawing thread decodes the
   rest of a unit that is larger.
 """
@@ -32,8 +32,8 @@ __all__ = ["Unit", "Units"]
 
 _MAX_CUT_BYTES = 4 << 20
 _MAX_AHEAD_BYTES = 16 << 20
-"""The most that the columns of a unit may take before its turn, and the most that one batch may inflate to. By default a
-producer's batch has at most 1 MiB."""
+"""The most that the columns of a unit may take before its turn, and the most that one batch may inflate to then. By
+default a producer's batch has at most 1 MiB."""
 _TIMEOUT_MS = 600_000
 """No unit takes that long. The limit ends a wait for a thread that hangs."""
 _EPOCH_AT = 12
