@@ -1,25 +1,29 @@
-"""Reads a log as the product does, with the compiled and the interpreted decoder, which have to agree.
+"""Reads a log as the product does, with the native and the plain decoder, which have to agree.
 
 Rules of the file:
 
-- Both variants return the same rows, or raise the same error with the same text.
+- Both decoders return the same rows, or raise the same error with the same text.
+- A slice gives the same rows and the same error in one piece and in ranges, with units of any size and without units.
 - Every Arrow batch is validated in full.
-- Buffers are tiny, so that batches of a few records take every path through the builder.
+- Arrow batches are tiny, so that batches of a few records take every path.
 """
 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from functools import cache
 from importlib.machinery import SourceFileLoader
-from types import ModuleType
-from typing import Any
+from types import MappingProxyType, ModuleType
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from remote_fetch.decode import _columns, _messages
-from remote_fetch.decode.columns import COLUMNS, ColumnBuilder
+from remote_fetch.decode import _messages, run_reference
+from remote_fetch.decode.columns import COLUMNS, schema_for
+from remote_fetch.decode.gatherer import RowGatherer
 from remote_fetch.decode.messages import MessageCursor
+from remote_fetch.decode.run_decoder import BatchReader, is_native
 from remote_fetch.errors import RemoteFetchError
 from remote_fetch.formats.batches import BatchFramer, BatchHeader, check_crc
 from remote_fetch.formats.codecs import Codecs
@@ -32,20 +36,48 @@ from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.prepare.order import MisleadingIndex
 from remote_fetch.scan.rows import PartitionRows
 from remote_fetch.scan.slice_reader import SliceReader
+from remote_fetch.session.decode_pool import DecodePool
 from tools.interpreted_decoder import INNER_LOOPS
 
-__all__ = ["MAX_INFLATED_BYTES", "check_checksums", "interpreted_kernel", "read_batches", "read_slice"]
+__all__ = ["MAX_INFLATED_BYTES", "check_checksums", "engines", "interpreted_kernel", "read_batches", "read_slice"]
 
 MAX_INFLATED_BYTES = 6 << 20
 _MAX_BATCH_BYTES = 8 << 20
 _LAST_OFFSET = 2**62
 _TARGET_BYTES = 256
 _MAX_ROWS = 4
+_EVERYTHING = 1 << 30
 _RANGE_BYTES = 97
 """A size at which most batches cross a border."""
 
 
-def interpreted_kernel(compiled: ModuleType = _columns) -> ModuleType:
+class _Way(NamedTuple):
+    """One way to read a slice: the size of its ranges and of the columns of a unit. None: no units."""
+
+    range_bytes: int
+    unit_bytes: int | None
+
+
+_WAYS: Mapping[str, _Way] = MappingProxyType(
+    {
+        "in one piece": _Way(_EVERYTHING, 1 << 20),
+        "in ranges": _Way(_RANGE_BYTES, 1 << 20),
+        "in units of one batch": _Way(_EVERYTHING, 1),
+        "batch by batch": _Way(_EVERYTHING, None),
+    }
+)
+
+
+def engines() -> tuple[ModuleType, ...]:
+    """The decoders that there are: the plain one, and the native one if it was built."""
+    if not is_native():
+        return (run_reference,)
+    from remote_fetch.decode import _native
+
+    return run_reference, _native
+
+
+def interpreted_kernel(compiled: ModuleType = _messages) -> ModuleType:
     """The source of an inner loop as plain Python, or the module if it is not compiled."""
     if not compiled.COMPILED:
         return compiled
@@ -56,11 +88,6 @@ def interpreted_kernel(compiled: ModuleType = _columns) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module
-
-
-@cache
-def _kernels() -> tuple[ModuleType, ...]:
-    return (_columns, interpreted_kernel()) if _columns.COMPILED else (_columns,)
 
 
 @cache
@@ -79,25 +106,25 @@ def _check_messages(batch: pa.RecordBatch) -> None:
 
 
 class _Both:
-    """A builder for each variant of the decoder. Both get the same input."""
+    """A reader of batches for each decoder. All get the same input."""
 
-    def __init__(self, kernels: tuple[ModuleType, ...]) -> None:
-        self._builders = [
-            ColumnBuilder("topic", 0, COLUMNS, target_bytes=_TARGET_BYTES, max_rows=_MAX_ROWS, kernel=kernel)
-            for kernel in kernels
+    def __init__(self, modules: tuple[ModuleType, ...]) -> None:
+        self._readers = [
+            BatchReader("topic", 0, COLUMNS, target_bytes=_TARGET_BYTES, max_rows=_MAX_ROWS, engine=module)
+            for module in modules
         ]
 
     def append(
         self, header: BatchHeader, records: memoryview, start_offset: int, stop_offset: int
     ) -> list[pa.RecordBatch]:
-        """As `ColumnBuilder.append`. Raises AssertionError if the variants differ."""
-        outcomes = [self._appended(builder, header, records, start_offset, stop_offset) for builder in self._builders]
+        """As `BatchReader.append`. Raises AssertionError if the decoders differ."""
+        outcomes = [self._appended(reader, header, records, start_offset, stop_offset) for reader in self._readers]
         return self._agreed(outcomes)
 
     @staticmethod
-    def _appended(builder: ColumnBuilder, *arguments: Any) -> tuple[list[pa.RecordBatch], RemoteFetchError | None]:
+    def _appended(reader: BatchReader, *arguments: Any) -> tuple[list[pa.RecordBatch], RemoteFetchError | None]:
         try:
-            return builder.append(*arguments), None
+            return reader.append(*arguments), None
         except RemoteFetchError as error:
             return [], error
 
@@ -108,19 +135,19 @@ class _Both:
             batch.validate(full=True)
             _check_messages(batch)
         for other_rows, other_error in others:
+            for batch in other_rows:
+                batch.validate(full=True)
             if (type(error), str(error)) != (type(other_error), str(other_error)):
-                raise AssertionError(f"compiled: {error!r}, interpreted: {other_error!r}")
+                raise AssertionError(f"plain: {error!r}, native: {other_error!r}")
             if len(rows) != len(other_rows) or not all(map(pa.RecordBatch.equals, rows, other_rows)):
-                raise AssertionError(f"compiled: {rows}, interpreted: {other_rows}")
+                raise AssertionError(f"plain: {rows}, native: {other_rows}")
         if error is not None:
             raise error
         return rows
 
-    def flush(self) -> pa.RecordBatch | None:
-        """As `ColumnBuilder.flush`. Raises AssertionError if the variants differ."""
-        flushed = [builder.flush() for builder in self._builders]
-        rows = self._agreed([([] if batch is None else [batch], None) for batch in flushed])
-        return rows[0] if rows else None
+    def drain(self) -> list[pa.RecordBatch]:
+        """As `BatchReader.drain`. Raises AssertionError if the decoders differ."""
+        return self._agreed([(reader.drain(), None) for reader in self._readers])
 
 
 def check_checksums(data: bytes) -> None:
@@ -135,7 +162,7 @@ def check_checksums(data: bytes) -> None:
 def read_batches(data: bytes) -> list[pa.RecordBatch]:
     """Decode every batch of a log, in any order and of any visibility. Raises the errors of the product."""
     codecs = Codecs(max_bytes=MAX_INFLATED_BYTES)
-    builder = _Both(_kernels())
+    both = _Both(engines())
     framer = BatchFramer(0, max_batch_bytes=_MAX_BATCH_BYTES)
     framer.feed(memoryview(data))
     rows: list[pa.RecordBatch] = []
@@ -144,41 +171,45 @@ def read_batches(data: bytes) -> list[pa.RecordBatch]:
         if batch.header.is_control:
             control_type(batch, codecs)
         else:
-            rows += builder.append(*as_v2(batch, codecs), 0, batch.header.next_offset)
+            rows += both.append(*as_v2(batch, codecs), 0, batch.header.next_offset)
     framer.finish()
-    last = builder.flush()
-    return rows if last is None else [*rows, last]
+    return rows + both.drain()
 
 
 def read_slice(data: bytes) -> pa.Table:
-    """Read a log as one segment under read_committed, whole and in many ranges. Both have to give the same."""
-    (whole, error), (cut, cut_error) = _sliced(data, len(data) + 1), _sliced(data, _RANGE_BYTES)
-    if not whole.equals(cut) or (type(error), str(error)) != (type(cut_error), str(cut_error)):
-        raise AssertionError(
-            f"in one piece: {whole}, {error!r}; in ranges of {_RANGE_BYTES} bytes: {cut}, {cut_error!r}"
-        )
+    """Read a log as one segment under read_committed, in all ways. All have to give the same."""
+    outcomes = {name: _sliced(data, way) for name, way in _WAYS.items()}
+    (first, (table, error)), *others = outcomes.items()
+    for name, (other, other_error) in others:
+        if not table.equals(other) or (type(error), str(error)) != (type(other_error), str(other_error)):
+            raise AssertionError(f"{first}: {table}, {error!r}; {name}: {other}, {other_error!r}")
     if error is not None:
         raise error
-    return whole
+    return table
 
 
-def _sliced(data: bytes, range_bytes: int) -> tuple[pa.Table, RemoteFetchError | None]:
+def _sliced(data: bytes, way: _Way) -> tuple[pa.Table, RemoteFetchError | None]:
     partition = TopicIdPartition(Uuid(bytes(16)), "topic", 0)
     segment = RemoteLogSegmentMetadata(RemoteLogSegmentId(partition, Uuid(bytes(16))), 0, _LAST_OFFSET, len(data))
-    builder = ColumnBuilder("topic", 0, COLUMNS, target_bytes=_TARGET_BYTES, max_rows=_MAX_ROWS)
-    rows = PartitionRows(builder, Lineage.unknown(), AbortedIntervals.of(()), 0)
+    gatherer = RowGatherer(target_bytes=_TARGET_BYTES, max_rows=_MAX_ROWS)
+    rows = PartitionRows("topic", 0, COLUMNS, Lineage.unknown(), AbortedIntervals.of(()), 0, gatherer)
     piece = SegmentSlice(segment, 0, _LAST_OFFSET)
     codecs = Codecs(max_bytes=MAX_INFLATED_BYTES)
-    reader = SliceReader(piece, rows, codecs, position=0, max_batch_bytes=_MAX_BATCH_BYTES)
+    pool = DecodePool(threads=0, unit_bytes=way.unit_bytes)
+    reader = SliceReader(piece, rows, codecs, pool, position=0, max_batch_bytes=_MAX_BATCH_BYTES)
+    if way.unit_bytes is None:
+        reader._units = None
     read: list[pa.RecordBatch] = []
     failed: RemoteFetchError | None = None
     try:
-        for start in range(0, len(data), range_bytes):
-            read.extend(reader.feed(memoryview(data)[start : start + range_bytes]))
+        for start in range(0, len(data), way.range_bytes):
+            read.extend(reader.feed(memoryview(data)[start : start + way.range_bytes]))
         read.extend(reader.finish())
     except RemoteFetchError as error:
         failed = error
     except MisleadingIndex:
         raise AssertionError("there is no index that could mislead") from None
-    last = builder.flush()
-    return pa.Table.from_batches([*read, *([] if last is None else [last])], schema=builder.schema), failed
+    read += rows.flush()
+    for batch in read:
+        batch.validate(full=True)
+    return pa.Table.from_batches(read, schema=schema_for(COLUMNS)), failed

@@ -14,9 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from remote_fetch.decode import run_reference
-from remote_fetch.decode.columns import COLUMNS, ColumnBuilder
-from remote_fetch.decode.run_decoder import Bounds, DecodedRun, Engine, RunReader, Start, is_native
+from remote_fetch.decode.columns import COLUMNS, schema_for
+from remote_fetch.decode.run_decoder import BatchReader, Bounds, DecodedRun, RunReader, Start
 from remote_fetch.decode.run_status import RunStatus
 from remote_fetch.errors import CorruptSegment, RemoteFetchError
 from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, FramedBatch, check_crc, read_header
@@ -24,7 +23,7 @@ from remote_fetch.formats.codecs import Codecs
 from remote_fetch.model import AbortedTransaction
 from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.testing.records import Record, encode_batch, rewrite_crc
-from tools.fuzz_reading import MAX_INFLATED_BYTES, check_checksums
+from tools.fuzz_reading import MAX_INFLATED_BYTES, check_checksums, engines
 
 __all__ = ["engines", "read_both", "read_log", "read_stream"]
 
@@ -35,15 +34,6 @@ _EVERYTHING = 2**63 - 1
 _END = encode_batch(2**62, [], last_offset_delta=0)
 """The batch that confirms the place of the last one of a log."""
 _DAMAGED = frozenset(status for status in RunStatus if status >= RunStatus.BAD_CHECKSUM)
-
-
-def engines() -> tuple[Engine, ...]:
-    """The run decoders that there are: the plain one, and the native one if it was built."""
-    if not is_native():
-        return (run_reference.RunDecoder,)
-    from remote_fetch.decode import _native
-
-    return run_reference.RunDecoder, _native.RunDecoder
 
 
 class _Both:
@@ -121,7 +111,7 @@ def _check_rows(
     data: memoryview, run: DecodedRun, bounds: Bounds, columns: Sequence[str], first_offset: int, codecs: Codecs
 ) -> None:
     """Check that the batches of a run have these rows one by one."""
-    framer, builder = BatchFramer(0, max_batch_bytes=_MAX_BATCH_BYTES), ColumnBuilder("topic", 3, columns)
+    framer, reader = BatchFramer(0, max_batch_bytes=_MAX_BATCH_BYTES), BatchReader("topic", 3, columns)
     framer.feed(data)
     found: list[pa.RecordBatch] = []
     taken = 0
@@ -130,10 +120,10 @@ def _check_rows(
         check_crc(batch)
         if batch.header.record_count and batch.header.last_offset >= first_offset and _shown(batch, bounds):
             area = codecs.decompress(batch.header.codec, batch.data[HEADER_BYTES:])
-            found += builder.append(batch.header, area, first_offset, bounds.stop_offset)
+            found += reader.append(batch.header, area, first_offset, bounds.stop_offset)
     framer.finish()
-    found += builder.drain()
-    wanted, got = (pa.Table.from_batches(batches, schema=builder.schema) for batches in (found, run.batches))
+    found += reader.drain()
+    wanted, got = (pa.Table.from_batches(batches, schema=schema_for(columns)) for batches in (found, run.batches))
     if taken != run.taken or not got.equals(wanted):
         raise AssertionError(f"in a run: {run.taken}, {got.to_pylist()}; one by one: {taken}, {wanted.to_pylist()}")
 
@@ -146,7 +136,7 @@ def _check_refused(data: memoryview, bounds: Bounds, columns: Sequence[str], cod
     try:
         check_crc(batch)
         area = codecs.decompress(header.codec, batch.data[HEADER_BYTES:])
-        ColumnBuilder("topic", 3, columns).append(header, area, 0, bounds.stop_offset)
+        BatchReader("topic", 3, columns).read(header, area, 0, bounds.stop_offset)
     except RemoteFetchError:
         return
     raise AssertionError(f"only a run refuses {header}")

@@ -1,10 +1,10 @@
-"""A pytest plugin, and a function, that import the inner loops from a directory named by an environment variable.
+"""A pytest plugin, and a function, that import the C code from a directory named by an environment variable.
 
 See `tools.sanitize`.
 
 Rules of the file:
 
-- It replaces the inner loops and nothing else, before the project is imported (as `tools.interpreted_decoder`).
+- It replaces the modules of Cython and nothing else, before the project is imported (as `tools.interpreted_decoder`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ LIBRARIES_KEY = "REMOTE_FETCH_DECODER_LIBRARIES"
 
 
 class LibraryFinder:
-    """Imports each inner loop from `<name>.so` in the directory that LIBRARIES_KEY names."""
+    """Imports each module of Cython from `<name>.so` in the directory that LIBRARIES_KEY names."""
 
     @staticmethod
     def find_spec(
         fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec of the library for the name of an inner loop, None for every other."""
+        """The spec of the library for the name of such a module, None for every other."""
         if fullname not in INNER_LOOPS:
             return None
         library = str(Path(os.environ[LIBRARIES_KEY]) / f"{fullname.rpartition('.')[2]}.so")
