@@ -25,9 +25,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from confluent_kafka import Message
 
-from remote_fetch.decode.columns import ColumnBuilder
 from remote_fetch.decode.messages import MESSAGE_COLUMNS, MessageCursor
-from remote_fetch.formats.batches import BatchFramer
 from remote_fetch.formats.codecs import Codecs
 from tests.benchmarks.document import machine, write
 from tests.benchmarks.peers import decoded
@@ -89,14 +87,9 @@ def make_segment(value_bytes: int, has_headers: bool, size_mb: int) -> Segment:
 
 def record_batches(data: bytes) -> Iterator[pa.RecordBatch]:
     """Frame, check, decode, in ranges as they come from a store."""
-    framer, codecs, builder = BatchFramer(0), Codecs(), ColumnBuilder("topic", 0, MESSAGE_COLUMNS)
     view = memoryview(data)
-    for start in range(0, len(data), RANGE_BYTES):
-        framer.feed(view[start : start + RANGE_BYTES])
-        yield from decoded(framer, codecs, builder)
-    last = builder.flush()
-    if last is not None:
-        yield last
+    pieces = (view[start : start + RANGE_BYTES] for start in range(0, len(data), RANGE_BYTES))
+    yield from decoded(pieces, Codecs(), "topic", MESSAGE_COLUMNS)
 
 
 def ours_from_columns(batches: Iterator[pa.RecordBatch]) -> Lists:
@@ -112,14 +105,13 @@ def plain_loop(segment: Segment) -> Lists:
     for whole in segment.batches:
         for start in range(0, whole.num_rows, LIST_MESSAGES):
             batch = whole.slice(start, LIST_MESSAGES)
-            milliseconds = batch.column("timestamp").cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
             rows = zip(
                 batch.column("offset").to_pylist(),
                 batch.column("key").to_pylist(),
                 batch.column("value").to_pylist(),
                 batch.column("headers").to_pylist(),
                 batch.column("timestampType").to_pylist(),
-                milliseconds.to_pylist(),
+                batch.column("timestampMs").to_pylist(),
                 batch.column("leaderEpoch").to_pylist(),
                 strict=True,
             )

@@ -23,7 +23,6 @@ from pathlib import Path
 from remote_fetch.formats.batches import BatchFramer
 from remote_fetch.model import AbortedTransaction
 from remote_fetch.plan.visibility import AbortedIntervals
-from remote_fetch.scan import runs
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import write_kafka_local
@@ -34,7 +33,7 @@ from tools.svg_plot import Bars, render
 PLOT = PAGES / "small-batches.svg"
 SMALL = (1, 3, 10, 100)
 ABORTER, COMMITTER = 7, 8
-STEPS = (16 << 10, 64 << 10, 256 << 10, 1 << 20)
+UNITS = (64 << 10, 256 << 10, 1 << 20, 4 << 20)
 
 
 def table(head: str, rows: list[list[str]]) -> list[str]:
@@ -136,19 +135,17 @@ def _best_ns(run: Callable[[], int], rounds: int) -> float:
 
 
 def two_threads(size_mb: int, rounds: int) -> list[str]:
-    """How much two threads on two partitions get done in the time of one, by the size of a step."""
+    """How much two threads on two partitions get done in the time of one, by the size of a unit's columns."""
     rows = []
-    usual = runs.STEP_BYTES
     for codec, count in (("none", 1 << 30), ("zstd", 1 << 30), ("lz4", 1 << 30), ("none", 3)):
         segment = work.make_segment(100, codec, size_mb, batch_records=count, headers=False)
         gains = []
-        for step in STEPS:
-            runs.STEP_BYTES = step
-            one, two = (min(_wall(work.ours(segment), threads) for _ in range(2 * rounds)) for threads in (1, 2))
+        for unit in UNITS:
+            run = work.ours(segment, unit_bytes=unit)
+            one, two = (min(_wall(run, threads) for _ in range(2 * rounds)) for threads in (1, 2))
             gains.append(f"{2 * one / two:.2f}")
         rows.append([codec, "16 KB" if count > 3 else f"{count} records", *gains])
-    runs.STEP_BYTES = usual
-    return table("codec, batches, " + ", ".join(f"{step >> 10} KiB" for step in STEPS), rows)
+    return table("codec, batches, " + ", ".join(f"{unit >> 10} KiB" for unit in UNITS), rows)
 
 
 def _wall(run: Callable[[], int], count: int) -> float:

@@ -25,7 +25,7 @@ HEAD = (
     "| value bytes | batch | codec | runs, one thread | two threads | two processes | processes / threads "
     "| ours, one thread | two threads | two processes | processes / threads |\n|" + "---|" * 11
 )
-CONTENDERS = {"runs": work.runs, "ours": work.ours}
+CONTENDERS: dict[str, Callable[[work.Segment], Callable[[], int]]] = {"runs": work.runs, "ours": work.ours}
 TIMEOUT_S = 600
 _CONTEXT = multiprocessing.get_context("spawn")
 

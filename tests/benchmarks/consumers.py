@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -22,9 +23,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from remote_fetch import RemoteConsumer
-from remote_fetch.decode.columns import ColumnBuilder
 from remote_fetch.decode.messages import MESSAGE_COLUMNS, MessageCursor
-from remote_fetch.formats.batches import BatchFramer
 from remote_fetch.formats.codecs import Codecs
 from tests.benchmarks.peers import LARGE_FETCHES, TUNED, Job, Total, decoded, measure, segments
 
@@ -138,16 +137,17 @@ def parts_alone(job: Job) -> Total:
 
 
 def _batches(job: Job) -> Iterator[pa.RecordBatch]:
-    codecs, builder = Codecs(), ColumnBuilder(job.topic, 0, MESSAGE_COLUMNS)
-    pieces = [memoryview(bytearray(_PIECE_BYTES)) for _ in range(2)]  # of the one before a batch may be left over
+    codecs = Codecs()
+    buffers = [memoryview(bytearray(_PIECE_BYTES)) for _ in range(2)]  # of the one before a batch may be left over
     for path in segments(job.remote, job.topic):
-        framer = BatchFramer(0)
-        with path.open("rb", buffering=0) as file:
-            while size_bytes := file.readinto(pieces[0]):
-                framer.feed(pieces[0][:size_bytes])
-                pieces.reverse()
-                yield from decoded(framer, codecs, builder)
-    yield from builder.drain()
+        yield from decoded(_pieces(path, buffers), codecs, job.topic, MESSAGE_COLUMNS)
+
+
+def _pieces(path: Path, buffers: list[memoryview]) -> Iterator[memoryview]:
+    with path.open("rb", buffering=0) as file:
+        while size_bytes := file.readinto(buffers[0]):
+            yield buffers[0][:size_bytes]
+            buffers.reverse()
 
 
 def hand_over_ms(job: Job, pause_s: float) -> float:

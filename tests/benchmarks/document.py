@@ -14,7 +14,7 @@ import os
 import platform
 from pathlib import Path
 
-from remote_fetch.decode.columns import is_compiled
+from remote_fetch.decode.run_decoder import is_native
 
 __all__ = ["PAGES", "machine", "marked", "newest", "write"]
 
@@ -29,7 +29,7 @@ def machine(*libraries: str) -> str:
         lines = [line for line in cpu_info.read_text(encoding="utf-8").splitlines() if line.startswith("model name")]
         model = lines[0].split(":", 1)[1].strip() if lines else model
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in libraries)
-    decoder = "compiled" if is_compiled() else "interpreted"
+    decoder = "native" if is_native() else "plain Python"
     busy = f", load average {os.getloadavg()[1]:.1f}" if hasattr(os, "getloadavg") else ""
     return (
         f"{model}, {os.cpu_count()} cores{busy}, {platform.system()}, Python {platform.python_version()}, {versions}; "

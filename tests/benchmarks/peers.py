@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -23,9 +23,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from remote_fetch.decode.columns import ColumnBuilder
-from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, check_crc
+from remote_fetch.decode.columns import DEFAULT_COLUMNS
 from remote_fetch.formats.codecs import Codecs
+from remote_fetch.locate.lineage import Lineage
+from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from remote_fetch.plan.ranges import SegmentSlice
+from remote_fetch.scan.rows import PartitionRows
+from remote_fetch.scan.slice_reader import SliceReader
+from remote_fetch.session.decode_pool import DecodePool
 
 __all__ = [
     "LARGE_FETCHES",
@@ -40,7 +45,7 @@ __all__ = [
     "segments",
 ]
 
-_EVERYTHING = 2**63 - 1
+_LAST_OFFSET = 2**62
 _TIMEOUT_S = 600
 
 
@@ -118,29 +123,30 @@ def decoder_alone(job: Job) -> Callable[[], Total]:
     def run() -> Total:
         codecs, records, value_bytes = Codecs(), 0, 0
         for data in files:
-            framer, builder = BatchFramer(0), ColumnBuilder(job.topic, 0)
-            framer.feed(data)
-            records, value_bytes = _add(decoded(framer, codecs, builder), records, value_bytes)
-            last = builder.flush()
-            records, value_bytes = _add([] if last is None else [last], records, value_bytes)
+            for batch in decoded([data], codecs, job.topic, DEFAULT_COLUMNS):
+                records += batch.num_rows
+                value_bytes += _value_bytes(batch)
         return Total(records, value_bytes)
 
     return run
 
 
-def decoded(framer: BatchFramer, codecs: Codecs, builder: ColumnBuilder) -> Iterator[pa.RecordBatch]:
-    """The record batches that become full by all that was fed to the framer."""
-    while (batch := framer.next_batch()) is not None:
-        check_crc(batch)
-        area = codecs.decompress(batch.header.codec, batch.data[HEADER_BYTES:])
-        yield from builder.append(batch.header, area, 0, _EVERYTHING)
+def decoded(
+    pieces: Iterable[memoryview], codecs: Codecs, topic: str, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The record batches of one segment, whose bytes come in pieces, by the product's reader in one thread.
 
-
-def _add(batches: Iterable[pa.RecordBatch], records: int, value_bytes: int) -> tuple[int, int]:
-    for batch in batches:
-        records += batch.num_rows
-        value_bytes += _value_bytes(batch)
-    return records, value_bytes
+    A piece may change when the piece after the next one is asked for.
+    """
+    partition = TopicIdPartition(Uuid(bytes(16)), topic, 0)
+    segment = RemoteLogSegmentMetadata(RemoteLogSegmentId(partition, Uuid(bytes(16))), 0, _LAST_OFFSET, 1)
+    rows = PartitionRows(topic, 0, columns, Lineage.unknown(), None, 0)
+    piece, pool = SegmentSlice(segment, 0, _LAST_OFFSET), DecodePool(threads=0)
+    reader = SliceReader(piece, rows, codecs, pool, position=0, max_batch_bytes=128 << 20)
+    for data in pieces:
+        yield from reader.feed(data)
+    yield from reader.finish()
+    yield from rows.flush()
 
 
 TUNED: Mapping[str, Any] = MappingProxyType({"queued.min.messages": 1_000_000, "fetch.queue.backoff.ms": 10})

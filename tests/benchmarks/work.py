@@ -15,7 +15,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import cramjam
@@ -27,11 +27,8 @@ from crc32c import crc32c
 from kafka.codec import has_lz4, has_snappy, has_zstd
 from kafka.record import MemoryRecords as KafkaPythonRecords
 
-from remote_fetch.decode import _columns
-from remote_fetch.decode._chunk import Chunk
-from remote_fetch.decode.batch_table import row_of
-from remote_fetch.decode.columns import DEFAULT_COLUMNS, ColumnBuilder, schema_for
-from remote_fetch.decode.run_decoder import Bounds, RunReader, Start
+from remote_fetch.decode.columns import DEFAULT_COLUMNS, schema_for
+from remote_fetch.decode.run_decoder import BatchReader, Bounds, RunReader, Start
 from remote_fetch.decode.run_status import RunStatus
 from remote_fetch.formats.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchFramer
 from remote_fetch.formats.codecs import Codecs
@@ -41,6 +38,7 @@ from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.scan.rows import PartitionRows
 from remote_fetch.scan.slice_reader import SliceReader
+from remote_fetch.session.decode_pool import DecodePool
 from remote_fetch.testing.compression import compress
 from remote_fetch.testing.records import encode_batch, rewrite_crc
 
@@ -148,24 +146,19 @@ def copy(segment: Segment) -> Callable[[], int]:
 
 
 def loop(segment: Segment) -> Callable[[], int]:
-    """Decompressed record areas into buffers that stay, as the copy's does; no Arrow batch is made of them."""
+    """Record areas that are decompressed already, one call a batch: no framing, no checksum and no codec."""
     framer, codecs = BatchFramer(0), Codecs()
     framer.feed(memoryview(segment.data))
     batches = []
     while (batch := framer.next_batch()) is not None:
         area = memoryview(bytes(codecs.decompress(batch.header.codec, batch.data[HEADER_BYTES:])))  # that stays
-        batches.append((area, row_of(batch.header, len(area))))
-    chunk = Chunk(_columns, DEFAULT_COLUMNS, 65_536, 2 << 20)
+        batches.append((batch.header, area))
 
     def run() -> int:
-        columns = chunk._bind()
-        rows = 0
-        for area, row in batches:
-            if not columns.decode(area, row, 0, 1, 0, EVERYTHING):
-                rows += columns.rows
-                columns = chunk._bind()
-                columns.decode(area, row, 0, 1, 0, EVERYTHING)
-        return rows + columns.rows
+        reader, rows = BatchReader("topic", 0, DEFAULT_COLUMNS), 0
+        for header, area in batches:
+            rows += sum(full.num_rows for full in reader.append(header, area, 0, EVERYTHING))
+        return rows + sum(full.num_rows for full in reader.drain())
 
     return run
 
@@ -220,36 +213,44 @@ def _snappy(area: memoryview) -> None:
 # ----------------------------------------------------------------------------------------------------------- contenders
 
 
-def ours(segment: Segment, *, aborted: AbortedIntervals | None = None) -> Callable[[], int]:
-    """The product's way from ranges of bytes to record batches. `aborted` None: read_uncommitted."""
+def ours(
+    segment: Segment, *, aborted: AbortedIntervals | None = None, unit_bytes: int | None = None
+) -> Callable[[], int]:
+    """The product's way from ranges of bytes to record batches, in one thread.
+
+    `aborted` None: read_uncommitted. `unit_bytes` None: the units of the product.
+    """
     data = memoryview(segment.data)
     last_offset = segment.records - 1
     partition = TopicIdPartition(Uuid(bytes(16)), "topic", 0)
     metadata = RemoteLogSegmentMetadata(RemoteLogSegmentId(partition, Uuid(bytes(16))), 0, last_offset, len(data))
 
     def run() -> int:
-        rows = PartitionRows(ColumnBuilder("topic", 0), Lineage.unknown(), aborted, 0)
+        rows = PartitionRows("topic", 0, DEFAULT_COLUMNS, Lineage.unknown(), aborted, 0)
         piece = SegmentSlice(metadata, 0, last_offset)
-        reader = SliceReader(piece, rows, Codecs(), position=0, max_batch_bytes=128 << 20)
+        pool = DecodePool(threads=0, unit_bytes=unit_bytes)
+        reader = SliceReader(piece, rows, Codecs(), pool, position=0, max_batch_bytes=128 << 20)
         count = 0
         for start in range(0, len(data), RANGE_BYTES):
             for batch in reader.feed(data[start : start + RANGE_BYTES]):
                 count += batch.num_rows
         for batch in reader.finish():
             count += batch.num_rows
-        last = rows.builder.flush()
-        return count + (0 if last is None else last.num_rows)
+        return count + sum(batch.num_rows for batch in rows.flush())
 
     return run
 
 
-def runs(segment: Segment) -> Callable[[], int]:
-    """The run decoder, natively if it was built, with the same columns. A batch confirms the place of the last one."""
+def runs(segment: Segment, *, engine: ModuleType | None = None) -> Callable[[], int]:
+    """The run decoder alone, with the same columns. A batch confirms the place of the last one.
+
+    `engine` None: natively if it was built.
+    """
     data = memoryview(segment.data + encode_batch(segment.records, [], last_offset_delta=0, leader_epoch=-1))
     bounds = Bounds(0, segment.records, EVERYTHING)
 
     def run() -> int:
-        reader = RunReader("topic", 0, DEFAULT_COLUMNS, bounds)
+        reader = RunReader("topic", 0, DEFAULT_COLUMNS, bounds, engine=engine)
         at, last_offset, count, status = 0, -1, 0, RunStatus.FULL
         while status is RunStatus.FULL:
             done = reader.read(data, at, Start(last_offset, 0, -1, EVERYTHING))
