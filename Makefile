@@ -47,7 +47,7 @@ $(VENV)/made.stamp:
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-BUILD_INPUTS := pyproject.toml $(wildcard $(addprefix remote_fetch/decode/,_columns.py _messages.py runs.py \
+BUILD_INPUTS := pyproject.toml $(wildcard $(addprefix remote_fetch/decode/,_messages.py \
   native/Cargo.toml native/Cargo.lock native/src/*.rs))
 
 # $(1): the lock file. Hashes are checked; the project itself is built with what the lock file brought, so nothing else
@@ -59,7 +59,7 @@ define install
 	@$(PIP) install --no-build-isolation --no-deps --editable .
 endef
 
-# The demo decodes without the native run decoder, which takes a minute of CPU time to build.
+# The demo decodes in plain Python: the native decoder takes a minute of CPU time to build.
 $(VENV)/demo.stamp: export CARGO := not-for-the-demo
 $(VENV)/demo.stamp: $(VENV)/made.stamp requirements/runtime.lock $(BUILD_INPUTS)
 	$(call install,requirements/runtime.lock)

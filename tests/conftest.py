@@ -24,7 +24,6 @@ import importlib.util
 import os
 import time
 from collections.abc import Generator, Iterator, Sequence
-from importlib.machinery import ExtensionFileLoader
 
 import pytest
 
@@ -157,9 +156,8 @@ def _place(name: str, names: Sequence[str]) -> int:
 
 def pytest_report_header() -> str:
     """Name the variant of the decoder at the top of the session."""
-    spec = importlib.util.find_spec("remote_fetch.decode._columns")
-    compiled = spec is not None and isinstance(spec.loader, ExtensionFileLoader)
-    return f"decoder: {'compiled' if compiled else 'interpreted'}"
+    native = importlib.util.find_spec("remote_fetch.decode._native")
+    return f"decoder: {'plain Python' if native is None else 'native'}"
 
 
 @pytest.hookimpl(wrapper=True)

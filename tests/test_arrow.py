@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import remote_fetch
 from remote_fetch.arrow import read_arrow
 from remote_fetch.decode.columns import COLUMNS as ALL_COLUMNS
-from remote_fetch.decode.columns import is_compiled
+from remote_fetch.decode.run_decoder import is_native
 from remote_fetch.errors import ConfigError, CorruptSegment, OffsetOutOfRange, UnknownTopic
 from remote_fetch.model import IsolationLevel, Uuid
 from remote_fetch.observe import Counters, Notice
@@ -186,8 +186,8 @@ def test_the_lines_of_a_read_with_faults(
         ("WARNING", f"{lineage}: 2 more since the last such line"),
     ]
     found = [(one.levelname, one.getMessage()) for one in caplog.records if one.name == "remote_fetch"]
-    if not is_compiled():
-        assert "interpreted" in found.pop(0)[1]
+    if not is_native():
+        assert "in plain Python" in found.pop(0)[1]
     assert found == [line for line in lines if level == logging.DEBUG or line[0] != "DEBUG"]
     assert level == logging.DEBUG or {one.name for one in caplog.records} == {"remote_fetch"}
 

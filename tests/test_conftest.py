@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
+
+from remote_fetch.decode.run_decoder import is_native
 
 TESTS = Path(__file__).parent
 
@@ -68,7 +69,7 @@ def test_the_reasons_are_in_the_summary(tmp_path: Path) -> None:
 
 def stand_in(root: Path) -> None:
     """A tree with a decoder that has no library beside it, and the plugin that finds the source next to itself."""
-    for name in ("remote_fetch/__init__.py", "remote_fetch/decode/__init__.py", "remote_fetch/decode/_columns.py"):
+    for name in ("remote_fetch/__init__.py", "remote_fetch/decode/__init__.py", "remote_fetch/decode/_messages.py"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("", encoding="utf-8")
     brokers = root / "tests" / "rig"
@@ -83,9 +84,17 @@ def stand_in(root: Path) -> None:
 
 DECODING = """
 from importlib.machinery import SourceFileLoader
-from remote_fetch.decode import _columns
+from remote_fetch.decode import _messages
 
-def test_a(): assert type(_columns.__loader__) is SourceFileLoader and _columns.__file__.endswith("_columns.py")
+def test_a(): assert type(_messages.__loader__) is SourceFileLoader and _messages.__file__.endswith("_messages.py")
+
+def test_b():
+    try:
+        import remote_fetch.decode._native
+    except ModuleNotFoundError as error:
+        assert error.name == "remote_fetch.decode._native"
+    else:
+        raise AssertionError("it can be imported")
 """
 
 
@@ -93,24 +102,22 @@ def test_interpreted_decoder(tmp_path: Path) -> None:
     stand_in(tmp_path)
     # A conftest that imports the decoder, as those of our packages do, comes after the plugin.
     (tmp_path / "deep").mkdir()
-    (tmp_path / "deep" / "conftest.py").write_text("import remote_fetch.decode._columns\n", encoding="utf-8")
+    (tmp_path / "deep" / "conftest.py").write_text("import remote_fetch.decode._messages\n", encoding="utf-8")
     (tmp_path / "deep" / "test_it.py").write_text(DECODING, encoding="utf-8")
     result = session(tmp_path, DECODING, "-p", "tools.interpreted_decoder", "deep")
     assert result.returncode == 0, result.stdout
-    assert "decoder: interpreted" in result.stdout
+    assert "decoder: plain Python" in result.stdout
 
 
 def test_interpreted_decoder_wants_to_be_first(tmp_path: Path) -> None:
     stand_in(tmp_path)
-    (tmp_path / "early.py").write_text("import remote_fetch.decode._columns\n", encoding="utf-8")
+    (tmp_path / "early.py").write_text("import remote_fetch.decode._messages\n", encoding="utf-8")
     result = session(tmp_path, PASSED, "-p", "early", "-p", "tools.interpreted_decoder")
     assert result.returncode == 4
     assert "too late" in result.stderr
 
 
 def test_the_head_names_the_decoder(tmp_path: Path) -> None:
-    library = TESTS.parent / "remote_fetch" / "decode" / "_columns"
-    compiled = any(Path(f"{library}{suffix}").exists() for suffix in EXTENSION_SUFFIXES)
-    variant = "compiled" if compiled else "interpreted"
+    variant = "native" if is_native() else "plain Python"
     result = session(tmp_path, PASSED)
     assert f"decoder: {variant}" in result.stdout

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from remote_fetch.decode import _columns
+from remote_fetch.decode import run_reference
 from remote_fetch.errors import CorruptSegment, RemoteFetchError
 from remote_fetch.testing.records import Record, encode_batch
 from tools import fuzz, fuzz_damage, fuzz_reading
@@ -117,13 +117,13 @@ def test_a_parser_that_never_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_variants_that_differ_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second builder that gives the same, and then one that finds a batch damaged which is not."""
+    """A second reader that gives the same, and then one that finds a batch damaged which is not."""
     batch = encode_batch(0, [Record(0, 0, b"k", b"v")])
-    monkeypatch.setattr(fuzz_reading, "_kernels", lambda: (_columns, fuzz_reading.interpreted_kernel()))
+    monkeypatch.setattr(fuzz_reading, "engines", lambda: (run_reference, run_reference))
     assert sum(rows.num_rows for rows in fuzz_reading.read_batches(batch)) == 1
     outcomes: Iterator[object] = iter([([], None), ([], CorruptSegment("damaged"))])
     monkeypatch.setattr(fuzz_reading._Both, "_appended", lambda *_: next(outcomes))
-    with pytest.raises(AssertionError, match="compiled: None, interpreted: CorruptSegment"):
+    with pytest.raises(AssertionError, match="plain: None, native: CorruptSegment"):
         fuzz_reading.read_batches(batch)
 
 

@@ -1,9 +1,9 @@
-"""From the record areas of v2 batches to Arrow record batches and to messages. Compiled if there is a C compiler.
+"""From the bytes of whole batches to Arrow record batches and to messages. Native if there is a Rust compiler.
 
 Rules of the package:
 
 - Pure. It knows no files, threads or clocks.
-- Its input has been checked by framing and decompressed by a codec.
-- Other packages use `columns`, `runs` and `messages`.
-- The sources of `_columns`, `runs` and `_messages` run compiled or interpreted.
+- Other packages use `columns`, `run_decoder`, `gatherer` and `messages`.
+- `run_reference` says in plain Python what `native/` does, and runs where nothing native was built.
+- The source of `_messages` runs compiled by Cython or interpreted.
 """

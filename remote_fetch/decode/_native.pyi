@@ -45,14 +45,17 @@ class RunDecoder:
         stop: int | None = None,
     ) -> Run: ...
 
-def decode_batch(
-    columns: Sequence[str],
-    records: memoryview,
-    *,
-    offsets: tuple[int, int],
-    window: tuple[int, int],
-    record_count: int,
-    base_ms: int,
-    timestamp_type: int,
-    leader_epoch: int,
-) -> Run: ...
+class BatchDecoder:
+    def __init__(self, columns: Sequence[str]) -> None: ...
+    def append(
+        self,
+        records: memoryview,
+        *,
+        offsets: tuple[int, int],
+        window: tuple[int, int],
+        record_count: int,
+        base_ms: int,
+        timestamp_type: int,
+        leader_epoch: int,
+    ) -> tuple[int, int, int]: ...
+    def take(self) -> Run: ...

@@ -5,7 +5,7 @@
 Rules of the file:
 
 - The decoder decides nothing. A batch that is not ordinary ends a run, with a position and a status.
-- What is wrong with the records of a batch is said here, after plain Python has looked at them again.
+- The message of an error is made here, after plain Python has read the malformed records again.
 - Both decoders get the same arguments and give the same answer. `Bounds`, `Start` and `DecodedRun` describe them.
 - Columns that are the same in every row, topic and partition, are made here.
 """
@@ -22,6 +22,7 @@ from remote_fetch.decode import run_reference
 from remote_fetch.decode.arrays import Array
 from remote_fetch.decode.columns import schema_for
 from remote_fetch.decode.constant_columns import CONSTANT_COLUMNS, ConstantColumns
+from remote_fetch.decode.record_reference import base_ms_of, fault_of
 from remote_fetch.decode.run_status import FAULTS, RunStatus
 from remote_fetch.errors import CorruptSegment, DecompressionLimit
 from remote_fetch.formats.batches import BatchHeader
@@ -186,7 +187,7 @@ class RunReader:
         return Cut(*self._decoder.cut(data, at, size_bytes, **where))
 
     def read(self, data: memoryview, at: int, start: Start, stop: int | None = None) -> DecodedRun:
-        """The run that begins at `data[at]`. `data` is read only. The interpreter's lock is released meantime.
+        """The run that begins at `data[at]`. `data` is read only. It is decoded without the interpreter's lock.
 
         The place of a batch that ends at `stop` counts as confirmed, and the run ends with it.
         """
@@ -198,7 +199,8 @@ class RunReader:
 class BatchReader:
     """Reads the records of single batches of one partition. For one thread at a time.
 
-    `engine` is the module of the decoder, for tests. Raises ConfigError for columns as `schema_for` does.
+    An Arrow batch is full if a byte column holds `target_bytes` or if it has `max_rows` rows. `engine` is the module of
+    the decoder, for tests. Raises ConfigError for columns as `schema_for` does.
     """
 
     def __init__(
@@ -207,49 +209,82 @@ class BatchReader:
         partition: int,
         columns: Sequence[str],
         *,
+        target_bytes: int = 1 << 20,
         max_rows: int = MAX_ROWS,
         engine: ModuleType | None = None,
     ) -> None:
         self._topic, self._partition = topic, partition
         self._tables = _Tables(topic, partition, columns, max_rows)
-        self._decode = (engine or _ENGINE).decode_batch
+        self._target_bytes, self._max_rows = target_bytes, max_rows
+        self._decoder = (engine or _ENGINE).BatchDecoder(self._tables.decoded)
+        self._rows = 0
+        self._full: list[pa.RecordBatch] = []
+
+    @property
+    def rows(self) -> int:
+        """Rows taken and not yet returned."""
+        return self._rows + sum(batch.num_rows for batch in self._full)
 
     def read(
         self, header: BatchHeader, records: memoryview, start_offset: int, stop_offset: int
     ) -> list[pa.RecordBatch]:
-        """The records with `start_offset` <= offset < `stop_offset`.
+        """As `append`, and then `drain`."""
+        return self.append(header, records, start_offset, stop_offset) + self.drain()
+
+    def append(
+        self, header: BatchHeader, records: memoryview, start_offset: int, stop_offset: int
+    ) -> list[pa.RecordBatch]:
+        """Take the records with `start_offset` <= offset < `stop_offset`. Return the Arrow batches that became full.
 
         `records` is the record area of one v2 batch, already decompressed, or a legacy message set in that form.
         Format: KIP-98. The checks are those of the Java client's DefaultRecord.
 
         Raises CorruptSegment for a malformed record, wanted or not, and DecompressionLimit for an area that does not
-        fit a column.
+        fit a column. Then no record of this batch is ever returned, and pending rows stay pending.
         """
         if header.base_offset < 0 or not header.base_offset <= header.last_offset < _MAX_INT64:
             raise CorruptSegment(
                 f"a batch from offset {header.base_offset} to {header.last_offset}", offset=header.base_offset
             )
-        run: _Run = self._decode(
-            self._tables.decoded,
-            records.toreadonly(),
-            offsets=(header.base_offset, header.last_offset),
-            window=(max(start_offset, 0), min(max(stop_offset, 0), _MAX_INT64)),
-            record_count=header.record_count,
-            base_ms=run_reference.base_ms_of(header),
-            timestamp_type=int(header.timestamp_type),
-            leader_epoch=header.leader_epoch,
-        )
-        if run.status == RunStatus.TOO_LARGE:
+        window = max(start_offset, 0), min(max(stop_offset, 0), _MAX_INT64)
+        status, size_bytes = self._append(header, records, window)
+        if status == RunStatus.FULL:
+            self._full = self.drain()
+            status, size_bytes = self._append(header, records, window)
+        if status == RunStatus.TOO_LARGE:
             most = run_reference.MAX_COLUMN_BYTES
             raise DecompressionLimit(
                 f"a batch of {len(records)} bytes of records; {most} fit a column", offset=header.base_offset
             )
-        if run.status != RunStatus.END:
+        if status != RunStatus.END:
             raise self._fault(header, records)
-        return self._tables.batches(run)
+        if self._rows >= self._max_rows or size_bytes >= self._target_bytes:
+            return self.drain()
+        full, self._full = self._full, []
+        return full
+
+    def _append(self, header: BatchHeader, records: memoryview, window: tuple[int, int]) -> tuple[int, int]:
+        status, self._rows, size_bytes = self._decoder.append(
+            records.toreadonly(),
+            offsets=(header.base_offset, header.last_offset),
+            window=window,
+            record_count=header.record_count,
+            base_ms=base_ms_of(header),
+            timestamp_type=int(header.timestamp_type),
+            leader_epoch=header.leader_epoch,
+        )
+        return status, size_bytes
+
+    def drain(self) -> list[pa.RecordBatch]:
+        """Return the pending rows."""
+        full, self._full = self._full, []
+        if self._rows:
+            self._rows = 0
+            full += self._tables.batches(self._decoder.take())
+        return full
 
     def _fault(self, header: BatchHeader, records: memoryview) -> CorruptSegment:
-        fault = run_reference.fault_of(records, header)
+        fault = fault_of(records, header)
         return CorruptSegment(
             f"record {fault.record} of {header.record_count} in its batch: {FAULTS[fault.status]}",
             topic=self._topic,

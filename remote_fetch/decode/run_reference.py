@@ -12,54 +12,25 @@ Rules of the file:
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from remote_fetch.decode.arrays import Array, bytes_array, headers_array, java_text, numbers_array
 from remote_fetch.decode.columns import microseconds, schema_for
+from remote_fetch.decode.record_reference import Ended, Row, Shape, records_of
 from remote_fetch.decode.run_status import RunStatus
 from remote_fetch.errors import RemoteFetchError
 from remote_fetch.formats.batches import HEADER_BYTES, BatchHeader, FramedBatch, check_crc, read_header
 from remote_fetch.formats.codecs import CODEC_NAMES, Codecs
-from remote_fetch.model import TimestampType
 
-__all__ = ["MAX_COLUMN_BYTES", "Fault", "Run", "RunDecoder", "base_ms_of", "decode_batch", "fault_of"]
+__all__ = ["MAX_COLUMN_BYTES", "BatchDecoder", "Run", "RunDecoder"]
 
 _MAX_INT64 = 2**63 - 1
 _MAGIC_AT = 16
 # A header key that is no UTF-8 may grow threefold, and a column has at most 2 GiB.
 MAX_COLUMN_BYTES = (2**31 - 1) // 3
-# A record has at least its length, attributes, two deltas, two lengths and a header count, one byte each.
-_MIN_RECORD_BYTES = 7
-_MIN_HEADER_BYTES = 2
-
-
-class _Ended(Exception):
-    """The run ends before the batch at hand."""
-
-    def __init__(self, status: RunStatus, offset: int | None = None) -> None:
-        self.status = status
-        self.offset = offset
-
-
-class Fault(NamedTuple):
-    """The record of a batch that is malformed: its index, its offset if that could be read, and why."""
-
-    record: int
-    offset: int
-    status: RunStatus
-
-
-class _Row(NamedTuple):
-    offset: int
-    timestamp_ms: int
-    timestamp_type: int
-    leader_epoch: int
-    key: bytes | None
-    value: bytes | None
-    headers: list[tuple[bytes, bytes | None]]
 
 
 class Run:
@@ -74,7 +45,7 @@ class Run:
         self.rows = 0
         self._batch: pa.RecordBatch | None = None
 
-    def close(self, rows: Sequence[_Row], columns: Sequence[str]) -> Run:
+    def close(self, rows: Sequence[Row], columns: Sequence[str]) -> Run:
         """Set the columns."""
         self.rows = len(rows)
         self._batch = _columns_of(rows, columns)
@@ -126,12 +97,12 @@ class RunDecoder:
         while True:
             try:
                 header = self._header(data, position, last_offset)
-            except _Ended:
+            except Ended:
                 return (*before, True) if taken > 1 else (*found, False)
             is_full = position - at >= size_bytes or records >= self._max_rows
             try:
                 self._check_plain(header, epoch, epoch_stop)
-            except _Ended:
+            except Ended:
                 is_full = True
             if is_full:
                 return (*found, True)
@@ -152,12 +123,12 @@ class RunDecoder:
         stop: int | None = None,
     ) -> Run:
         """The run that begins at `data[at]`."""
-        run, rows, sizes = Run(at, last_offset), list[_Row](), _Sizes(self._columns)
+        run, rows, sizes = Run(at, last_offset), list[Row](), _Sizes(self._columns)
         try:
             header = self._header(data, at, last_offset)
             while True:
                 if len(rows) >= self._max_rows or sizes.largest >= self._target_bytes:
-                    raise _Ended(RunStatus.FULL)
+                    raise Ended(RunStatus.FULL)
                 end = run.position + header.size_bytes
                 is_confirmed = end == stop
                 following = header if is_confirmed else self._header(data, end, header.last_offset)
@@ -171,40 +142,40 @@ class RunDecoder:
                 run.taken += 1
                 run.position, run.last_offset = end, header.last_offset
                 if is_confirmed:
-                    raise _Ended(RunStatus.END)
+                    raise Ended(RunStatus.END)
                 header = following
-        except _Ended as ended:
+        except Ended as ended:
             run.status = ended.status
         return run.close(rows, self._columns)
 
     def _header(self, data: memoryview, at: int, previous: int) -> BatchHeader:
         """The header of the batch at `at`, if the batch is complete and may follow offset `previous`."""
         if len(data) - at < HEADER_BYTES:
-            raise _Ended(RunStatus.END)
+            raise Ended(RunStatus.END)
         if data[at + _MAGIC_AT] != 2:
-            raise _Ended(RunStatus.SPECIAL)
+            raise Ended(RunStatus.SPECIAL)
         try:
             header = read_header(data, at, position=at, max_batch_bytes=self._max_batch_bytes)
         except RemoteFetchError:
-            raise _Ended(RunStatus.MISPLACED) from None
+            raise Ended(RunStatus.MISPLACED) from None
         if isinstance(header, int):
-            raise _Ended(RunStatus.END)
+            raise Ended(RunStatus.END)
         start, end = self._segment_offsets
         first, last = header.base_offset, header.last_offset
         is_outside = first < start or last > end or last >= _MAX_INT64
         if is_outside or first <= previous or any(previous < entry < last for entry in self._entries):
-            raise _Ended(RunStatus.MISPLACED)
+            raise Ended(RunStatus.MISPLACED)
         return header
 
     def _check_plain(self, header: BatchHeader, epoch: int, epoch_stop: int) -> None:
         """End the run if plain Python has to decide something about the batch."""
         fits = header.base_offset < min(self._stop_offset, epoch_stop) and header.leader_epoch == epoch
         if not fits or header.codec not in CODEC_NAMES:
-            raise _Ended(RunStatus.SPECIAL)
+            raise Ended(RunStatus.SPECIAL)
         # A marker may have to end an aborted transaction, and a transaction has a producer.
         is_odd = header.is_control or (header.is_transactional and header.producer_id < 0)
         if self._aborted is not None and is_odd:
-            raise _Ended(RunStatus.SPECIAL)
+            raise Ended(RunStatus.SPECIAL)
 
     def _is_shown(self, header: BatchHeader, first_offset: int) -> bool:
         """Whether the isolation level and the first wanted offset show any record of the batch."""
@@ -217,81 +188,64 @@ class RunDecoder:
         producer, _, last = self._aborted[at] if at >= 0 else (-1, -1, -1)
         return producer != header.producer_id or last < header.base_offset
 
-    def _rows(self, batch: FramedBatch, first_offset: int, before_bytes: int) -> list[_Row]:
+    def _rows(self, batch: FramedBatch, first_offset: int, before_bytes: int) -> list[Row]:
         header = batch.header
         try:
             check_crc(batch)
         except RemoteFetchError:
-            raise _Ended(RunStatus.BAD_CHECKSUM) from None
+            raise Ended(RunStatus.BAD_CHECKSUM) from None
         if not self._is_shown(header, first_offset):
             return []
         try:
             area = self._codecs.decompress(header.codec, batch.data[HEADER_BYTES:])
         except RemoteFetchError:
-            raise _Ended(RunStatus.BAD_STREAM) from None
+            raise Ended(RunStatus.BAD_STREAM) from None
         if before_bytes + len(area) > MAX_COLUMN_BYTES:
-            raise _Ended(RunStatus.FULL if before_bytes else RunStatus.TOO_LARGE)
-        return [row for row in _records(area, _Shape.of(header)) if first_offset <= row.offset < self._stop_offset]
+            raise Ended(RunStatus.FULL if before_bytes else RunStatus.TOO_LARGE)
+        return [row for row in records_of(area, Shape.of(header)) if first_offset <= row.offset < self._stop_offset]
 
 
-def decode_batch(
-    columns: Sequence[str],
-    records: memoryview,
-    *,
-    offsets: tuple[int, int],
-    window: tuple[int, int],
-    record_count: int,
-    base_ms: int,
-    timestamp_type: int,
-    leader_epoch: int,
-) -> Run:
-    """The records of one batch, already decompressed. `run_decoder.py` describes the arguments."""
-    run, rows = Run(0, offsets[1]), list[_Row]()
-    run.taken, run.status = 1, RunStatus.END
-    shape = _Shape(*offsets, record_count, base_ms, timestamp_type, leader_epoch)
-    if len(records) > MAX_COLUMN_BYTES:
-        run.status = RunStatus.TOO_LARGE
-    else:
-        try:
-            rows = [row for row in _records(records, shape) if window[0] <= row.offset < window[1]]
-        except _Ended as ended:
-            run.status = ended.status
-    return run.close(rows, columns)
+class BatchDecoder:
+    """Gathers the records of single batches, already decompressed. `run_decoder.py` describes the arguments."""
 
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = columns
+        self._clear()
 
-def fault_of(records: memoryview, header: BatchHeader) -> Fault:
-    """The malformed record of a batch that `decode_batch` refuses."""
-    sound = 0
-    try:
-        for _ in _records(records, _Shape.of(header)):
-            sound += 1
-    except _Ended as ended:
-        record = max(sound - 1, 0) if ended.status is RunStatus.BAD_REST else sound
-        return Fault(record, header.base_offset if ended.offset is None else ended.offset, ended.status)
-    raise AssertionError("the batch is well-formed")
+    def _clear(self) -> None:
+        self._rows: list[Row] = []
+        self._sizes = _Sizes(self._columns)
 
+    def append(
+        self,
+        records: memoryview,
+        *,
+        offsets: tuple[int, int],
+        window: tuple[int, int],
+        record_count: int,
+        base_ms: int,
+        timestamp_type: int,
+        leader_epoch: int,
+    ) -> tuple[int, int, int]:
+        """The status, and then the rows and the bytes of the largest column that are not yet taken."""
+        status, shape = RunStatus.END, Shape(*offsets, record_count, base_ms, timestamp_type, leader_epoch)
+        if self._sizes.largest + len(records) > MAX_COLUMN_BYTES:
+            status = RunStatus.FULL if self._rows else RunStatus.TOO_LARGE
+        else:
+            try:
+                rows = [row for row in records_of(records, shape) if window[0] <= row.offset < window[1]]
+            except Ended as ended:
+                status, rows = ended.status, []
+            for row in rows:
+                self._rows.append(row)
+                self._sizes.add(row)
+        return status, len(self._rows), self._sizes.largest
 
-class _Shape(NamedTuple):
-    """The fields of a header that its records need."""
-
-    base_offset: int
-    last_offset: int
-    record_count: int
-    base_ms: int
-    timestamp_type: int
-    leader_epoch: int
-
-    @classmethod
-    def of(cls, header: BatchHeader) -> _Shape:
-        """The fields of `header`."""
-        offsets, timestamp_type = (header.base_offset, header.last_offset), header.timestamp_type
-        return cls(*offsets, header.record_count, base_ms_of(header), timestamp_type, header.leader_epoch)
-
-
-def base_ms_of(header: BatchHeader) -> int:
-    """The base of the timestamp deltas of a batch, or the timestamp of all its records if the broker set it."""
-    is_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-    return header.max_timestamp_ms if is_append_time else header.base_timestamp_ms
+    def take(self) -> Run:
+        """The rows so far. The decoder is empty afterwards."""
+        run = Run(0, -1).close(self._rows, self._columns)
+        self._clear()
+        return run
 
 
 class _Sizes:
@@ -306,7 +260,7 @@ class _Sizes:
         """The bytes of the largest column that is wanted."""
         return max((size for name, size in self._sizes.items() if name.split()[0] in self._wanted), default=0)
 
-    def add(self, row: _Row) -> None:
+    def add(self, row: Row) -> None:
         self._sizes["key"] += len(row.key or b"")
         self._sizes["value"] += len(row.value or b"")
         for key, value in row.headers:
@@ -314,95 +268,7 @@ class _Sizes:
             self._sizes["header value"] += len(value or b"")
 
 
-class _Reader:
-    """Bytes that are read from the front. A malformed number or length ends the run."""
-
-    def __init__(self, data: memoryview) -> None:
-        self.data = data
-        self.at = 0
-
-    @property
-    def left(self) -> int:
-        return len(self.data) - self.at
-
-    def number(self, last_shift: int) -> int:
-        """A zigzag varint whose last byte is shifted by `last_shift` at most: 28 of 32 bits, 63 of 64."""
-        raw = shift = 0
-        while True:
-            if not self.left:
-                raise _Ended(RunStatus.BAD_VARINT)
-            byte = self.data[self.at]
-            if shift == last_shift and byte > (0x0F if last_shift == 28 else 0x01):
-                raise _Ended(RunStatus.BAD_VARINT)
-            self.at += 1
-            raw |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return raw >> 1 ^ -(raw & 1)
-
-    def int32(self) -> int:
-        return self.number(28)
-
-    def taken(self, size_bytes: int, status: RunStatus) -> memoryview:
-        if size_bytes > self.left:
-            raise _Ended(status)
-        self.at += size_bytes
-        return self.data[self.at - size_bytes : self.at]
-
-    def field(self) -> bytes | None:
-        """A length and as many bytes; a negative length is null."""
-        size_bytes = self.int32()
-        return None if size_bytes < 0 else bytes(self.taken(size_bytes, RunStatus.BAD_FIELD))
-
-
-def _records(area: memoryview, shape: _Shape) -> Iterator[_Row]:
-    """The records of one v2 batch (KIP-98). The checks are those of the Java client's DefaultRecord."""
-    if shape.record_count > len(area) // _MIN_RECORD_BYTES:
-        raise _Ended(RunStatus.BAD_COUNT)
-    reader, previous = _Reader(area), shape.base_offset - 1
-    for _ in range(shape.record_count):
-        if not reader.left:
-            raise _Ended(RunStatus.BAD_COUNT)
-        size_bytes = reader.int32()
-        if size_bytes < _MIN_RECORD_BYTES - 1:
-            raise _Ended(RunStatus.BAD_LENGTH)
-        # The record's attributes are skipped, because no bit has a meaning yet.
-        record = _Reader(reader.taken(size_bytes, RunStatus.BAD_LENGTH)[1:])
-        delta_ms = record.number(63)
-        offset = shape.base_offset + record.int32()
-        if not previous < offset <= shape.last_offset:
-            raise _Ended(RunStatus.BAD_OFFSET)
-        previous = offset
-        try:
-            key, value = record.field(), record.field()
-            headers = list(_headers(record, record.int32()))
-            if record.left:
-                raise _Ended(RunStatus.BAD_END)
-        except _Ended as ended:
-            raise _Ended(ended.status, offset) from None
-        is_append_time = shape.timestamp_type == TimestampType.LOG_APPEND_TIME
-        ms = shape.base_ms if is_append_time else _wrapped(shape.base_ms + delta_ms)
-        yield _Row(offset, ms, shape.timestamp_type, shape.leader_epoch, key, value, headers)
-    if reader.left:
-        raise _Ended(RunStatus.BAD_REST, max(previous, shape.base_offset))
-
-
-def _headers(record: _Reader, count: int) -> Iterator[tuple[bytes, bytes | None]]:
-    if not 0 <= count <= record.left // _MIN_HEADER_BYTES:
-        raise _Ended(RunStatus.BAD_HEADER_COUNT)
-    for _ in range(count):
-        key = record.field()
-        if key is None:
-            raise _Ended(RunStatus.BAD_HEADER_KEY)
-        yield key, record.field()
-
-
-def _wrapped(number: int) -> int:
-    """The number in 64 bits with overflow, as the Java client adds deltas."""
-    return (number + 2**63) % 2**64 - 2**63
-
-
-def _columns_of(rows: Sequence[_Row], columns: Sequence[str]) -> pa.RecordBatch:
+def _columns_of(rows: Sequence[Row], columns: Sequence[str]) -> pa.RecordBatch:
     if not columns:
         nothing: Any = pa.StructArray.from_buffers(pa.struct([]), len(rows), [None])
         return pa.RecordBatch.from_struct_array(nothing)
@@ -411,7 +277,7 @@ def _columns_of(rows: Sequence[_Row], columns: Sequence[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _column_of(rows: Sequence[_Row], name: str, arrow_type: pa.DataType) -> Array:
+def _column_of(rows: Sequence[Row], name: str, arrow_type: pa.DataType) -> Array:
     match name:
         case "key":
             return bytes_array([row.key for row in rows], arrow_type)

@@ -54,4 +54,4 @@ FAULTS = {
     RunStatus.BAD_END: "the record does not end where its length says",
     RunStatus.BAD_REST: "bytes are left after the last record",
 }
-"""What is wrong with the records of a batch, for the message of an error."""
+"""The fault of malformed records, for the message of an error."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from remote_fetch.decode.gatherer import RowGatherer
 from remote_fetch.decode.run_decoder import BatchReader
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.plan.visibility import AbortedIntervals, SequentialAborts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["PartitionRows"]
 
@@ -40,3 +44,11 @@ class PartitionRows:
     def __post_init__(self) -> None:
         """Raises ConfigError for columns as `schema_for` does."""
         self.batches = BatchReader(self.topic, self.partition, self.columns)
+
+    def add(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """Take rows that follow those of `batches`, the reader of single batches. Return full Arrow batches."""
+        return self.gatherer.add([*self.batches.drain(), *batches])
+
+    def flush(self) -> list[pa.RecordBatch]:
+        """Return all rows that were taken and not returned yet."""
+        return self.add(()) + self.gatherer.drain()

@@ -287,7 +287,7 @@ class Scan:
             yield self._handed_on(batch, work.partition.opened.partition, work.partition.rows.next_offset)
 
     def _flush(self, partition: SharedPartition) -> Iterator[pa.RecordBatch]:
-        for batch in partition.rows.gatherer.drain():
+        for batch in partition.rows.flush():
             yield self._handed_on(batch, partition.opened.partition, partition.rows.next_offset)
 
     def _handed_on(self, batch: pa.RecordBatch, partition: TopicIdPartition, next_offset: int) -> pa.RecordBatch:

@@ -270,7 +270,7 @@ class SliceReader:
                 column_bytes += sum(batch.nbytes for batch in run.batches)
                 self._note(run)
                 self.resume_position = unit.position + at - unit.at
-                yield from self._rows.gatherer.add(run.batches)
+                yield from self._rows.add(run.batches)
             if at < unit.stop:
                 batch = unit.batch_at(at)
                 check_crc(batch)
@@ -314,10 +314,11 @@ class SliceReader:
         try:
             header, records = as_v2(batch, self._codecs)
             self._check_first(header)  # the first offset of a compressed legacy message is known only now
-            rows = self._rows.batches.read(header, records, self._start_offset, self.piece.last_offset + 1)
+            full = self._rows.batches.append(header, records, self._start_offset, self.piece.last_offset + 1)
         except RemoteFetchError as error:
             raise error.at(position=batch.position, offset=header.base_offset) from error.__cause__
-        yield from self._rows.gatherer.add(rows)
+        if full:
+            yield from self._rows.gatherer.add(full)
 
     def _check_epoch(self, header: BatchHeader, position: int) -> None:
         promised = epoch_at(self.piece.segment.segment_leader_epochs, header.base_offset)
@@ -366,6 +367,6 @@ def _last_offset_of(found: Unit | FramedBatch) -> int:
 def _ends_looking_ahead(found: Unit | FramedBatch | RemoteFetchError) -> bool:
     """Whether the batches after it are looked at only once it was read.
 
-    No batch follows an error. What a single batch means, its reader finds out, except for a transaction marker.
+    No batch follows an error. A single batch may end the slice or change its state, except for a transaction marker.
     """
     return not isinstance(found, Unit) and not (isinstance(found, FramedBatch) and found.header.is_control)

@@ -3,7 +3,7 @@
 Rules of the file:
 
 - The drawing thread finds units by their headers, and delivers them in order. A thread of the pool may decode them
-  meanwhile. That changes when and where work is done, and nothing else.
+  before that. It changes when and where work is done, and nothing else.
 - Damaged bytes raise no error here. Decoding ends before a batch that is damaged, and `slice_reader` reads that batch.
 - A thread does not know where the reading of a unit begins. It takes the offset that was the first wanted one when the
   unit was found. Its rows are used only if a later first offset makes no difference.
@@ -91,7 +91,7 @@ class Units:
             segment.end_offset,
             piece.last_offset + 1,
             entry_offsets,
-            None if aborted is None else _hidden(aborted),
+            None if aborted is None else _hidden(aborted, piece),
             max_batch_bytes,
             max_decompressed_bytes,
         )
@@ -156,9 +156,11 @@ class Units:
         """Wait for the thread that decodes the unit, if its rows can be used."""
         begun = unit.start.first_offset
         is_same = first_offset == begun or max(first_offset, begun) <= unit.base_offset
-        if unit.work is None or at != unit.at or not is_same:
+        # The work refers to the unit. Without that circle the rows go as soon as they are used.
+        work, unit.work = unit.work, None
+        if work is None or at != unit.at or not is_same:
             return []
-        return unit.work.wait(_TIMEOUT_MS)
+        return work.wait(_TIMEOUT_MS)
 
     def _ahead(self, unit: Unit) -> list[DecodedRun]:
         """Decode a unit in a thread of the pool."""
@@ -199,10 +201,12 @@ class Units:
         return True
 
 
-def _hidden(aborted: AbortedIntervals) -> list[tuple[int, int, int]]:
-    """Producer id, first and last offset of each aborted transaction."""
+def _hidden(aborted: AbortedIntervals, piece: SegmentSlice) -> list[tuple[int, int, int]]:
+    """Producer id, first and last offset of each aborted transaction that has offsets in the slice."""
+    first, last = piece.segment.start_offset, piece.last_offset
     return [
         (producer, transaction.first_offset, transaction.last_offset)
         for producer, transactions in aborted.by_producer.items()
         for transaction in transactions
+        if transaction.first_offset <= last and transaction.last_offset >= first
     ]

@@ -173,7 +173,7 @@ def test_the_report_is_right(run: Run, bucket: str) -> None:
     assert report[1].startswith(f"% remote bytes: {size_bytes} B in 4 GETs, mean {mean:.0f} B per GET; indexes: ")
     assert report[2] == "% fallbacks: none"
     unknown = "log start unknown: the bucket alone does not tell which records were deleted before its segments"
-    notes = [line for line in report[3:] if "decoder runs interpreted" not in line]  # said where no compiler was
+    notes = [line for line in report[3:] if "in plain Python" not in line]  # said where no compiler was
     assert notes == [
         "% end: shop-0 is read up to offset 9 (exclusive), where the tier ends (not-tiered)",
         f"% note: {unknown}",

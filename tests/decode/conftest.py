@@ -1,4 +1,4 @@
-"""Both variants of the inner loops, side by side.
+"""Both decoders of batches, and both variants of the loop to messages, side by side.
 
 Rules of the file:
 
@@ -8,6 +8,7 @@ Rules of the file:
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -47,27 +48,32 @@ def _compiled(installed: ModuleType) -> ModuleType:
     pytest.skip("no compiled decoder: it is made where a C compiler is at hand")
 
 
-@pytest.fixture(scope="session")
-def interpreted() -> ModuleType:
-    """The inner loop to columns, interpreted."""
-    from remote_fetch.decode import _columns
+@pytest.fixture(params=["plain", "native"])
+def engine(request: pytest.FixtureRequest) -> ModuleType:
+    """Each decoder of batches in turn."""
+    from remote_fetch.decode import run_reference
 
-    return _interpreted(_columns)
-
-
-@pytest.fixture(scope="session")
-def compiled() -> ModuleType:
-    """The inner loop to columns, compiled."""
-    from remote_fetch.decode import _columns
-
-    return _compiled(_columns)
+    return run_reference if request.param == "plain" else native()
 
 
-@pytest.fixture(scope="session", params=["interpreted", "compiled"])
-def kernel(request: pytest.FixtureRequest) -> ModuleType:
-    """Each variant in turn."""
-    module: ModuleType = request.getfixturevalue(request.param)
-    return module
+@pytest.fixture
+def native_engine() -> ModuleType:
+    """The native decoder of batches, for what only that can get wrong."""
+    return native()
+
+
+def native() -> ModuleType:
+    """The native decoder of batches. The test is skipped where no Rust compiler is, and fails where one made none."""
+    from remote_fetch.decode.run_decoder import is_native
+
+    if not is_native():
+        assert shutil.which("cargo") is None, (
+            "cargo is here and the native decoder is not: pip install -v -e . says why"
+        )
+        pytest.skip("no native decoder: it is built where a Rust compiler is at hand")
+    from remote_fetch.decode import _native
+
+    return _native
 
 
 @pytest.fixture(scope="session", params=["interpreted", "compiled"])
@@ -76,11 +82,3 @@ def message_kernel(request: pytest.FixtureRequest) -> ModuleType:
     from remote_fetch.decode import _messages
 
     return _interpreted(_messages) if request.param == "interpreted" else _compiled(_messages)
-
-
-@pytest.fixture(scope="session", params=["interpreted", "compiled"])
-def run_kernel(request: pytest.FixtureRequest) -> ModuleType:
-    """Each variant of the walk over headers in turn."""
-    from remote_fetch.decode import runs
-
-    return _interpreted(runs) if request.param == "interpreted" else _compiled(runs)

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 
 import remote_fetch.decode
 from remote_fetch.decode import _shadow
-from remote_fetch.decode.columns import COLUMNS, ColumnBuilder, schema_for
+from remote_fetch.decode.columns import COLUMNS, schema_for
 from remote_fetch.decode.messages import MESSAGE_COLUMNS, MessageCursor
+from remote_fetch.decode.run_decoder import BatchReader
 from remote_fetch.errors import ConfigError
 from remote_fetch.formats.batches import HEADER_BYTES, BatchHeader, read_header
 from remote_fetch.testing.records import Record, encode_batch
@@ -40,14 +41,12 @@ def batch_of(*records: Record, columns: tuple[str, ...] = MESSAGE_COLUMNS, **opt
     data = memoryview(encode_batch(100, records, **options))
     head = read_header(data, 0, position=0)
     assert isinstance(head, BatchHeader)
-    return built(ColumnBuilder("t", 0, columns), head, data)
+    return built(BatchReader("t", 0, columns), head, data)
 
 
-def built(builder: ColumnBuilder, head: BatchHeader, data: memoryview) -> pa.RecordBatch:
+def built(reader: BatchReader, head: BatchHeader, data: memoryview) -> pa.RecordBatch:
     """The only record batch that comes of it."""
-    full = builder.append(head, data[HEADER_BYTES:], 0, EVERYTHING)
-    last = builder.flush()
-    (only,) = full if last is None else [*full, last]
+    (only,) = reader.read(head, data[HEADER_BYTES:], 0, EVERYTHING)
     return only
 
 
@@ -153,7 +152,7 @@ def test_a_header_key_that_is_no_utf8(message_kernel: ModuleType) -> None:
     data[data.index(b"ab")] = 0xFF
     head = read_header(memoryview(data), 0, position=0)
     assert isinstance(head, BatchHeader)
-    rows = built(ColumnBuilder("t", 0, MESSAGE_COLUMNS), head, memoryview(data))
+    rows = built(BatchReader("t", 0, MESSAGE_COLUMNS), head, memoryview(data))
     (made,) = MessageCursor(rows, "t", 0, Message, kernel=message_kernel).take(1)
     assert made.headers() == [("\N{REPLACEMENT CHARACTER}b", b"x")]
 

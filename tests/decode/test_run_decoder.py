@@ -7,18 +7,17 @@ has a Rust compiler: then the build has failed, and so does the test.
 from __future__ import annotations
 
 import gc
-import shutil
 import sys
 import threading
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from remote_fetch.decode import run_reference
 from remote_fetch.decode.columns import COLUMNS
-from remote_fetch.decode.run_decoder import Bounds, DecodedRun, Engine, RunReader, Start, is_native
+from remote_fetch.decode.run_decoder import Bounds, Cut, DecodedRun, RunReader, Start
 from remote_fetch.decode.run_status import RunStatus
 from remote_fetch.errors import ConfigError
 from remote_fetch.testing.compression import compress
@@ -37,35 +36,12 @@ from tools.fuzz_memory import peak_bytes, reset_peak
 EVERYTHING = 2**63 - 1
 
 
-@pytest.fixture(params=["plain", "native"])
-def engine(request: pytest.FixtureRequest) -> Engine:
-    """Each run decoder in turn."""
-    return run_reference.RunDecoder if request.param == "plain" else native()
-
-
-@pytest.fixture
-def native_engine() -> Engine:
-    """The native decoder, for what only that can get wrong."""
-    return native()
-
-
-def native() -> Engine:
-    if not is_native():
-        assert shutil.which("cargo") is None, (
-            "cargo is here and the native decoder is not: pip install -v -e . says why"
-        )
-        pytest.skip("no native decoder: it is built where a Rust compiler is at hand")
-    from remote_fetch.decode import _native
-
-    return _native.RunDecoder
-
-
 def batch(offset: int, count: int = 2, **options: Any) -> bytes:
     return encode_batch(offset, [Record(at, at, b"k", b"value") for at in range(count)], **options)
 
 
 def read(
-    engine: Engine,
+    engine: ModuleType,
     batches: Sequence[bytes],
     *,
     columns: Sequence[str] = COLUMNS,
@@ -89,7 +65,7 @@ LAST = batch(9000)
 """The batch that confirms the place of the one before it."""
 
 
-def test_every_column_of_every_codec(engine: Engine) -> None:
+def test_every_column_of_every_codec(engine: ModuleType) -> None:
     records = [
         Record(0, 5, b"key", None, (("h", b"1"), ("", None))),
         Record(2, -7, None, b""),
@@ -117,7 +93,7 @@ def test_every_column_of_every_codec(engine: Engine) -> None:
     assert set(column(run, "partition")) == {3}
 
 
-def test_what_the_broker_stamped(engine: Engine) -> None:
+def test_what_the_broker_stamped(engine: ModuleType) -> None:
     run = read(engine, [batch(0, log_append_time_ms=777), batch(5, base_timestamp_ms=2**62), LAST])
     assert column(run, "timestampMs") == [777, 777, 2**62, 2**62 + 1]
     assert column(run, "timestampType") == [1, 1, 0, 0]
@@ -125,18 +101,18 @@ def test_what_the_broker_stamped(engine: Engine) -> None:
 
 
 @each_of("columns", [("offset",), ("partition", "value"), ("headers", "topic"), ("topic",), ("timestampMs", "key")])
-def test_only_the_columns_that_are_wanted(engine: Engine, columns: tuple[str, ...]) -> None:
+def test_only_the_columns_that_are_wanted(engine: ModuleType, columns: tuple[str, ...]) -> None:
     run = read(engine, [batch(0), LAST], columns=columns)
     assert run.batches[0].schema.names == list(columns)
     assert run.batches[0].equals(read(engine, [batch(0), LAST]).batches[0].select(columns))
 
 
-def test_unknown_columns_are_refused(engine: Engine) -> None:
+def test_unknown_columns_are_refused(engine: ModuleType) -> None:
     with pytest.raises(ConfigError, match="unknown column 'colour'"):
         read(engine, [LAST], columns=["colour"])
 
 
-def test_header_keys_that_are_no_text(engine: Engine) -> None:
+def test_header_keys_that_are_no_text(engine: ModuleType) -> None:
     keys = [b"good", b"\xff\xfe", b"\xed\xa0\x80x", b"\xed\xa0", b"\xe2\x82", "\u00fc".encode(), b""]
     body = b"".join(encode_varint(len(key)) + key + encode_varint(-1) for key in keys)
     record = b"\0" + encode_varint(0) * 2 + encode_varint(-1) * 2 + encode_varint(len(keys)) + body
@@ -148,7 +124,7 @@ def test_header_keys_that_are_no_text(engine: Engine) -> None:
     assert found == ["good", "\ufffd\ufffd", "\ufffdx", "\ufffd", "\ufffd", "\u00fc", ""]
 
 
-def test_the_wanted_offsets(engine: Engine) -> None:
+def test_the_wanted_offsets(engine: ModuleType) -> None:
     batches = [batch(0), batch(2), batch(4), batch(6), LAST]
     run = read(engine, batches, first_offset=3, stop_offset=5)
     assert (column(run, "offset"), run.taken, run.status) == ([3, 4], 3, RunStatus.SPECIAL)
@@ -215,7 +191,7 @@ MISPLACED: dict[str, tuple[bytes, dict[str, Any], RunStatus]] = {
 
 
 @each_of("name", ENDED_BEFORE)
-def test_a_run_ends_before(engine: Engine, name: str) -> None:
+def test_a_run_ends_before(engine: ModuleType, name: str) -> None:
     special, options, status = ENDED_BEFORE[name]
     run = read(engine, [batch(0, 1), batch(1, 1), special, LAST], **options)
     assert (run.status, column(run, "offset"), run.last_offset) == (status, [0, 1], 1)
@@ -223,7 +199,7 @@ def test_a_run_ends_before(engine: Engine, name: str) -> None:
 
 
 @each_of("name", MISPLACED)
-def test_where_the_place_of_a_batch_is_in_doubt_so_is_the_one_before_it(engine: Engine, name: str) -> None:
+def test_where_the_place_of_a_batch_is_in_doubt_so_is_the_one_before_it(engine: ModuleType, name: str) -> None:
     special, options, status = MISPLACED[name]
     tail = [] if status is RunStatus.END else [LAST]
     run = read(engine, [batch(0, 1), batch(1, 1), special, *tail], **options)
@@ -232,12 +208,12 @@ def test_where_the_place_of_a_batch_is_in_doubt_so_is_the_one_before_it(engine: 
     assert (alone.status, alone.taken, alone.batches) == (status, 0, [])
 
 
-def test_no_bytes_are_no_run(engine: Engine) -> None:
+def test_no_bytes_are_no_run(engine: ModuleType) -> None:
     assert read(engine, []).status is RunStatus.END
     assert read(engine, [batch(0)], at=1000).status is RunStatus.END
 
 
-def test_read_committed_hides_what_was_aborted(engine: Engine) -> None:
+def test_read_committed_hides_what_was_aborted(engine: ModuleType) -> None:
     def transactional(offset: int, producer: int) -> bytes:
         return batch(offset, producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True)
 
@@ -253,7 +229,7 @@ def test_read_committed_hides_what_was_aborted(engine: Engine) -> None:
 
 
 @each_of("bounds", [Bounds(0, 10_000, EVERYTHING, max_rows=4), Bounds(0, 10_000, EVERYTHING, target_bytes=20)])
-def test_a_run_ends_when_the_columns_are_full(engine: Engine, bounds: Bounds) -> None:
+def test_a_run_ends_when_the_columns_are_full(engine: ModuleType, bounds: Bounds) -> None:
     reader = RunReader("topic", 3, COLUMNS, bounds, engine=engine)
     data, at, last, found = memoryview(b"".join([*(batch(2 * at) for at in range(7)), LAST])), 0, -1, list[Any]()
     while True:
@@ -265,13 +241,13 @@ def test_a_run_ends_when_the_columns_are_full(engine: Engine, bounds: Bounds) ->
     assert found == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13]]
 
 
-def test_a_batch_with_more_rows_than_an_arrow_batch_may_have(engine: Engine) -> None:
+def test_a_batch_with_more_rows_than_an_arrow_batch_may_have(engine: ModuleType) -> None:
     run = read(engine, [batch(0, 10), LAST], max_rows=4)
     assert [one.num_rows for one in run.batches] == [4, 4, 2]
     assert column(run, "offset") == [*range(10)]
 
 
-def test_a_damaged_batch_leaves_no_trace(engine: Engine) -> None:
+def test_a_damaged_batch_leaves_no_trace(engine: ModuleType) -> None:
     """A fault in the last record of a batch with nulls and headers: all columns go back, and the next run is right."""
     records = [
         Record(at, 0, (None, b"k")[at % 2], (b"v", None)[at % 2], (("h", None), ("i", b"x"))) for at in range(13)
@@ -290,7 +266,7 @@ def test_a_damaged_batch_leaves_no_trace(engine: Engine) -> None:
     assert column(sound, "key") == [record.key for record in records]
 
 
-def test_the_rows_outlive_bytes_and_reader(native_engine: Engine) -> None:
+def test_the_rows_outlive_bytes_and_reader(native_engine: ModuleType) -> None:
     run = read(native_engine, [batch(0, 100), LAST])
     expected = [b"value"] * 100
     gc.collect()
@@ -301,7 +277,7 @@ def test_the_rows_outlive_bytes_and_reader(native_engine: Engine) -> None:
     assert value.to_pylist() == expected
 
 
-def test_memory_comes_back(native_engine: Engine) -> None:
+def test_memory_comes_back(native_engine: ModuleType) -> None:
     data = [encode_batch(0, [Record(0, 0, b"k", bytes(8 << 20))]), LAST]
     read(native_engine, data)
     reset_peak()
@@ -311,7 +287,7 @@ def test_memory_comes_back(native_engine: Engine) -> None:
     assert peak_bytes() - before < 100 << 20  # of 320 that went through
 
 
-def test_the_interpreter_runs_meanwhile(native_engine: Engine) -> None:
+def test_the_interpreter_runs_meanwhile(native_engine: ModuleType) -> None:
     """With a switch interval of an hour another thread runs only if the lock is given away."""
     data = [encode_batch(at, [Record(0, 0, b"k", bytes(1 << 20))], codec=1) for at in range(20)]
     joined = memoryview(b"".join([*data, LAST]))
@@ -337,8 +313,64 @@ def test_the_interpreter_runs_meanwhile(native_engine: Engine) -> None:
         sys.setswitchinterval(interval)
 
 
-def test_bytes_that_may_change_are_refused(native_engine: Engine) -> None:
+def test_bytes_that_may_change_are_refused(native_engine: ModuleType) -> None:
     reader = RunReader("topic", 3, COLUMNS, Bounds(0, 10_000, EVERYTHING), engine=native_engine)
     for data in (memoryview(bytearray(batch(0))), memoryview(batch(0))[::2]):
         with pytest.raises(BufferError, match="contiguous bytes that are read only"):
             reader.read(data, 0, Start(-1, 0, 0, EVERYTHING))
+
+
+def cut(engine: ModuleType, batches: Sequence[bytes], size_bytes: int = 1 << 20, **bounds: Any) -> Cut:
+    start = Start(bounds.pop("last_offset", -1), 0, 0, bounds.pop("epoch_stop", EVERYTHING))
+    every = Bounds(**{"segment_start": 0, "segment_end": 10_000, "stop_offset": EVERYTHING, **bounds})
+    reader = RunReader("topic", 3, COLUMNS, every, engine=engine)
+    return reader.cut(memoryview(b"".join(batches)), 0, start, size_bytes)
+
+
+@each_of("size", [1, 2, 5])
+def test_a_cut_ends_with_the_batch_that_reaches_its_size(engine: ModuleType, size: int) -> None:
+    batches = [batch(2 * at) for at in range(8)]
+    found = cut(engine, batches, sum(map(len, batches[:size])))
+    assert found == (sum(map(len, batches[:size])), 2 * size - 1, size, True)
+    assert cut(engine, batches, max_rows=2 * size) == found
+
+
+def test_a_last_batch_that_no_header_confirms_is_cut_off(engine: ModuleType) -> None:
+    batches = [batch(2 * at) for at in range(3)]
+    both = sum(map(len, batches[:2]))
+    assert cut(engine, batches) == (both, 3, 2, True)
+    assert cut(engine, [*batches, LAST[:60]]) == (both, 3, 2, True)
+    assert cut(engine, [*batches[:2], b"", batch(1)]) == (len(batches[0]), 1, 1, True)
+    assert cut(engine, batches[:1]) == (len(batches[0]), 1, 1, False)
+    assert cut(engine, [batches[0], batch(1)]) == (len(batches[0]), 1, 1, False)
+
+
+@each_of("name", ENDED_BEFORE)
+def test_a_cut_ends_before_what_plain_python_decides(engine: ModuleType, name: str) -> None:
+    special, options, status = ENDED_BEFORE[name]
+    found = cut(engine, [batch(0, 1), batch(1, 1), special, LAST], **options)
+    if status is RunStatus.SPECIAL:
+        assert found == (2 * len(batch(0, 1)), 1, 2, True)
+    else:  # the header does not tell that the batch is damaged
+        assert found.taken == 3
+
+
+@each_of("name", MISPLACED)
+def test_a_cut_leaves_out_a_batch_that_is_in_doubt(engine: ModuleType, name: str) -> None:
+    special, options, status = MISPLACED[name]
+    tail = [] if status is RunStatus.END else [LAST]
+    found = cut(engine, [batch(0, 1), batch(1, 1), special, *tail], **options)
+    assert found == (len(batch(0, 1)), 0, 1, True)
+    assert cut(engine, [special, *tail], last_offset=1, **options).taken == 0
+
+
+def test_a_run_ends_where_the_caller_has_confirmed_the_place(engine: ModuleType) -> None:
+    data = memoryview(b"".join([batch(0), batch(2), batch(4)]))
+    reader = RunReader("topic", 3, COLUMNS, Bounds(0, 10_000, EVERYTHING), engine=engine)
+    start = Start(-1, 0, 0, EVERYTHING)
+    for taken in (1, 2, 3):
+        stop = taken * len(batch(0))
+        run = reader.read(data, 0, start, stop)
+        assert (run.taken, run.position, run.status, run.last_offset) == (taken, stop, RunStatus.END, 2 * taken - 1)
+        assert column(run, "offset") == [*range(2 * taken)]
+    assert reader.read(data, 0, start).taken == 2

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remote_fetch.decode import run_reference
+from remote_fetch.decode import record_reference, run_reference
 from remote_fetch.decode.columns import COLUMNS
 from remote_fetch.decode.run_decoder import Bounds
 from remote_fetch.decode.run_status import RunStatus
@@ -22,7 +22,7 @@ from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record, encode_batch
 from remote_fetch.testing.strategies import logs
 from tests.scan.bucket import examples
-from tests.scan.test_runs import damaged
+from tests.scan.test_units import damaged
 from tools import fuzz_runs
 from tools.fuzz_runs import read_both
 from tools.fuzz_targets import GOLDENS
@@ -100,7 +100,7 @@ def test_the_comparison_notices_other_rows(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_comparison_notices_a_batch_that_is_refused_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     data = encode_batch(0, [Record(0), Record(1)])
-    monkeypatch.setattr(run_reference, "_MIN_RECORD_BYTES", 100)
-    monkeypatch.setattr(fuzz_runs, "engines", lambda: (run_reference.RunDecoder,))
+    monkeypatch.setattr(record_reference, "_MIN_RECORD_BYTES", 100)
+    monkeypatch.setattr(fuzz_runs, "engines", lambda: (run_reference,))
     with pytest.raises(AssertionError, match="only a run refuses"):
         list(read_both(data, Bounds(0, EVERYTHING - 1, EVERYTHING)))

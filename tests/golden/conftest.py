@@ -15,16 +15,13 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-import importlib.util
 import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -256,20 +253,11 @@ def snapshots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return files
 
 
-@pytest.fixture(scope="session", params=["installed", "interpreted"])
-def kernel(request: pytest.FixtureRequest) -> ModuleType:
-    """The decoder that is installed, and its source as plain Python."""
+@pytest.fixture(params=["installed", "plain"])
+def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decoder that is installed, and then the one in plain Python."""
     # Imported here and not above: a session may choose its variant after this file was read.
-    from remote_fetch import decode
-    from remote_fetch.decode import _columns
+    from remote_fetch.decode import run_decoder, run_reference
 
-    if request.param == "installed" or not _columns.COMPILED:
-        return _columns
-    source = Path(decode.__path__[0]) / "_columns.py"
-    loader = SourceFileLoader("remote_fetch.decode._columns_as_python", str(source))
-    spec = importlib.util.spec_from_loader(loader.name, loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    assert not module.COMPILED
-    return module
+    if request.param == "plain":
+        monkeypatch.setattr(run_decoder, "_ENGINE", run_reference)

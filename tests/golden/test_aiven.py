@@ -8,11 +8,9 @@ Rules of the file:
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,7 +19,6 @@ import pytest
 from fetchers.layouts.aiven import AivenLayout
 from remote_fetch import Counters, read_arrow
 from remote_fetch.config import Config
-from remote_fetch.decode.columns import ColumnBuilder
 from remote_fetch.errors import CorruptSegment, StorageDenied, UnsupportedFormat
 from remote_fetch.fetch.broker_file import complete
 from remote_fetch.fetch.registry import load_fetcher
@@ -66,10 +63,7 @@ def compare(tier: AivenTier, isolation: str, lines_of: LinesOf, **more: Any) -> 
 
 
 @pytest.mark.slow
-def test_the_bucket_alone(
-    aiven_tier: AivenTier, isolation: str, lines_of: LinesOf, kernel: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("remote_fetch.scan.scan.ColumnBuilder", functools.partial(ColumnBuilder, kernel=kernel))
+def test_the_bucket_alone(aiven_tier: AivenTier, isolation: str, lines_of: LinesOf, decoder: None) -> None:
     counters = Counters()
     compare(aiven_tier, isolation, lines_of, observer=counters)
     report = counters.report()

@@ -6,17 +6,14 @@ alone, and through the timelines that the broker's own metadata records come to.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
 from remote_fetch import Counters, UnknownTopic, read_arrow
-from remote_fetch.decode.columns import ColumnBuilder
 from tests.golden.places import each_place
 
 if TYPE_CHECKING:
@@ -31,10 +28,7 @@ def read(place: Place, isolation: str, **more: Any) -> pa.RecordBatchReader:
 
 
 @each_place
-def test_the_bucket_alone(
-    place: Place, isolation: str, lines_of: LinesOf, kernel: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("remote_fetch.scan.scan.ColumnBuilder", functools.partial(ColumnBuilder, kernel=kernel))
+def test_the_bucket_alone(place: Place, isolation: str, lines_of: LinesOf, decoder: None) -> None:
     expected = place.recorded(isolation)
     counters = Counters()
     assert lines_of(read(place, isolation, observer=counters)) == expected

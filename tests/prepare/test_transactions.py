@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from remote_fetch.decode.columns import ColumnBuilder
 from remote_fetch.errors import Unlocatable
 from remote_fetch.locate.timeline import AbortedLists, Timeline
 from remote_fetch.model import LogBounds
@@ -45,7 +44,7 @@ def test_a_slice_needs_the_list_of_its_own_first_offset() -> None:
 
 def test_work_takes_the_list_of_its_slice() -> None:
     found = opened({(FIRST, 0): ((4, 2),), (SECOND, 20): ()})
-    rows = PartitionRows(ColumnBuilder("topic", 0, ("offset",)), found.lineage, AbortedIntervals.of(()), 0)
+    rows = PartitionRows("topic", 0, ("offset",), found.lineage, AbortedIntervals.of(()), 0)
     shared = SharedPartition(found, rows)
     first, second, third = (SegmentSlice(each, each.start_offset, each.end_offset) for each in SEGMENTS)
     work = work_for(first, shared)

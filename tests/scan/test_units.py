@@ -15,8 +15,11 @@ from hypothesis import strategies as st
 
 from remote_fetch.errors import DecompressionLimit
 from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, FramedBatch
+from remote_fetch.locate.lineage import Lineage
 from remote_fetch.model import IsolationLevel
+from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.scan import units
+from remote_fetch.scan.rows import PartitionRows
 from remote_fetch.scan.slice_reader import SliceReader
 from remote_fetch.scan.units import Units
 from remote_fetch.session import session
@@ -218,3 +221,26 @@ def test_threads_end_with_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
     threads = watch_threads()
     assert read(Bucket(plain_log().segments())).fine()
     assert threads() == []
+
+
+@pytest.mark.parametrize(
+    ("begun_with", "start", "fits"), [(0, 0, True), (0, 5, True), (7, 7, True), (0, 7, False), (7, 5, False)]
+)
+def test_rows_of_a_thread_that_did_not_know_the_start(begun_with: int, start: int, fits: bool) -> None:
+    """Rows of a unit that begins at offset 5 are used only if the start did not change inside the unit."""
+    log = LogBuilder()
+    for _ in range(2):
+        log.append_batch([Record(at, value=bytes(9)) for at in range(5)])
+    log.roll()
+    data = log.batches[1].data
+    (segment,) = Bucket(log.segments()).metadata
+    rows = PartitionRows("topic", 0, ("offset",), Lineage.unknown(), None, begun_with)
+    pool = DecodePool(threads=1, min_bytes=0)
+    sizes = {"max_batch_bytes": 1 << 20, "max_decompressed_bytes": 1 << 20}
+    found = Units(SegmentSlice(segment, 0, 9), rows, pool, entry_offsets=(-1, -1), **sizes)
+    unit = found.cut(memoryview(data), 0, 0, 4)
+    assert unit is not None
+    assert bool(found._taken_from(unit, 0, start)) == fits
+    runs = list(found.runs(unit, 0, 4, start))
+    assert sum(batch.num_rows for run in runs for batch in run.batches) == 10 - max(start, 5)
+    pool.close()

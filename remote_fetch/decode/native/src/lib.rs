@@ -30,6 +30,7 @@ use crate::codecs::Codecs;
 use crate::columns::{Columns, NAMES, Room};
 use crate::frame::{Aborted, Header, Place};
 use crate::run::{Outcome, Slice, Start, Tools};
+use crate::status::Status;
 
 /// Decodes the runs of one slice. `run_decoder.py` has the meaning of the arguments. One thread at a time.
 #[pyclass(frozen, module = "remote_fetch.decode._native")]
@@ -117,43 +118,67 @@ impl RunDecoder {
         let bytes = Bytes::of(data)?;
         let slice = bytes.as_slice();
         without_the_lock(py, || {
-            let mut tools = self.tools.try_lock().map_err(|_| "a run decoder is used by one thread at a time")?;
+            let mut tools = self.tools.try_lock().map_err(|_| ONE_THREAD)?;
             let (outcome, columns) = run::decode(&self.slice, &mut tools, slice, &start);
             Ok(Run::of(outcome, columns))
         })
     }
 }
 
-/// Decode the records of one batch, already decompressed. `run_decoder.py` has the meaning of the arguments.
-#[pyfunction]
-#[pyo3(signature = (columns, records, *, offsets, window, record_count, base_ms, timestamp_type, leader_epoch))]
-#[expect(clippy::too_many_arguments)]
-fn decode_batch(
-    py: Python<'_>,
-    columns: Vec<String>,
-    records: &Bound<'_, PyAny>,
-    offsets: (i64, i64),
-    window: (i64, i64),
-    record_count: i32,
-    base_ms: i64,
-    timestamp_type: i32,
-    leader_epoch: i32,
-) -> PyResult<Run> {
-    let wanted = bits_of(&columns)?;
-    if offsets.0 < 0 || offsets.1 < offsets.0 || record_count < 0 {
-        return Err(PyValueError::new_err(
-            "a batch has a base offset, a last offset that is not before it, and a count",
-        ));
-    }
-    let header = Header::of_records(offsets.0, offsets.1, record_count, base_ms, timestamp_type, leader_epoch);
-    let bytes = Bytes::of(records)?;
-    let area = bytes.as_slice();
-    without_the_lock(py, || {
-        let (status, decoded) = run::decode_batch(area, &header, wanted, window.0, window.1);
-        let outcome = Outcome { position: 0, last_offset: offsets.1, taken: 1, status, shown: BTreeMap::new() };
-        Ok(Run::of(outcome, decoded))
-    })
+/// Gathers the records of single batches, already decompressed. `run_decoder.py` has the meaning of the arguments.
+#[pyclass(frozen, module = "remote_fetch.decode._native")]
+struct BatchDecoder {
+    wanted: u8,
+    columns: std::sync::Mutex<Columns>,
 }
+
+#[pymethods]
+impl BatchDecoder {
+    #[new]
+    fn new(columns: Vec<String>) -> PyResult<Self> {
+        let wanted = bits_of(&columns)?;
+        Ok(Self { wanted, columns: std::sync::Mutex::new(Columns::new(wanted, Room::default())) })
+    }
+
+    /// The status, and then the rows and the bytes of the largest column that are not yet taken.
+    #[pyo3(signature = (records, *, offsets, window, record_count, base_ms, timestamp_type, leader_epoch))]
+    #[expect(clippy::too_many_arguments)]
+    fn append(
+        &self,
+        py: Python<'_>,
+        records: &Bound<'_, PyAny>,
+        offsets: (i64, i64),
+        window: (i64, i64),
+        record_count: i32,
+        base_ms: i64,
+        timestamp_type: i32,
+        leader_epoch: i32,
+    ) -> PyResult<(u8, usize, usize)> {
+        if offsets.0 < 0 || offsets.1 < offsets.0 {
+            let told = "a batch has a base offset and a last offset that is not before it";
+            return Err(PyValueError::new_err(told));
+        }
+        let header = Header::of_records(offsets.0, offsets.1, record_count, base_ms, timestamp_type, leader_epoch);
+        let bytes = Bytes::of(records)?;
+        let area = bytes.as_slice();
+        without_the_lock(py, || {
+            let mut columns = self.columns.try_lock().map_err(|_| ONE_THREAD)?;
+            let status = run::append(&mut columns, area, &header, window.0, window.1);
+            Ok((status as u8, columns.rows(), columns.size_bytes()))
+        })
+    }
+
+    /// The rows so far. The decoder is empty afterwards.
+    fn take(&self) -> PyResult<Run> {
+        let mut columns = self.columns.try_lock().map_err(|_| PyRuntimeError::new_err(ONE_THREAD))?;
+        let next = Columns::new(self.wanted, columns.room());
+        let taken = std::mem::replace(&mut *columns, next);
+        let outcome = Outcome { position: 0, last_offset: -1, taken: 0, status: Status::End, shown: BTreeMap::new() };
+        Ok(Run::of(outcome, taken))
+    }
+}
+
+const ONE_THREAD: &str = "a decoder is used by one thread at a time";
 
 /// Bytes of the caller that nobody changes.
 struct Bytes(PyBuffer<u8>);
@@ -178,7 +203,7 @@ impl Bytes {
 }
 
 /// Run without the interpreter's lock. A panic becomes an exception.
-fn without_the_lock(py: Python<'_>, work: impl FnOnce() -> Result<Run, &'static str> + Send) -> PyResult<Run> {
+fn without_the_lock<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T, &'static str> + Send) -> PyResult<T> {
     py.detach(|| catch_unwind(AssertUnwindSafe(work)))
         .unwrap_or(Err("the run decoder failed: this is a bug of remote-fetch"))
         .map_err(PyRuntimeError::new_err)
@@ -246,5 +271,5 @@ impl Run {
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use super::{Run, RunDecoder, decode_batch};
+    use super::{BatchDecoder, Run, RunDecoder};
 }

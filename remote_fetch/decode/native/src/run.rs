@@ -141,24 +141,19 @@ pub fn decode(slice: &Slice, tools: &mut Tools, data: &[u8], start: &Start) -> (
     (outcome, columns)
 }
 
-/// The records of one batch, already decompressed. A malformed batch gives no row.
-pub fn decode_batch(
-    area: &[u8],
-    header: &Header,
-    wanted: u8,
-    first_offset: i64,
-    stop_offset: i64,
-) -> (Status, Columns) {
-    let mut columns = Columns::new(wanted, Room::default());
-    let status = if columns.fits(area.len()) {
-        records::decode(area, header, first_offset, stop_offset, &mut columns).err().unwrap_or(Status::End)
-    } else {
-        Status::TooLarge
-    };
-    if status != Status::End {
-        columns = Columns::new(wanted, Room::default());
+/// Append the records of one batch, already decompressed. A batch that is not taken leaves no trace.
+pub fn append(columns: &mut Columns, area: &[u8], header: &Header, first_offset: i64, stop_offset: i64) -> Status {
+    if !columns.fits(area.len()) {
+        return if columns.rows() > 0 { Status::Full } else { Status::TooLarge };
     }
-    (status, columns)
+    let mark = columns.mark();
+    match records::decode(area, header, first_offset, stop_offset, columns) {
+        Ok(()) => Status::End,
+        Err(status) => {
+            columns.go_back(mark);
+            status
+        }
+    }
 }
 
 /// Check one batch, and append its rows if it is shown.
@@ -178,13 +173,9 @@ fn take(
         return Ok(());
     }
     let area = tools.codecs.decompress(header.codec(), &batch[HEADER_BYTES..]).map_err(|_| Status::BadStream)?;
-    if !columns.fits(area.len()) {
-        return Err(if columns.rows() > 0 { Status::Full } else { Status::TooLarge });
-    }
-    let mark = columns.mark();
-    if let Err(status) = records::decode(area, header, start.first_offset, slice.place.stop_offset, columns) {
-        columns.go_back(mark);
-        return Err(status);
+    match append(columns, area, header, start.first_offset, slice.place.stop_offset) {
+        Status::End => {}
+        status => return Err(status),
     }
     if slice.aborted.is_some() && header.is_transactional() {
         outcome.shown.entry(header.producer_id).or_insert(header.base_offset);

@@ -1,24 +1,19 @@
-"""The inner loop, compiled and interpreted, against a slow reference decoder that reads records one by one."""
+"""The records of single batches, natively and in plain Python, against a slow decoder that shares no line with them."""
 
 from __future__ import annotations
 
-import importlib.util
 import random
-import sys
-from importlib.machinery import SourceFileLoader
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import remote_fetch.decode
-from remote_fetch.decode import _shadow
-from remote_fetch.decode.batch_table import FAULTS, FIELDS, NEED_ROOM, Field
-from remote_fetch.decode.columns import COLUMNS, ColumnBuilder
+from remote_fetch.decode import run_reference
+from remote_fetch.decode.columns import COLUMNS
+from remote_fetch.decode.run_decoder import BatchReader
 from remote_fetch.errors import CorruptSegment
 from remote_fetch.formats.batches import BatchHeader
 from remote_fetch.testing.records import Record, encode_records, encode_varint
@@ -26,6 +21,7 @@ from tests.cases import each_of
 
 Row = tuple[Any, ...]
 EVERYTHING = 2**63 - 1
+FIXTURES = [HealthCheck.function_scoped_fixture]
 LOG_APPEND_BIT = 0x08
 
 
@@ -147,19 +143,17 @@ def rows_of(batches: list[pa.RecordBatch]) -> list[Row]:
 
 
 def decode(
-    kernel: ModuleType, head: BatchHeader, area: bytes, start: int = 0, stop: int = EVERYTHING, **options: Any
+    engine: ModuleType, head: BatchHeader, area: bytes, start: int = 0, stop: int = EVERYTHING, **options: Any
 ) -> list[Row]:
-    """The rows that a builder with this inner loop gives for one batch."""
-    builder = ColumnBuilder("topic", 0, COLUMNS, kernel=kernel, **options)
-    batches = builder.append(head, memoryview(area), start, stop)
-    last = builder.flush()
-    return rows_of(batches if last is None else [*batches, last])
+    """The rows that a reader with this decoder gives for one batch."""
+    reader = BatchReader("topic", 0, COLUMNS, engine=engine, **options)
+    return rows_of(reader.read(head, memoryview(area), start, stop))
 
 
-def outcome(kernel: ModuleType, head: BatchHeader, area: bytes, start: int, stop: int) -> list[Row] | str:
+def outcome(engine: ModuleType, head: BatchHeader, area: bytes, start: int, stop: int) -> list[Row] | str:
     """The rows, or the text of the error."""
     try:
-        return decode(kernel, head, area, start, stop)
+        return decode(engine, head, area, start, stop)
     except CorruptSegment as error:
         return str(error)
 
@@ -190,35 +184,31 @@ def batches(draw: st.DrawFn) -> tuple[BatchHeader, bytes, int, int]:
     return head, encode_records(records), start, start + draw(st.integers(0, 60))
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, suppress_health_check=FIXTURES, max_examples=120)
 @given(batch=batches())
-def test_rows_are_those_of_the_reference(kernel: ModuleType, batch: tuple[BatchHeader, bytes, int, int]) -> None:
-    assert decode(kernel, *batch) == reference(*batch)
+def test_rows_are_those_of_the_reference(engine: ModuleType, batch: tuple[BatchHeader, bytes, int, int]) -> None:
+    assert decode(engine, *batch) == reference(*batch)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, suppress_health_check=FIXTURES, max_examples=40)
 @given(given_batches=st.lists(batches(), max_size=6))
-def test_batches_pile_up_in_one_chunk(
-    kernel: ModuleType, given_batches: list[tuple[BatchHeader, bytes, int, int]]
-) -> None:
-    builder = ColumnBuilder("topic", 0, COLUMNS, kernel=kernel, target_bytes=20_000, max_rows=40)
+def test_batches_pile_up(engine: ModuleType, given_batches: list[tuple[BatchHeader, bytes, int, int]]) -> None:
+    builder = BatchReader("topic", 0, COLUMNS, engine=engine, target_bytes=20_000, max_rows=40)
     got = []
     for head, area, start, stop in given_batches:
         got += builder.append(head, memoryview(area), start, stop)
-    last = builder.flush()
     wanted = [row for batch in given_batches for row in reference(*batch)]
-    assert rows_of([*got, last] if last is not None else got) == wanted
+    assert rows_of([*got, *builder.drain()]) == wanted
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, suppress_health_check=FIXTURES, max_examples=150)
 @given(
     batch=batches(),
     edits=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=3),
     cut=st.integers(0, 2),
 )
 def test_damaged_batches_give_the_reference_s_verdict_in_both(
-    compiled: ModuleType,
-    interpreted: ModuleType,
+    native_engine: ModuleType,
     batch: tuple[BatchHeader, bytes, int, int],
     edits: list[tuple[float, int]],
     cut: int,
@@ -228,15 +218,13 @@ def test_damaged_batches_give_the_reference_s_verdict_in_both(
     for place, byte in edits:
         if damaged:
             damaged[int(place * len(damaged))] = byte
-    check_agreement(compiled, interpreted, head, bytes(damaged), start, stop)
+    check_agreement(native_engine, head, bytes(damaged), start, stop)
 
 
-def check_agreement(
-    compiled: ModuleType, interpreted: ModuleType, head: BatchHeader, area: bytes, start: int, stop: int
-) -> None:
+def check_agreement(native_engine: ModuleType, head: BatchHeader, area: bytes, start: int, stop: int) -> None:
     """Both variants say the same, and refuse exactly what the reference refuses."""
-    one = outcome(compiled, head, area, start, stop)
-    assert one == outcome(interpreted, head, area, start, stop)
+    one = outcome(native_engine, head, area, start, stop)
+    assert one == outcome(run_reference, head, area, start, stop)
     try:
         wanted = reference(head, area, start, stop)
     except Malformed:
@@ -247,7 +235,7 @@ def check_agreement(
         assert [row[:5] for row in one] == [row[:5] for row in wanted]
 
 
-def test_random_bytes_and_numbers_at_the_edge_give_one_verdict(compiled: ModuleType, interpreted: ModuleType) -> None:
+def test_random_bytes_and_numbers_at_the_edge_give_one_verdict(native_engine: ModuleType) -> None:
     rng = random.Random(20)
     numbers = [0, 1, -1, 2**31 - 1, -(2**31), 2**31, 2**63 - 1, -(2**63), 9223372036854775, -9223372036854775]
     for _ in range(1500):
@@ -266,9 +254,7 @@ def test_random_bytes_and_numbers_at_the_edge_give_one_verdict(compiled: ModuleT
             base_ms=rng.choice(numbers),
             max_ms=rng.choice(numbers),
         )
-        check_agreement(
-            compiled, interpreted, head, bytes(area), rng.choice([0, 1, 2**62]), rng.choice([0, EVERYTHING])
-        )
+        check_agreement(native_engine, head, bytes(area), rng.choice([0, 1, 2**62]), rng.choice([0, EVERYTHING]))
 
 
 def record(*, attributes: bytes = b"\0", timestamp: bytes = b"\0", offset: bytes = b"\0", rest: bytes = b"") -> bytes:
@@ -321,10 +307,10 @@ MALFORMED = {
 @each_of("columns", [COLUMNS, ("offset",)], ids=["all columns", "one column"])
 @each_of("start", [0, 500], ids=["wanted", "not wanted"])
 def test_a_malformed_batch_delivers_nothing(
-    kernel: ModuleType, name: str, columns: tuple[str, ...], start: int
+    engine: ModuleType, name: str, columns: tuple[str, ...], start: int
 ) -> None:
     area, count, message = MALFORMED[name]
-    builder = ColumnBuilder("topic", 3, columns, kernel=kernel)
+    builder = BatchReader("topic", 3, columns, engine=engine)
     good = encode_records([Record(delta, 0, b"k", b"v", (("h", b"x"),)) for delta in range(3)])
     assert builder.append(header(3), memoryview(good), 0, EVERYTHING) == []
     with pytest.raises(CorruptSegment, match=message) as caught:
@@ -335,8 +321,7 @@ def test_a_malformed_batch_delivers_nothing(
     assert builder.rows == 3
     # What comes after is as if the malformed batch had never been.
     assert builder.append(header(3, base_offset=200), memoryview(good), 0, EVERYTHING) == []
-    batch = builder.flush()
-    assert batch is not None
+    (batch,) = builder.drain()
     batch.validate(full=True)
     assert batch.column("offset").to_pylist() == [0, 1, 2, 200, 201, 202]
     if "key" in columns:
@@ -344,27 +329,27 @@ def test_a_malformed_batch_delivers_nothing(
         assert batch.column("headers").to_pylist() == [[{"key": "h", "value": b"x"}]] * 6
 
 
-def test_an_error_names_the_record_and_its_offset(kernel: ModuleType) -> None:
+def test_an_error_names_the_record_and_its_offset(engine: ModuleType) -> None:
     area = GOOD + record(offset=b"\x06", rest=b"\x06kk")
     with pytest.raises(CorruptSegment, match="record 1 of 2") as caught:
-        decode(kernel, header(2, base_offset=100), area)
+        decode(engine, header(2, base_offset=100), area)
     assert caught.value.offset == 103
 
 
-def test_numbers_may_be_longer_than_needed(kernel: ModuleType) -> None:
+def test_numbers_may_be_longer_than_needed(engine: ModuleType) -> None:
     area = record(timestamp=b"\x80" * 9 + b"\x00", offset=b"\x84\x80\x80\x80\x00", rest=b"\x81\x00\x80\x00\x80\x00")
-    assert decode(kernel, header(1), area) == [(None, b"", 2, 0, 0, [], 0, 0)]
+    assert decode(engine, header(1), area) == [(None, b"", 2, 0, 0, [], 0, 0)]
 
 
 @pytest.mark.parametrize("length", [-1, -2, -(2**31)])
-def test_any_negative_length_is_null_as_in_java(kernel: ModuleType, length: int) -> None:
+def test_any_negative_length_is_null_as_in_java(engine: ModuleType, length: int) -> None:
     null = encode_varint(length)
     area = record(rest=null + null + b"\x02\x00" + null)
-    assert decode(kernel, header(1), area) == [(None, None, 0, 0, 0, [(b"", None)], 0, 0)]
+    assert decode(engine, header(1), area) == [(None, None, 0, 0, 0, [(b"", None)], 0, 0)]
 
 
-def test_an_empty_batch_is_legal(kernel: ModuleType) -> None:
-    assert decode(kernel, header(0), b"") == []
+def test_an_empty_batch_is_legal(engine: ModuleType) -> None:
+    assert decode(engine, header(0), b"") == []
 
 
 FIRST_MS, LAST_MS = -9223372036854775, 9223372036854775
@@ -396,52 +381,29 @@ FIRST_MS, LAST_MS = -9223372036854775, 9223372036854775
     ],
 )
 def test_any_timestamp_is_given_and_one_past_the_microseconds_is_saturated(
-    kernel: ModuleType, base_ms: int, delta: int, microseconds: int
+    engine: ModuleType, base_ms: int, delta: int, microseconds: int
 ) -> None:
     area = record(timestamp=encode_varint(delta), offset=b"\x02")
-    (row,) = decode(kernel, header(1, base_ms=base_ms, base_offset=10), area)
+    (row,) = decode(engine, header(1, base_ms=base_ms, base_offset=10), area)
     assert (row[3], row[7]) == (microseconds, in_64_bits(base_ms + delta))
 
 
-def test_log_append_time_is_the_batch_s_for_every_record(kernel: ModuleType) -> None:
+def test_log_append_time_is_the_batch_s_for_every_record(engine: ModuleType) -> None:
     area = encode_records([Record(0, 5), Record(1, -(2**62))])
     head = header(2, attributes=LOG_APPEND_BIT, base_ms=2**62, max_ms=1234)
-    assert [row[3:5] for row in decode(kernel, head, area)] == [(1_234_000, 1)] * 2
-    (early, late) = decode(kernel, head._replace(max_timestamp_ms=LAST_MS + 1), area)
+    assert [row[3:5] for row in decode(engine, head, area)] == [(1_234_000, 1)] * 2
+    (early, late) = decode(engine, head._replace(max_timestamp_ms=LAST_MS + 1), area)
     assert early[3:5] == late[3:5] == (2**63 - 1, 1)
 
 
-def test_validity_bits_are_right_across_bytes_and_after_a_rollback(kernel: ModuleType) -> None:
+def test_validity_bits_are_right_across_bytes_and_after_a_rollback(engine: ModuleType) -> None:
     pattern = [b"x" if index % 3 else None for index in range(37)]
     area = encode_records([Record(index, 0, value, value) for index, value in enumerate(pattern)])
-    builder = ColumnBuilder("t", 0, ["key", "value"], kernel=kernel)
+    builder = BatchReader("t", 0, ["key", "value"], engine=engine)
     for _ in range(3):
         builder.append(header(37), memoryview(area), 0, EVERYTHING)
         with pytest.raises(CorruptSegment):
             builder.append(header(37), memoryview(area.replace(b"x", b"") + GOOD), 0, EVERYTHING)
-    batch = builder.flush()
-    assert batch is not None
+    (batch,) = builder.drain()
     batch.validate(full=True)
     assert batch.column("key").to_pylist() == batch.column("value").to_pylist() == pattern * 3
-
-
-def test_each_variant_reports_whether_it_is_compiled(compiled: ModuleType, interpreted: ModuleType) -> None:
-    assert compiled.COMPILED
-    assert not interpreted.COMPILED
-    numbers = {name: value for name, value in vars(interpreted).items() if name.startswith(("BAD_", "NO_ROOM"))}
-    assert sorted(numbers.values()) == sorted([*FAULTS, NEED_ROOM])
-    assert interpreted.NO_ROOM == NEED_ROOM
-    assert (interpreted.FIELDS, interpreted.CODEC) == (FIELDS, Field.CODEC)
-
-
-def test_the_source_runs_where_cython_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cython", None)
-    path = Path(remote_fetch.decode.__path__[0]) / "_columns.py"
-    loader = SourceFileLoader("remote_fetch.decode._columns_without_cython", str(path))
-    spec = importlib.util.spec_from_loader(loader.name, loader)
-    assert spec is not None
-    kernel = importlib.util.module_from_spec(spec)
-    loader.exec_module(kernel)
-    assert kernel.cython is _shadow
-    area = encode_records([Record(0, 3, b"k", None, (("h", b"x"),))])
-    assert decode(kernel, header(1, base_offset=9), area) == [(b"k", None, 9, 3000, 0, [(b"h", b"x")], 0, 3)]

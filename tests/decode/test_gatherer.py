@@ -1,0 +1,59 @@
+"""Small Arrow batches become larger ones. Rows keep their order, and large batches are not copied."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remote_fetch.decode.gatherer import RowGatherer
+from tests.scan.bucket import examples
+
+
+def batch(first: int, rows: int, row_bytes: int = 10) -> pa.RecordBatch:
+    return pa.record_batch({"offset": range(first, first + rows), "value": [b"v" * row_bytes] * rows})
+
+
+def offsets(batches: list[pa.RecordBatch]) -> list[object]:
+    return [offset for one in batches for offset in one.column("offset").to_pylist()]
+
+
+def test_small_batches_become_one() -> None:
+    gatherer = RowGatherer()
+    for at in range(5):
+        assert gatherer.add([batch(10 * at, 10)]) == []
+    assert gatherer.rows == 50
+    (joined,) = gatherer.drain()
+    joined.validate(full=True)
+    assert offsets([joined]) == list(range(50))
+    assert (gatherer.rows, gatherer.drain()) == (0, [])
+
+
+def test_a_large_batch_is_handed_on_as_it_is() -> None:
+    gatherer = RowGatherer(target_bytes=2000)
+    large = batch(3, 100)
+    small, same = gatherer.add([batch(0, 3), large])
+    assert same is large
+    assert offsets([small, same]) == list(range(103))
+
+
+@examples(100)
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(0, 200)), max_size=20), st.integers(1, 5000), st.integers(1, 90)
+)
+def test_every_row_comes_once_and_in_order(sizes: list[tuple[int, int]], target_bytes: int, max_rows: int) -> None:
+    gatherer = RowGatherer(target_bytes=target_bytes, max_rows=max_rows)
+    ends = list(accumulate(rows for rows, _ in sizes))
+    got = [
+        one
+        for (rows, size), end in zip(sizes, ends, strict=True)
+        for one in gatherer.add([batch(end - rows, rows, size)])
+    ]
+    got += gatherer.drain()
+    assert offsets(got) == list(range(ends[-1] if ends else 0))
+    came_larger = max((rows for rows, _ in sizes), default=0)
+    for one in got:
+        one.validate(full=True)
+        assert 0 < one.num_rows <= max(max_rows, came_larger)
