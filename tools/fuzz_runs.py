@@ -2,7 +2,7 @@
 
 Rules of the file:
 
-- Both run decoders end at the same place with the same status, and give the same columns.
+- Both run decoders end at the same place with the same status, and give the same columns. Both cut the same units.
 - A run takes the batches that the other decoder takes, with the same rows, and ends before those that it refuses.
 - After a run that ended before a batch, reading goes on behind that batch, so that every batch is looked at.
 """
@@ -30,6 +30,7 @@ __all__ = ["engines", "read_both", "read_log", "read_stream"]
 _MAX_BATCH_BYTES = 8 << 20
 _TARGET_BYTES = 256
 _MAX_ROWS = 4
+_CUT_BYTES = (1, 200, 1 << 20)
 _EVERYTHING = 2**63 - 1
 _END = encode_batch(2**62, [], last_offset_delta=0)
 """The batch that confirms the place of the last one of a log."""
@@ -44,6 +45,10 @@ class _Both:
 
     def read(self, data: memoryview, at: int, start: Start) -> DecodedRun:
         """As `RunReader.read`. Raises AssertionError if the decoders differ, or give no valid Arrow."""
+        for size_bytes in _CUT_BYTES:
+            cuts = [reader.cut(data, at, start, size_bytes) for reader in self._readers]
+            if any(cut != cuts[0] for cut in cuts):
+                raise AssertionError(f"native: {cuts[-1]}, plain: {cuts[0]}, of {size_bytes} bytes")
         runs = [reader.read(data, at, start) for reader in self._readers]
         for run in runs:
             for batch in run.batches:

@@ -11,7 +11,7 @@ Rules of the file:
   once, no row is run.
 - The test files have to pass without a mutation. If they do not, a failure with it proves nothing.
 - A run that takes too long counts as caught, and the output says so.
-- The decoder runs interpreted, because the compiled library does not change with its source.
+- A compiled library beside a changed source is set aside, because it does not change with its source.
 """
 
 from __future__ import annotations
