@@ -12,6 +12,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
@@ -27,14 +28,22 @@ from remote_fetch.decode.run_status import FAULTS, RunStatus
 from remote_fetch.errors import CorruptSegment, DecompressionLimit
 from remote_fetch.formats.batches import BatchHeader
 
-try:
-    import remote_fetch.decode._native as _native  # noqa: PLR0402 - the other form raises the same for two reasons
-except ModuleNotFoundError:  # it was not built; one that was built and cannot be loaded is an error
-    _ENGINE: ModuleType = run_reference
-else:
-    _ENGINE = _native
-
 __all__ = ["BatchReader", "Bounds", "Cut", "DecodedRun", "RunReader", "Start", "is_native"]
+
+_NATIVE = "remote_fetch.decode._native"
+
+
+def _installed() -> ModuleType:
+    """The native decoder, or the plain one if it was not built. One that was built and cannot be loaded is an error."""
+    try:
+        return importlib.import_module(_NATIVE)
+    except ModuleNotFoundError as error:
+        if error.name != _NATIVE:
+            raise
+        return run_reference
+
+
+_ENGINE = _installed()
 
 MAX_ROWS = 65_536
 """The most rows of one Arrow batch."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from remote_fetch.decode.columns import COLUMNS
-from remote_fetch.decode.run_decoder import Bounds, Cut, DecodedRun, RunReader, Start
+from remote_fetch.decode.run_decoder import Bounds, DecodedRun, RunReader, Start
 from remote_fetch.decode.run_status import RunStatus
 from remote_fetch.errors import ConfigError
 from remote_fetch.testing.compression import compress
@@ -318,50 +318,6 @@ def test_bytes_that_may_change_are_refused(native_engine: ModuleType) -> None:
     for data in (memoryview(bytearray(batch(0))), memoryview(batch(0))[::2]):
         with pytest.raises(BufferError, match="contiguous bytes that are read only"):
             reader.read(data, 0, Start(-1, 0, 0, EVERYTHING))
-
-
-def cut(engine: ModuleType, batches: Sequence[bytes], size_bytes: int = 1 << 20, **bounds: Any) -> Cut:
-    start = Start(bounds.pop("last_offset", -1), 0, 0, bounds.pop("epoch_stop", EVERYTHING))
-    every = Bounds(**{"segment_start": 0, "segment_end": 10_000, "stop_offset": EVERYTHING, **bounds})
-    reader = RunReader("topic", 3, COLUMNS, every, engine=engine)
-    return reader.cut(memoryview(b"".join(batches)), 0, start, size_bytes)
-
-
-@each_of("size", [1, 2, 5])
-def test_a_cut_ends_with_the_batch_that_reaches_its_size(engine: ModuleType, size: int) -> None:
-    batches = [batch(2 * at) for at in range(8)]
-    found = cut(engine, batches, sum(map(len, batches[:size])))
-    assert found == (sum(map(len, batches[:size])), 2 * size - 1, size, True)
-    assert cut(engine, batches, max_rows=2 * size) == found
-
-
-def test_a_last_batch_that_no_header_confirms_is_cut_off(engine: ModuleType) -> None:
-    batches = [batch(2 * at) for at in range(3)]
-    both = sum(map(len, batches[:2]))
-    assert cut(engine, batches) == (both, 3, 2, True)
-    assert cut(engine, [*batches, LAST[:60]]) == (both, 3, 2, True)
-    assert cut(engine, [*batches[:2], b"", batch(1)]) == (len(batches[0]), 1, 1, True)
-    assert cut(engine, batches[:1]) == (len(batches[0]), 1, 1, False)
-    assert cut(engine, [batches[0], batch(1)]) == (len(batches[0]), 1, 1, False)
-
-
-@each_of("name", ENDED_BEFORE)
-def test_a_cut_ends_before_what_plain_python_decides(engine: ModuleType, name: str) -> None:
-    special, options, status = ENDED_BEFORE[name]
-    found = cut(engine, [batch(0, 1), batch(1, 1), special, LAST], **options)
-    if status is RunStatus.SPECIAL:
-        assert found == (2 * len(batch(0, 1)), 1, 2, True)
-    else:  # the header does not tell that the batch is damaged
-        assert found.taken == 3
-
-
-@each_of("name", MISPLACED)
-def test_a_cut_leaves_out_a_batch_that_is_in_doubt(engine: ModuleType, name: str) -> None:
-    special, options, status = MISPLACED[name]
-    tail = [] if status is RunStatus.END else [LAST]
-    found = cut(engine, [batch(0, 1), batch(1, 1), special, *tail], **options)
-    assert found == (len(batch(0, 1)), 0, 1, True)
-    assert cut(engine, [special, *tail], last_offset=1, **options).taken == 0
 
 
 def test_a_run_ends_where_the_caller_has_confirmed_the_place(engine: ModuleType) -> None:
