@@ -39,7 +39,7 @@ _Format: TypeAlias = Literal["i", "q"]
 class MessageCursor:
     """Gives the rows of one record batch as messages, in order.
 
-    `batch` has MESSAGE_COLUMNS in any order, with the types and contents of `ColumnBuilder`, so offsets rise. It may
+    `batch` has MESSAGE_COLUMNS in any order, with the types and contents of `BatchReader`, so offsets rise. It may
     have more columns. `make` is `confluent_kafka.Message`, or takes the same ten arguments by position: topic,
     partition, offset, key, value, headers, error, (timestamp type, timestamp in ms), latency, leader epoch. A message
     owns its memory. The cursor keeps the batch. Not thread-safe.

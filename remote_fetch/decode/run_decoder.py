@@ -225,7 +225,9 @@ class BatchReader:
         self._topic, self._partition = topic, partition
         self._tables = _Tables(topic, partition, columns, max_rows)
         self._target_bytes, self._max_rows = target_bytes, max_rows
-        self._decoder = (engine or _ENGINE).BatchDecoder(self._tables.decoded)
+        self._engine = engine or _ENGINE
+        # A decoder keeps room for as many rows as it gave before. A reader may be kept for long after its last batch.
+        self._decoder: Any = None
         self._rows = 0
         self._full: list[pa.RecordBatch] = []
 
@@ -258,7 +260,7 @@ class BatchReader:
         window = max(start_offset, 0), min(max(stop_offset, 0), _MAX_INT64)
         status, size_bytes = self._append(header, records, window)
         if status == RunStatus.FULL:
-            self._full = self.drain()
+            self._full = self._taken()
             status, size_bytes = self._append(header, records, window)
         if status == RunStatus.TOO_LARGE:
             most = run_reference.MAX_COLUMN_BYTES
@@ -268,11 +270,13 @@ class BatchReader:
         if status != RunStatus.END:
             raise self._fault(header, records)
         if self._rows >= self._max_rows or size_bytes >= self._target_bytes:
-            return self.drain()
+            return self._taken()
         full, self._full = self._full, []
         return full
 
     def _append(self, header: BatchHeader, records: memoryview, window: tuple[int, int]) -> tuple[int, int]:
+        if self._decoder is None:
+            self._decoder = self._engine.BatchDecoder(self._tables.decoded)
         status, self._rows, size_bytes = self._decoder.append(
             records.toreadonly(),
             offsets=(header.base_offset, header.last_offset),
@@ -285,7 +289,11 @@ class BatchReader:
         return status, size_bytes
 
     def drain(self) -> list[pa.RecordBatch]:
-        """Return the pending rows."""
+        """Return the pending rows. The reader keeps no memory for the next ones."""
+        taken, self._decoder = self._taken(), None
+        return taken
+
+    def _taken(self) -> list[pa.RecordBatch]:
         full, self._full = self._full, []
         if self._rows:
             self._rows = 0
