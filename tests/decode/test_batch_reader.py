@@ -207,14 +207,58 @@ def test_flush_after_a_malformed_batch_returns_pending_rows(engine: ModuleType) 
     assert builder.drain() == []
 
 
-def test_an_area_of_two_gigabytes_is_refused_before_memory_is_taken() -> None:
+MAX_BYTES = run_reference.MAX_COLUMN_BYTES
+
+
+@pytest.mark.parametrize("size_bytes", [2**31, MAX_BYTES + 1])
+def test_an_area_that_fits_no_column_is_refused_before_memory_is_taken(engine: ModuleType, size_bytes: int) -> None:
     head, _ = batch_of(0, 1)
-    before = pa.total_allocated_bytes()
-    with mmap.mmap(-1, 2**31) as untouched, memoryview(untouched) as area:
-        builder = reader()
-        with pytest.raises(DecompressionLimit, match="2147483648 bytes"):
-            builder.append(head, area, 0, EVERYTHING)
-    assert pa.total_allocated_bytes() == before
+    reset_peak()
+    before = peak_bytes()
+    with mmap.mmap(-1, size_bytes) as untouched, memoryview(untouched) as area:
+        with pytest.raises(DecompressionLimit, match=f"{size_bytes} bytes of records; {MAX_BYTES} fit") as caught:
+            reader(engine).append(head, area, 0, EVERYTHING)
+        assert caught.value.offset == 0
+    assert peak_bytes() - before < MIB
+
+
+def test_an_area_that_fits_alone_closes_the_rows_before_it(engine: ModuleType) -> None:
+    head, records = batch_of(0, 3)
+    builder = reader(engine)
+    builder.append(head, records, 0, EVERYTHING)
+    with mmap.mmap(-1, MAX_BYTES) as untouched, memoryview(untouched) as area:
+        for _ in range(2):
+            with pytest.raises(CorruptSegment, match="record 0 of 3 in its batch: the record's length"):
+                builder.append(head._replace(base_offset=3, last_offset=5), area, 0, EVERYTHING)
+            assert builder.rows == 3
+    small, large = builder.append(*batch_of(3, 3), 0, EVERYTHING), builder.drain()
+    assert (offsets(small), offsets(large)) == ([0, 1, 2], [3, 4, 5])
+
+
+def test_arrays_that_were_returned_are_never_written_again(engine: ModuleType) -> None:
+    builder = reader(engine, COLUMNS)
+    first = builder.read(*batch_of(0, 10, b"v" * 100), 0, EVERYTHING)
+    second = builder.read(*batch_of(10, 10, b"w" * 100), 0, EVERYTHING)
+    for letter, base, (batch,) in ((b"v", 0, first), (b"w", 10, second)):
+        batch.validate(full=True)
+        assert batch.column("value").to_pylist() == [letter * 100] * 10
+        assert offsets([batch]) == list(range(base, base + 10))
+
+
+@pytest.mark.parametrize("target_bytes", [MIB, 1])
+def test_a_drained_reader_keeps_no_buffers(engine: ModuleType, target_bytes: int) -> None:
+    """A partition that was read keeps its reader for a while: hundreds of them must not keep their buffers."""
+    count = 2 if engine is run_reference else 100
+    head, records = batch_of(0, 64, b"v" * (12 << 10))
+    readers = [reader(engine, COLUMNS, target_bytes=target_bytes) for _ in range(count)]
+    assert offsets(readers[0].read(head, records, 0, EVERYTHING)) == list(range(64))
+    reset_peak()
+    before = peak_bytes()
+    for builder in (*readers, *readers):
+        full = builder.append(head, records, 0, EVERYTHING)
+        assert bool(full) == (target_bytes == 1)
+        assert offsets([*full, *builder.drain()]) == list(range(64))
+    assert peak_bytes() - before < 16 * MIB  # one of them takes 0.75 MiB
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -7,6 +7,7 @@ has a Rust compiler: then the build has failed, and so does the test.
 from __future__ import annotations
 
 import gc
+import importlib.util
 import sys
 import threading
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from remote_fetch.decode.columns import COLUMNS
-from remote_fetch.decode.run_decoder import Bounds, DecodedRun, RunReader, Start
+from remote_fetch.decode.run_decoder import Bounds, DecodedRun, RunReader, Start, is_native
 from remote_fetch.decode.run_status import RunStatus
 from remote_fetch.errors import ConfigError
 from remote_fetch.testing.compression import compress
@@ -228,6 +229,35 @@ def test_read_committed_hides_what_was_aborted(engine: ModuleType) -> None:
     assert (column(marker, "offset"), marker.taken) == ([0, 1], 2)
 
 
+def test_aborted_transactions_of_several_producers(engine: ModuleType) -> None:
+    def of(offset: int, producer: int) -> bytes:
+        return batch(offset, producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True)
+
+    batches = [of(2 * at, producer) for at, producer in enumerate([7, 8, 7, 6, 7, 9, 8])]
+    batches += [batch(14, producer_id=7, producer_epoch=0, base_sequence=0), LAST]
+    run = read(engine, batches, aborted=[(7, 0, 2), (7, 8, 20), (8, 12, 13), (9, 11, 30)])
+    # Producer 9 began its aborted transaction after the batch at 10. What is not transactional is seen.
+    assert column(run, "offset") == [2, 3, 4, 5, 6, 7, 10, 11, 14, 15]
+    assert (run.taken, run.shown) == (8, {8: 2, 7: 4, 6: 6, 9: 10})
+    everything = read(engine, batches, aborted=[])
+    assert (column(everything, "offset"), everything.shown) == ([*range(16)], {7: 0, 8: 2, 6: 6, 9: 10})
+    late = read(engine, batches, aborted=[], first_offset=6)
+    assert late.shown == {6: 6, 7: 8, 9: 10, 8: 12}
+
+
+def test_batches_without_rows_are_walked_over(engine: ModuleType) -> None:
+    """Of an aborted batch only the checksum is looked at, and a cleaner leaves batches without records."""
+    aborted = bytearray(batch(2, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True))
+    aborted[HEADER_BYTES] = 0xFF
+    empty = batch(4, 0, last_offset_delta=3)
+    run = read(engine, [batch(0), rewrite_crc(bytes(aborted)), empty, LAST], aborted=[(7, 2, 3)])
+    assert (column(run, "offset"), run.taken, run.last_offset) == ([0, 1], 3, 7)
+    run = read(engine, [batch(0), bytes(aborted), LAST], aborted=[(7, 2, 3)])
+    assert (run.status, run.taken) == (RunStatus.BAD_CHECKSUM, 1)
+    run = read(engine, [rewrite_crc(bytes(aborted)), LAST], aborted=[])
+    assert (run.status, run.taken) == (RunStatus.BAD_LENGTH, 0)
+
+
 @each_of("bounds", [Bounds(0, 10_000, EVERYTHING, max_rows=4), Bounds(0, 10_000, EVERYTHING, target_bytes=20)])
 def test_a_run_ends_when_the_columns_are_full(engine: ModuleType, bounds: Bounds) -> None:
     reader = RunReader("topic", 3, COLUMNS, bounds, engine=engine)
@@ -287,6 +317,15 @@ def test_memory_comes_back(native_engine: ModuleType) -> None:
     assert peak_bytes() - before < 100 << 20  # of 320 that went through
 
 
+def test_only_wanted_columns_take_memory(native_engine: ModuleType) -> None:
+    data = [encode_batch(0, [Record(at, 0, b"k", bytes(1 << 20)) for at in range(64)]), LAST]
+    reset_peak()
+    before = peak_bytes()
+    run = read(native_engine, data, columns=["offset", "key", "headers"])
+    assert run.batches[0].num_rows == 64
+    assert peak_bytes() - before < 100 << 20  # the bytes of the log are joined, and no value is copied
+
+
 def test_the_interpreter_runs_meanwhile(native_engine: ModuleType) -> None:
     """With a switch interval of an hour another thread runs only if the lock is given away."""
     data = [encode_batch(at, [Record(0, 0, b"k", bytes(1 << 20))], codec=1) for at in range(20)]
@@ -330,3 +369,7 @@ def test_a_run_ends_where_the_caller_has_confirmed_the_place(engine: ModuleType)
         assert (run.taken, run.position, run.status, run.last_offset) == (taken, stop, RunStatus.END, 2 * taken - 1)
         assert column(run, "offset") == [*range(2 * taken)]
     assert reader.read(data, 0, start).taken == 2
+
+
+def test_is_native_tells_which_decoder_is_in_use() -> None:
+    assert is_native() == (importlib.util.find_spec("remote_fetch.decode._native") is not None)
