@@ -1,4 +1,4 @@
-"""Which object a range came from: an object that is replaced while it is read ends as one that is gone.
+"""Notices that an object was replaced while it was read. The read then fails as if the object had been deleted.
 
 A segment's object is written once. If another one takes its name (a restored bucket, a lifecycle rule that went wrong),
 ranges of both would be put together to records that no log has. So a store tells with each range what it knows of the

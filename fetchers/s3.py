@@ -107,9 +107,10 @@ class _S3Store(CloudStore):
         return await self._filesystem.get_s3(bucket)
 
     def _arguments(self, client: Any, operation: str, **asked: str) -> dict[str, Any]:
-        """The arguments of a request: `asked`, and those of the options that the operation takes.
+        """The arguments of a request: `asked`, and each option of the user that `operation` accepts.
 
-        s3fs has them as `s3_additional_kwargs` and `requester_pays`, for requests of every kind.
+        The options are `s3_additional_kwargs` and `requester_pays` of s3fs. They may hold arguments of other
+        operations.
         """
         filesystem = self._filesystem
         of_options = {**filesystem.s3_additional_kwargs, **filesystem.req_kw}

@@ -239,7 +239,10 @@ class _SegmentStore:
 
 
 def _fault_of(url: str, name: str, takes_http: bool) -> str | None:
-    """Why a URL is not one of the object; None if it is. Shows nothing of the query."""
+    """The fault of a URL for the object `name`, as the end of "a URL that ..."; None if there is none.
+
+    The text has no part of the URL, whose query is secret.
+    """
     if len(url) > _MAX_URL_CHARS or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         return "has characters that a URL cannot have, or too many"
     try:

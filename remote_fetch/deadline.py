@@ -63,10 +63,11 @@ def retry(
     may_pass: Callable[[E], bool],
     sleep: Callable[[float], object] = time.sleep,
 ) -> T:
-    """The answer to a question, which is asked again after an error that may pass.
+    """Call `ask` until it succeeds, and return its result.
 
-    `pause_s` may depend on the error. `sleep` waits so long. Raises the error of the question that ended after the
-    deadline, and at once an error that does not pass.
+    If `ask` raises an `error_type` that `may_pass` accepts, `retry` sleeps `pause_s` seconds and calls it again.
+    `pause_s` may be a function of the error. `retry` raises the error at once if `may_pass` refuses it. It also raises
+    the error if the deadline `until` was over when `ask` failed.
     """
     while True:
         try:

@@ -97,8 +97,9 @@ class IndexSettled:
 class SizeAsked:
     """The store was asked for the size of a segment whose metadata does not have it (KIP-1333).
 
-    `reason` is the outcome: `learned`, `unknown` if the store does not tell it, or the ErrorKind of the failure. After
-    a failure of the store, the segments that were not asked for any more count with its kind too.
+    `reason` is the outcome: `learned`, `unknown` if the store does not tell it, or the ErrorKind of the failure
+    (`error` for an exception that is not of this package). After a failure of the store, the reader asks for no further
+    sizes. Each segment that it leaves out gives one event too, with the `reason` of that failure.
     """
 
     partition: TopicIdPartition

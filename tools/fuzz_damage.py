@@ -63,7 +63,10 @@ def mutate(data: bytes, chance: random.Random) -> bytes:
 
 
 def damage_varints(data: bytes, chance: random.Random) -> bytes:
-    """`data` with an odd variable-length number. It replaces one to eight bytes, or stands before them."""
+    """`data` with an unusual varint at a random place: too long, out of range, or at a limit.
+
+    The varint replaces up to eight bytes, or is inserted.
+    """
     at = chance.randrange(len(data) + 1)
     return data[:at] + chance.choice(_VARINTS) + data[at + chance.choice((0, 1, 1, 1, 2, 5, 8)) :]
 

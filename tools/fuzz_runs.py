@@ -168,9 +168,10 @@ def read_log(data: bytes, refused: Collection[RunStatus] = _DAMAGED) -> list[Dec
 
 
 def read_stream(data: bytes) -> list[DecodedRun]:
-    """A batch whose records are the compressed stream `data[1:]`; the codec is in the low bits of `data[0]`.
+    """Decode a batch with a valid header and checksum, whose records are the compressed stream `data[1:]`.
 
-    Raises CorruptSegment for a stream that a run refuses. The records need not fit the batch.
+    The codec is in the low three bits of `data[0]`. Raises CorruptSegment if `data` is empty, or if the stream cannot
+    be decompressed. If the decompressed bytes are no records of the batch, no error is raised.
     """
     if not data:
         raise CorruptSegment("no codec")

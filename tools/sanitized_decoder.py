@@ -27,7 +27,10 @@ LIBRARIES_KEY = "REMOTE_FETCH_DECODER_LIBRARIES"
 
 
 class LibraryFinder:
-    """Imports each module of Cython from `<name>.so` in the directory that LIBRARIES_KEY names."""
+    """Imports the modules that Cython compiled (INNER_LOOPS) from `<name>.so` in a directory.
+
+    The environment variable LIBRARIES_KEY names the directory.
+    """
 
     @staticmethod
     def find_spec(

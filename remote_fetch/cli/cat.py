@@ -128,7 +128,10 @@ def _print_records(
 def _following(
     arguments: argparse.Namespace, session: Session, plans: Sequence[PartitionPlan]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield new records without end, as kcat does without -e; nothing with -e, with an end, or without a broker."""
+    """Yield new records for ever, as kcat does. Yield nothing with `-e`, with an end, or without a broker.
+
+    `--end latest` does not count as an end.
+    """
     has_end = arguments.end not in (None, "latest") or any(text.startswith("e@") for text in arguments.offsets)
     if arguments.exit or session.fallback.reader is None or has_end or not plans:
         return

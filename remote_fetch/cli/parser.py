@@ -28,7 +28,10 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """As argparse's. argparse also calls it on the parser of a subcommand."""
+        """As argparse's, but first joins a value that begins with a dash to its option. Keeps the words for `error`.
+
+        argparse also calls this method on the parser of a subcommand.
+        """
         words = sys.argv[1:] if args is None else args
         self._words = list(words)
         return super().parse_known_args(list(self._joined(words)), namespace)

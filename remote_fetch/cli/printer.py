@@ -183,7 +183,10 @@ def _shown(empty: bytes, unpack: Unpack | None) -> Callable[[Row, bytes | None],
 
 
 def iso_time(timestamp_ms: int) -> str:
-    """A timestamp in ISO 8601, UTC. `-` for none. Milliseconds if the calendar does not reach that far."""
+    """Format a timestamp as ISO 8601 in UTC. Returns `-` if it is negative, because Kafka's -1 means no timestamp.
+
+    Python's calendar ends with the year 9999. A later timestamp is returned as its number of milliseconds.
+    """
     if timestamp_ms < 0:
         return "-"
     try:

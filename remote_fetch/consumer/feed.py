@@ -3,7 +3,8 @@
 Rules of the file:
 
 - A feed begins at one offset. If it cannot go on, its ending tells where and why. Decoded records can still be taken.
-- One worker at a time works for a feed. Two threads use only the fields that are named as shared.
+- At most one worker at a time works for a feed. The worker and the application's thread both use the fields that `Feed`
+  names as shared. Only the worker uses the other fields.
 - No call here goes to the application's consumer.
 """
 
@@ -187,8 +188,12 @@ class Chunk(NamedTuple):
 class Feed:
     """The records of one partition from `offset` on, as far as the store has them.
 
-    Shared between the threads: `chunks` (a worker appends, the application takes), `ending` (set last, once) and
-    `is_cancelled`.
+    Shared between the threads:
+
+    - `chunks`: a worker appends, and the application takes.
+    - `ending`: the worker sets it last, and once.
+    - `is_cancelled`: the application sets it.
+    - `log`, `first_offset` and `_asks_brokers`: the worker sets them, and the application only reads them.
     """
 
     def __init__(self, source: FeedContext, topic: str, number: int, offset: int) -> None:

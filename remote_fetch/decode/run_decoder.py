@@ -4,7 +4,8 @@
 
 Rules of the file:
 
-- The decoder decides nothing. A batch that is not ordinary ends a run, with a position and a status.
+- A run is several whole batches that one call decodes. The decoder stops before a batch that it cannot decode or that
+  needs a decision. It returns the position of that batch and a RunStatus. The caller decides what to do with the batch.
 - The message of an error is made here, after plain Python has read the malformed records again.
 - Both decoders get the same arguments and give the same answer. `Bounds`, `Start` and `DecodedRun` describe them.
 - Columns that are the same in every row, topic and partition, are made here.

@@ -8,7 +8,10 @@ __all__ = ["FAULTS", "RunStatus"]
 
 
 class RunStatus(IntEnum):
-    """The reason for which a run took no further batch. `native/src/status.rs` has the same numbers."""
+    """Why the run decoder stopped. One call of it decodes several batches, which are called a run.
+
+    `native/src/status.rs` has the same numbers.
+    """
 
     FULL = 0
     """The columns have their target size. A run from the same position goes on."""

@@ -63,11 +63,11 @@ class Call(Generic[T]):
         return self._future.done()
 
     def wait(self, timeout_ms: int) -> T:
-        """Wait for the result, until `timeout_ms` after the start of the call.
+        """Wait for the result, for at most `timeout_ms` after the start of the call.
 
-        For a call that waits for a thread, the time runs only while no call of the pool succeeds. So such a call times
-        out if all threads hang, but not in a busy pool. Raises the error of the call, StorageTimeout if it takes
-        longer, and Cancelled after `cancel`.
+        While the call is still queued, `timeout_ms` counts from the begin of `wait`, or from the last success in the
+        pool if that is later. So a queued call times out if all threads hang, but not if the pool is only busy. Raises
+        the error of the call, StorageTimeout after that time, and Cancelled after `cancel`.
         """
         asked_at = time.monotonic()
         while not self._future.done():

@@ -262,7 +262,10 @@ class Layout(Protocol):
 
 @runtime_checkable
 class PartitionLayout(Protocol):
-    """Optional protocol of a layout. It makes the layout's fetcher a PartitionLister."""
+    """Optional protocol of a layout. It lists the segments of one partition without listing the whole topic.
+
+    The fetcher over such a layout uses it for `PartitionLister`.
+    """
 
     def list_partitions(self, store: ObjectStore, topic: str | None) -> Iterable[TopicIdPartition] | None:
         """As `PartitionLister.list_partitions`."""

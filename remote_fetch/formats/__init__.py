@@ -1,1 +1,1 @@
-"""Kafka's bytes: pure parsers, each the one place that knows its layout."""
+"""Parsers of Kafka's binary and text formats. They do no I/O. Exactly one module knows each format."""

@@ -3,8 +3,9 @@
 Rules of the file:
 
 - Bytes in, bytes out. This module knows no batches and no records.
-- The output is bounded before memory is taken for it. A declared size counts only as far as the stream's structure can
-  produce it, and the output is counted piece by piece.
+- The output is bounded before memory is taken for it. A stream may declare a size. The module believes it only if the
+  length of the stream, or its block headers, allow so many bytes.
+- If no size is declared, the module adds up the output part by part, and stops at the bound.
 - Memory of the usual size is reused: new memory costs about as much as writing to it.
 - An error of a library leaves as CorruptSegment without a position. The caller adds the position.
 

@@ -122,7 +122,10 @@ class BrokerLocator:
         return again.timeline(partition)
 
     def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
-        """As `EndMeasurer.recheck`: `offset` is asked for. Raises Unlocatable if no leader answers."""
+        """As `EndMeasurer.recheck`. Asks the leader which segment has `offset`.
+
+        Raises Unlocatable if no leader answers.
+        """
         told = self._told.setdefault(partition, _Told(IsolationLevel.READ_UNCOMMITTED))
         answer = self._ask(partition, offset, told.isolation)
         if answer is not None and answer.location is not None:

@@ -63,7 +63,10 @@ class Leases(Generic[T]):
             return leased.thing
 
     def give_back(self, key: Hashable) -> None:
-        """End one use. The last use closes the object. An object that another process took is left alone."""
+        """End one use of the object. When its last use ends, the object is closed.
+
+        After a fork, this does nothing in the child for an object that the parent has leased.
+        """
         with self._lock():
             leased = self._leased.get((os.getpid(), key))
             if leased is None:

@@ -69,8 +69,8 @@ class Lineage:
     def agrees(self, offset: int, leader_epoch: int) -> bool:
         """Whether a batch at base offset `offset` with this partitionLeaderEpoch may be part of the log.
 
-        Epoch -1 always agrees: the batch is older than record batch v2, or the epoch was never set. At an unknown
-        offset every epoch agrees, but past the end only the last epoch and later ones.
+        Epoch -1 always agrees: the batch is older than record batch v2, or the epoch was never set. Before the first
+        entry, every epoch agrees. From `end_offset` on, an epoch agrees if it is not lower than the last known one.
         """
         if leader_epoch == -1:
             return True

@@ -131,7 +131,7 @@ class LocationSchema:
 
     @classmethod
     def parse(cls, data: bytes, name: str) -> LocationSchema:
-        """The schema of a file's bytes; `name` is the file's, for messages. Raises ConfigError."""
+        """Parse the bytes of a schema file. Raises ConfigError, whose text names the file by `name`."""
         try:
             given = json.loads(data.decode("utf-8"))
         except ValueError as error:

@@ -46,7 +46,7 @@ A list has the transactions with an offset from the asked one to the end of the 
 class Timeline:
     """The readable segments of one partition. They may overlap, and there may be holes between them.
 
-    - `segments` ascend by start offset, end offset and finish.
+    - `segments` are sorted by start offset, then end offset, then `finish_order`.
     - `finish_order` has a number for each segment. The segment with the larger number was finished later.
     - `next_metadata_offset` is one past the last metadata record about the partition.
     - `orphan_updates` counts finished segments whose base record is missing. Their offsets are unknown.
@@ -55,8 +55,9 @@ class Timeline:
     - `unfinished` are copies that were started. They are not readable, but a later update may finish them.
     - `upload_epochs` has the leader epoch of the broker that uploaded each segment (KIP-1266), -1 if it is unknown. It
       is empty if all are unknown.
-    - `is_leaders`: the partition's leader named each segment, so that all of them are of one history.
-    - `listed_aborts` tells what was aborted, if brokers did. None: the transaction indexes of the tier tell it.
+    - `is_leaders`: the leader of the partition named every segment. So all segments belong to the same log.
+    - `listed_aborts` has the aborted transactions, if brokers listed them. None: brokers listed none, and under
+      read_committed the transaction indexes in the tier are read.
     """
 
     partition: TopicIdPartition

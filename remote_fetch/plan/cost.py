@@ -28,8 +28,8 @@ class PlanCost:
     """GETs and bytes of segment data, and offsets that a broker has to serve.
 
     - `unknown_slices` counts the slices of unknown size; no other number includes them.
-    - `stored_bytes` is about how many bytes of the store these are (KIP-917: REMOTE_SIZE), None if no segment tells. A
-      segment that does not tell counts with its size as Kafka wrote it.
+    - `stored_bytes` estimates how many bytes of the stored objects the plan reads (KIP-917: REMOTE_SIZE). For a slice
+      of a segment without a known stored size, it adds the bytes as Kafka wrote them. It is None if no segment has one.
     """
 
     gets: int

@@ -54,10 +54,10 @@ class _Piece(NamedTuple):
 def share_out(
     plans: Sequence[Sequence[PlanStep]], target_bytes: int, *, min_shares: int = 1, max_offsets: int | None = None
 ) -> tuple[Share, ...]:
-    """The plans in shares of about `target_bytes`, first the shares of the store, then those of the broker.
+    """Divide plans into shares of about `target_bytes`. First come the shares of the store, then those of the broker.
 
-    If these were fewer than `min_shares`, the shares are made smaller. With `max_offsets` no share has more offsets:
-    slices are then cut by offset, as if all records had the same size.
+    If that gives fewer than `min_shares` shares in all, the shares are made smaller. `max_offsets` is the most offsets
+    that a share may have. With it, slices are cut by offset, as if all records had the same size.
     """
     if target_bytes <= 0 or min_shares <= 0 or (max_offsets is not None and max_offsets <= 0):
         raise ValueError(f"{target_bytes=}, {min_shares=}, {max_offsets=}: they have to be positive")

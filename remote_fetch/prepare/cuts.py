@@ -82,9 +82,10 @@ def _around(index: OffsetIndex, cut: int) -> tuple[OffsetPosition | None, Offset
 
 
 def _walk(storage: Storage, near: SegmentSlice, cut: int, likely_end: int) -> int:
-    """As `_last_before`, but begins at the start of the slice `near`, which must be the start of a batch.
+    """The last offset of the last batch that begins before byte `cut`. Reads batches from `near.start_position` on.
 
-    Raises MisleadingIndex if the batches do not fit the index entry from which that start comes.
+    A batch must begin there. `likely_end` is the byte at which the walk will probably stop, -1 if unknown. Raises
+    MisleadingIndex if the batches contradict the index entry that gave `near.start_position`.
     """
     last_offset = near.segment.start_offset - 1
     for batch in batches_of(storage, near, likely_end):

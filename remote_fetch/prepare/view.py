@@ -66,7 +66,10 @@ class OpenPartition:
 
     @property
     def end_offset(self) -> int:
-        """The offset of "latest": the log's end if a broker tells it, else the stable end of the tier. Exclusive."""
+        """The offset that "latest" means (exclusive): the end of the log if a broker tells it, else `stable_stop`.
+
+        Without a broker it is at least `first_offset`.
+        """
         return max(self.stable_stop, self.first_offset) if self.log.end_offset is None else self.log.end_offset
 
     @property
@@ -134,7 +137,11 @@ class OpenPartition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """The steps of a read of one partition. `aborted` is None under read_uncommitted, and in an outline."""
+    """The steps that read one partition. `aborted` has the aborted transactions that the reader has to leave out.
+
+    `aborted` is None if it is not needed (read_uncommitted) or not known yet. The latter holds for a plan of
+    `Planner.outline`, which reads no index. A plan that falls back to the broker has empty `aborted`.
+    """
 
     opened: OpenPartition
     steps: tuple[PlanStep, ...]

@@ -25,7 +25,11 @@ __all__ = ["BrokerWork", "SharedPartition", "Work", "requests", "work_for"]
 
 @dataclass(slots=True)
 class SharedPartition:
-    """The state that the steps of one partition share. `failed` are the segments that did not give `failed_offset`."""
+    """The state that the steps of one partition share.
+
+    `failed_offset` is the last offset at which a read failed, -1 if none has. `failed` are the segments from which a
+    read of that offset failed.
+    """
 
     opened: OpenPartition
     rows: PartitionRows

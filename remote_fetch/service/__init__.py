@@ -1,1 +1,3 @@
-"""Vended access over HTTP (KIP-1254): the tier without a key to the bucket, and with the brokers' ACLs in force."""
+"""An HTTP service that vends access to the tier (KIP-1254). Its clients need no key to the bucket.
+
+A client reads a topic only if the brokers' ACLs allow that."""

@@ -112,7 +112,10 @@ class Access:
         return hmac.digest(self._key, credentials.key_bytes(*more), hashlib.sha256)
 
     async def authenticate(self, credentials: Credentials, origin: str) -> None:
-        """Check that the brokers take the credentials, shown by the address `origin`. Raises Refusal: 401, 429, 503."""
+        """Check that the brokers accept the credentials. `origin` is the address of the client.
+
+        Raises Refusal: 401, 429, 503.
+        """
         await self._decide(credentials, None, origin)
 
     async def may_read(self, credentials: Credentials, topic: str, origin: str) -> Allowed:

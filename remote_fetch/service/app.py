@@ -118,7 +118,11 @@ class Service:
         return parse_authorization(given, self._settings.mechanisms)
 
     def _let_in(self, room: ExitStack, request: Request, credentials: Credentials) -> None:
-        """Take the room of a principal that the brokers have taken. Raises Refusal (429)."""
+        """Note the authenticated principal for the log line. With a token, apply the principal's own limits too.
+
+        A principal may have many tokens, and the limits of a request by its credentials are those of one token. The
+        request counts until `room` ends. Raises Refusal (429).
+        """
         take_note(request, principal=credentials.name or "(token)")
         if credentials.is_token and credentials.name:  # one principal may have many tokens
             room.enter_context(self._limits.of(credentials.name))
@@ -192,5 +196,5 @@ def _origin(request: Request) -> str:
 
 
 async def _raised(request: Request, error: Exception) -> Response:
-    """Leave errors to the gate, which also has those of its own."""
+    """Raise the error again, so that Starlette does not answer it. The Gate answers all errors, its own ones too."""
     raise error

@@ -24,7 +24,10 @@ _LOOK_S = 1.0
 
 
 class TimedProtocol(H11Protocol):
-    """One connection. A timer looks at it every second, or more often if a bound is shorter."""
+    """One connection, with bounds on time. A timer checks it every second, or four times within the shorter timeout.
+
+    The timer takes the more frequent of both.
+    """
 
     headers_timeout_s: ClassVar[float]
     drain_timeout_s: ClassVar[float]

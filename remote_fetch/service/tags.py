@@ -23,7 +23,10 @@ _FIELDS = struct.Struct(">16sqqqqqqqq?i")
 
 
 class Tags:
-    """The tags of the timelines that were asked for last. Called from several threads: at worst one is hashed twice."""
+    """Makes HTTP entity tags, and remembers the hashes of the `most` timelines that were asked for last.
+
+    Several threads may call it. At worst two threads hash the same timeline.
+    """
 
     def __init__(self, most: int = _MOST_TIMELINES) -> None:
         self._most = most
@@ -34,9 +37,10 @@ class Tags:
         known = self._known.get(timeline.partition)
         if known is None or known[0] is not timeline:
             known = timeline, _digest(timeline)
-            self._known[timeline.partition] = known
-            while len(self._known) > self._most:
-                self._known.popitem(last=False)
+        self._known.pop(timeline.partition, None)
+        self._known[timeline.partition] = known  # the last one now
+        while len(self._known) > self._most:
+            self._known.popitem(last=False)
         asked = f"{query.first_offset} {query.stop_offset} {query.isolation}".encode()
         return f'"{hashlib.sha256(known[1] + asked).hexdigest()[:32]}"'
 

@@ -113,9 +113,10 @@ class BrokerReader:
     def _news(
         self, consumer: Consumer, partition: TopicIdPartition | None, isolation: IsolationLevel
     ) -> Iterator[list[Any]]:
-        """Yield messages until the consumer is replaced.
+        """Yield lists of messages. End when the cluster has another consumer for `isolation`.
 
-        After `stall_s` without one, ask a broker about `partition`.
+        If no message comes for `stall_s` seconds, ask the broker for the ends of the log. This replaces a consumer that
+        has lost its brokers. `partition` None: never ask.
         """
         heard_at = self._clock()
         while self._cluster.consumer(isolation) is consumer:

@@ -156,9 +156,10 @@ class LogGuard:
         self._observer(Notice(f"{partition.topic}-{partition.partition}: {gone}; going on without", is_warning=True))
 
     def _log_start_of(self, partition: TopicIdPartition, isolation: IsolationLevel, known: _Heard | None) -> _Heard:
-        """Ask the broker for the log start. If it does not answer, return the known one if that is recent enough.
+        """Ask the broker for the log start.
 
-        Without a recent one this waits for the broker.
+        If the broker is away and `known` is younger than `blind_s` seconds, return the log start of `known`. Otherwise
+        ask again for up to `wait_s` seconds, then raise the broker's error.
         """
 
         def ask(timeout_s: float | None) -> _Heard:

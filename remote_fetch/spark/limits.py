@@ -30,7 +30,12 @@ FAIL_ON_DATA_LOSS_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class LimitRules:
-    """How to treat a limit that the log does not have: see `SourceOptions`."""
+    """The answer to a start or an end of a Spark read that is not in the log.
+
+    - `latest_if_unmatched`: no record is as late as the starting timestamp. True: begin at the end. False: raise
+      ConfigError.
+    - `fail_on_data_loss`: the log does not have the offset. True: raise OffsetOutOfRange. False: report it and clip it.
+    """
 
     latest_if_unmatched: bool = False
     fail_on_data_loss: bool = True

@@ -36,10 +36,11 @@ class EndMarker:
 
 @dataclass(frozen=True, slots=True)
 class WrittenBatch:
-    """One batch of the log, with the fields of its bytes (for a legacy wrapper: with its real first offset).
+    """One batch of the log: its bytes, and the fields that they encode.
 
-    `data` is empty if a cleaner has removed the batch. The producer state still counts it. Batches of the same `append`
-    were written by one call, as a follower writes a whole fetch at once. `last_offset` is inclusive.
+    `base_offset` of a legacy wrapper is the offset of its first message, though the header has the last one. `data` is
+    empty if a cleaner has removed the batch. The producer state still counts such a batch. One append call wrote all
+    batches with the same `append`, as a follower writes a whole fetch at once. `last_offset` is inclusive.
     """
 
     data: bytes

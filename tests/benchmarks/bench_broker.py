@@ -104,7 +104,10 @@ def large_batches(arguments: argparse.Namespace, partitions: Sequence[int]) -> I
 
 
 def shapes(arguments: argparse.Namespace) -> Iterator[Shape]:
-    """As `large_batches`, and one partition in batches of a producer's default size."""
+    """Yield the shapes of `large_batches`. For each value size and codec, also yield one with small batches.
+
+    It has one partition, and batches of 16 KiB, the default of a producer.
+    """
     for shape in large_batches(arguments, PARTITIONS):
         yield shape
         if shape.partitions == PARTITIONS[-1]:

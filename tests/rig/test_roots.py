@@ -37,7 +37,10 @@ class Roots(NamedTuple):
     directory: Path
 
     def config(self, *, roots: str | None = None) -> dict[str, str]:
-        """The configuration of a reader; by default with the directory as a root beside the bucket."""
+        """The configuration of a reader of the bucket. `roots` is its `remote.storage.roots`.
+
+        By default that is `directory`.
+        """
         own = {"remote.storage.layout": "url", "remote.storage.roots": roots or self.directory.as_uri()}
         url = {"remote.storage.url": f"s3://{BUCKET}"}
         return {"bootstrap.servers": self.rig.bootstrap, **self.s3.configs(), **url, **own}

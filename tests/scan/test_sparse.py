@@ -1,4 +1,6 @@
-"""Segments of more than 4 GiB (KIP-1333): reads touch the bytes that they need, whatever the metadata knows."""
+"""Reads of a segment larger than 4 GiB (KIP-1333) fetch only the bytes that they need.
+
+This holds whether or not the metadata has the segment's size."""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ def test_where_the_size_is_too_large_for_its_field(tier: SparseTier, size_bytes:
 
 
 def test_both_ends_of_the_index_are_used(tier: SparseTier) -> None:
-    """An offset that the last entry holds itself is looked up before it, as a broker does."""
+    """The last index entry has the last offset of its batch. A read of that offset begins at that entry's position."""
     outcome = read_from(tier, 1505, tier.metadata)
     assert [row.value for row in outcome.fine()] == [b"last2"]
     assert (outcome.report.remote_gets, outcome.report.remote_bytes) == (1, tier.last_bytes)

@@ -1,4 +1,7 @@
-"""Who may read: answers kept for a while and bounded, questions shared, failures slowed, none starved."""
+"""Tests of `service.access`, which asks the brokers who may read.
+
+It keeps answers for a limited time and in a limited number. Equal requests share one question to the brokers. Wrong
+credentials are slowed down. Unknown credentials do not crowd out known ones."""
 
 from __future__ import annotations
 

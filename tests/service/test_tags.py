@@ -77,6 +77,14 @@ def test_another_request(query: SegmentsQuery) -> None:
     assert Tags().of(TIMELINE, query) != Tags().of(TIMELINE, QUERY)
 
 
+def test_the_timelines_that_were_asked_for_last_are_kept() -> None:
+    tags = Tags(most=2)
+    first, second, third = (replace(PARTITION, partition=number) for number in range(3))
+    for partition in (first, second, first, third):
+        tags.of(Timeline(partition, (), ()), QUERY)
+    assert list(tags._known) == [first, third]
+
+
 def test_tags_are_bounded() -> None:
     tags = Tags(most=2)
     for number in range(5):

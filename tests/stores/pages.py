@@ -39,7 +39,11 @@ _PREFIXES = ("AWS_", "AZURE_", "GOOGLE_", "STORAGE_EMULATOR_HOST")
 
 
 def run_page(store: str) -> str:
-    """Run the page of a store; a sentence on what was run. Raises AssertionError where it prints something else."""
+    """Run the snippets of the how-to page of a store. Return a Markdown sentence that says against which server.
+
+    If the server cannot be built, the sentence says so, or the error is raised (REMOTE_FETCH_STRICT). Raises
+    AssertionError if a snippet prints something other than the page shows.
+    """
     try:
         with tempfile.TemporaryDirectory() as folder, _server(store, Path(folder)) as server:
             put_tree(server, Path(str(files("remote_fetch.cli") / "demo_bucket")))
