@@ -14,9 +14,9 @@ UV     ?= uv
 N    ?= 20000
 ARGS ?=
 
-# A second run has the decoder interpreted. tests/decode compares both variants in the first run already, and so do the
-# golden sets: with a change the second run takes the files that put most through the decoder, at night all that decode.
-DECODING := $(wildcard $(addprefix tests/,golden/test_records.py golden/test_aiven.py */test_bad_input.py */test_runs.py \
+# A second run decodes in plain Python. tests/decode compares both decoders in the first run already. With a change the
+# second run takes the files that put most through the decoder, at night all that decode.
+DECODING := $(wildcard $(addprefix tests/,golden/test_records.py golden/test_aiven.py */test_bad_input.py */test_units.py \
   */test_scan.py test_arrow.py test_fuzz.py))
 ALL_DECODING := $(wildcard tests/prepare tests/scan tests/session tests/cli tests/golden tests/test_examples.py tests/test_arrow*.py tests/test_fuzz.py)
 
@@ -98,7 +98,7 @@ test-fast: $(VENV)/dev.stamp
 	REMOTE_FETCH_EXAMPLES=$(or $(REMOTE_FETCH_EXAMPLES),0.33) $(BIN)/python -m pytest -n 2 --dist worksteal \
 	  -m "not scheduled and not java and not servers and not slow"
 
-test-all: check  ## check, then all tests, with the decoder compiled and interpreted
+test-all: check  ## check, then all tests, with the native decoder and in plain Python
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -p tools.interpreted_decoder $(ALL_DECODING)
 
@@ -148,7 +148,7 @@ check-arrows: $(VENV)/dev.stamp
 check-rules: $(VENV)/dev.stamp
 	$(BIN)/python -m tools.house_rules
 
-cover: $(VENV)/dev.stamp  ## branch coverage, with the decoder interpreted so that its lines count
+cover: $(VENV)/dev.stamp  ## branch coverage, in plain Python so that all lines count
 	$(BIN)/python -m pytest -p tools.interpreted_decoder --cov --cov-report=term-missing
 
 bench: $(VENV)/dev.stamp  ## measure beside named peers; ARGS=--write puts the tables into docs/performance/
@@ -158,7 +158,7 @@ bench: $(VENV)/dev.stamp  ## measure beside named peers; ARGS=--write puts the t
 fuzz: $(VENV)/dev.stamp  ## N=20000 damaged inputs for every parser of foreign bytes (ARGS="--seed 7 --target batch")
 	$(BIN)/python -m tools.fuzz --mutations $(N) $(ARGS)
 
-sanitize: $(VENV)/dev.stamp  ## the compiled decoder under gcc's AddressSanitizer: its tests, and a short fuzz
+sanitize: $(VENV)/dev.stamp  ## the C code under gcc's AddressSanitizer: its tests, and a short fuzz
 	$(BIN)/python -m tools.sanitize $(ARGS)
 
 docs: $(VENV)/dev.stamp  ## build the documentation into site/, every snippet executed
