@@ -133,8 +133,11 @@ class SliceReader:
     def _next(self, *, to_the_end: bool) -> Unit | FramedBatch | None:
         """Return the next unit, or the next batch that is in no unit. None: more bytes are needed.
 
-        The checksum of a single batch is verified, except past the end of the slice. If `to_the_end` is false, this
-        also returns None while the threads could take more units, so that the caller feeds the next range first.
+        The checksum of a batch that the next header has to confirm is verified first, except past the end of the slice.
+        A damaged last offset could otherwise make the next batch look wrong.
+
+        If `to_the_end` is false, this also returns None while the threads could take more units, so that the caller
+        feeds the next range first.
         """
         wants_more = self._look_ahead()
         if not self._coming or (wants_more and not to_the_end):
@@ -142,7 +145,10 @@ class SliceReader:
         found = self._coming.popleft()
         if isinstance(found, RemoteFetchError):
             raise found
-        if isinstance(found, FramedBatch) and not self._is_past_the_end(found.header):
+        if isinstance(found, Unit):
+            if not found.is_confirmed:
+                check_crc(found.batch_at(found.at))
+        elif not self._is_past_the_end(found.header):
             check_crc(found)
         return found
 

@@ -339,7 +339,7 @@ class StatusContract(_Base):
 
 
 class StallContract(_Base):
-    """For a fetcher over a network, which obeys `fetch.remote.connect.timeout.ms` and `fetch.remote.read.timeout.ms`."""
+    """For a fetcher over a network that obeys `fetch.remote.connect.timeout.ms` and `fetch.remote.read.timeout.ms`."""
 
     def stalled_connect(self) -> AbstractContextManager[Mapping[str, str]]:
         """A configuration whose store neither accepts nor refuses a connection."""
