@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -62,18 +63,24 @@ def native_engine() -> ModuleType:
     return native()
 
 
+@cache
 def native() -> ModuleType:
-    """The native decoder of batches. The test is skipped where no Rust compiler is, and fails where one made none."""
+    """The native decoder of batches, also if the session decodes in plain Python.
+
+    The test is skipped where no Rust compiler is, and fails where one made none.
+    """
     from remote_fetch.decode.run_decoder import is_native
 
-    if not is_native():
-        assert shutil.which("cargo") is None, (
-            "cargo is here and the native decoder is not: pip install -v -e . says why"
-        )
-        pytest.skip("no native decoder: it is built where a Rust compiler is at hand")
-    from remote_fetch.decode import _native
+    if is_native():
+        from remote_fetch.decode import _native
 
-    return _native
+        return _native
+    for suffix in EXTENSION_SUFFIXES:
+        path = PLACE / f"_native{suffix}"
+        if path.exists():
+            return _load(ExtensionFileLoader("remote_fetch.decode.beside._native", str(path)))
+    assert shutil.which("cargo") is None, "cargo is here and the native decoder is not: pip install -v -e . says why"
+    pytest.skip("no native decoder: it is built where a Rust compiler is at hand")
 
 
 @pytest.fixture(scope="session", params=["interpreted", "compiled"])

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remote_fetch.decode import record_reference, run_reference
+from remote_fetch.decode import run_reference
 from remote_fetch.decode.columns import COLUMNS
+from remote_fetch.decode.record_reference import Ended
 from remote_fetch.decode.run_decoder import Bounds
 from remote_fetch.decode.run_status import RunStatus
 from remote_fetch.formats.indexes import parse_transaction_index
@@ -84,23 +84,26 @@ def _apart(aborted: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
 
 
 def test_the_comparison_notices_other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plain decoder that loses its last row differs from the decoder of single batches, and from the native one."""
+    """A plain decoder of runs that loses its last row differs from the decoder of single batches."""
     data = encode_batch(0, [Record(0), Record(1)])
     bounds = Bounds(0, EVERYTHING - 1, EVERYTHING)
     assert [run.taken for run in read_both(data, bounds)] == [1]
-    columns_of = run_reference._columns_of
-
-    def without_the_last(rows: Sequence[Any], columns: Sequence[str]) -> pa.RecordBatch:
-        return columns_of(rows[:-1], columns)
-
-    monkeypatch.setattr(run_reference, "_columns_of", without_the_last)
-    with pytest.raises((AssertionError, pa.ArrowInvalid, ValueError)):
+    rows_of = run_reference.RunDecoder._rows
+    monkeypatch.setattr(run_reference.RunDecoder, "_rows", lambda *arguments: rows_of(*arguments)[:-1])
+    with pytest.raises(AssertionError):
+        list(read_both(data, bounds))
+    monkeypatch.setattr(fuzz_runs, "engines", lambda: (run_reference,))
+    with pytest.raises(AssertionError, match="one by one: 1"):
         list(read_both(data, bounds))
 
 
 def test_the_comparison_notices_a_batch_that_is_refused_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     data = encode_batch(0, [Record(0), Record(1)])
-    monkeypatch.setattr(record_reference, "_MIN_RECORD_BYTES", 100)
+
+    def refuse(*_: Any) -> None:
+        raise Ended(RunStatus.BAD_COUNT)
+
+    monkeypatch.setattr(run_reference.RunDecoder, "_rows", refuse)
     monkeypatch.setattr(fuzz_runs, "engines", lambda: (run_reference,))
     with pytest.raises(AssertionError, match="only a run refuses"):
         list(read_both(data, Bounds(0, EVERYTHING - 1, EVERYTHING)))
