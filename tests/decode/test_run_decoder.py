@@ -326,6 +326,20 @@ def test_only_wanted_columns_take_memory(native_engine: ModuleType) -> None:
     assert peak_bytes() - before < 100 << 20  # the bytes of the log are joined, and no value is copied
 
 
+def test_a_small_run_after_a_large_one_keeps_little_memory(native_engine: ModuleType) -> None:
+    large = memoryview(encode_batch(0, [Record(at, 0, b"k", bytes(80_000)) for at in range(100)]) + LAST)
+    small = memoryview(encode_batch(200, [Record(at, 0, b"k", bytes(8000)) for at in range(75)]) + LAST)
+    reader = RunReader("topic", 3, COLUMNS, Bounds(0, 10_000, EVERYTHING), engine=native_engine)
+    start = Start(-1, 0, 0, EVERYTHING)
+    reader.read(large, 0, start)
+    reset_peak()
+    before, kept = peak_bytes(), list[pa.RecordBatch]()
+    for _ in range(30):
+        reader.read(large, 0, start)
+        kept += reader.read(small, 0, start).batches
+    assert peak_bytes() - before < 80 << 20  # 18 MiB of columns are kept
+
+
 def test_the_interpreter_runs_meanwhile(native_engine: ModuleType) -> None:
     """With a switch interval of an hour another thread runs only if the lock is given away."""
     data = [encode_batch(at, [Record(0, 0, b"k", bytes(1 << 20))], codec=1) for at in range(20)]

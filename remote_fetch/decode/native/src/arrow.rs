@@ -18,7 +18,27 @@ pub enum Buffer {
     Int64(Vec<i64>),
 }
 
+/// Room that a buffer may have beyond twice its content.
+const SLACK_ITEMS: usize = 8 << 10;
+
+/// A buffer takes the room that the last unit needed. One that needs far less gives it back, for Arrow may keep it long.
+fn trim<T>(values: &mut Vec<T>) {
+    if values.capacity() > 2 * values.len() + SLACK_ITEMS {
+        values.shrink_to_fit();
+    }
+}
+
 impl Buffer {
+    fn trimmed(mut self) -> Self {
+        match &mut self {
+            Self::None => {}
+            Self::Bytes(values) => trim(values),
+            Self::Int32(values) => trim(values),
+            Self::Int64(values) => trim(values),
+        }
+        self
+    }
+
     fn as_ptr(&self) -> *const c_void {
         match self {
             Self::None => ptr::null(),
@@ -46,6 +66,13 @@ impl Node {
 
     pub fn group(name: &'static str, length: usize, children: Vec<Node>) -> Self {
         Self { name, format: c"+s", length, null_count: 0, buffers: vec![Buffer::None], children }
+    }
+
+    /// The same without room that is not needed.
+    pub fn trimmed(mut self) -> Self {
+        self.buffers = self.buffers.into_iter().map(Buffer::trimmed).collect();
+        self.children = self.children.into_iter().map(Node::trimmed).collect();
+        self
     }
 
     /// The two structures, in the order of `__arrow_c_array__`.

@@ -221,7 +221,7 @@ fn bits_of(columns: &[String]) -> PyResult<u8> {
 
 impl Run {
     fn of(outcome: Outcome, columns: Columns) -> Self {
-        Self { outcome, rows: columns.rows(), node: std::sync::Mutex::new(Some(columns.into_node())) }
+        Self { outcome, rows: columns.rows(), node: std::sync::Mutex::new(Some(columns.into_node().trimmed())) }
     }
 }
 
