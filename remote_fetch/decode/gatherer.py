@@ -12,11 +12,9 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from remote_fetch.decode.run_decoder import MAX_ROWS
+from remote_fetch.decode.run_decoder import MAX_ROWS, TARGET_BYTES
 
 __all__ = ["RowGatherer"]
-
-_TARGET_BYTES = 1 << 20
 
 
 class RowGatherer:
@@ -25,7 +23,7 @@ class RowGatherer:
     A batch that is handed on has at most `max_rows` rows, unless it came with more.
     """
 
-    def __init__(self, *, target_bytes: int = _TARGET_BYTES, max_rows: int = MAX_ROWS) -> None:
+    def __init__(self, *, target_bytes: int = TARGET_BYTES, max_rows: int = MAX_ROWS) -> None:
         self._target_bytes = target_bytes
         self._max_rows = max_rows
         self._pending: list[pa.RecordBatch] = []

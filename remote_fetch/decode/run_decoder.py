@@ -48,6 +48,8 @@ _ENGINE = _installed()
 
 MAX_ROWS = 65_536
 """The most rows of one Arrow batch."""
+TARGET_BYTES = 1 << 20
+"""The size of a byte column with which an Arrow batch is full, unless its reader says otherwise."""
 _MAX_INT64 = 2**63 - 1
 
 
@@ -70,7 +72,7 @@ class Bounds(NamedTuple):
     aborted: Sequence[tuple[int, int, int]] | None = None
     max_batch_bytes: int = 128 << 20
     max_decompressed_bytes: int = 256 << 20
-    target_bytes: int = 1 << 20
+    target_bytes: int = TARGET_BYTES
     max_rows: int = MAX_ROWS
 
 
@@ -122,6 +124,11 @@ class DecodedRun(NamedTuple):
     status: RunStatus
     shown: Mapping[int, int]
     batches: list[pa.RecordBatch]
+
+    @property
+    def column_bytes(self) -> int:
+        """The size of all columns."""
+        return sum(batch.nbytes for batch in self.batches)
 
 
 class Cut(NamedTuple):
@@ -219,7 +226,7 @@ class BatchReader:
         partition: int,
         columns: Sequence[str],
         *,
-        target_bytes: int = 1 << 20,
+        target_bytes: int = TARGET_BYTES,
         max_rows: int = MAX_ROWS,
         engine: ModuleType | None = None,
     ) -> None:

@@ -1,4 +1,10 @@
-"""The state that the slices of one partition share while they are read in order."""
+"""The state that the slices of one partition share while they are read in order.
+
+Rules of the file:
+
+- One thread reads a partition, so nothing here is locked.
+- Rows leave in the order in which they were taken, whichever reader decoded them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from remote_fetch.decode.gatherer import RowGatherer
 from remote_fetch.decode.run_decoder import BatchReader
-from remote_fetch.locate.lineage import Lineage
+from remote_fetch.locate.lineage import Lineage, epoch_at
+from remote_fetch.model import RemoteLogSegmentMetadata
 from remote_fetch.plan.visibility import AbortedIntervals, SequentialAborts
 
 if TYPE_CHECKING:
@@ -44,6 +51,12 @@ class PartitionRows:
     def __post_init__(self) -> None:
         """Raises ConfigError for columns as `schema_for` does."""
         self.batches = BatchReader(self.topic, self.partition, self.columns)
+
+    def epoch_fits(self, segment: RemoteLogSegmentMetadata, base_offset: int, leader_epoch: int) -> bool:
+        """Whether a batch of `segment` with that partitionLeaderEpoch may be at `base_offset` in the log."""
+        promised = epoch_at(segment.segment_leader_epochs, base_offset)
+        is_promised = leader_epoch == -1 or promised in (None, leader_epoch)
+        return is_promised and self.lineage.agrees(base_offset, leader_epoch)
 
     def add(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """Take rows that follow those of `batches`, the reader of single batches. Return full Arrow batches."""

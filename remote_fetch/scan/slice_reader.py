@@ -6,8 +6,8 @@ Rules of the file:
 - A batch is delivered after the next header was read. If the base offset of a batch is damaged, that header shows it.
 - After an error, `resume_position` is the byte position from which the slice can be read again.
 - Every record that the isolation level shows is delivered or causes an error.
-- Ordinary batches are read in units of many, other threads decode ahead. The rows and the errors are those of batches
-  that are read one by one.
+- Ordinary batches are read in units of many batches. Other threads may decode the next units. The rows and the errors
+  are those of batches that are read one by one.
 - If a broker listed aborted transactions, batches are read one at a time, because the markers before a batch decide
   whether it is shown.
 """
@@ -273,7 +273,7 @@ class SliceReader:
         while at < unit.stop:
             for run in self._units.runs(unit, at, last_offset, self._start_offset):
                 at, last_offset = run.position, run.last_offset
-                column_bytes += sum(batch.nbytes for batch in run.batches)
+                column_bytes += run.column_bytes
                 self._note(run)
                 self.resume_position = unit.position + at - unit.at
                 yield from self._rows.add(run.batches)
@@ -327,9 +327,9 @@ class SliceReader:
             yield from self._rows.gatherer.add(full)
 
     def _check_epoch(self, header: BatchHeader, position: int) -> None:
-        promised = epoch_at(self.piece.segment.segment_leader_epochs, header.base_offset)
-        fits = header.leader_epoch == -1 or promised in (None, header.leader_epoch)
-        if not fits or not self._rows.lineage.agrees(header.base_offset, header.leader_epoch):
+        segment = self.piece.segment
+        if not self._rows.epoch_fits(segment, header.base_offset, header.leader_epoch):
+            promised = epoch_at(segment.segment_leader_epochs, header.base_offset)
             known = self._rows.lineage.epoch_for(header.base_offset)
             raise EpochMismatch(
                 f"batch of leader epoch {header.leader_epoch} where the log has epoch "
@@ -375,4 +375,6 @@ def _ends_looking_ahead(found: Unit | FramedBatch | RemoteFetchError) -> bool:
 
     No batch follows an error. A single batch may end the slice or change its state, except for a transaction marker.
     """
-    return not isinstance(found, Unit) and not (isinstance(found, FramedBatch) and found.header.is_control)
+    if isinstance(found, Unit):
+        return False
+    return isinstance(found, RemoteFetchError) or not found.header.is_control

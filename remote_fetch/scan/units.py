@@ -22,7 +22,6 @@ from remote_fetch.decode.run_decoder import Bounds, DecodedRun, RunReader, Start
 from remote_fetch.decode.run_status import RunStatus
 from remote_fetch.fetch.pool import Call
 from remote_fetch.formats.batches import FramedBatch, read_header
-from remote_fetch.locate.lineage import epoch_at
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.plan.visibility import AbortedIntervals, SequentialAborts
 from remote_fetch.scan.rows import PartitionRows
@@ -177,7 +176,7 @@ class Units:
             if run.status is not RunStatus.FULL:
                 break
             at, start = run.position, start._replace(last_offset=run.last_offset)
-            size_bytes += sum(batch.nbytes for batch in run.batches)
+            size_bytes += run.column_bytes
         self._idle.append(reader)
         return runs
 
@@ -187,13 +186,11 @@ class Units:
         epoch = int.from_bytes(data[at + _EPOCH_AT : at + _HEADER_START_BYTES], "big", signed=True)
         if epoch == self._epoch and self._epoch_start <= offset < self._epoch_stop:
             return True
-        promised, lineage = self._piece.segment.segment_leader_epochs, self._rows.lineage
-        if epoch != -1 and epoch_at(promised, offset) not in (None, epoch):
-            return False
-        if not lineage.agrees(offset, epoch):
+        segment, lineage = self._piece.segment, self._rows.lineage
+        if not self._rows.epoch_fits(segment, offset, epoch):
             return False
         # The answer stays the same up to the next offset at which an entry begins or the lineage ends.
-        stops = [entry.start_offset for entry in (*promised, *lineage.entries)]
+        stops = [entry.start_offset for entry in (*segment.segment_leader_epochs, *lineage.entries)]
         if lineage.end_offset is not None:
             stops.append(lineage.end_offset)
         self._epoch, self._epoch_start = epoch, offset

@@ -236,7 +236,8 @@ def test_aborted_transactions_of_several_producers(engine: ModuleType) -> None:
     batches = [of(2 * at, producer) for at, producer in enumerate([7, 8, 7, 6, 7, 9, 8])]
     batches += [batch(14, producer_id=7, producer_epoch=0, base_sequence=0), LAST]
     run = read(engine, batches, aborted=[(7, 0, 2), (7, 8, 20), (8, 12, 13), (9, 11, 30)])
-    # Producer 9 began its aborted transaction after the batch at 10. What is not transactional is seen.
+    # Producer 9 began its aborted transaction after the batch at 10. Read_committed shows every batch that is not
+    # transactional.
     assert column(run, "offset") == [2, 3, 4, 5, 6, 7, 10, 11, 14, 15]
     assert (run.taken, run.shown) == (8, {8: 2, 7: 4, 6: 6, 9: 10})
     everything = read(engine, batches, aborted=[])
