@@ -72,7 +72,7 @@ _CHANNEL_TIMEOUT_MS = 5_000
 _STORAGE_KEYS = ("remote.storage.url", "remote.storage.fetcher.class")
 _IN_PLAIN_PYTHON = (
     "records are decoded in plain Python, about 100 times slower than natively: "
-    "no Rust compiler was at hand when remote-fetch was installed from source"
+    "the native decoder was not built (from source it needs a Rust compiler)"
 )
 
 
