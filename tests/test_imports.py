@@ -8,8 +8,11 @@ Rules of the file:
 from __future__ import annotations
 
 import json
+import pkgutil
 import subprocess
 import sys
+from importlib import import_module
+from types import ModuleType
 
 import pytest
 
@@ -68,3 +71,17 @@ def test_public_names_are_few_and_there() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no_such_name"):
         getattr(remote_fetch, "no_such_name")  # noqa: B009
+
+
+def test_no_public_name_is_hidden_by_a_module() -> None:
+    """The import of `package.name` as a module replaces an attribute `name` of the package by the module."""
+    hidden = []
+    for module in [remote_fetch, *packages_of(remote_fetch)]:
+        modules = {found.name for found in pkgutil.iter_modules(module.__path__)}
+        hidden += [f"{module.__name__}.{name}" for name in modules.intersection(getattr(module, "__all__", ()))]
+    assert hidden == []
+
+
+def packages_of(package: ModuleType) -> list[ModuleType]:
+    found = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    return [import_module(one.name) for one in found if one.ispkg]

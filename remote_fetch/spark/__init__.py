@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from remote_fetch.spark.backfill_job import BackfillReport
     from remote_fetch.spark.planning import JobPlan
-    from remote_fetch.spark.register import Registered
+    from remote_fetch.spark.registration import Registered
     from remote_fetch.spark.write_task import Transform
 
 __all__ = ["backfill", "plan", "register"]
@@ -31,7 +31,7 @@ def register(spark: SparkSession) -> Registered:
     from remote_fetch.errors import MissingExtra  # noqa: PLC0415 - nothing is loaded before it is used
 
     try:
-        from remote_fetch.spark.register import register_source  # noqa: PLC0415 - as above
+        from remote_fetch.spark.registration import register_source  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("pyspark"):
             raise
