@@ -11,7 +11,8 @@ Rules of the file:
 * `--workload-seconds` and `--workload-seed` are options of the random workload, `--stream-restarts` of Spark's streams,
   `--fault-schedules` of the random faults of a store. Their defaults are short; `make soak` gives long ones.
 * A test that starts a broker or Spark is marked `java`. `make test FAST=1` leaves it out.
-* On the oldest broker a test marked `one_version` is also marked `scheduled`: `make test` leaves it to `make test-all`.
+* A test on the oldest broker is marked `scheduled`, unless it is marked `each_version`: `make test` leaves it to
+  `make test-all`.
 * A failed test shows what its broker said.
 * A test that leaves threads of ours behind fails.
 * The head of the session names the variant of the decoder that the tests use.
@@ -29,7 +30,7 @@ import pytest
 
 from tests.own_threads import watch_threads
 from tests.rig.brokers import needs_broker, new_topic, rig, rig_39, rig_43
-from tests.rig.rig import Rig
+from tests.rig.rig import VERSIONS, Rig
 from tests.spark.session import spark
 
 __all__ = ["needs_broker", "new_topic", "rig", "rig_39", "rig_43", "spark"]
@@ -49,6 +50,8 @@ _LONG_FILES = (
 """By what they took when all were measured in one run."""
 _JAVA = frozenset(("needs_broker", "rig", "rig_39", "rig_43", "spark"))
 """Fixtures that start a broker or Spark, now or when they are asked to."""
+_OLDEST = ("rig_39", *VERSIONS[1:])
+"""The parameters of a test that mean the oldest broker, by its fixture or by its version."""
 _SLOW_FOLDERS = ("rig", "contract", "stores", "spark", "golden", "read")
 
 
@@ -140,7 +143,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if isinstance(item, pytest.Function) and not _JAVA.isdisjoint(item.fixturenames):
         item.add_marker("java")
     callspec = getattr(item, "callspec", None)
-    if callspec is not None and callspec.params.get("rig") == "rig_39" and item.get_closest_marker("one_version"):
+    values = () if callspec is None or item.get_closest_marker("each_version") else callspec.params.values()
+    if any(isinstance(value, str) and value in _OLDEST for value in values):
         item.add_marker("scheduled")
 
 

@@ -76,7 +76,7 @@ def stand_in(root: Path) -> None:
     brokers.mkdir(parents=True)
     shared = "needs_broker = new_topic = rig = rig_39 = rig_43 = None\n"  # which no test here wants
     (brokers / "brokers.py").write_text(shared, encoding="utf-8")
-    (brokers / "rig.py").write_text("class Rig: pass\n", encoding="utf-8")
+    (brokers / "rig.py").write_text("VERSIONS = ()\nclass Rig: pass\n", encoding="utf-8")
     (root / "tools").mkdir()
     plugin = TESTS.parent / "tools" / "interpreted_decoder.py"
     (root / "tools" / plugin.name).write_text(plugin.read_text(encoding="utf-8"), encoding="utf-8")

@@ -197,7 +197,6 @@ def assert_said_once(events: list[Event]) -> None:
     assert all(before[1] < after[0] for before, after in pairwise(stretches)), stretches
 
 
-@pytest.mark.one_version
 @pytest.mark.parametrize(
     ("row", "isolation"),
     [pytest.param(row, level, id=f"{row.name}, {level}") for row in ROWS for level in row.isolations],

@@ -146,6 +146,7 @@ def test_uploads_of_several_leaders_overlap(three: Rig) -> None:
         assert report.fallbacks == {}
 
 
+@pytest.mark.scheduled
 def test_an_unclean_leader_writes_the_log_anew(three: Rig) -> None:
     """The tier has uploads of the old leader from a log that was cut off, also past the new leader's end."""
     rig, topic = three, "unclean"

@@ -27,6 +27,8 @@ from tests.rig.metrics import topic_metrics
 from tests.rig.rig import Rig
 from tests.rig.topics import OracleRecord
 
+pytestmark = pytest.mark.each_version
+
 ISOLATIONS = ("read_committed", "read_uncommitted")
 
 

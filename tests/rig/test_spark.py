@@ -9,8 +9,6 @@ Rules of the file:
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +25,7 @@ from tests.rig.test_read import ISOLATIONS, mixed_topic, transaction
 from tests.rig.topics import OracleRecord
 from tests.rig.workload_oracle import listed_offset
 from tests.spark.buckets import Row, planned, read
+from tests.spark.session import run_script
 from tests.spark.test_source import plain
 
 if TYPE_CHECKING:
@@ -263,21 +262,7 @@ def test_a_worker_that_cannot_reach_the_broker(rig_43: Rig, new_topic: Callable[
     assert [notice for notice in report.notices if "does not answer" in notice]
 
 
-def test_the_example(rig_43: Rig, half_tiered: str) -> None:
-    """The example runs in a separate process, as a user runs it."""
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(ROOT / "examples" / "05_spark_batch.py"),
-            rig_43.bootstrap,
-            str(rig_43.remote),
-            half_tiered,
-        ],
-        capture_output=True,
-        encoding="utf-8",
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+def test_the_example(rig_43: Rig, half_tiered: str, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    run_script(spark, ROOT / "examples" / "05_spark_batch.py", rig_43.bootstrap, str(rig_43.remote), half_tiered)
     count = len(topics.broker_records(rig_43, half_tiered, 0, "read_committed"))
-    assert f"{count} records" in done.stdout
+    assert f"{count} records" in capsys.readouterr().out

@@ -13,8 +13,6 @@ import contextlib
 import functools
 import itertools
 import random
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -36,6 +34,7 @@ from tests.rig.test_read import mixed_topic, transaction
 from tests.rig.test_spark import options_of
 from tests.spark.buckets import COLUMNS, rows_of
 from tests.spark.queries import DEADLINE_S, is_slow_start, run_to_end
+from tests.spark.session import run_script
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -311,14 +310,17 @@ def test_a_backfill_with_the_brokers_part(
     ("name", "said"),
     [("06_spark_backfill.py", "rows in "), ("07_spark_available_now.py", "records in ")],
 )
-def test_an_example(rig_43: Rig, new_topic: Callable[[str], str], tmp_path: Path, name: str, said: str) -> None:
-    """The example runs in a separate process, as a user runs it."""
+def test_an_example(
+    rig_43: Rig,
+    new_topic: Callable[[str], str],
+    spark: SparkSession,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    said: str,
+) -> None:
     topic = new_topic("spark-example")
     mixed_topic(rig_43, topic)
     topics.wait_tiered(rig_43, topic)
-    command = [sys.executable, str(ROOT / "examples" / name), rig_43.bootstrap, str(rig_43.remote), topic]
-    done = subprocess.run(
-        [*command, str(tmp_path / "out")], capture_output=True, encoding="utf-8", timeout=600, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert f"{len(records(rig_43, topic, 1))} {said}" in done.stdout
+    run_script(spark, ROOT / "examples" / name, rig_43.bootstrap, str(rig_43.remote), topic, str(tmp_path / "out"))
+    assert f"{len(records(rig_43, topic, 1))} {said}" in capsys.readouterr().out
