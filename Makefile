@@ -27,6 +27,9 @@ ALL_DECODING := $(wildcard tests/prepare tests/scan tests/session tests/cli test
 JOBS ?= 4
 SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
+# The tests start hundreds of Python processes. Each would compile the whole product anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv demo broker test test-fast test-all soak mutations test-broker test-spark check check-style check-types check-arrows check-rules bench fuzz sanitize docs cover lock modules clean
@@ -82,20 +85,23 @@ broker: $(VENV)/dev.stamp  ## a real broker with tiered storage to try things on
 # -------------------------------------------------------------------------------------------------------- prove it
 
 # Three sizes. What the markers mean is in pyproject.toml.
-# - FAST=1: no broker, no Spark, no server of a store, nothing slow; two processes for two processors. The random
-#   searches of tests/{plan,prepare,scan,session} try a third of their examples.
-# - a change: all but what is marked `scheduled`; random searches are short.
+# - FAST=1: no broker, no Spark, no server of a store, nothing slow; two processes for two processors. Random searches
+#   try a quarter of their examples (tests/searches.py).
+# - a change: all but what is marked `scheduled`; random searches are short, and try half of their examples.
 # - the schedule (.github/workflows/ci.yml): all, and the random searches at length.
+HALF    := REMOTE_FETCH_EXAMPLES=$(or $(REMOTE_FETCH_EXAMPLES),0.5)
+QUARTER := REMOTE_FETCH_EXAMPLES=$(or $(REMOTE_FETCH_EXAMPLES),0.25)
+
 ifdef FAST
 test: test-fast  ## with FAST=1 the tests that need no Java and take two minutes; else check, then what proves a change
 else
 test: check
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not scheduled"
-	$(if $(DECODING),$(BIN)/python -m pytest $(SIDE_BY_SIDE) -p tools.interpreted_decoder -m "not scheduled" $(DECODING))
+	$(HALF) $(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not scheduled"
+	$(if $(DECODING),$(HALF) $(BIN)/python -m pytest $(SIDE_BY_SIDE) -p tools.interpreted_decoder -m "not scheduled" $(DECODING))
 endif
 
 test-fast: $(VENV)/dev.stamp
-	REMOTE_FETCH_EXAMPLES=$(or $(REMOTE_FETCH_EXAMPLES),0.33) $(BIN)/python -m pytest -n 2 --dist worksteal \
+	$(QUARTER) $(BIN)/python -m pytest -n 2 --dist worksteal \
 	  -m "not scheduled and not java and not servers and not slow"
 
 test-all: check  ## check, then all tests, with the native decoder and in plain Python

@@ -17,6 +17,7 @@ Rules of the file:
 * A test that leaves threads of ours behind fails.
 * The head of the session names the variant of the decoder that the tests use.
 * The files that take longest come first, so that no process is left alone with one of them at the end.
+* The files of `_TOGETHER` run in one process, so that Spark is started twice and not in each process.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ __all__ = ["needs_broker", "new_topic", "rig", "rig_39", "rig_43", "spark"]
 _LAST_THREADS_S = 10.0
 _LONG_FILES = (
     "test_spark_streaming.py",
+    "test_backfill_job.py",
     "test_groups.py",
     "test_workload.py",
     "test_spark.py",
@@ -52,6 +54,12 @@ _JAVA = frozenset(("needs_broker", "rig", "rig_39", "rig_43", "spark"))
 """Fixtures that start a broker or Spark, now or when they are asked to."""
 _OLDEST = ("rig_39", *VERSIONS[1:])
 """The parameters of a test that mean the oldest broker, by its fixture or by its version."""
+_TOGETHER = {
+    "tests/rig/test_spark": "Spark with brokers",
+    "tests/spark/": "Spark",
+    "tests/stores/test_backfill_targets.py": "Spark",
+}
+"""The beginning of a path, and the group of files that run in one process."""
 _SLOW_FOLDERS = ("rig", "contract", "stores", "spark", "golden", "read")
 
 
@@ -111,7 +119,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """How long the random workload of the broker tests runs, and which one it is."""
     workload = parser.getgroup("workload", "the random workloads on a real broker (tests/rig)")
     workload.addoption(
-        "--workload-seconds", type=float, default=10, metavar="S", help="how long it runs on each version (10)"
+        "--workload-seconds", type=float, default=6, metavar="S", help="how long it runs on each version (6)"
     )
     workload.addoption(
         "--workload-seed",
@@ -123,9 +131,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     workload.addoption(
         "--stream-restarts",
         type=int,
-        default=4,
+        default=3,
         metavar="N",
-        help="how often the test of Spark streams stops one and starts it again (4)",
+        help="how often the test of Spark streams stops one and starts it again (3)",
     )
     parser.getgroup("faults", "random faults of a store (tests/stores/test_faults.py)").addoption(
         "--fault-schedules", type=int, default=24, metavar="N", help="how many schedules are run (24)"
@@ -146,6 +154,21 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     values = () if callspec is None or item.get_closest_marker("each_version") else callspec.params.values()
     if any(isinstance(value, str) and value in _OLDEST for value in values):
         item.add_marker("scheduled")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
+    """Give the whole files of a group to one process. `--dist loadfile` alone knows no groups."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+
+    class GroupScheduling(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            own = nodeid.partition("::")[0]
+            return next((group for start, group in _TOGETHER.items() if own.startswith(start)), own)
+
+    return GroupScheduling(config, log)
 
 
 @pytest.hookimpl(trylast=True)

@@ -27,7 +27,8 @@ from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import write_kafka_local
 from remote_fetch.testing.strategies import logs, segment_options
-from tests.scan.bucket import COLUMNS, examples, expected_rows, plain_log, rows_of
+from tests.scan.bucket import COLUMNS, expected_rows, plain_log, rows_of
+from tests.searches import examples
 
 
 @pytest.fixture(autouse=True)

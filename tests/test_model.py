@@ -7,7 +7,7 @@ import pickle
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch import model
@@ -25,6 +25,7 @@ from remote_fetch.model import (
     TopicIdPartition,
     Uuid,
 )
+from tests.searches import examples
 
 ID = Uuid(bytes(range(16)))
 PARTITION = TopicIdPartition(ID, "a-topic", 3)
@@ -40,7 +41,7 @@ VALUES = [
 ]
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(st.binary(min_size=16, max_size=16))
 def test_uuid_round_trip(raw: bytes) -> None:
     uuid = Uuid(raw)
@@ -59,7 +60,7 @@ def test_uuids_of_kafka() -> None:
     assert str(Uuid(b"\xfb" + b"\xff" * 15)) == "-" + 20 * "_" + "w"
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(st.one_of(st.text(max_size=30), st.text(alphabet="ABw-_=+/ \n", min_size=20, max_size=24)))
 def test_uuid_parse_takes_one_spelling_only(text: str) -> None:
     try:

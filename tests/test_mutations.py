@@ -34,6 +34,7 @@ def row(old: str = "number // 2", new: str = "number // 3", test: str = "plan/te
     return Mutation("plan", old, new, (test,))
 
 
+@pytest.mark.slow
 def test_every_row_fits_this_tree() -> None:
     rows = mutations.load(ROOT)
     for mutation in rows:
@@ -83,6 +84,7 @@ def test_a_test_that_is_not_there(tree: Path) -> None:
             mutations.selection(row(test=name), tree)
 
 
+@pytest.mark.scheduled
 @pytest.mark.slow
 def test_the_whole_run(tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(mutations, "ROOT", tree)

@@ -47,6 +47,7 @@ def messages(root: Path) -> list[str]:
     return [str(breach) for breach in house_rules.breaches(root)]
 
 
+@pytest.mark.slow
 def test_this_project_keeps_the_house_rules() -> None:
     assert messages(ROOT) == []
 

@@ -14,7 +14,7 @@ from remote_fetch.decode.gatherer import RowGatherer
 from remote_fetch.decode.run_decoder import BatchReader
 from remote_fetch.formats.batches import HEADER_BYTES, BatchHeader, read_header
 from remote_fetch.testing.records import Record, encode_batch
-from tests.scan.bucket import examples
+from tests.searches import examples
 
 
 def batch(first: int, rows: int, row_bytes: int = 10) -> pa.RecordBatch:

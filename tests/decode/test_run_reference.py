@@ -21,8 +21,8 @@ from remote_fetch.formats.indexes import parse_transaction_index
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record, encode_batch
 from remote_fetch.testing.strategies import logs
-from tests.scan.bucket import examples
 from tests.scan.test_units import damaged
+from tests.searches import examples
 from tools import fuzz_runs
 from tools.fuzz_runs import read_both
 from tools.fuzz_targets import GOLDENS

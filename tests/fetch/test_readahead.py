@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.errors import (
@@ -41,6 +41,7 @@ from remote_fetch.model import (
 )
 from remote_fetch.observe import Counters, Event, RangeFetched, RangeRetried
 from tests.own_threads import watch_threads
+from tests.searches import examples
 
 PARTITION = TopicIdPartition(Uuid(bytes(16)), "t", 4)
 SEGMENT = RemoteLogSegmentMetadata(RemoteLogSegmentId(PARTITION, Uuid(b"s" * 16)), 0, 99, 1 << 40)
@@ -179,7 +180,7 @@ def test_in_order_whatever_finishes_first(make: Made) -> None:
     assert finished == [3, 2, 1, 0, 7, 6, 5, 4]
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     sizes=st.lists(st.integers(1, 400), max_size=25),
     max_bytes=st.integers(100, 1000),

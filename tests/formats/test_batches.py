@@ -14,13 +14,14 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from crc32c import crc32c
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
 from remote_fetch.formats.batches import BatchFramer, BatchHeader, FramedBatch, check_crc, read_header
 from remote_fetch.model import TimestampType
 from remote_fetch.testing.records import Record, encode_batch
+from tests.searches import examples
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
 DUMPED = re.compile(
@@ -204,7 +205,7 @@ entries = st.one_of(
 
 
 @given(st.lists(entries, max_size=6), st.lists(st.integers(0, 1_500), max_size=12), st.integers(0, 1 << 40))
-@settings(deadline=None, max_examples=150)
+@examples(150)
 def test_any_cut_into_ranges_gives_the_same_batches(written: list[bytes], cuts: list[int], position: int) -> None:
     stream = b"".join(written)
     borders = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
@@ -390,7 +391,7 @@ def test_the_largest_offset() -> None:
 
 
 @given(st.binary(max_size=300))
-@settings(deadline=None, max_examples=300)
+@examples(300)
 def test_no_bytes_break_the_framer(data: bytes) -> None:
     framer = BatchFramer(0)
     framer.feed(memoryview(data))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from crc32c import crc32c
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
@@ -15,6 +15,7 @@ from remote_fetch.formats.batches import BatchFramer
 from remote_fetch.formats.checkpoints import ProducerState, parse_leader_epoch_checkpoint, parse_producer_snapshot
 from remote_fetch.model import LeaderEpoch
 from tests.cases import each_of
+from tests.searches import examples
 
 GOLDENS = Path(__file__).parents[1] / "golden" / "data"
 LOGS = sorted(GOLDENS.glob("*/remote/**/*.log"))
@@ -148,7 +149,7 @@ def test_producer_snapshot_of_another_version() -> None:
         parse_producer_snapshot(snapshot(STATE, version=2))
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(st.binary(max_size=80) | st.text("0123456789 \n-+", max_size=40).map(str.encode))
 def test_any_bytes_raise_only_our_errors(data: bytes) -> None:
     for parse in (parse_leader_epoch_checkpoint, parse_producer_snapshot):

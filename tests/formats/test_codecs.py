@@ -16,13 +16,14 @@ import pyarrow as pa
 import pytest
 import zstandard
 from aiokafka import codec as aiokafka_codec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.errors import CorruptSegment, DecompressionLimit, FallsBackError, UnsupportedFormat
 from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer
 from remote_fetch.formats.codecs import CODEC_NAMES, Codecs
 from tests.cases import each_of
+from tests.searches import examples
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
@@ -162,7 +163,7 @@ def test_incompressible_data(writer: str) -> None:
 
 @writers
 @given(data=st.binary(max_size=600) | st.text("ab", max_size=2_000).map(str.encode))
-@settings(deadline=None, max_examples=25)
+@examples(25)
 def test_any_data_comes_out_again(writer: str, data: bytes) -> None:
     codec, compress = WRITERS[writer]
     assert unpack(codec, compress(data)) == data
@@ -347,7 +348,7 @@ def test_zstd_frames_that_declare_their_size(size_bytes: int, checksum: bool) ->
     value=st.integers(0, 255),
     cut=st.integers(0, 3),
 )
-@settings(deadline=None, max_examples=300)
+@examples(300)
 def test_the_short_way_of_one_zstd_block_is_that_of_all(
     size_bytes: int, declares: bool, at: int, value: int, cut: int
 ) -> None:
@@ -419,7 +420,7 @@ def test_bytes_behind_the_end_are_an_error(writer: str, tail: bytes) -> None:
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 @given(data=st.binary(max_size=80))
-@settings(deadline=None, max_examples=150)
+@examples(150)
 def test_arbitrary_bytes_raise_nothing_else(codec: int, data: bytes) -> None:
     starts = {GZIP: b"\x1f\x8b\x08\0", SNAPPY: XERIAL_HEADER, LZ4: LZ4_HEADER, ZSTD: ZSTD_MAGIC}
     for start in (b"", starts[codec]):
@@ -429,7 +430,7 @@ def test_arbitrary_bytes_raise_nothing_else(codec: int, data: bytes) -> None:
 
 @writers
 @given(flips=st.lists(st.tuples(st.integers(0, 5_000), st.integers(1, 255)), min_size=1, max_size=4))
-@settings(deadline=None, max_examples=40)
+@examples(40)
 def test_damage_raises_nothing_else(writer: str, flips: list[tuple[int, int]]) -> None:
     codec, compress = WRITERS[writer]
     packed = bytearray(compress(words(4_000)))

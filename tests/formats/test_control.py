@@ -10,13 +10,14 @@ from struct import pack
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.errors import CorruptSegment, DecompressionLimit, UnsupportedFormat
 from remote_fetch.formats.batches import BatchFramer, FramedBatch
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.formats.control import ControlType, control_type
+from tests.searches import examples
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
 CONTROL_BIT = 0x20
@@ -151,7 +152,7 @@ def test_every_cut_of_the_record_is_an_error() -> None:
 
 
 @given(st.binary(max_size=40), st.integers(0, 7))
-@settings(deadline=None, max_examples=300)
+@examples(300)
 def test_no_bytes_raise_anything_else(body: bytes, codec: int) -> None:
     with suppress(CorruptSegment, UnsupportedFormat, DecompressionLimit):
         assert isinstance(control_type(batch(body, codec=codec), Codecs()), ControlType)

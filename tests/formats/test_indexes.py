@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
@@ -25,6 +25,7 @@ from remote_fetch.formats.indexes import (
 )
 from remote_fetch.model import AbortedTransaction
 from tests.cases import each_of
+from tests.searches import examples
 
 GOLDENS = Path(__file__).parents[1] / "golden" / "data"
 LOGS = sorted(GOLDENS.glob("*/remote/**/*.log"))
@@ -241,7 +242,7 @@ def written_index(log: list[list[tuple[int, int, int]]], interval_bytes: int, la
     return index
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(
     log=appends(),
     interval_bytes=st.integers(0, 1200),
@@ -274,7 +275,7 @@ def test_byte_range_holds_every_batch_of_the_offsets(
     assert set(index.positions()) <= set(starts)
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(
     data=st.binary(max_size=120), end_offset=st.none() | st.integers(0, 2**40), size=st.none() | st.integers(0, 2**40)
 )

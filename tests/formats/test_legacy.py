@@ -14,7 +14,7 @@ import zstandard
 from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.errors import CorruptSegment, DecompressionLimit, FallsBackError, UnsupportedFormat
@@ -23,6 +23,7 @@ from remote_fetch.formats.codecs import Codecs
 from remote_fetch.formats.legacy import to_v2
 from remote_fetch.model import TimestampType
 from tests.cases import each_of
+from tests.searches import examples
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 LOG_APPEND_TIME = 0x08
@@ -243,7 +244,7 @@ timestamps = st.integers(-1, 2**62) | st.integers(-(2**63), 2**63 - 1)
     gaps=st.lists(st.integers(1, 100_000), min_size=1, max_size=12),
     data=st.data(),
 )
-@settings(deadline=None, max_examples=150)
+@examples(150)
 def test_any_message_set(magic: int, codec: int, first: int, gaps: list[int], data: st.DataObject) -> None:
     offsets = [first + sum(gaps[:number]) for number in range(len(gaps))]
     rows = [Row(offset, data.draw(timestamps), data.draw(nullable), data.draw(nullable)) for offset in offsets]
@@ -359,7 +360,7 @@ def test_lz4_header_checksums_may_be_wrong_in_v0_only() -> None:
 
 
 @given(magic=st.sampled_from([0, 1]), codec=st.sampled_from([0, GZIP, SNAPPY]), inner=st.binary(max_size=120))
-@settings(deadline=None, max_examples=200)
+@examples(200)
 def test_no_bytes_raise_anything_else(magic: int, codec: int, inner: bytes) -> None:
     data = wrapper(magic, inner, offset=7, codec=codec) if codec else entry(7, bytes([magic, 0]) + inner + bytes(8))
     (batch,) = framed(data)
@@ -368,7 +369,7 @@ def test_no_bytes_raise_anything_else(magic: int, codec: int, inner: bytes) -> N
 
 
 @given(at=st.integers(0, 10_000), mask=st.integers(1, 255), tail=st.integers(0, 20))
-@settings(deadline=None, max_examples=200)
+@examples(200)
 def test_damage_inside_raises_nothing_else(at: int, mask: int, tail: int) -> None:
     inner = bytearray(message(1, 0, 5, b"key", b"value") + message(1, 1, 6, None, None))
     inner[at % len(inner)] ^= mask

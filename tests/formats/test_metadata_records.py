@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
@@ -37,6 +37,7 @@ from remote_fetch.model import (
     Uuid,
 )
 from remote_fetch.testing.strategies import partitions
+from tests.searches import examples
 
 GOLDENS = Path(__file__).parents[1] / "golden" / "data"
 VECTORS = {
@@ -333,7 +334,7 @@ def records(draw: st.DrawFn) -> MetadataRecord:
             )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(records())
 def test_encoded_records_are_read_again(record: MetadataRecord) -> None:
     value = encode_metadata_record(record)
@@ -350,7 +351,7 @@ def test_encoded_records_are_read_again(record: MetadataRecord) -> None:
             assert topic_id is None
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(
     value=st.sampled_from(sorted(VECTORS.values())),
     changes=st.lists(st.tuples(st.integers(0, 120), st.integers(0, 255)), max_size=3),

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
@@ -42,6 +42,7 @@ from tests.formats.test_metadata_records import (
     states,
     uuids,
 )
+from tests.searches import examples
 
 GOLDENS = Path(__file__).parents[1] / "golden" / "data"
 USUAL = [
@@ -188,21 +189,21 @@ def usual_segments(draw: st.DrawFn) -> SegmentMetadataRecord:
     )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(record=usual_updates | usual_segments())
 def test_every_usual_record_takes_the_short_cut(record: MetadataRecord) -> None:
     value = encode_metadata_record(record)
     assert by_short_cut(value, heads_of(value)) == record == parse_metadata_record(value)
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(shuffled=st.lists(st.builds(LeaderEpoch, st.integers(0, 5), int64s), min_size=1, max_size=8))
 def test_epochs_that_are_in_no_order(shuffled: list[LeaderEpoch]) -> None:
     value = encode_metadata_record(SegmentMetadataRecord(replace(STARTED, segment_leader_epochs=tuple(shuffled))))
     assert by_short_cut(value, heads_of(value)) == parse_metadata_record(value)
 
 
-@settings(deadline=None, max_examples=400)
+@examples(400)
 @given(
     record=records() | usual_updates | usual_segments(),
     changes=st.lists(st.tuples(st.integers(0, 400), st.sampled_from("=+-"), st.integers(0, 255)), max_size=3),
@@ -222,7 +223,7 @@ def test_damaged_values_are_read_alike_or_left_to_the_parser(
     assert found is None or found == parse_metadata_record(damaged)
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(name=st.sampled_from(USUAL), rest=st.binary(max_size=90))
 def test_any_bytes_behind_a_known_head(name: str, rest: bytes) -> None:
     heads = heads_of(VECTORS[name])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.errors import CorruptSegment
@@ -22,6 +22,7 @@ from remote_fetch.formats.tagged_fields import (
     read_varlong,
     skip_tagged_fields,
 )
+from tests.searches import examples
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_corrupt_tagged_fields(section: str, message: str) -> None:
             read(bytes.fromhex(section), 0)
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(
     number=st.integers(0, 2**32 - 1),
     small=st.integers(-(2**31), 2**31 - 1),
@@ -137,7 +138,7 @@ def test_encoded_values_are_read_again(
     assert at == len(data)
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(data=st.binary(max_size=40), at=st.integers(0, 45))
 def test_any_bytes_raise_only_our_errors(data: bytes, at: int) -> None:
     for read in (read_uvarint, read_varint, read_varlong, read_compact_bytes, read_compact_string, read_tagged_fields):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.locate.lineage import Lineage, epoch_at
@@ -16,6 +16,7 @@ from remote_fetch.model import (
     Uuid,
 )
 from tests.cases import each_of
+from tests.searches import examples
 
 PARTITION = TopicIdPartition(Uuid(bytes(range(16))), "orders", 0)
 
@@ -144,7 +145,7 @@ def model_epoch(entries: tuple[LeaderEpoch, ...], offset: int) -> int | None:
     return found
 
 
-@settings(deadline=None, max_examples=400)
+@examples(400)
 @given(data=st.data())
 def test_offset_by_offset(data: st.DataObject) -> None:
     history = data.draw(histories(0, 40))
@@ -194,7 +195,7 @@ def kafka_accepts(found: RemoteLogSegmentMetadata, log_end_offset: int, entries:
     return found.end_offset < log_end_offset
 
 
-@settings(deadline=None, max_examples=400)
+@examples(400)
 @given(data=st.data())
 def test_same_verdict_as_the_broker_inside_the_log(data: st.DataObject) -> None:
     history = data.draw(histories(0, 40))
@@ -212,7 +213,7 @@ def test_same_verdict_as_the_broker_inside_the_log(data: st.DataObject) -> None:
         assert verdict or not lineage.accepts(found)
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(data=st.data())
 def test_a_part_says_the_same_within_its_offsets(data: st.DataObject) -> None:
     entries = epochs(*data.draw(histories(0, 60)))

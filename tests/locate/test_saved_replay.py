@@ -7,7 +7,7 @@ from dataclasses import replace
 from struct import pack
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
@@ -17,6 +17,7 @@ from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.uploads import LooseUpload, Rest
 from remote_fetch.model import RemoteLogSegmentState, Uuid
 from tests.locate.metadata_double import DATA_ID, OTHER_ID, PARTITIONS, segment
+from tests.searches import examples
 
 STARTED, FINISHED, DELETING, _ = RemoteLogSegmentState
 ORIGIN = SnapshotOrigin("cluster", OTHER_ID, 4, ((2, 77),), taken_at_ms=5)
@@ -68,7 +69,7 @@ def test_every_cut_body_is_corrupt() -> None:
         load_replay(wrapped(BODY + b"\0"))
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(changes=st.lists(st.tuples(st.integers(0, len(BODY) - 1), st.integers(0, 255)), min_size=1, max_size=4))
 def test_hostile_bodies_raise_only_our_errors(changes: list[tuple[int, int]]) -> None:
     body = bytearray(BODY)

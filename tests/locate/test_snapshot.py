@@ -9,7 +9,7 @@ from dataclasses import replace
 from struct import pack
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
@@ -25,6 +25,7 @@ from remote_fetch.model import (
     Uuid,
 )
 from remote_fetch.testing.strategies import partitions
+from tests.searches import examples
 
 ORIGIN = SnapshotOrigin("cluster", Uuid(bytes(range(16))), 50, ((3, 1200), (7, 0)), taken_at_ms=1_700_000_000_000)
 ORDERS = TopicIdPartition(Uuid(b"orders----------"), "orders", 4)
@@ -69,7 +70,7 @@ origins = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(found=st.lists(timelines(), max_size=3), origin=origins)
 def test_load_returns_the_dumped_timelines(found: list[Timeline], origin: SnapshotOrigin) -> None:
     data = dump_timelines(found, origin=origin)
@@ -208,7 +209,7 @@ def test_every_cut_body_is_corrupt() -> None:
             load_timelines(wrapped(BODY[:length], level=0))
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(changes=st.lists(st.tuples(st.integers(0, len(BODY) - 1), st.integers(0, 255)), min_size=1, max_size=4))
 def test_hostile_bodies_raise_only_our_errors(changes: list[tuple[int, int]]) -> None:
     body = bytearray(BODY)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.errors import RemoteFetchError
@@ -39,6 +39,7 @@ from remote_fetch.model import (
     TopicIdPartition,
     Uuid,
 )
+from tests.searches import examples
 
 GOLDENS = Path(__file__).parents[1] / "golden" / "data"
 STATES = list(RemoteLogSegmentState)
@@ -467,7 +468,7 @@ def parsed(value: bytes | None) -> MetadataRecord | None:
         return None
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(events=streams())
 def test_random_streams_end_as_the_rules_say(events: list[Event]) -> None:
     builder = TimelineBuilder()
@@ -481,7 +482,7 @@ def test_random_streams_end_as_the_rules_say(events: list[Event]) -> None:
     assert set(builder.partitions()) == {model.partition for model in models if len(model.touched) > 1}
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(
     events=streams(),
     damages=st.lists(st.tuples(st.integers(0, 30), st.integers(30, 120), st.integers(0, 255)), max_size=6),
@@ -508,7 +509,7 @@ def test_damaged_streams_end_as_the_rules_say(events: list[Event], damages: list
         assert builder.build(model.partition) == model.timeline()
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(events=streams())
 def test_timelines_on_the_way_change_nothing(events: list[Event]) -> None:
     asked, unasked = TimelineBuilder(), TimelineBuilder()
@@ -521,7 +522,7 @@ def test_timelines_on_the_way_change_nothing(events: list[Event]) -> None:
         assert asked.build(partition) == unasked.build(partition)
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(events=streams(), data=st.data())
 def test_a_topic_filter_leaves_the_other_topics_alone(events: list[Event], data: st.DataObject) -> None:
     whole, filtered = TimelineBuilder(), TimelineBuilder([OTHER.topic_id])
@@ -550,7 +551,7 @@ def handed_over(builder: TimelineBuilder) -> TimelineBuilder:
     return second
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(events=streams(), data=st.data())
 def test_a_builder_goes_on_from_a_saved_replay(events: list[Event], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(events)))
@@ -636,7 +637,7 @@ def test_the_lineage_decides_between_branches() -> None:
     assert timeline.next_start(50, lineage) is None
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(
     bounds=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 15), st.integers(0, 2)), max_size=10),
     offset=st.integers(0, 60),
@@ -678,7 +679,7 @@ def test_a_look_up_in_a_long_timeline_looks_at_few_segments() -> None:
     assert CountingLineage.asked == 100
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 15)), max_size=8), st.integers(0, 60), st.integers(0, 30))
 def test_within_keeps_the_segments_that_cover_the_offsets(
     spans: list[tuple[int, int]], first: int, length: int

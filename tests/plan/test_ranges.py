@@ -20,7 +20,8 @@ from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice, narrow, 
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.segments import SegmentOptions
 from remote_fetch.testing.strategies import logs, segment_options
-from tests.scan.bucket import examples, plain_log
+from tests.scan.bucket import plain_log
+from tests.searches import examples
 
 PARTITION = TopicIdPartition(Uuid(bytes(16)), "topic", 0)
 

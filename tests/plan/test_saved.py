@@ -24,7 +24,7 @@ from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice
 from remote_fetch.plan.saved import dump_plan, load_plan
 from remote_fetch.testing.strategies import partitions
 from tests.plan.test_ranges import PARTITION, segment
-from tests.scan.bucket import examples
+from tests.searches import examples
 
 UUIDS = st.binary(min_size=16, max_size=16).map(Uuid)
 NUMBERS = st.integers(-1, 2**63 - 1)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from remote_fetch.model import UNKNOWN_SIZE, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
 from remote_fetch.plan.shares import Share, share_out
-from tests.scan.bucket import examples
+from tests.searches import examples
 
 MIB = 1 << 20
 

@@ -20,7 +20,7 @@ from remote_fetch.testing.oracle import TxnOutcome
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import BuiltSegment
 from remote_fetch.testing.strategies import logs
-from tests.scan.bucket import examples
+from tests.searches import examples
 
 CODECS = Codecs(max_bytes=1 << 20)
 

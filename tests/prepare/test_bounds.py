@@ -30,12 +30,12 @@ from tests.scan.bucket import (
     UNCOMMITTED,
     Bucket,
     WatchedBucket,
-    examples,
     expected_rows,
     plain_log,
     read,
     snapshot_config,
 )
+from tests.searches import examples
 
 
 class TestParse:

@@ -19,7 +19,8 @@ from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.segments import SegmentOptions, encode_offset_index
 from remote_fetch.testing.strategies import logs, segment_options
-from tests.scan.bucket import DENSE, Bucket, examples, plain_log
+from tests.scan.bucket import DENSE, Bucket, plain_log
+from tests.searches import examples
 
 
 def parts(session: Session, piece: SegmentSlice, cuts: list[int]) -> list[SegmentSlice | None]:

@@ -36,7 +36,8 @@ from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import SegmentOptions
 from remote_fetch.testing.strategies import logs
-from tests.scan.bucket import COMMITTED, DENSE, UNCOMMITTED, Bucket, WatchedBucket, examples, plain_log
+from tests.scan.bucket import COMMITTED, DENSE, UNCOMMITTED, Bucket, WatchedBucket, plain_log
+from tests.searches import examples
 
 
 @contextmanager

@@ -9,7 +9,6 @@ Rules of the file:
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from hypothesis import HealthCheck, settings
 
 from remote_fetch.config import Config
 from remote_fetch.errors import RemoteFetchError, SegmentNotFound
@@ -41,13 +39,6 @@ UNCOMMITTED = IsolationLevel.READ_UNCOMMITTED
 COLUMNS = ("offset", "timestamp", "timestampType", "key", "value", "headers", "leaderEpoch")
 DENSE = SegmentOptions(index_interval_bytes=0)
 """An offset index with an entry for every batch but the first."""
-
-
-def examples(count: int) -> settings:
-    """Hypothesis settings for `count` examples, times REMOTE_FETCH_EXAMPLES, which may be a fraction."""
-    times = float(os.environ.get("REMOTE_FETCH_EXAMPLES", "1"))
-    slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
-    return settings(deadline=None, max_examples=max(1, round(count * times)), suppress_health_check=slow)
 
 
 class Row(NamedTuple):

@@ -34,12 +34,12 @@ from tests.scan.bucket import (
     Bucket,
     Row,
     WatchedBucket,
-    examples,
     expected_rows,
     plain_log,
     rows_of,
 )
 from tests.scan.test_relocation import SignedBucket
+from tests.searches import examples
 
 
 def read(

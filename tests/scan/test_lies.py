@@ -34,12 +34,12 @@ from tests.scan.bucket import (
     Bucket,
     Outcome,
     WatchedBucket,
-    examples,
     expected_rows,
     plain_log,
     read,
     snapshot_config,
 )
+from tests.searches import examples
 from tests.stores.stand_in import read_with_broker
 
 SIZES = (-(2**31), -1073741824, -1, 0, 1, 61, 97, UNKNOWN_SIZE, 2**40, 2**62)

@@ -38,13 +38,13 @@ from tests.scan.bucket import (
     UNCOMMITTED,
     Bucket,
     WatchedBucket,
-    examples,
     expected_rows,
     plain_log,
     planned,
     read,
     snapshot_config,
 )
+from tests.searches import examples
 
 RANGE_BYTES = st.sampled_from((1024, 1500, 8 << 20))
 

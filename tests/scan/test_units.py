@@ -29,7 +29,8 @@ from remote_fetch.testing.records import Record, rewrite_crc
 from remote_fetch.testing.segments import SegmentOptions
 from remote_fetch.testing.strategies import logs, segment_options
 from tests.own_threads import watch_threads
-from tests.scan.bucket import COMMITTED, Bucket, Outcome, examples, plain_log, read
+from tests.scan.bucket import COMMITTED, Bucket, Outcome, plain_log, read
+from tests.searches import examples
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 WAYS: dict[str, dict[str, int]] = {

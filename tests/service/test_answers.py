@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from remote_fetch.service.answers import Rank, page_of, segment_json
-from tests.scan.bucket import examples
+from tests.searches import examples
 
 PARTITION = TopicIdPartition(Uuid(bytes(range(16))), "orders", 0)
 

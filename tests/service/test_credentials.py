@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from remote_fetch.service.credentials import Credentials, parse_authorization, parse_mechanisms
 from remote_fetch.service.refusals import Refusal
 from tests.cases import each_of
-from tests.scan.bucket import examples
+from tests.searches import examples
 
 BOTH = ("SCRAM-SHA-256", "OAUTHBEARER")
 

@@ -12,7 +12,7 @@ from remote_fetch.model import MAX_OFFSET, OBJECT_KINDS, IsolationLevel, Uuid
 from remote_fetch.service.queries import SegmentsQuery, parse_query, parse_segments
 from remote_fetch.service.refusals import Refusal
 from tests.cases import each_of
-from tests.scan.bucket import examples
+from tests.searches import examples
 
 ID = Uuid(bytes(range(16)))
 

@@ -25,8 +25,9 @@ from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import SegmentOptions
 from remote_fetch.testing.strategies import logs, segment_options
-from tests.scan.bucket import COMMITTED, UNCOMMITTED, examples, plain_log, snapshot_config
+from tests.scan.bucket import COMMITTED, UNCOMMITTED, plain_log, snapshot_config
 from tests.scan.test_relocation import Refreshing, SignedBucket
+from tests.searches import examples
 from tests.spark.buckets import at, expected, planned, read, tier
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from aiokafka.record.memory_records import MemoryRecords
-from hypothesis import given, settings
+from hypothesis import given
 
 from remote_fetch.model import IsolationLevel, LeaderEpoch, TimestampType
 from remote_fetch.testing.log_builder import FIRST_TIMESTAMP_MS, TOPIC_ID, LogBuilder
@@ -17,6 +17,7 @@ from remote_fetch.testing.oracle import LogRecord, TxnOutcome
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import BuiltSegment
 from remote_fetch.testing.strategies import logs
+from tests.searches import examples
 
 COMMITTED = IsolationLevel.READ_COMMITTED
 UNCOMMITTED = IsolationLevel.READ_UNCOMMITTED
@@ -67,7 +68,7 @@ def delivered(records: Sequence[LogRecord]) -> list[tuple[Any, ...]]:
     ]
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(logs(legacy=False))
 def test_a_slow_foreign_reader_delivers_the_records_of_the_oracle(log: LogBuilder) -> None:
     segments = log.segments()
@@ -81,7 +82,7 @@ def test_a_slow_foreign_reader_delivers_the_records_of_the_oracle(log: LogBuilde
         assert below == delivered(log.expected(COMMITTED))
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(logs())
 def test_each_snapshot_tells_the_stable_offset_of_its_segments_end(log: LogBuilder) -> None:
     for segment in log.segments():
@@ -91,7 +92,7 @@ def test_each_snapshot_tells_the_stable_offset_of_its_segments_end(log: LogBuild
         assert min(open_offsets, default=end) == log.stable_offset_at(end)
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(logs())
 def test_segments_lie_end_to_end_and_only_whole_ones_below_the_stable_offset_are_tiered(log: LogBuilder) -> None:
     segments = log.segments()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiokafka.record.memory_records import MemoryRecords as AIOKAFKA
 from crc32c import crc32c
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.testing.compression import SnappyFraming
@@ -24,6 +24,7 @@ from remote_fetch.testing.records import (
     encode_varint,
     rewrite_crc,
 )
+from tests.searches import examples
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of how kafka-python loads its own schemas
@@ -78,7 +79,7 @@ def test_foreign_readers_read_message_sets(reader: Any, magic: int, codec: int) 
     ]
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(
     st.lists(
         st.builds(

@@ -15,6 +15,7 @@ from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.oracle import TxnOutcome
 from remote_fetch.testing.segments import SegmentOptions
 from remote_fetch.testing.strategies import cuts, logs, play, segment_options, steps
+from tests.searches import examples
 
 
 def batch_fields(log: LogBuilder, at: int) -> set[int]:
@@ -67,7 +68,7 @@ def test_logs_reach_everything() -> None:
     assert reached == set(REACHED)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(logs(), segment_options(), st.data())
 def test_every_log_can_be_cut_into_segments_with_data(
     log: LogBuilder, options: SegmentOptions, data: st.DataObject
@@ -76,7 +77,7 @@ def test_every_log_can_be_cut_into_segments_with_data(
     log.segments(options, cuts=data.draw(cuts(log)))
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(logs(transactions=False, legacy=False, max_start_offset=0))
 def test_parts_can_be_left_out(log: LogBuilder) -> None:
     assert log.start_offset == 0
@@ -84,7 +85,7 @@ def test_parts_can_be_left_out(log: LogBuilder) -> None:
     assert all(batch.data[16] == 2 for batch in log.batches if batch.data)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(st.lists(steps(), max_size=6), st.integers(0, 5))
 def test_the_same_steps_make_the_same_log(drawn: list[Callable[[LogBuilder], None]], start: int) -> None:
     first, second = (play(start, drawn) for _ in range(2))
@@ -93,6 +94,7 @@ def test_the_same_steps_make_the_same_log(drawn: list[Callable[[LogBuilder], Non
 
 
 @pytest.mark.slow
+@pytest.mark.scheduled
 def test_a_failing_log_shrinks_to_few_steps() -> None:
     log = find(
         logs(),

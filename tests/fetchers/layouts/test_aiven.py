@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fetchers.layouts import aiven_cache
@@ -28,6 +28,7 @@ from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.formats.tagged_fields import encode_compact_string, encode_tagged_fields, encode_varlong
 from remote_fetch.model import UNKNOWN_SIZE, IndexType
 from tests.fetchers.layouts.aiven_writer import PARTITION, SEGMENT_ID, Store, Written
+from tests.searches import examples
 
 LAYOUT = "remote.storage.layout."
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -58,7 +59,7 @@ def keyed(key_file: Path) -> AivenLayout:
     return layout
 
 
-@settings(deadline=None, max_examples=120)
+@examples(120)
 @given(
     chunk=st.integers(1, 400),
     start=st.integers(0, len(LOG) + 3),

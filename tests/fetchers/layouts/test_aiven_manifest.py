@@ -18,6 +18,7 @@ from fetchers.layouts.aiven_manifest import ByteRange, decode_sizes, parse_manif
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
 from remote_fetch.model import IndexType, LeaderEpoch
 from tests.fetchers.layouts.aiven_writer import Written, encode_sizes
+from tests.searches import examples
 
 PLAIN = Written(bytes(250)).manifest()
 PACKED = Written(bytes(250), is_compressed=True).manifest()
@@ -64,7 +65,7 @@ def test_what_is_no_list_of_sizes(data: bytes, count: int) -> None:
         decode_sizes(data, count)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(size=st.integers(1, 2_000), chunk=st.integers(1, 300), packs=st.booleans())
 def test_chunks_follow_each_other(size: int, chunk: int, packs: bool) -> None:
     written = Written(bytes(range(256)) * 8, chunk, packs)

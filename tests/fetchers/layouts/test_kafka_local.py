@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fetchers.layouts import kafka_local
@@ -28,6 +28,7 @@ from remote_fetch.model import (
     is_topic_name,
 )
 from tests.cases import each_of
+from tests.searches import examples
 
 ID = Uuid(b"\x01" * 16)
 PARTITION = TopicIdPartition(ID, "orders", 0)
@@ -82,7 +83,7 @@ odd_topics = st.sampled_from(["a-0-AAAAAAAAAAAAAAAAAAAAAA", "-", "--0--", "...",
 topics = st.text(alphabet="abcXYZ019._-", min_size=1, max_size=30).filter(is_topic_name) | odd_topics
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(
     partitions=st.lists(
         st.builds(TopicIdPartition, uuids, topics, st.integers(0, 2**31 - 1)), min_size=1, max_size=4, unique=True

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fetchers.layouts import plain
@@ -23,6 +23,7 @@ from remote_fetch.model import (
     is_topic_name,
 )
 from tests.fetchers.layouts.aiven_writer import Store
+from tests.searches import examples
 
 LAYOUT = "remote.storage.layout."
 PARTITION = TopicIdPartition(Uuid(bytes(range(16))), "my-topic", 0)
@@ -113,7 +114,7 @@ templates = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(
     template=templates,
     partitions=st.lists(

@@ -1,0 +1,23 @@
+"""How many examples a random search tries: one rule for all tests that search with Hypothesis.
+
+Rules of the file:
+
+- A search names the number of examples that finds the faults which it is for. REMOTE_FETCH_EXAMPLES multiplies all
+  numbers: `make test FAST=1` and `make test` try fewer, the schedule tries all.
+- No search has a deadline, because a machine may be busy.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+__all__ = ["examples"]
+
+
+def examples(count: int) -> settings:
+    """Hypothesis settings for `count` examples, times REMOTE_FETCH_EXAMPLES, which may be a fraction."""
+    times = float(os.environ.get("REMOTE_FETCH_EXAMPLES", "1"))
+    slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
+    return settings(deadline=None, max_examples=max(1, round(count * times)), suppress_health_check=slow)
