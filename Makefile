@@ -1,7 +1,7 @@
 # The one door: everything this project does on a machine is a target here, and CI opens the same one.
 #
 # Rules of the file: no step by hand before or after a target; a target needs Python, make and the network for the
-# first install, and uses a C compiler where there is one; a second run installs nothing unless a lock file, the
+# first install, and uses a Rust compiler if there is one; a second run installs nothing unless a lock file, the
 # build or the decoder's source has changed.
 
 PYTHON ?= python3
@@ -50,8 +50,7 @@ $(VENV)/made.stamp:
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-BUILD_INPUTS := pyproject.toml $(wildcard $(addprefix remote_fetch/decode/,_messages.py \
-  native/Cargo.toml native/Cargo.lock native/src/*.rs))
+BUILD_INPUTS := pyproject.toml $(wildcard $(addprefix remote_fetch/decode/,native/Cargo.toml native/Cargo.lock native/src/*.rs))
 
 # $(1): the lock file. Hashes are checked; the project itself is built with what the lock file brought, so nothing else
 # is downloaded. The file is complete, and pip is not to resolve it: pip 23 takes the newest version of a package that is
@@ -164,7 +163,7 @@ bench: $(VENV)/dev.stamp  ## measure beside named peers; ARGS=--write puts the t
 fuzz: $(VENV)/dev.stamp  ## N=20000 damaged inputs for every parser of foreign bytes (ARGS="--seed 7 --target batch")
 	$(BIN)/python -m tools.fuzz --mutations $(N) $(ARGS)
 
-sanitize: $(VENV)/dev.stamp  ## the C code under gcc's AddressSanitizer: its tests, and a short fuzz
+sanitize: $(VENV)/dev.stamp  ## the native decoder under AddressSanitizer: its tests, and a short fuzz; needs cargo and gcc
 	$(BIN)/python -m tools.sanitize $(ARGS)
 
 docs: $(VENV)/dev.stamp  ## build the documentation into site/, every snippet executed
@@ -184,7 +183,7 @@ modules:  ## write docs/modules.md, the list of all modules, from their docstrin
 
 clean:  ## remove all that was made here, .venv and the brokers' jars (.rig) too
 	rm -rf remote_fetch/decode/native/target
-	rm -rf $(VENV) .rig build dist site htmlcov .coverage *.egg-info remote_fetch/decode/*.c
+	rm -rf $(VENV) .rig build dist site htmlcov .coverage *.egg-info
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
 	find remote_fetch/decode -name '*.so' -delete
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

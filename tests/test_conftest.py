@@ -68,8 +68,8 @@ def test_the_reasons_are_in_the_summary(tmp_path: Path) -> None:
 
 
 def stand_in(root: Path) -> None:
-    """A tree with a decoder that has no library beside it, and the plugin that finds the source next to itself."""
-    for name in ("remote_fetch/__init__.py", "remote_fetch/decode/__init__.py", "remote_fetch/decode/_messages.py"):
+    """A tree with a decoder that has no library beside it, and the plugin."""
+    for name in ("remote_fetch/__init__.py", "remote_fetch/decode/__init__.py", "remote_fetch/decode/engine.py"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("", encoding="utf-8")
     brokers = root / "tests" / "rig"
@@ -83,12 +83,7 @@ def stand_in(root: Path) -> None:
 
 
 DECODING = """
-from importlib.machinery import SourceFileLoader
-from remote_fetch.decode import _messages
-
-def test_a(): assert type(_messages.__loader__) is SourceFileLoader and _messages.__file__.endswith("_messages.py")
-
-def test_b():
+def test_a():
     try:
         import remote_fetch.decode._native
     except ModuleNotFoundError as error:
@@ -102,7 +97,7 @@ def test_interpreted_decoder(tmp_path: Path) -> None:
     stand_in(tmp_path)
     # A conftest that imports the decoder, as those of our packages do, comes after the plugin.
     (tmp_path / "deep").mkdir()
-    (tmp_path / "deep" / "conftest.py").write_text("import remote_fetch.decode._messages\n", encoding="utf-8")
+    (tmp_path / "deep" / "conftest.py").write_text("import remote_fetch.decode.engine\n", encoding="utf-8")
     (tmp_path / "deep" / "test_it.py").write_text(DECODING, encoding="utf-8")
     result = session(tmp_path, DECODING, "-p", "tools.interpreted_decoder", "deep")
     assert result.returncode == 0, result.stdout
@@ -111,7 +106,8 @@ def test_interpreted_decoder(tmp_path: Path) -> None:
 
 def test_interpreted_decoder_wants_to_be_first(tmp_path: Path) -> None:
     stand_in(tmp_path)
-    (tmp_path / "early.py").write_text("import remote_fetch.decode._messages\n", encoding="utf-8")
+    (tmp_path / "remote_fetch" / "decode" / "_native.py").write_text("", encoding="utf-8")
+    (tmp_path / "early.py").write_text("import remote_fetch.decode._native\n", encoding="utf-8")
     result = session(tmp_path, PASSED, "-p", "early", "-p", "tools.interpreted_decoder")
     assert result.returncode == 4
     assert "too late" in result.stderr

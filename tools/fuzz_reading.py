@@ -10,16 +10,13 @@ Rules of the file:
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
-from functools import cache
-from importlib.machinery import SourceFileLoader
 from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from remote_fetch.decode import _messages, run_reference
+from remote_fetch.decode import message_reference, run_reference
 from remote_fetch.decode.columns import COLUMNS, schema_for
 from remote_fetch.decode.gatherer import RowGatherer
 from remote_fetch.decode.messages import MessageCursor
@@ -37,9 +34,8 @@ from remote_fetch.prepare.order import MisleadingIndex
 from remote_fetch.scan.rows import PartitionRows
 from remote_fetch.scan.slice_reader import SliceReader
 from remote_fetch.session.decode_pool import DecodePool
-from tools.interpreted_decoder import INNER_LOOPS
 
-__all__ = ["MAX_INFLATED_BYTES", "check_checksums", "engines", "interpreted_kernel", "read_batches", "read_slice"]
+__all__ = ["MAX_INFLATED_BYTES", "check_checksums", "engines", "read_batches", "read_slice"]
 
 MAX_INFLATED_BYTES = 6 << 20
 _MAX_BATCH_BYTES = 8 << 20
@@ -77,32 +73,14 @@ def engines() -> tuple[ModuleType, ...]:
     return run_reference, _native
 
 
-def interpreted_kernel(compiled: ModuleType = _messages) -> ModuleType:
-    """The source of an inner loop as plain Python, or the module if it is not compiled."""
-    if not compiled.COMPILED:
-        return compiled
-    source = INNER_LOOPS[compiled.__name__]
-    loader = SourceFileLoader(f"{compiled.__name__}_interpreted", str(source))
-    spec = importlib.util.spec_from_loader(loader.name, loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
-
-
-@cache
-def _message_kernels() -> tuple[ModuleType, ...]:
-    return (_messages, interpreted_kernel(_messages)) if _messages.COMPILED else (_messages,)
-
-
 def _check_messages(batch: pa.RecordBatch) -> None:
-    """Check that both variants make the same messages of the rows. Raises AssertionError."""
+    """Check that both engines make the same messages of the rows. Raises AssertionError."""
     made = [
-        MessageCursor(batch, "topic", 0, lambda *fields: fields, kernel=kernel).take(batch.num_rows)
-        for kernel in _message_kernels()
+        MessageCursor(batch, "topic", 0, lambda *fields: fields, engine=engine).take(batch.num_rows)
+        for engine in (message_reference if engine is run_reference else engine for engine in engines())
     ]
     if len(made[0]) != batch.num_rows or made[0] != made[-1]:
-        raise AssertionError(f"messages, compiled: {made[0]}, interpreted: {made[-1]}")
+        raise AssertionError(f"messages, plain: {made[0]}, native: {made[-1]}")
 
 
 class _Both:

@@ -4,6 +4,6 @@ Rules of the package:
 
 - Pure. It knows no files, threads or clocks.
 - Other packages use `columns`, `run_decoder`, `gatherer` and `messages`.
-- `run_reference` says in plain Python what `native/` does, and runs where nothing native was built.
-- The source of `_messages` runs compiled by Cython or interpreted.
+- What runs once for each record is native (`native/`), or plain Python in the `_reference` modules: `engine` has the
+  choice.
 """

@@ -1,5 +1,7 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from remote_fetch.decode.message_reference import Cells
 
 class Run:
     @property
@@ -59,3 +61,22 @@ class BatchDecoder:
         leader_epoch: int,
     ) -> tuple[int, int, int]: ...
     def take(self) -> Run: ...
+
+class Rows:
+    def __init__(
+        self,
+        make: Callable[..., Any],
+        topic: str,
+        partition: int,
+        *,
+        key: Cells,
+        value: Cells,
+        offset: memoryview,
+        timestamp_ms: memoryview,
+        timestamp_type: memoryview,
+        leader_epoch: memoryview,
+        header_ends: memoryview,
+        header_key: Cells,
+        header_value: Cells,
+    ) -> None: ...
+    def messages(self, start: int, stop: int) -> list[Any]: ...

@@ -2,10 +2,10 @@
 
 Rules of the file:
 
-- Plain Python around the inner loop of `_messages`. It runs once for a record batch, never once for a record.
+- Plain Python around an inner loop, which is native if it was built, else `message_reference`. This file runs once for
+  a record batch, never once for a record.
 - The caller passes the class of the messages, because this package knows no client.
-- Types, lengths and nulls are checked before memory is read by address. The offsets inside a batch are trusted, as
-  Arrow trusts them.
+- Types and nulls are checked here. The inner loop checks the offsets inside a batch as it reads them.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from remote_fetch.decode import _messages
+from remote_fetch.decode import message_reference
 from remote_fetch.decode.columns import schema_for
+from remote_fetch.decode.engine import installed
+from remote_fetch.decode.message_reference import Cells
 from remote_fetch.errors import ConfigError
-
-if TYPE_CHECKING:
-    from remote_fetch.decode._messages import Cells
 
 __all__ = ["MESSAGE_COLUMNS", "MessageCursor"]
 
 MESSAGE_COLUMNS: tuple[str, ...] = ("key", "value", "offset", "timestampMs", "timestampType", "headers", "leaderEpoch")
 """The columns that a message is made of, besides topic and partition."""
 
+_ENGINE = installed(message_reference)
 _TYPES: dict[str, pa.DataType] = {field.name: field.type for field in schema_for(MESSAGE_COLUMNS)}
 _ITEM_BYTES: dict[str, int] = {"i": 4, "q": 8}
 
@@ -51,7 +51,7 @@ class MessageCursor:
     - A message of magic 0 has the timestamp (0, 0).
     - One difference: a header key that is not UTF-8 has U+FFFD here. The binding raises an error.
 
-    `kernel` is the `_messages` module to run, for tests. Raises ConfigError for a column that is missing, has another
+    `engine` is the module of the inner loop, for tests. Raises ConfigError for a column that is missing, has another
     type, or has nulls where none can be.
     """
 
@@ -62,9 +62,8 @@ class MessageCursor:
         partition: int,
         make: Callable[..., Any],
         *,
-        kernel: ModuleType | None = None,
+        engine: ModuleType | None = None,
     ) -> None:
-        used: ModuleType = _messages if kernel is None else kernel
         key, value, offset, timestamp_ms, timestamp_type, headers, leader_epoch = map(
             _column_of(batch), MESSAGE_COLUMNS
         )
@@ -72,19 +71,19 @@ class MessageCursor:
         self._count = batch.num_rows
         self._next = 0
         self._offsets = _numbers(offset, "q")
-        self._rows = used.Rows(
+        self._rows = (engine or _ENGINE).Rows(
             make,
             topic,
             partition,
-            key=_cells(used, key),
-            value=_cells(used, value),
+            key=_cells(key),
+            value=_cells(value),
             offset=self._offsets,
             timestamp_ms=_numbers(timestamp_ms, "q"),
             timestamp_type=_numbers(timestamp_type, "i"),
             leader_epoch=_numbers(leader_epoch, "i"),
             header_ends=_view(headers.buffers()[1], headers.offset, _ends_in(headers), "i"),
-            header_key=_cells(used, names),
-            header_value=_cells(used, values),
+            header_key=_cells(names),
+            header_value=_cells(values),
         )
 
     def __len__(self) -> int:
@@ -101,8 +100,13 @@ class MessageCursor:
         self._next = bisect_left(self._offsets, offset, self._next, self._count)
 
     def take(self, count: int) -> list[Any]:
-        """The next messages, at most `count`. Raises the errors of `make`; then it gives no row."""
-        stop = min(self._next + max(count, 0), self._count)
+        """The next messages, at most `count`.
+
+        Raises the errors of `make`, and IndexError for offsets that leave their column; then it gives no row.
+        """
+        stop = self._next + count  # `min` and `max` take as long as a message
+        if not self._next <= stop <= self._count:
+            stop = self._next if count < 0 else self._count
         messages: list[Any] = self._rows.messages(self._next, stop)
         self._next = stop
         return messages
@@ -141,15 +145,14 @@ def _header_columns(headers: Any) -> tuple[_Array, _Array]:
     return names, values
 
 
-def _cells(kernel: ModuleType, column: _Array) -> Cells:
+def _cells(column: _Array) -> Cells:
     validity, ends, data = column.buffers()
-    cells: Cells = kernel.Cells(
+    return Cells(
         _view(ends, column.offset, _ends_in(column), "i"),
-        memoryview(data).cast("B") if data is not None and data.size else memoryview(b""),
-        memoryview(validity).cast("B") if validity is not None and column.null_count else None,
+        _bytes_of(data) if data is not None and data.size else memoryview(b""),
+        _bytes_of(validity) if validity is not None and column.null_count else None,
         column.offset,
     )
-    return cells
 
 
 def _numbers(column: _Array, item_format: _Format) -> memoryview:
@@ -167,4 +170,9 @@ def _view(buffer: pa.Buffer | None, first: int, count: int, item_format: _Format
     if not count:
         return memoryview(bytes(item_bytes)).cast(item_format)
     assert buffer is not None
-    return memoryview(buffer)[first * item_bytes : (first + count) * item_bytes].cast("B").cast(item_format)
+    return _bytes_of(buffer)[first * item_bytes : (first + count) * item_bytes].cast(item_format)
+
+
+def _bytes_of(buffer: pa.Buffer) -> memoryview:
+    """Read only, also if Arrow may still write to it."""
+    return memoryview(buffer).cast("B").toreadonly()

@@ -13,7 +13,6 @@ Rules of the file:
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
@@ -24,6 +23,7 @@ from remote_fetch.decode import run_reference
 from remote_fetch.decode.arrays import Array
 from remote_fetch.decode.columns import schema_for
 from remote_fetch.decode.constant_columns import CONSTANT_COLUMNS, ConstantColumns
+from remote_fetch.decode.engine import installed
 from remote_fetch.decode.record_reference import base_ms_of, fault_of
 from remote_fetch.decode.run_status import FAULTS, RunStatus
 from remote_fetch.errors import CorruptSegment, DecompressionLimit
@@ -31,20 +31,7 @@ from remote_fetch.formats.batches import BatchHeader
 
 __all__ = ["BatchReader", "Bounds", "Cut", "DecodedRun", "RunReader", "Start", "is_native"]
 
-_NATIVE = "remote_fetch.decode._native"
-
-
-def _installed() -> ModuleType:
-    """The native decoder, or the plain one if it was not built. One that was built and cannot be loaded is an error."""
-    try:
-        return importlib.import_module(_NATIVE)
-    except ModuleNotFoundError as error:
-        if error.name != _NATIVE:
-            raise
-        return run_reference
-
-
-_ENGINE = _installed()
+_ENGINE = installed(run_reference)
 
 MAX_ROWS = 65_536
 """The most rows of one Arrow batch."""

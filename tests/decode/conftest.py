@@ -1,4 +1,4 @@
-"""Both decoders of batches, and both variants of the loop to messages, side by side.
+"""The native decoder and its references in plain Python, side by side.
 
 Rules of the file:
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 from functools import cache
-from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, SourceFileLoader
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
 from pathlib import Path
 from types import ModuleType
 
@@ -21,32 +21,12 @@ import remote_fetch.decode
 PLACE = Path(remote_fetch.decode.__path__[0])
 
 
-def _load(loader: ExtensionFileLoader | SourceFileLoader) -> ModuleType:
+def _load(loader: ExtensionFileLoader) -> ModuleType:
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module
-
-
-def _interpreted(installed: ModuleType) -> ModuleType:
-    """The source of an inner loop as plain Python, whatever library lies beside it."""
-    if not installed.COMPILED:
-        return installed
-    name = installed.__name__.rpartition(".")[2]
-    return _load(SourceFileLoader(f"remote_fetch.decode.{name}_interpreted", str(PLACE / f"{name}.py")))
-
-
-def _compiled(installed: ModuleType) -> ModuleType:
-    """The compiled inner loop; the test is skipped where no compiler made one."""
-    if installed.COMPILED:
-        return installed
-    name = installed.__name__.rpartition(".")[2]
-    for suffix in EXTENSION_SUFFIXES:
-        path = PLACE / f"{name}{suffix}"
-        if path.exists():
-            return _load(ExtensionFileLoader(f"remote_fetch.decode.{name}_compiled.{name}", str(path)))
-    pytest.skip("no compiled decoder: it is made where a C compiler is at hand")
 
 
 @pytest.fixture(params=["plain", "native"])
@@ -57,15 +37,15 @@ def engine(request: pytest.FixtureRequest) -> ModuleType:
     return run_reference if request.param == "plain" else native()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def native_engine() -> ModuleType:
-    """The native decoder of batches, for what only that can get wrong."""
+    """The native decoder, for what only that can get wrong."""
     return native()
 
 
 @cache
 def native() -> ModuleType:
-    """The native decoder of batches, also if the session decodes in plain Python.
+    """The native decoder, also if the session decodes in plain Python.
 
     The test is skipped where no Rust compiler is, and fails where one made none.
     """
@@ -81,11 +61,3 @@ def native() -> ModuleType:
             return _load(ExtensionFileLoader("remote_fetch.decode.beside._native", str(path)))
     assert shutil.which("cargo") is None, "cargo is here and the native decoder is not: pip install -v -e . says why"
     pytest.skip("no native decoder: it is built where a Rust compiler is at hand")
-
-
-@pytest.fixture(scope="session", params=["interpreted", "compiled"])
-def message_kernel(request: pytest.FixtureRequest) -> ModuleType:
-    """Each variant of the inner loop from columns to messages in turn."""
-    from remote_fetch.decode import _messages
-
-    return _interpreted(_messages) if request.param == "interpreted" else _compiled(_messages)

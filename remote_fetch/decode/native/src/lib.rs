@@ -4,14 +4,19 @@
 //!
 //! - It decides nothing: a batch that is not ordinary ends a run, with a position and a status, and plain Python goes on.
 //! - `run_reference.py` is the same in plain Python. Both give the same answer to the same bytes.
-//! - `unsafe` is in `arrow` (the way out), in `lz4` and `deflate` (one call of their libraries) and here (the bytes of the caller).
+//! - `unsafe` is in `arrow` (the way out), in `lz4` and `deflate` (one call of their libraries), in `buffers` and here (the
+//!   bytes of the caller), and in `objects` (calls of the C API).
+//! - `messages` is the other way: from columns to objects of Python, with the lock.
 
 mod arrow;
+mod buffers;
 mod codecs;
 mod columns;
 mod deflate;
 mod frame;
 mod lz4;
+mod messages;
+mod objects;
 mod records;
 mod run;
 mod status;
@@ -272,4 +277,6 @@ impl Run {
 mod _native {
     #[pymodule_export]
     use super::{BatchDecoder, Run, RunDecoder};
+    #[pymodule_export]
+    use crate::messages::Rows;
 }
