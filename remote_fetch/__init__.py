@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from remote_fetch.errors import UnknownTopic as UnknownTopic
     from remote_fetch.errors import Unlocatable as Unlocatable
     from remote_fetch.errors import UnsupportedFormat as UnsupportedFormat
+    from remote_fetch.export import export_topic as export_topic
     from remote_fetch.observe import Counters as Counters
     from remote_fetch.observe import Report as Report
 
 _HOME = {
     "read_arrow": "arrow",
+    "export_topic": "export",
     "AIORemoteConsumer": "consumer.aio",
     "AsyncRemoteDeserializingConsumer": "consumer.aio_deserializing",
     "RemoteConsumer": "consumer.consumer",

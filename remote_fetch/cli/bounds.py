@@ -21,7 +21,7 @@ from remote_fetch.prepare.job import plan_job
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.session.session import Session
 
-__all__ = ["bounds_from", "plans_from"]
+__all__ = ["bounds_from", "bounds_of", "plans_from"]
 
 _COUNT = re.compile(r"-[0-9]{1,19}")
 _MILLISECONDS = re.compile(r"[0-9]{1,19}")
@@ -29,6 +29,10 @@ _MILLISECONDS = re.compile(r"[0-9]{1,19}")
 
 def bounds_from(arguments: argparse.Namespace, session: Session) -> tuple[Any, Any]:
     """The start and end of `-o` and `--end`, as `read_arrow` takes them. Raises ConfigError."""
+    return _bounds(arguments, session)
+
+
+def _bounds(arguments: argparse.Namespace, session: Session | None) -> tuple[Any, Any]:
     start: Any = "earliest"
     end: Any = arguments.end if arguments.end is not None else "latest"
     ends = [text for text in arguments.offsets if text.startswith("e@")]
@@ -41,11 +45,20 @@ def bounds_from(arguments: argparse.Namespace, session: Session) -> tuple[Any, A
             end = _time(text)
         elif text == "stored":
             raise ConfigError("-o stored: there are no committed offsets without a consumer group", key="-o")
-        elif _COUNT.fullmatch(text):
+        elif session is not None and _COUNT.fullmatch(text):
             start = _before_the_end(arguments, session, int(text[1:]))
         else:
             start = text
     return start, end
+
+
+def bounds_of(arguments: argparse.Namespace, default_end: str) -> tuple[Any, Any]:
+    """As `bounds_from`, without a session: `-o -N` is refused. Without an end: `default_end`. Raises ConfigError."""
+    if any(_COUNT.fullmatch(text) for text in arguments.offsets):
+        raise ConfigError("-o -N: an export begins at an offset or a time, not at a distance from the end", key="-o")
+    start, end = _bounds(arguments, None)
+    is_given = arguments.end is not None or any(text.startswith("e@") for text in arguments.offsets)
+    return start, end if is_given else default_end
 
 
 def plans_from(arguments: argparse.Namespace, session: Session) -> tuple[PartitionPlan, ...]:

@@ -77,8 +77,8 @@ class Progress:
         if enabled and sys.stderr.isatty():
             self._bar = _rich_bar()
 
-    def start(self, total_bytes: int) -> None:
-        """Show the bar, and count bytes against `total_bytes` from now on."""
+    def start(self, total_bytes: int | None) -> None:
+        """Show the bar, and count bytes against `total_bytes` from now on. None: the total is not known."""
         if self._bar is not None:
             self._bar.start()
             self._task = self._bar.add_task("reading", total=total_bytes)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from remote_fetch.spark.backfill_job import BackfillReport
     from remote_fetch.spark.planning import JobPlan
     from remote_fetch.spark.registration import Registered
-    from remote_fetch.spark.write_task import Transform
+    from remote_fetch.tables.report import TableReport
+    from remote_fetch.tables.write_task import Transform
 
 __all__ = ["backfill", "plan", "register"]
 
@@ -53,7 +53,7 @@ def backfill(
     to_options: Mapping[str, Any] | None = None,
     job_id: str | None = None,
     row_group_bytes: int = 32 << 20,
-) -> BackfillReport:
+) -> TableReport:
     """Write a topic's records to Parquet files: Spark's executors read the store and write, and no row sees the JVM.
 
     The rows are those of `read_arrow`. Readers see nothing in the target before all of it is there. The same call again

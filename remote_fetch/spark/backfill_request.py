@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from remote_fetch.decode.columns import wanted_columns
 from remote_fetch.errors import ConfigError
 from remote_fetch.spark.options import SourceOptions, parse_options
-from remote_fetch.spark.parquet_files import check_compression, check_partition_by
-from remote_fetch.spark.write_task import Transform, schema_of
+from remote_fetch.tables.parquet_files import check_compression, check_partition_by
+from remote_fetch.tables.write_task import Transform, schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,7 +19,7 @@ from remote_fetch.observe import Report
 from remote_fetch.spark.collector import freeze_gc
 from remote_fetch.spark.limits import Restriction
 from remote_fetch.spark.options import SourceOptions
-from remote_fetch.spark.tasks import Task
+from remote_fetch.tables.tasks import Task
 
 if TYPE_CHECKING:
     import pyarrow as pa

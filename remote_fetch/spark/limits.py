@@ -19,7 +19,7 @@ from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.view import OpenPartition
 from remote_fetch.spark.options import Limit
 
-__all__ = ["FAIL_ON_DATA_LOSS_HINT", "LimitRules", "Restriction", "check_covered", "offsets_of"]
+__all__ = ["FAIL_ON_DATA_LOSS_HINT", "LimitRules", "Restriction", "check_covered", "offsets_from", "offsets_of"]
 
 FAIL_ON_DATA_LOSS_HINT = (
     "Some data may have been lost because they are not available in Kafka any more; either the data was aged out by "
@@ -85,6 +85,12 @@ def offsets_of(planner: Planner, opened: OpenPartition, start: Limit, end: Limit
     if stop < first and isinstance(low, int) and isinstance(high, int):
         _lose(planner, partition, f"offset was changed from {low} to {high}", high, rules)
     return first, max(first, stop)
+
+
+def offsets_from(planner: Planner, opened: OpenPartition, at: int, end: Limit, rules: LimitRules) -> tuple[int, int]:
+    """As `offsets_of`, for a read that goes on at offset `at`. There is nothing to read if the end lies before it."""
+    first = _first(planner, opened, at, rules)
+    return first, max(first, _stop(planner, opened, _at(end, opened.partition), rules))
 
 
 def _at(limit: Limit, partition: TopicIdPartition) -> Bound:

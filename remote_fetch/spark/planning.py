@@ -11,25 +11,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from remote_fetch.errors import ConfigError, UnknownTopic
 from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
 from remote_fetch.observe import Observer, ignore
 from remote_fetch.plan.cost import PlanCost, estimate
 from remote_fetch.plan.ranges import BrokerRange
-from remote_fetch.plan.shares import share_out
 from remote_fetch.prepare.planner import Planner, say_end
 from remote_fetch.prepare.refusals import refuse_broker_ranges
 from remote_fetch.prepare.subscribed import partitions_of, topic_name, topic_names
-from remote_fetch.prepare.view import OpenPartition, PartitionPlan
+from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.session.session import Session
-from remote_fetch.spark.limits import LimitRules, Restriction, check_covered, offsets_of
+from remote_fetch.spark.limits import LimitRules, Restriction, check_covered, offsets_from, offsets_of
 from remote_fetch.spark.options import Limit, SourceOptions, Subscription, check_batch
-from remote_fetch.spark.tasks import Task, pack
+from remote_fetch.tables.planning import PlannedJob, check_same_topic, open_partitions, range_of
+from remote_fetch.tables.planning import tasks_of as shared_tasks_of
+from remote_fetch.tables.progress import Progress
+from remote_fetch.tables.tasks import Task
 
-__all__ = ["JobPlan", "open_subscribed", "plan_batch", "subscribed", "tasks_of"]
+__all__ = ["JobPlan", "plan_backfill", "plan_batch", "subscribed", "tasks_of"]
 
 _INTERNAL = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
 """Topics that a pattern never matches, as in the Java client."""
@@ -73,8 +75,22 @@ def plan_batch(
     with Session.open(options.config, observer) as session:
         range_bytes = session.config.settings.range_bytes
         plans = tuple(_plans(session, options, start, end, restriction or Restriction()))
-        tasks = tasks_of(plans, options, session.locator.end_is_inferred)
+        tasks = tasks_of((plan for plan, _ in plans), options, session.locator.end_is_inferred)
         return JobPlan(tasks, estimate((task.steps for task in tasks), range_bytes, session.stored_size))
+
+
+def plan_backfill(options: SourceOptions, held: Progress | None) -> PlannedJob:
+    """The tasks of a backfill of one topic, behind what its target holds: see `job.Planner`."""
+    start, end = check_batch(options)
+    with Session.open(options.config) as session:
+        partitions = subscribed(session, options.subscription)
+        check_same_topic(held, partitions)
+        plans = tuple(_plans(session, options, start, end, Restriction(), {} if held is None else held.ends))
+        tasks = tasks_of((plan for plan, _ in plans), options, session.locator.end_is_inferred)
+        ranges = {plan.opened.partition.partition: range_of(plan, first) for plan, first in plans}
+        topic = partitions[0]
+        reads = Progress(topic.topic, str(topic.topic_id), ranges)
+        return PlannedJob(tasks, reads, tuple(one.partition for one in partitions))
 
 
 def tasks_of(
@@ -83,20 +99,24 @@ def tasks_of(
     end_is_inferred: Callable[[RemoteLogSegmentMetadata], bool],
 ) -> tuple[Task, ...]:
     """Outlined plans as tasks of even size, by the options on how large or how many they are to be."""
-    known = [plan for plan in plans if plan.steps]
-    opened = [replace(plan.opened, known_txn_index_from=plan.opened.tells_txn_index_from) for plan in known]
-    shares = share_out(
-        [plan.steps for plan in known],
-        options.task_bytes,
-        min_shares=options.min_partitions,
+    return shared_tasks_of(
+        plans,
+        end_is_inferred,
+        task_bytes=options.task_bytes,
+        min_tasks=options.min_partitions,
         max_offsets=options.max_records_per_partition,
     )
-    return tuple(pack(share, opened, end_is_inferred) for share in shares)
 
 
 def _plans(
-    session: Session, options: SourceOptions, start: Limit, end: Limit, wanted: Restriction
-) -> Iterator[PartitionPlan]:
+    session: Session,
+    options: SourceOptions,
+    start: Limit,
+    end: Limit,
+    wanted: Restriction,
+    held: Mapping[int, int] = MappingProxyType({}),
+) -> Iterator[tuple[PartitionPlan, int]]:
+    """The plan of each partition, and the offset at which it begins. Partitions in `held` begin there."""
     rules = LimitRules(options.latest_if_unmatched, options.fail_on_data_loss)
     partitions = subscribed(session, options.subscription)
     names = {(one.topic, one.partition) for one in partitions}
@@ -104,8 +124,12 @@ def _plans(
     check_covered(end, names, "endingOffsets")
     chosen = [one for one in partitions if wanted.takes(one.partition)]
     planner = Planner(session, options.isolation)
-    for opened in open_subscribed(planner, chosen):
-        first, stop = offsets_of(planner, opened, start, end, rules)
+    for opened in open_partitions(planner, chosen):
+        at = held.get(opened.partition.partition)
+        if at is None:
+            first, stop = offsets_of(planner, opened, start, end, rules)
+        else:
+            first, stop = offsets_from(planner, opened, at, end, rules)
         if wanted.since_ms is not None and first < stop:
             found = planner.first_offset_at(opened, wanted.since_ms)
             first = stop if found is None else max(first, found)
@@ -114,14 +138,7 @@ def _plans(
         plan = planner.outline(opened, first, stop)
         if session.fallback.reader is None:
             refuse_broker_ranges(opened.timeline, plan.steps)
-        yield plan
-
-
-def open_subscribed(planner: Planner, partitions: Iterable[TopicIdPartition]) -> Iterator[OpenPartition]:
-    """The partitions made ready, topic by topic; they come from `subscribed`, of the planner's session."""
-    planner.say_log_start_unknown()
-    for _, group in groupby(partitions, key=lambda partition: partition.topic_id):
-        yield from planner.open(list(group), lambda opened: opened)
+        yield plan, first
 
 
 def subscribed(session: Session, subscription: Subscription) -> tuple[TopicIdPartition, ...]:

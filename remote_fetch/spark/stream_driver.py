@@ -27,7 +27,7 @@ from remote_fetch.prepare.view import OpenPartition, untiered
 from remote_fetch.session.session import Session
 from remote_fetch.spark.limits import FAIL_ON_DATA_LOSS_HINT, LimitRules, check_covered, offsets_of
 from remote_fetch.spark.options import SourceOptions
-from remote_fetch.spark.planning import open_subscribed, subscribed, tasks_of
+from remote_fetch.spark.planning import subscribed, tasks_of
 from remote_fetch.spark.stream_limits import (
     Positions,
     TriggerLimits,
@@ -36,7 +36,8 @@ from remote_fetch.spark.stream_limits import (
     stop_after_bytes,
     stop_after_offsets,
 )
-from remote_fetch.spark.tasks import Task
+from remote_fetch.tables.planning import open_partitions
+from remote_fetch.tables.tasks import Task
 
 __all__ = ["StreamDriver", "check_stream"]
 
@@ -74,7 +75,7 @@ class StreamDriver:
         check_covered(start, {(one.topic, one.partition) for one in partitions}, "startingOffsets")
         found: Positions = {}
         planner = Planner(session, self._options.isolation)
-        for opened in open_subscribed(planner, partitions):
+        for opened in open_partitions(planner, partitions):
             first, _ = offsets_of(planner, opened, start, Edge.LATEST, rules)
             found[_place(opened.partition)] = first
         is_latest = start is Edge.LATEST or (isinstance(start, Mapping) and Edge.LATEST in start.values())
@@ -133,7 +134,7 @@ class StreamDriver:
         chosen = [one for one in partitions if start.get(_place(one)) != end.get(_place(one), start.get(_place(one)))]
         planner = Planner(session, self._options.isolation)
         plans = []
-        for opened in open_subscribed(planner, chosen):
+        for opened in open_partitions(planner, chosen):
             first, stop = self._clipped(opened, start, end)
             say_end(planner.observe, opened, stop)
             plans.append(planner.outline(opened, first, stop))
@@ -186,7 +187,7 @@ class StreamDriver:
         """Of each partition the first offset that can be read now, and the end (exclusive)."""
         session, partitions = self._survey()
         if session.brokers is None:
-            opened = open_subscribed(Planner(session, self._options.isolation), partitions)
+            opened = open_partitions(Planner(session, self._options.isolation), partitions)
             found = {_place(one.partition): (one.first_offset, one.end_offset) for one in opened}
         else:
             found, guard = {}, session.brokers.guard

@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from remote_fetch.spark import register
-from remote_fetch.spark.parquet_files import COMPRESSIONS
+from remote_fetch.tables.parquet_files import COMPRESSIONS
 from tests.benchmarks.bench_broker import Shape, add_shape_options, fill, large_batches
 from tests.benchmarks.document import machine
 from tests.benchmarks.on_a_broker import add_options, run

@@ -23,15 +23,16 @@ import pytest
 from remote_fetch import read_arrow
 from remote_fetch.errors import ConfigError
 from remote_fetch.spark import backfill, backfill_job
-from remote_fetch.spark.backfill_job import BackfillReport, _waves
-from remote_fetch.spark.commit import MANIFEST, LocalCommit
-from remote_fetch.spark.job_records import StagedFile, TaskRecord
+from remote_fetch.spark.backfill_job import _waves
 from remote_fetch.spark.options import parse_options
-from remote_fetch.spark.parquet_files import COMPRESSIONS
-from remote_fetch.spark.planning import plan_batch
-from remote_fetch.spark.saved_tasks import dump_tasks, load_tasks
-from remote_fetch.spark.target import Target
-from remote_fetch.spark.write_task import TaskWriter, schema_of
+from remote_fetch.spark.planning import plan_backfill, plan_batch, subscribed
+from remote_fetch.tables.commit import MANIFEST, LocalCommit
+from remote_fetch.tables.job_records import StagedFile, TaskRecord
+from remote_fetch.tables.parquet_files import COMPRESSIONS
+from remote_fetch.tables.report import TableReport
+from remote_fetch.tables.saved_tasks import Reading, dump_job, load_job
+from remote_fetch.tables.target import Target
+from remote_fetch.tables.write_task import TaskWriter, schema_of
 from tests.golden.conftest import SETS, Tier
 from tests.scan.bucket import plain_log
 from tests.spark.buckets import bucket_alone, tier
@@ -60,7 +61,7 @@ def found(to: Path) -> pa.Table:
     return rows(ds.dataset(to).to_table())
 
 
-def is_whole(to: Path, done: BackfillReport, topic: str = "codecs") -> None:
+def is_whole(to: Path, done: TableReport, topic: str = "codecs") -> None:
     """The target has each row once, and nothing is left beside it."""
     assert found(to) == wanted(topic)
     assert [one.name for one in to.parent.iterdir()] == [to.name]
@@ -245,9 +246,10 @@ def test_attempts_that_run_at_once_leave_one_file(tmp_path: Path, monkeypatch: p
 def test_tasks_as_text_and_back(tmp_path: Path) -> None:
     where = tier(tmp_path, plain_log().segments())
     parsed = parse_options({**where, "kafka.isolation.level": "read_committed", "minPartitions": "9"})
-    tasks = plan_batch(parsed).tasks
-    assert len(tasks) > 5
-    assert load_tasks(dump_tasks(tasks, "made from"), parsed) == ("made from", tasks)
+    job = plan_backfill(parsed, None)
+    assert len(job.tasks) > 5
+    reading = Reading(parsed.config, parsed.isolation, lambda session: subscribed(session, parsed.subscription))
+    assert load_job(dump_job(job, "made from"), reading) == ("made from", job)
 
 
 def test_waves_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

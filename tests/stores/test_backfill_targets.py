@@ -15,10 +15,10 @@ import pyarrow.dataset as ds
 import pytest
 
 from remote_fetch.spark import backfill
-from remote_fetch.spark.target import Target
+from remote_fetch.tables.target import Target
 from tests.spark.test_backfill_job import options, rows, wanted
-from tests.spark.test_target import dies_anywhere
 from tests.stores.servers import StoreServer
+from tests.tables.test_target import dies_anywhere
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,6 +5,7 @@ Rules of the file:
 - Rows that wait for a row group are bounded in bytes, over all files together. So is the number of open files.
 - A row group is written when it is large enough, or when the bound is reached.
 - Directories are named as Hive and Spark name them, and their columns are left out of the files.
+- For a table whose format has the values elsewhere, files keep all columns and directories only keep rows apart.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from remote_fetch.errors import ConfigError
-from remote_fetch.spark.job_records import StagedFile
+from remote_fetch.tables.job_records import StagedFile
 
-__all__ = ["COMPRESSIONS", "ParquetFiles", "check_compression", "check_partition_by"]
+__all__ = ["COMPRESSIONS", "ParquetFiles", "check_compression", "check_partition_by", "directory_values"]
 
 COMPRESSIONS: Final[Mapping[str, str]] = MappingProxyType(
     {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4_raw": "lz4", "uncompressed": "none", "none": "none"}
@@ -32,7 +34,8 @@ COMPRESSIONS: Final[Mapping[str, str]] = MappingProxyType(
 """Spark's names of the Parquet codecs that it reads without further libraries, and Arrow's names of them."""
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
-_DERIVED = ("day", "hour")
+_SECONDS_OF: Final[Mapping[str, int]] = MappingProxyType({"day": 86_400, "hour": 3_600})
+"""The names that stand for a part of `timestamp`, and how many seconds it has."""
 _PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000}
 _CALENDAR_S = (-62_135_596_800, 253_402_300_800)
 """The years 1 to 9999 in seconds since 1970, the end exclusive."""
@@ -79,7 +82,7 @@ def check_partition_by(schema: pa.Schema, partition_by: Sequence[str]) -> None:
 
 
 def _is_derived(schema: pa.Schema, name: str) -> bool:
-    return name in _DERIVED and name not in schema.names
+    return name in _SECONDS_OF and name not in schema.names
 
 
 @dataclass(slots=True)
@@ -87,6 +90,7 @@ class _OpenFile:
     path: str
     sink: Any
     writer: pq.ParquetWriter
+    footers: list[pq.FileMetaData]
     rows: int = 0
     pending: list[pa.RecordBatch] = field(default_factory=list)
     pending_bytes: int = 0
@@ -97,7 +101,11 @@ class ParquetFiles:
     `compression` is a name in COMPRESSIONS.
 
     `row_group_bytes` bounds one row group, and all rows that wait for one, in bytes of memory. If more than `max_open`
-    files would be open, the least recently used one is closed; later rows for it begin a new file.
+    files would be open, the least recently used one is closed; later rows for it begin a new file. With `file_bytes` a
+    file is closed after the row group that makes it so large.
+
+    `is_hive` false: files keep the columns that they are partitioned by, and each day or hour beyond the calendar has
+    files of its own.
     """
 
     def __init__(
@@ -110,9 +118,13 @@ class ParquetFiles:
         compression: str,
         row_group_bytes: int = 32 << 20,
         max_open: int = 32,
+        file_bytes: int | None = None,
+        is_hive: bool = True,
     ) -> None:
         check_partition_by(schema, partition_by)
-        self._schema = pa.schema([one for one in schema if one.name not in partition_by])
+        self._is_hive = is_hive
+        self._file_bytes = file_bytes
+        self._schema = pa.schema([one for one in schema if not is_hive or one.name not in partition_by])
         self._whole = schema
         self._create = create
         self._name = name
@@ -129,6 +141,12 @@ class ParquetFiles:
         """Take a batch of the schema."""
         if batch.num_rows == 0:
             return
+        pieces = max(1, -(-batch.nbytes // self._row_group_bytes))
+        rows = -(-batch.num_rows // pieces)
+        for at in range(0, batch.num_rows, rows):
+            self._take(batch.slice(at, rows))
+
+    def _take(self, batch: pa.RecordBatch) -> None:
         for key, part in self._parts(batch):
             file = self._open.pop(key, None) or self._begin(key)
             self._open[key] = file  # the file used last is the last in the dict
@@ -136,7 +154,10 @@ class ParquetFiles:
             file.pending_bytes += part.nbytes
             self._pending_bytes += part.nbytes
             if self._pending_bytes >= self._row_group_bytes:
-                self._flush(max(self._open.values(), key=lambda one: one.pending_bytes))
+                fullest = max(self._open, key=lambda one: self._open[one].pending_bytes)
+                self._flush(self._open[fullest])
+                if self._file_bytes is not None and self._open[fullest].sink.tell() >= self._file_bytes:
+                    self._end(fullest)
 
     def close(self) -> tuple[StagedFile, ...]:
         """Write all waiting rows and close all files; returns the written files."""
@@ -158,7 +179,7 @@ class ParquetFiles:
         if not self._partition_by:
             yield (), rows
             return
-        columns = [_values(batch, self._whole, name) for name in self._partition_by]
+        columns = [_values(batch, self._whole, name, self._is_hive) for name in self._partition_by]
         keys = pa.table(columns, names=[str(at) for at in range(len(columns))])
         distinct = keys.group_by(keys.column_names).aggregate([]).to_pylist()
         for found in distinct:
@@ -179,8 +200,9 @@ class ParquetFiles:
         path = "/".join([*key, f"{self._name}-{self._begun}.parquet"])
         self._begun += 1
         sink = self._create(path)
-        writer = pq.ParquetWriter(sink, self._schema, **self._how)
-        return _OpenFile(path, sink, writer)
+        footers: list[pq.FileMetaData] = []
+        writer = pq.ParquetWriter(sink, self._schema, metadata_collector=footers, **self._how)
+        return _OpenFile(path, sink, writer, footers)
 
     def _flush(self, file: _OpenFile) -> None:
         if file.pending:
@@ -197,7 +219,8 @@ class ParquetFiles:
         size_bytes = file.sink.tell()
         file.sink.close()
         del self._open[key]
-        self._written.append(StagedFile(file.path, file.rows, size_bytes))
+        bounds = _bounds(file.footers[0], self._schema) if file.footers else {}
+        self._written.append(StagedFile(file.path, file.rows, size_bytes, bounds))
 
 
 def _may_repeat(schema: pa.Schema) -> list[str]:
@@ -208,13 +231,51 @@ def _may_repeat(schema: pa.Schema) -> list[str]:
     return [path for path in (columns.column(at).path for at in range(len(columns))) if path != "offset"]
 
 
-def _values(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> Any:
+def _bounds(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, tuple[int, int]]:
+    """The least and the greatest value of columns of whole numbers and timestamps, as the row groups tell them."""
+    found: dict[str, tuple[int, int]] = {}
+    for at in range(footer.num_columns):
+        name = footer.schema.column(at).path
+        place = schema.get_field_index(name)
+        if place < 0:
+            continue
+        kind = schema.field(place).type
+        if not (pa.types.is_integer(kind) or pa.types.is_timestamp(kind)):
+            continue
+        groups = [footer.row_group(number).column(at).statistics for number in range(footer.num_row_groups)]
+        known: list[tuple[Any, Any]] = [
+            (one.min_raw, one.max_raw) for one in groups if one is not None and one.has_min_max
+        ]
+        if known and len(known) == len(groups):
+            found[name] = min(low for low, _ in known), max(high for _, high in known)
+    return found
+
+
+def directory_values(path: str) -> dict[str, str | None]:
+    """The values that the directories of a file's path stand for, by column: the reverse of how they are named."""
+    pairs = (part.split("=", 1) for part in path.split("/")[:-1])
+    return {name: None if value == _NULL else unquote(value) for name, value in pairs}
+
+
+def _values(batch: pa.RecordBatch, schema: pa.Schema, name: str, is_hive: bool) -> Any:
     if not _is_derived(schema, name):
         return batch.column(name)
+    if not is_hive:
+        return _since_1970(batch.column("timestamp"), _SECONDS_OF[name])
     times = _in_calendar(batch.column("timestamp"))
     if name == "day":
         return times.cast(pa.date32())
     return pc.floor_temporal(times, unit="hour")
+
+
+def _since_1970(times: Any, seconds: int) -> Any:
+    """The number of whole days or hours between 1970 and each time: exact, also beyond the calendar."""
+    per_second = _PER_SECOND.get(times.type.unit, 1_000_000_000)
+    length = pa.scalar(seconds * per_second, pa.int64())
+    count = times.cast(pa.int64())
+    whole = pc.divide(count, length)  # towards zero; before 1970 it has to be downwards
+    is_above: Any = pc.greater(pc.multiply(whole, length), count)
+    return pc.subtract(whole, is_above.cast(pa.int64()))
 
 
 def _in_calendar(times: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The records of a backfill: one of each finished task, and the manifest of the job.
+"""The records of a job: one of each finished task, and the manifest of the job.
 
 Rules of the file:
 
@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
+from remote_fetch.tables.progress import Progress
 
 __all__ = ["Committed", "StagedFile", "TaskRecord"]
 
@@ -24,11 +25,15 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A data file: its path relative to the target, its rows and its size."""
+    """A data file: its path relative to the target, its rows and its size.
+
+    `bounds` has [least, greatest] of columns of whole numbers, and of timestamps in their unit, if they are known.
+    """
 
     path: str
     rows: int
     size_bytes: int
+    bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +56,31 @@ class TaskRecord:
 
     @classmethod
     def _of(cls, saved: Any) -> TaskRecord:
-        files = tuple(StagedFile(**file) for file in saved["files"])
+        files = tuple(
+            StagedFile(**{**file, "bounds": {name: (int(low), int(high)) for name, (low, high) in bounds.items()}})
+            for file in saved["files"]
+            for bounds in [file.get("bounds", {})]
+        )
         return cls(int(saved["task"]), str(saved["attempt"]), files, dict(saved["cost"]))
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The manifest of a job: `records` has the record of each task, in order."""
+    """The manifest of a job: `records` has the record of each task, in order.
+
+    `reads` has the offsets of all tasks, None in the manifest of an older version. `partitions` are those of the topic.
+    """
 
     job_id: str
     topic: str
     records: tuple[TaskRecord, ...]
+    reads: Progress | None = None
+    partitions: tuple[int, ...] = ()
 
     def dump(self) -> str:
         """The manifest as JSON."""
-        return json.dumps({"version": _VERSION, **asdict(self)}, indent=1)
+        reads = None if self.reads is None else json.loads(self.reads.dump())
+        return json.dumps({"version": _VERSION, **asdict(replace(self, reads=None)), "reads": reads}, indent=1)
 
     @classmethod
     def load(cls, text: str | bytes) -> Committed:
@@ -77,7 +92,10 @@ class Committed:
         if saved["version"] != _VERSION:
             raise UnsupportedFormat(f"a manifest of version {saved['version']!r}; version {_VERSION} is known")
         records = tuple(TaskRecord._of(record) for record in saved["records"])
-        return cls(str(saved["job_id"]), str(saved["topic"]), records)
+        told = saved.get("reads")
+        reads = None if told is None else Progress.load(json.dumps(told))
+        partitions = tuple(map(int, saved.get("partitions", ())))
+        return cls(str(saved["job_id"]), str(saved["topic"]), records, reads, partitions)
 
 
 def _parsed(text: str | bytes, parse: Callable[[Any], T]) -> T:

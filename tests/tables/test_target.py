@@ -12,9 +12,9 @@ from uuid import uuid4
 import pytest
 
 from remote_fetch.errors import ConfigError, MissingExtra, StorageTimeout
-from remote_fetch.spark.commit import MANIFEST, LocalCommit, MovingCommit, ObjectStoreCommit
-from remote_fetch.spark.job_records import Committed, StagedFile, TaskRecord
-from remote_fetch.spark.target import Target
+from remote_fetch.tables.commit import MANIFEST, LocalCommit, MovingCommit, ObjectStoreCommit
+from remote_fetch.tables.job_records import Committed, StagedFile, TaskRecord
+from remote_fetch.tables.target import Target
 
 
 class Died(BaseException):
@@ -143,7 +143,7 @@ def flat(monkeypatch: pytest.MonkeyPatch) -> Target:
     """A target in a store that knows no directories and no renaming."""
     target = Target(f"memory://{uuid4().hex}/lake/orders", "job")
     target._commit = ObjectStoreCommit(target._fs)
-    monkeypatch.setattr("remote_fetch.spark.commit._COPY_PAUSE_S", 0.0)
+    monkeypatch.setattr("remote_fetch.tables.commit._COPY_PAUSE_S", 0.0)
     return target
 
 
@@ -172,7 +172,7 @@ def test_copies_that_have_only_begun_are_waited_for(flat: Target, monkeypatch: p
 
 
 def test_a_copy_that_never_ends_removes_nothing(flat: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remote_fetch.spark.commit._COPY_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("remote_fetch.tables.commit._COPY_TIMEOUT_S", 0.0)
     committed = staged(flat)
     with monkeypatch.context() as patched:
         patched.setattr(flat._fs, "cp_file", lambda source, to: flat._fs.pipe_file(to, b""))

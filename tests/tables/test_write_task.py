@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.write_task_run import MAX_BYTES, RANGE_BYTES, RECORDS, ROW_GROUP_BYTES
+from tests.tables.write_task_run import MAX_BYTES, RANGE_BYTES, RECORDS, ROW_GROUP_BYTES
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 1 << 20
@@ -21,7 +21,7 @@ MIB = 1 << 20
 def test_memory_is_bounded(tmp_path: Path) -> None:
     """The bytes that are read ahead, that wait for row groups and that the writer has, and 24 MiB."""
     given = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(128 << 10), "ARROW_DEFAULT_MEMORY_POOL": "system"}
-    command = [sys.executable, "-m", "tests.spark.write_task_run", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.tables.write_task_run", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -14,7 +14,7 @@ import pytest
 
 from remote_fetch.decode.columns import COLUMNS, schema_for
 from remote_fetch.errors import ConfigError
-from remote_fetch.spark.parquet_files import ParquetFiles, check_partition_by
+from remote_fetch.tables.parquet_files import ParquetFiles, check_partition_by
 
 _KINDS: dict[str, pa.DataType] = {"name": pa.string(), "number": pa.int32(), "timestamp": pa.timestamp("us", "UTC")}
 SCHEMA = pa.schema(_KINDS)

@@ -1,4 +1,4 @@
-"""A task of a backfill whose memory is measured: `python -m tests.spark.write_task_run DIRECTORY` prints JSON.
+"""A task of a backfill whose memory is measured: `python -m tests.tables.write_task_run DIRECTORY` prints JSON.
 
 A small one is run first, so that everything is loaded; files are partitioned, so that many are open.
 """
@@ -16,8 +16,8 @@ import pyarrow as pa
 from remote_fetch.decode.columns import DEFAULT_COLUMNS
 from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.planning import plan_batch
-from remote_fetch.spark.target import Target
-from remote_fetch.spark.write_task import TaskWriter, schema_of
+from remote_fetch.tables.target import Target
+from remote_fetch.tables.write_task import TaskWriter, schema_of
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import write_kafka_local

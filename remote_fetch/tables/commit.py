@@ -1,4 +1,4 @@
-"""How the staged files of a backfill get to its target: one strategy for each kind of filesystem.
+"""How the staged files of a job get to its target: one strategy for each kind of filesystem.
 
 Rules of the file:
 

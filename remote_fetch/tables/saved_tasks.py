@@ -10,34 +10,44 @@ Rules of the file:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from remote_fetch.errors import CorruptSegment, TopicRecreated, UnsupportedFormat
-from remote_fetch.model import TopicIdPartition
+from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.plan.ranges import BrokerRange, PlanStep
 from remote_fetch.plan.saved import dump_plan, load_plan
 from remote_fetch.plan.shares import Share
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.session.session import Session
-from remote_fetch.spark.options import SourceOptions
-from remote_fetch.spark.planning import open_subscribed, subscribed
-from remote_fetch.spark.tasks import Task, pack
+from remote_fetch.tables.planning import PlannedJob, open_partitions
+from remote_fetch.tables.progress import Progress
+from remote_fetch.tables.tasks import Task, pack
 
-__all__ = ["dump_tasks", "load_tasks"]
+__all__ = ["Reading", "dump_job", "load_job"]
 
-_VERSION = 1
-
-
-def dump_tasks(tasks: Iterable[Task], fingerprint: str) -> str:
-    """Tasks as JSON. `fingerprint` identifies the arguments of the job (see `BackfillRequest`)."""
-    saved = [{"size_bytes": task.size_bytes, "plan": dump_plan(task.steps)} for task in tasks]
-    return json.dumps({"version": _VERSION, "fingerprint": fingerprint, "tasks": saved})
+_VERSION = 2
 
 
-def load_tasks(text: str, options: SourceOptions) -> tuple[str, tuple[Task, ...]]:
-    """The fingerprint and the tasks that `dump_tasks` was given.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a job reads: the session's configuration, the isolation level, and which partitions `find` finds."""
+
+    config: Mapping[str, Any]
+    isolation: IsolationLevel
+    find: Callable[[Session], tuple[TopicIdPartition, ...]]
+
+
+def dump_job(job: PlannedJob, fingerprint: str) -> str:
+    """A job as JSON. `fingerprint` identifies its arguments."""
+    tasks = [{"size_bytes": task.size_bytes, "plan": dump_plan(task.steps)} for task in job.tasks]
+    head = {"version": _VERSION, "fingerprint": fingerprint, "reads": job.reads.dump()}
+    return json.dumps({**head, "partitions": job.partitions, "tasks": tasks})
+
+
+def load_job(text: str, reading: Reading) -> tuple[str, PlannedJob]:
+    """The fingerprint and the job that `dump_job` was given.
 
     Raises UnsupportedFormat for another version, CorruptSegment for any other text, TopicRecreated if a topic
     was deleted and created again, and the errors of finding a topic's segments.
@@ -46,18 +56,23 @@ def load_tasks(text: str, options: SourceOptions) -> tuple[str, tuple[Task, ...]
         saved: Any = json.loads(text)
         version = saved["version"]
         if version != _VERSION:
-            raise UnsupportedFormat(f"saved tasks of version {version!r}; version {_VERSION} is known")
+            raise UnsupportedFormat(
+                f"saved tasks of version {version!r}; version {_VERSION} is known",
+                hint="Give another job_id to start a new job",
+            )
         plans = [(load_plan(one["plan"]), int(one["size_bytes"])) for one in saved["tasks"]]
-        fingerprint = str(saved["fingerprint"])
+        fingerprint, reads = str(saved["fingerprint"]), Progress.load(saved["reads"])
+        partitions = tuple(map(int, saved["partitions"]))
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise CorruptSegment(f"not a saved-tasks file: {type(error).__name__}: {error}") from None
-    return fingerprint, tuple(_packed(plans, options)) if plans else ()
+    tasks = tuple(_packed(plans, reading)) if plans else ()
+    return fingerprint, PlannedJob(tasks, reads, partitions)
 
 
-def _packed(plans: Iterable[tuple[tuple[PlanStep, ...], int]], options: SourceOptions) -> Iterable[Task]:
-    with Session.open(options.config) as session:
-        planner = Planner(session, options.isolation)
-        found = open_subscribed(planner, subscribed(session, options.subscription))
+def _packed(plans: Iterable[tuple[tuple[PlanStep, ...], int]], reading: Reading) -> Iterable[Task]:
+    with Session.open(reading.config) as session:
+        planner = Planner(session, reading.isolation)
+        found = open_partitions(planner, reading.find(session))
         opened = [replace(one, known_txn_index_from=one.tells_txn_index_from) for one in found]
         numbers = {one.partition: number for number, one in enumerate(opened)}
         for steps, size_bytes in plans:

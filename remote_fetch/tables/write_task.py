@@ -1,8 +1,7 @@
-"""An executor's part of a backfill: it reads one task, writes its files, and then the record of the task.
+"""A worker's part of a job: it reads one task, writes its files, and then the record of the task.
 
 Rules of the file:
 
-- Spark is not imported.
 - Each attempt writes under a name of its own, so that attempts at one task never meet.
 - A task that has a record is not run again.
 - The results of a transform must have the schema of the job.
@@ -11,25 +10,23 @@ Rules of the file:
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 import pyarrow as pa
 
 from remote_fetch.decode.columns import schema_for
 from remote_fetch.errors import ConfigError
-from remote_fetch.observe import Report
-from remote_fetch.spark.collector import freeze_gc
-from remote_fetch.spark.job_records import TaskRecord
-from remote_fetch.spark.parquet_files import ParquetFiles
-from remote_fetch.spark.reader import read_rows
-from remote_fetch.spark.target import Target
-from remote_fetch.spark.tasks import Task
+from remote_fetch.observe import Observer, Report, ignore
+from remote_fetch.tables.job_records import TaskRecord
+from remote_fetch.tables.parquet_files import ParquetFiles
+from remote_fetch.tables.staging import Staging
+from remote_fetch.tables.task_reader import read_rows
+from remote_fetch.tables.tasks import Task
 
-__all__ = ["TaskWriter", "Transform", "Wave", "applied", "schema_of"]
+__all__ = ["TaskWriter", "Transform", "applied", "schema_of"]
 
 Transform: TypeAlias = "Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table]"
 
@@ -50,18 +47,24 @@ def _arrow(made: object) -> pa.RecordBatch | pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class TaskWriter:
-    """All that the executors of a job need besides the tasks. `schema` is the schema of the files' rows."""
+    """All that the workers of a job need besides the tasks. `schema` is the schema of the files' rows.
 
-    target: Target
-    config: Mapping[str, str] = field(repr=False)
+    `loss_hint` says what to do if records of a task were deleted. For the other fields see `ParquetFiles`.
+    """
+
+    target: Staging
+    config: Mapping[str, Any] = field(repr=False)
     columns: Sequence[str]
     transform: Transform | None
     schema: pa.Schema
     partition_by: Sequence[str]
     compression: str
     row_group_bytes: int
+    file_bytes: int | None = None
+    is_hive: bool = True
+    loss_hint: str | None = None
 
-    def run(self, number: int, task: Task) -> TaskRecord:
+    def run(self, number: int, task: Task, observer: Observer = ignore) -> TaskRecord:
         """Run a task unless it has a record, and return the record.
 
         Raises the errors of reading and of writing, ConfigError if the transform changes the schema.
@@ -78,9 +81,14 @@ class TaskWriter:
             partition_by=self.partition_by,
             compression=self.compression,
             row_group_bytes=self.row_group_bytes,
+            file_bytes=self.file_bytes,
+            is_hive=self.is_hive,
+        )
+        rows = read_rows(
+            task, self.config, self.columns, observer=observer, report=reports.append, loss_hint=self.loss_hint
         )
         try:
-            for batch in read_rows(task, self.config, self.columns, report=reports.append):
+            for batch in rows:
                 for made in applied(self.transform, batch):
                     files.write(self._checked(made))
             written = files.close()
@@ -99,22 +107,6 @@ class TaskWriter:
             "one job has one schema",
             key="transform",
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Wave:
-    """The function that Spark runs for each index of the pickled `tasks`; `numbers` are their numbers in the job."""
-
-    writer: TaskWriter
-    numbers: Sequence[int]
-    tasks: Sequence[bytes]
-
-    def __call__(self, at: int) -> str:
-        """Run one task, and return its record as text."""
-        task: Task = pickle.loads(self.tasks[at])
-        record = self.writer.run(self.numbers[at], task)
-        freeze_gc()
-        return record.dump()
 
 
 def _shown(schema: pa.Schema) -> str:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
-from remote_fetch.spark.job_records import Committed, StagedFile, TaskRecord
+from remote_fetch.tables.job_records import Committed, StagedFile, TaskRecord
 
 
 def test_text_and_back() -> None:

@@ -1,0 +1,108 @@
+"""`remote-fetch export`: write a topic's records to Parquet files.
+
+Rules of the file:
+
+- stdout has the report, and nothing else.
+- Progress and warnings go to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from remote_fetch.cli.bounds import bounds_of
+from remote_fetch.cli.options import (
+    about,
+    add_common_options,
+    add_range_options,
+    config_from,
+    pairs_from,
+    partitions_from,
+)
+from remote_fetch.cli.report import Progress
+from remote_fetch.errors import ConfigError
+from remote_fetch.export import export_topic
+from remote_fetch.observe import Event, Notice
+from remote_fetch.settings import typed_option
+from remote_fetch.tables.export_plan import TIER
+
+__all__ = ["add_parser"]
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def add_parser(commands: Any, summary: str) -> None:
+    """Add this command to `commands`, with `summary` as its short help."""
+    parser = commands.add_parser("export", help=summary, description=about(__doc__))
+    parser.set_defaults(run=_run)
+    add_range_options(parser, topic_required=True)
+    add_common_options(parser)
+    target = parser.add_argument_group("target")
+    target.add_argument("--to", required=True, metavar="TARGET", help="a directory or URL, absent or empty")
+    target.add_argument(
+        "--partition-by", metavar="COLUMN", action="append", default=[],
+        help="a directory for each value of this column, or of day or hour of the timestamp; may be repeated",
+    )  # fmt: skip
+    target.add_argument("--columns", metavar="A,B", help="which columns, in which order")
+    target.add_argument("--compression", default="zstd", metavar="CODEC", help="of the Parquet files (zstd)")
+    target.add_argument(
+        "--file-size", default="128M", metavar="BYTES", help="begin another file at this size; K, M and G are binary"
+    )
+    target.add_argument(
+        "--to-option", metavar="KEY=VALUE", action="append", default=[],
+        help="an argument of the target's filesystem; may be repeated",
+    )  # fmt: skip
+    target.add_argument(
+        "--allow-lost", action="store_true", help="pass over offsets that were deleted before they were exported"
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument("-J", "--json", dest="json", action="store_true", help="print the report as JSON")
+    output.add_argument("-q", dest="quiet", action="store_true", help="no progress and no warnings on stderr")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    warnings: list[str] = []
+    start, end = bounds_of(arguments, TIER)
+    with Progress(enabled=not arguments.quiet) as progress:
+        progress.start(None)
+
+        def hear(event: Event) -> None:
+            if isinstance(event, Notice) and event.is_warning and event.text not in warnings:
+                warnings.append(event.text)
+            progress(event)
+
+        report = export_topic(
+            arguments.topic,
+            to=arguments.to,
+            start=start,
+            end=end,
+            partitions=partitions_from(arguments),
+            isolation=arguments.isolation,
+            columns=None if arguments.columns is None else arguments.columns.split(","),
+            partition_by=[name for text in arguments.partition_by for name in text.split(",")],
+            compression=arguments.compression,
+            file_bytes=_size(arguments.file_size),
+            config=config_from(arguments),
+            to_options=_options(arguments),
+            log_start=arguments.log_start,
+            allow_lost=arguments.allow_lost,
+            observer=hear,
+        )
+    for text in () if arguments.quiet else warnings:
+        print(f"% note: {text}", file=sys.stderr)
+    print(json.dumps(report.as_dict()) if arguments.json else report)
+    return 0
+
+
+def _options(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {name: typed_option(name, value) for name, value in pairs_from(arguments.to_option, "--to-option").items()}
+
+
+def _size(text: str) -> int:
+    number, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in ("K", "M", "G") else (text, "")
+    if not (number.isascii() and number.isdigit()):
+        raise ConfigError(f"--file-size {text}: give a number of bytes, such as 134217728 or 128M", key="--file-size")
+    return int(number) * _UNITS[unit]

@@ -1,0 +1,71 @@
+"""Topics into files and tables, without Spark.
+
+Rules of the file: it hands the arguments on, and does nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from remote_fetch.observe import Observer, ignore
+from remote_fetch.prepare.arguments import parse_isolation
+from remote_fetch.tables.export_job import Destination, TableForm, run_export
+from remote_fetch.tables.export_plan import TIER, ExportBounds
+
+if TYPE_CHECKING:
+    from remote_fetch.prepare.bounds import UserBound
+    from remote_fetch.tables.report import TableReport
+    from remote_fetch.tables.write_task import Transform
+
+__all__ = ["export_topic"]
+
+
+def export_topic(
+    topic: str,
+    *,
+    to: str,
+    format: str = "parquet",  # noqa: A002 - as Spark calls it
+    start: UserBound = "earliest",
+    end: UserBound = TIER,
+    partitions: Iterable[int] | None = None,
+    isolation: str = "read_committed",
+    columns: Sequence[str] | None = None,
+    transform: Transform | None = None,
+    partition_by: Sequence[str] = (),
+    compression: str = "zstd",
+    file_bytes: int = 128 << 20,
+    row_group_bytes: int = 32 << 20,
+    config: Mapping[str, Any] | None = None,
+    to_options: Mapping[str, Any] | None = None,
+    log_start: int | Mapping[int, int] | None = None,
+    allow_lost: bool = False,
+    observer: Observer = ignore,
+) -> TableReport:
+    """Write a topic's records to Parquet files, in order of partition and offset. Readers see all of it or nothing.
+
+    The rows, and the arguments that are not named here, are those of `read_arrow`. The same call again goes on where a
+    killed one ended, and does nothing if all is done.
+
+    Args:
+        topic: A topic's name; NAME:ID if several topic ids share the name.
+        to: The target: a directory or a URL that fsspec knows. It belongs to one export, and is absent or empty when
+            that begins.
+        format: "parquet".
+        end: As in `read_arrow`, or "tier": the end of what the tier decides, also if a broker has more.
+        transform: A function from an Arrow RecordBatch to another one, or to a Table. It is called once with an empty
+            batch: all its results must have the schema of that one.
+        partition_by: One directory for each value of these columns, or of "day" and "hour" of `timestamp` in UTC.
+        compression: "zstd", "snappy", "gzip", "lz4_raw", "uncompressed" or "none".
+        file_bytes: A file ends with the row group that makes it so large. A task reads four times as much.
+        row_group_bytes: The size of a row group as Arrow data, and the most that waits to be written.
+        to_options: Arguments of the target's fsspec filesystem.
+        allow_lost: Offsets that the target waits for and that were deleted: pass over them with a warning.
+
+    Returns a report. Raises ConfigError for wrong arguments and for a target of another export, MissingExtra without
+    the target's SDK, the errors of `read_arrow`, and those of the target's filesystem.
+    """
+    numbers, level = None if partitions is None else list(partitions), parse_isolation(isolation)
+    bounds = ExportBounds(topic, start, end, numbers, level, log_start, allow_lost, file_bytes * 4, config or {})
+    form = TableForm(columns, transform, partition_by, compression, file_bytes, row_group_bytes)
+    return run_export(bounds, form, Destination(format, to, to_options), observer)

@@ -1,0 +1,84 @@
+"""A job whose target is a directory of Parquet files.
+
+Rules of the file:
+
+- The driver plans, hands out tasks and commits; it reads no record.
+- The same call again is the same job: it resumes a job that failed, and does nothing if the job is done.
+"""
+
+from __future__ import annotations
+
+import time
+
+from remote_fetch.errors import ConfigError
+from remote_fetch.tables.job import JobSpec, all_records, saved_or_planned
+from remote_fetch.tables.job_records import Committed
+from remote_fetch.tables.report import TableReport, report_of
+from remote_fetch.tables.target import Target
+
+__all__ = ["run_directory_job"]
+
+
+def run_directory_job(target: Target, url: str, spec: JobSpec) -> TableReport:
+    """Bring the job into the target. Raises ConfigError for a target of another job, and the errors of the job."""
+    began_s = time.monotonic()
+    done = _finished(target, url)
+    if done is not None:
+        return _report(done, url, 0, began_s)
+    fingerprint, job = saved_or_planned(target, spec, None)
+    if fingerprint != spec.fingerprint:
+        raise ConfigError(
+            f"the job {target.job_id} was begun with other arguments: topic, options, columns, partition_by or the "
+            "columns that transform gives",
+            key="job_id",
+            hint="Give another job_id to start a new job",
+        )
+    records, run = all_records(target, spec.writer(target), job, spec.run)
+    done = _finished(target, url)  # another driver may have committed while the tasks ran
+    if done is not None:
+        return _report(done, url, run, began_s)
+    committed = Committed(target.job_id, spec.topic, records, job.reads, job.partitions)
+    target.commit(committed)
+    return _report(committed, url, run, began_s)
+
+
+def _finished(target: Target, url: str) -> Committed | None:
+    """The manifest of the job if it is done; finishes a commit that was begun. None if tasks are still to run.
+
+    Raises ConfigError for a target that holds another job or other files.
+    """
+    done = target.committed()
+    if done is not None:
+        if done.job_id != target.job_id:
+            raise ConfigError(
+                f"{url} holds the backfill {done.job_id} of {done.topic}, and this one is {target.job_id}",
+                key="to",
+                hint="A target belongs to one job. Choose another target, remove this one, or pass job_id=... to "
+                "resume that job",
+            )
+        target.clean_up()
+        return done
+    begun = target.decided()
+    if begun is not None:
+        target.complete(begun)
+        return begun
+    if not target.is_free():
+        raise ConfigError(
+            f"{url} is not empty, and was not written by backfill() or export",
+            key="to",
+            hint="A target belongs to one job: choose another",
+        )
+    return None
+
+
+def _report(done: Committed, url: str, tasks_run: int, began_s: float) -> TableReport:
+    return report_of(
+        done.job_id,
+        url,
+        done.records,
+        tasks_run=tasks_run,
+        seconds=time.monotonic() - began_s,
+        added=done.reads,
+        held=done.reads,
+        partitions=done.partitions,
+    )

@@ -1,0 +1,114 @@
+"""Runs an export: this process reads task by task, and commits at the end.
+
+Rules of the file:
+
+- Wrong arguments are refused before a file is opened or a broker is asked.
+- One task is read at a time, in bounded memory.
+- The fingerprint is part of saved plans and of directory names: it must not change between releases.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from remote_fetch.decode.columns import wanted_columns
+from remote_fetch.errors import ConfigError
+from remote_fetch.observe import Observer
+from remote_fetch.tables.directory_job import run_directory_job
+from remote_fetch.tables.export_plan import ExportBounds, plan_export
+from remote_fetch.tables.job import JobSpec
+from remote_fetch.tables.parquet_files import check_compression, check_partition_by
+from remote_fetch.tables.saved_tasks import Reading
+from remote_fetch.tables.target import Target
+from remote_fetch.tables.write_task import TaskWriter, Transform, schema_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from remote_fetch.tables.job_records import TaskRecord
+    from remote_fetch.tables.report import TableReport
+    from remote_fetch.tables.tasks import Task
+
+__all__ = ["Destination", "TableForm", "run_export"]
+
+_SETTINGS = "remote.storage.url", "bootstrap.servers", "fetch.remote.bucket.only"
+"""The configuration that says what is read, and not how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where an export goes. The fields are arguments of `export_topic`. Options may hold secrets."""
+
+    format: str
+    to: str
+    options: Mapping[str, Any] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TableForm:
+    """The rows and files of an export. The fields are arguments of `export_topic`."""
+
+    columns: Sequence[str] | None
+    transform: Transform | None
+    partition_by: Sequence[str]
+    compression: str
+    file_bytes: int
+    row_group_bytes: int
+
+
+def run_export(bounds: ExportBounds, form: TableForm, destination: Destination, observer: Observer) -> TableReport:
+    """As `remote_fetch.export_topic`."""
+    to = destination
+    if to.format != "parquet":
+        raise ConfigError(f"format={to.format!r}: choose 'parquet'", key="format")
+    if not isinstance(bounds.topic, str) or not bounds.topic:
+        raise ConfigError(f"topic={bounds.topic!r}: give a topic's name", key="topic")
+    spec = _spec(bounds, form, observer)
+    url = to.to if "://" in to.to else os.path.abspath(to.to)
+    return run_directory_job(Target(url, spec.fingerprint, to.options), url, spec)
+
+
+def _spec(bounds: ExportBounds, form: TableForm, observer: Observer) -> JobSpec:
+    for name, size in (("file_bytes", form.file_bytes), ("row_group_bytes", form.row_group_bytes)):
+        if size <= 0:
+            raise ConfigError(f"{name}={size}: it has to be positive", key=name)
+    compression = check_compression(form.compression)
+    columns = wanted_columns(form.columns)
+    schema = schema_of(columns, form.transform)
+    check_partition_by(schema, form.partition_by)
+    return JobSpec(
+        topic=bounds.topic,
+        fingerprint=_fingerprint(bounds, columns, form.partition_by, schema),
+        columns=columns,
+        schema=schema,
+        transform=form.transform,
+        partition_by=tuple(form.partition_by),
+        compression=lambda: compression,
+        row_group_bytes=form.row_group_bytes,
+        reading=Reading(bounds.config, bounds.isolation, bounds.find),
+        plan=partial(plan_export, bounds, observer=observer),
+        run=partial(_run_here, observer),
+        file_bytes=form.file_bytes,
+    )
+
+
+def _run_here(
+    observer: Observer, writer: TaskWriter, tasks: Sequence[Task], numbers: Sequence[int]
+) -> Iterator[TaskRecord]:
+    for number in numbers:
+        yield writer.run(number, tasks[number], observer)
+
+
+def _fingerprint(bounds: ExportBounds, columns: Sequence[str], partition_by: Sequence[str], schema: pa.Schema) -> str:
+    """Hash that identifies an export's input and output. Secrets and tuning options are left out."""
+    naming = {key: str(bounds.config[key]) for key in _SETTINGS if key in bounds.config}
+    read = [bounds.topic, str(bounds.start), str(bounds.end), bounds.partitions, str(bounds.isolation)]
+    made = [list(columns), list(partition_by), str(schema)]
+    text = json.dumps([naming, read, str(bounds.log_start), made], sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]

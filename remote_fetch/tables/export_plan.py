@@ -1,0 +1,146 @@
+"""Plans an export: which partitions, from which offset to which, and the tasks that read them.
+
+Rules of the file:
+
+- Every error that can be known before a task runs is raised here.
+- A partition of which the target holds something begins where that ends. `start` is for the others.
+- `tier` as the end is the end of what the tier decides. A broker's tail is read only if it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from remote_fetch.errors import ConfigError, OffsetOutOfRange
+from remote_fetch.model import IsolationLevel, TopicIdPartition
+from remote_fetch.observe import Notice, Observer, ignore
+from remote_fetch.prepare.arguments import bounds_by_partition, choose_partitions, parse_log_starts, parse_numbers
+from remote_fetch.prepare.bounds import Bound, resolve
+from remote_fetch.prepare.planner import Planner, say_end
+from remote_fetch.prepare.refusals import refuse_broker_ranges
+from remote_fetch.prepare.subscribed import partitions_of
+from remote_fetch.prepare.view import OpenPartition, PartitionPlan
+from remote_fetch.session.session import Session
+from remote_fetch.tables.planning import PlannedJob, check_same_topic, range_of, tasks_of
+from remote_fetch.tables.progress import Progress
+
+__all__ = ["TIER", "ExportBounds", "plan_export"]
+
+TIER = "tier"
+"""The end of an export at the end of the tier."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportBounds:
+    """The records of an export. The fields are the arguments of `read_arrow`; `end` may also be TIER.
+
+    `may_lose`: offsets that the target waits for and that were deleted are passed over with a warning.
+    """
+
+    topic: str
+    start: Any
+    end: Any
+    partitions: Iterable[int] | None
+    isolation: IsolationLevel
+    log_start: int | Mapping[int, int] | None
+    may_lose: bool
+    task_bytes: int
+    config: Mapping[str, Any] = field(repr=False)
+
+    def find(self, session: Session) -> tuple[TopicIdPartition, ...]:
+        """The wanted partitions. Raises UnknownTopic."""
+        wanted = parse_numbers(self.partitions)
+        numbers = None if wanted is None else tuple(wanted)
+        found = partitions_of(session.brokers, session.locator, self.topic, numbers)
+        return choose_partitions(found, self.topic, wanted)
+
+
+def plan_export(bounds: ExportBounds, held: Progress | None, observer: Observer = ignore) -> PlannedJob:
+    """The tasks of an export behind what its target holds: see `job.Planner`."""
+    with Session.open(bounds.config, observer) as session:
+        chosen = bounds.find(session)
+        check_same_topic(held, chosen)
+        reads = _Reads(session, bounds, chosen, {} if held is None else held.ends)
+        plans = reads.plans()
+        if session.fallback.reader is None:
+            for plan, _ in plans:
+                refuse_broker_ranges(plan.opened.timeline, plan.steps)
+        tasks = tasks_of((plan for plan, _ in plans), session.locator.end_is_inferred, task_bytes=bounds.task_bytes)
+        ranges = {plan.opened.partition.partition: range_of(plan, first) for plan, first in plans}
+        everything = partitions_of(session.brokers, session.locator, bounds.topic)
+        name = chosen[0]
+        return PlannedJob(
+            tasks, Progress(name.topic, str(name.topic_id), ranges), tuple(one.partition for one in everything)
+        )
+
+
+class _Reads:
+    """The plans of an export's partitions. `held` has the offsets at which partitions go on."""
+
+    def __init__(
+        self, session: Session, bounds: ExportBounds, chosen: tuple[TopicIdPartition, ...], held: Mapping[int, int]
+    ) -> None:
+        numbers = [partition.partition for partition in chosen]
+        self._session, self._bounds, self._chosen, self._held = session, bounds, chosen, held
+        self._starts = bounds_by_partition(bounds.start, "start", "earliest", numbers)
+        self._is_tier = bounds.end == TIER
+        self._ends = bounds_by_partition("latest" if self._is_tier else bounds.end, "end", "latest", numbers)
+        self._log_starts = parse_log_starts(bounds.log_start, numbers)
+        self._planner = Planner(session, bounds.isolation)
+        if self._is_tier and session.stepwise is not None:
+            raise ConfigError(
+                "end='tier' needs a list of the tier's segments, and remote.locator=broker has none",
+                key="end",
+                hint="Ask for end='latest', or locate segments by metadata-topic",
+            )
+
+    def plans(self) -> tuple[tuple[PartitionPlan, int], ...]:
+        """The plan of each partition, and the offset at which it begins."""
+        if len(self._log_starts) < len(self._chosen):
+            self._planner.say_log_start_unknown()
+        return self._planner.open(self._chosen, self._planned, self._log_starts)
+
+    def _planned(self, opened: OpenPartition) -> tuple[PartitionPlan, int]:
+        number = opened.partition.partition
+        end = opened.clip(max(opened.stable_stop, opened.first_offset)) if self._is_tier else self._ends[number]
+        at = self._held.get(number)
+        first, stop = self._first_read(opened, number, end) if at is None else self._next_read(opened, at, end)
+        say_end(self._session.observe, opened, stop)
+        return self._planner.outline(opened, first, stop), first
+
+    def _first_read(self, opened: OpenPartition, number: int, end: Bound) -> tuple[int, int]:
+        start = self._starts[number]
+        if self._is_tier and isinstance(start, int) and isinstance(end, int) and start > end:
+            end = start  # the tier ends before the wanted offset: nothing to read yet
+        return resolve(opened, start, end, self._planner.first_offset_at)
+
+    def _next_read(self, opened: OpenPartition, at: int, end: Bound) -> tuple[int, int]:
+        """The offsets behind `at`, at which the target's own ends. Raises OffsetOutOfRange if some were deleted."""
+        partition = opened.partition
+        where = f"{partition.topic}-{partition.partition}"
+        if at > opened.last_start:
+            raise OffsetOutOfRange(
+                f"the table holds {where} up to offset {at}, and the log ends at {opened.last_start}",
+                topic=partition.topic,
+                partition=partition.partition,
+                offset=at,
+                hint="The log was cut, or the table was filled through a broker whose tail is not in the tier yet: run "
+                "again when the tier has grown, or with bootstrap.servers (-b)",
+            )
+        first = at
+        if at < opened.first_offset:
+            lost = f"{where}: offsets {at} to {opened.first_offset - 1} were deleted before they came into the table"
+            if not self._bounds.may_lose:
+                raise OffsetOutOfRange(
+                    lost,
+                    topic=partition.topic,
+                    partition=partition.partition,
+                    offset=at,
+                    hint="They are lost. To go on behind them: allow_lost=True (--allow-lost)",
+                )
+            self._session.observe(Notice(lost, is_warning=True))
+            first = opened.first_offset
+        _, stop = resolve(opened, opened.first_offset, end, self._planner.first_offset_at)
+        return first, max(first, stop)

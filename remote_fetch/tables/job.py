@@ -1,0 +1,106 @@
+"""The parts of a job that all faces share: its arguments as one value, and how its tasks are planned and resumed.
+
+Rules of the file:
+
+- Faces differ in how tasks are planned and run. The rest of a job is the same for all of them.
+- Nothing here knows what the target is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from remote_fetch.tables.job_records import TaskRecord
+from remote_fetch.tables.planning import PlannedJob
+from remote_fetch.tables.progress import Progress
+from remote_fetch.tables.saved_tasks import Reading, dump_job, load_job
+from remote_fetch.tables.staging import Staging
+from remote_fetch.tables.tasks import Task
+from remote_fetch.tables.write_task import TaskWriter, Transform
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["JobSpec", "Planner", "Runner", "all_records", "saved_or_planned"]
+
+Runner: TypeAlias = Callable[[TaskWriter, Sequence[Task], Sequence[int]], Iterator[TaskRecord]]
+"""Runs the tasks with the given numbers, and yields the record of each."""
+
+
+class Planner(Protocol):
+    """Plans a job."""
+
+    def __call__(self, held: Progress | None) -> PlannedJob:
+        """The tasks behind what the target holds; None: it holds nothing of the topic.
+
+        Raises the errors of planning, TopicRecreated if the topic has another id than what is held, and
+        OffsetOutOfRange if offsets between were deleted and that may not pass.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A job but for its target. `fingerprint` identifies its input and output.
+
+    `compression` is asked for if a task is to be run. The other fields are those of `TaskWriter`.
+    """
+
+    topic: str
+    fingerprint: str
+    columns: Sequence[str]
+    schema: pa.Schema
+    transform: Transform | None
+    partition_by: Sequence[str]
+    compression: Callable[[], str]
+    row_group_bytes: int
+    reading: Reading = field(repr=False)
+    plan: Planner
+    run: Runner
+    file_bytes: int | None = None
+    loss_hint: str | None = None
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The configuration of the sessions that read."""
+        return self.reading.config
+
+    def writer(self, staging: Staging, *, is_hive: bool = True) -> TaskWriter:
+        """The writer of this job's tasks."""
+        return TaskWriter(
+            staging,
+            self.config,
+            self.columns,
+            self.transform,
+            self.schema,
+            tuple(self.partition_by),
+            self.compression(),
+            self.row_group_bytes,
+            self.file_bytes,
+            is_hive,
+            self.loss_hint,
+        )
+
+
+def saved_or_planned(staging: Staging, spec: JobSpec, held: Progress | None) -> tuple[str, PlannedJob]:
+    """The fingerprint and the tasks of a job: those saved when it was begun, or else planned now and saved."""
+    saved = staging.plan()
+    if saved is not None:
+        return load_job(saved, spec.reading)
+    job = spec.plan(held)
+    staging.clean_up()  # records of another plan's tasks would count for these
+    staging.keep_plan(dump_job(job, spec.fingerprint))
+    return spec.fingerprint, job
+
+
+def all_records(
+    staging: Staging, writer: TaskWriter, job: PlannedJob, run: Runner
+) -> tuple[tuple[TaskRecord, ...], int]:
+    """Run the tasks that have no record. Returns the record of each task, in order, and how many were run."""
+    count = len(job.tasks)
+    records = {number: record for number, record in staging.records().items() if number < count}
+    left = [number for number in range(count) if number not in records]
+    for record in run(writer, job.tasks, left):
+        records[record.task] = record
+    return tuple(records[number] for number in range(count)), len(left)

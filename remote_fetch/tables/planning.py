@@ -1,0 +1,72 @@
+"""Plans as tasks of even size, and the partitions that are opened for them. Every job is planned with these.
+
+Rules of the file:
+
+- A plan is outlined: no index is read for it.
+- Every offset of the plans is in exactly one task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from remote_fetch.errors import TopicRecreated
+from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
+from remote_fetch.plan.shares import share_out
+from remote_fetch.prepare.planner import Planner
+from remote_fetch.prepare.view import OpenPartition, PartitionPlan
+from remote_fetch.tables.progress import Progress
+from remote_fetch.tables.tasks import Task, pack
+
+__all__ = ["PlannedJob", "check_same_topic", "open_partitions", "range_of", "tasks_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedJob:
+    """The tasks of a job. `reads` has the offsets of all of them, `partitions` the topic's partitions."""
+
+    tasks: tuple[Task, ...]
+    reads: Progress
+    partitions: tuple[int, ...]
+
+
+def check_same_topic(held: Progress | None, partitions: Sequence[TopicIdPartition]) -> None:
+    """Raise TopicRecreated if what is held comes from another topic than the one that has these partitions now."""
+    if held is None or not partitions or held.topic_id == str(partitions[0].topic_id):
+        return
+    name, now = partitions[0].topic, partitions[0].topic_id
+    raise TopicRecreated(
+        f"the table holds topic {name!r} with the id {held.topic_id}, and the topic has the id {now}: it was deleted "
+        "and created again, and its offsets begin anew",
+        topic=name,
+        hint="Write the new topic to another table",
+    )
+
+
+def open_partitions(planner: Planner, partitions: Iterable[TopicIdPartition]) -> Iterator[OpenPartition]:
+    """The partitions made ready, topic by topic. They come from the planner's session."""
+    planner.say_log_start_unknown()
+    for _, group in groupby(partitions, key=lambda partition: partition.topic_id):
+        yield from planner.open(list(group), lambda opened: opened)
+
+
+def range_of(plan: PartitionPlan, first: int) -> tuple[int, int]:
+    """The offsets [first, stop) that a plan reads, which begins at `first`."""
+    return first, max((step.last_offset + 1 for step in plan.steps), default=first)
+
+
+def tasks_of(
+    plans: Iterable[PartitionPlan],
+    end_is_inferred: Callable[[RemoteLogSegmentMetadata], bool],
+    *,
+    task_bytes: int,
+    min_tasks: int = 1,
+    max_offsets: int | None = None,
+) -> tuple[Task, ...]:
+    """Outlined plans as tasks of about `task_bytes`, at least `min_tasks`, of at most `max_offsets` offsets each."""
+    known = [plan for plan in plans if plan.steps]
+    opened = [replace(plan.opened, known_txn_index_from=plan.opened.tells_txn_index_from) for plan in known]
+    shares = share_out([plan.steps for plan in known], task_bytes, min_shares=min_tasks, max_offsets=max_offsets)
+    return tuple(pack(share, opened, end_is_inferred) for share in shares)

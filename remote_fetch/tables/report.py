@@ -1,0 +1,103 @@
+"""The result of a job, as a value that prints as a few lines.
+
+Rules of the file: pure, and no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from remote_fetch.observe import Report
+from remote_fetch.tables.job_records import TaskRecord
+from remote_fetch.tables.progress import Progress, starting_offsets
+
+__all__ = ["TableReport", "report_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableReport:
+    """The result of an export or a backfill. Prints as a few lines.
+
+    `cost` sums up the reading of all tasks that count, also of the job's earlier runs. `tasks_run` are those of this
+    call; `seconds` is what this call took. `ranges` has the offsets [from, to) that the job has added, by partition.
+    `starting_offsets` is the JSON at which a stream of Spark's Kafka source goes on behind all that is in the target;
+    None if a manifest of an older version does not tell it.
+    """
+
+    job_id: str
+    to: str
+    tasks: int
+    tasks_run: int
+    rows: int
+    files: int
+    size_bytes: int
+    cost: Report
+    seconds: float
+    ranges: Mapping[int, tuple[int, int]]
+    starting_offsets: str | None
+
+    def __str__(self) -> str:
+        cost = self.cost
+        fallbacks = ", ".join(f"{count} {reason}" for reason, count in cost.fallbacks.items()) or "none"
+        goes_on = (
+            "" if self.starting_offsets is None else f"\na stream goes on with startingOffsets {self.starting_offsets}"
+        )
+        return (
+            f"{self.rows} rows in {self.files} files of {self.size_bytes} bytes in {self.to}\n"
+            f"{self.tasks} tasks, {self.tasks_run} of them run now, {self.seconds:.1f} s; job {self.job_id}\n"
+            f"from the store: {cost.remote_bytes + cost.index_bytes} bytes with {cost.remote_gets + cost.index_gets} "
+            f"GETs; from the broker: {cost.broker_bytes} bytes of {cost.broker_records} records; fallbacks: {fallbacks}"
+            + "".join(f"\n{end}" for end in cost.ends.values())
+            + goes_on
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as plain values, for JSON."""
+        cost = self.cost
+        return {
+            **{name: getattr(self, name) for name in ("job_id", "to", "tasks", "tasks_run", "rows", "files")},
+            "size_bytes": self.size_bytes,
+            "seconds": round(self.seconds, 3),
+            "ranges": {str(number): list(self.ranges[number]) for number in sorted(self.ranges)},
+            "starting_offsets": self.starting_offsets,
+            "remote_bytes": cost.remote_bytes,
+            "remote_gets": cost.remote_gets,
+            "index_bytes": cost.index_bytes,
+            "index_gets": cost.index_gets,
+            "broker_bytes": cost.broker_bytes,
+            "broker_records": cost.broker_records,
+            "fallbacks": cost.fallbacks,
+            "notices": list(cost.notices),
+            "ends": cost.ends,
+        }
+
+
+def report_of(
+    job_id: str,
+    to: str,
+    records: Sequence[TaskRecord],
+    *,
+    tasks_run: int,
+    seconds: float,
+    added: Progress | None,
+    held: Progress | None,
+    partitions: Sequence[int] = (),
+) -> TableReport:
+    """The report of a job's records. `added` is what the job added, `held` all that the target holds now."""
+    files = [file for record in records for file in record.files]
+    costs = (Report(**{**record.cost, "notices": tuple(record.cost["notices"])}) for record in records)
+    return TableReport(
+        job_id,
+        to,
+        len(records),
+        tasks_run,
+        sum(file.rows for file in files),
+        len(files),
+        sum(file.size_bytes for file in files),
+        sum(costs, Report()),
+        seconds,
+        {} if added is None else added.ranges,
+        None if held is None else starting_offsets(held, partitions),
+    )

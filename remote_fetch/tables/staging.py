@@ -1,0 +1,101 @@
+"""The working place of a job: its plan, the files that attempts at its tasks write, and a record of each finished task.
+
+Rules of the file:
+
+- Attempts never meet: each writes below a directory of its own.
+- A task counts once its record exists. The record is written after the task's files, and names one attempt.
+- A small file is there as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Any
+
+from remote_fetch.tables.commit import CommitStrategy, choose_commit
+from remote_fetch.tables.job_records import TaskRecord
+
+__all__ = ["Staging"]
+
+
+class Staging:
+    """The working place of one job in an fsspec filesystem. Pickles with it.
+
+    `folder` has plan and records, `attempts` the directories of the attempts.
+    """
+
+    def __init__(self, filesystem: Any, job_id: str, folder: str, attempts: str) -> None:
+        self._fs = filesystem
+        self.job_id = job_id
+        self.staging = folder
+        self.attempts = attempts
+        self._commit: CommitStrategy = choose_commit(filesystem)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Staging, (self._fs, self.job_id, self.staging, self.attempts)
+
+    def plan(self) -> str | None:
+        """The text that `keep_plan` was given; None if it was not called."""
+        text = self._get(posixpath.join(self.staging, "plan.json"))
+        return None if text is None else text.decode("utf-8")
+
+    def keep_plan(self, text: str) -> None:
+        """Save the tasks of the job, so that a driver that resumes it has the same ones."""
+        self._put(posixpath.join(self.staging, "plan.json"), text)
+
+    def record(self, task: int) -> TaskRecord | None:
+        """The record of a task; None if the task is not finished."""
+        text = self._get(self._record_path(task))
+        return None if text is None else TaskRecord.load(text)
+
+    def records(self) -> dict[int, TaskRecord]:
+        """The records of all finished tasks, by number."""
+        folder = posixpath.join(self.staging, "done")
+        names = self._fs.ls(folder, detail=False) if self._fs.exists(folder) else []
+        found = [TaskRecord.load(self._fs.cat_file(name)) for name in names if name.endswith(".json")]
+        return {record.task: record for record in found}
+
+    def create(self, attempt: str, path: str) -> Any:
+        """A new data file of an attempt, open for writing."""
+        name = self.attempt_path(attempt, path)
+        self._commit.prepare(name)
+        return self._fs.open(name, "wb")
+
+    def finish(self, record: TaskRecord) -> None:
+        """Count a task as finished. If two attempts at it finish, the record of either may stay."""
+        self._put(self._record_path(record.task), record.dump())
+
+    def attempt_path(self, attempt: str, path: str) -> str:
+        """The full path of an attempt's file, in the filesystem."""
+        return posixpath.join(self.attempts, attempt, path)
+
+    def clean_up(self) -> None:
+        """Remove plan and records."""
+        if self._fs.exists(self.staging):
+            self._fs.rm(self.staging, recursive=True)
+
+    def drop_attempts(self, kept: Collection[str]) -> None:
+        """Remove the directories of all attempts but those in `kept`."""
+        if not self._fs.exists(self.attempts):
+            return
+        for name in self._fs.ls(self.attempts, detail=False):
+            if posixpath.basename(name.rstrip("/")) not in kept:
+                with suppress(FileNotFoundError):  # another driver of the same job cleans up too
+                    self._fs.rm(name, recursive=True)
+        if not kept:
+            with suppress(OSError):  # an object store has no directory to remove
+                self._fs.rmdir(self.attempts)
+
+    def _record_path(self, task: int) -> str:
+        return posixpath.join(self.staging, "done", f"{task:05d}.json")
+
+    def _get(self, name: str) -> bytes | None:
+        try:
+            return bytes(self._fs.cat_file(name))
+        except FileNotFoundError:
+            return None
+
+    def _put(self, name: str, text: str) -> None:
+        self._commit.put(name, text.encode("utf-8"))

@@ -1,0 +1,74 @@
+"""A directory as the target of a job: files are staged beside it, and one commit puts them in place.
+
+Rules of the file:
+
+- A target belongs to one job.
+- Tasks write to a staging directory that is named after the job, where readers of the target do not look.
+- The commit begins with a manifest in the staging directory. From then on it can only be finished.
+- The commit ends with the manifest in the target (see `commit`); then the staging directory is removed.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from typing import Any
+
+from remote_fetch.errors import ConfigError
+from remote_fetch.session.filesystems import is_object_store, open_filesystem
+from remote_fetch.tables.commit import MANIFEST, Placement
+from remote_fetch.tables.job_records import Committed
+from remote_fetch.tables.staging import Staging
+
+__all__ = ["Target"]
+
+
+class Target(Staging):
+    """The target of one job. `options` are fsspec's, for the filesystem that the URL's scheme names.
+
+    Pickles by its arguments. Raises MissingExtra if the filesystem's SDK is not installed, ConfigError for an unknown
+    scheme and for a whole bucket.
+    """
+
+    def __init__(self, url: str, job_id: str, options: Mapping[str, Any] | None = None) -> None:
+        self._arguments = (url, job_id, dict(options or {}))
+        fs, path = open_filesystem(url, self._arguments[2], key="to")
+        self.path = path.rstrip("/")
+        parent, name = posixpath.split(self.path)
+        if not name or (not parent and is_object_store(fs)):
+            raise ConfigError(f"to={url}: name a directory in it", key="to", hint=f"As {url.rstrip('/')}/orders")
+        staging = posixpath.join(parent, f"_{name}.{job_id}")
+        super().__init__(fs, job_id, staging, posixpath.join(staging, "attempts"))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Target, self._arguments
+
+    def committed(self) -> Committed | None:
+        """The manifest in the target; None if there is none."""
+        text = self._get(posixpath.join(self.path, MANIFEST))
+        return None if text is None else Committed.load(text)
+
+    def decided(self) -> Committed | None:
+        """The manifest of a commit that was begun; None if none was."""
+        text = self._get(posixpath.join(self.staging, MANIFEST))
+        return None if text is None else Committed.load(text)
+
+    def is_free(self) -> bool:
+        """Whether the target is absent or empty."""
+        return not (self._fs.exists(self.path) and self._fs.ls(self.path, detail=False))
+
+    def commit(self, committed: Committed) -> None:
+        """Put the files of the records in place, and then the manifest. If it fails anywhere, call it again."""
+        self._put(posixpath.join(self.staging, MANIFEST), committed.dump())
+        self.complete(committed)
+
+    def complete(self, committed: Committed) -> None:
+        """Finish a commit that was begun, wherever it stopped."""
+        placements = [
+            Placement(self.attempt_path(record.attempt, file.path), file.path, file.size_bytes)
+            for record in committed.records
+            for file in record.files
+        ]
+        manifest = committed.dump().encode("utf-8")
+        self._commit.publish(placements, manifest, staging=self.staging, target=self.path)
+        self.clean_up()

@@ -1,0 +1,60 @@
+"""Reads a task, from its bytes to Arrow batches.
+
+Rules of the file:
+
+- A task is read by a session of its own, with the reading process's own credentials.
+- A task gives all rows of its offsets, or, if data loss may pass, those that the broker still has. Else it fails.
+- A plan is completed first. Everything after that is the usual scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from remote_fetch.errors import OffsetOutOfRange
+from remote_fetch.observe import Observer, Report, ignore
+from remote_fetch.prepare.completion import complete
+from remote_fetch.prepare.parallel import all_at_once
+from remote_fetch.prepare.view import PartitionPlan
+from remote_fetch.scan.scan import Scan
+from remote_fetch.session.session import Session
+from remote_fetch.tables.tasks import Task, TaskPart
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+__all__ = ["read_rows"]
+
+
+def read_rows(
+    task: Task,
+    config: Mapping[str, Any],
+    columns: Sequence[str],
+    *,
+    observer: Observer = ignore,
+    report: Callable[[Report], None] = lambda report: None,
+    loss_hint: str | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, in order of partition and offset, as `read_arrow` gives them.
+
+    `config` is the configuration of the reading session. `report` gets the counters when the task ends or is given up.
+    Raises the errors of reading, and OffsetOutOfRange, with `loss_hint`, if records of the task were deleted and data
+    loss may not pass.
+    """
+    with Session.open(config, observer, planned=task.planned) as session:
+        try:
+            plans = all_at_once(partial(_complete, session), task.parts)
+            yield from Scan(session, plans, columns).batches()
+        except OffsetOutOfRange as error:
+            error.hint = loss_hint or error.hint
+            raise
+        finally:
+            report(session.counters.report())
+
+
+def _complete(session: Session, part: TaskPart) -> PartitionPlan:
+    return complete(session, part.opened, part.steps)

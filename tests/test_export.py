@@ -1,0 +1,214 @@
+"""Exports without Spark: the rows of `read_arrow` in files, wherever an export is stopped; and the command."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from remote_fetch import export_topic, read_arrow
+from remote_fetch.cli import main
+from remote_fetch.errors import ConfigError, UnknownTopic
+from remote_fetch.observe import Event, RecordsRead
+from remote_fetch.tables.commit import MANIFEST
+from remote_fetch.tables.job_records import Committed
+from remote_fetch.tables.progress import Progress
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
+from remote_fetch.testing.stores import write_kafka_local
+from tests.cases import each_of
+from tests.golden.conftest import SETS, Tier
+
+HOUR_MS = 3_600_000
+FIRST_MS = 1_700_000_000_000
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+def config(name: str = SETS[0]) -> dict[str, str]:
+    return {"remote.storage.url": Tier(name).url}
+
+
+def wanted(topic: str, **more: Any) -> pa.Table:
+    return read_arrow(topic, config=config(), **more).read_all().combine_chunks()
+
+
+def found(to: Path) -> pa.Table:
+    table = ds.dataset(to).to_table()
+    return table.sort_by([("partition", "ascending"), ("offset", "ascending")]).combine_chunks()
+
+
+def small_tier(directory: Path) -> dict[str, str]:
+    """Four segments of records over some hours, with values of 1000 bytes that no codec makes smaller."""
+    log, dice = LogBuilder(), random.Random(1)
+    for segment in range(4):
+        for _ in range(20):
+            values = [dice.randbytes(1000) for _ in range(5)]
+            log.append_batch(
+                [Record(one, FIRST_MS + segment * HOUR_MS, b"k", value) for one, value in enumerate(values)]
+            )
+        log.roll()
+    write_kafka_local(directory, log.segments())
+    return {"remote.storage.url": str(directory)}
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+@each_of("topic", ["codecs", "tx", "lat"])
+def test_rows_are_those_of_read_arrow(tmp_path: Path, topic: str, isolation: str) -> None:
+    to = tmp_path / topic / isolation
+    done = export_topic(topic, to=str(to), isolation=isolation, config=config())
+    expected = wanted(topic, isolation=isolation)
+    assert found(to) == expected
+    assert (done.rows, done.cost.records) == (expected.num_rows, expected.num_rows)
+    assert sum(one.stat().st_size for one in to.glob("*.parquet")) == done.size_bytes
+    assert sorted(one.name for one in to.parent.iterdir()) == [isolation]
+
+
+def test_bounds_columns_and_directories(tmp_path: Path) -> None:
+    to = tmp_path / "out"
+    done = export_topic(
+        "codecs", to=str(to), start={0: 3}, end=9, partitions=[0], columns=["offset", "timestamp", "partition"],
+        partition_by=["partition", "day"], config=config(),
+    )  # fmt: skip
+    assert done.ranges == {0: (3, 9)}
+    table = ds.dataset(to, partitioning="hive").to_table()
+    assert table.sort_by("offset").column("offset").to_pylist() == list(range(3, 9))
+    assert set(table.column("partition").to_pylist()) == {0}
+    assert table.schema.names[:2] == ["offset", "timestamp"]
+    # Nothing is known of the other partitions, so a stream begins with their earliest offset.
+    offsets = json.loads(done.starting_offsets or "")["codecs"]
+    assert offsets.pop("0") == 9
+    assert set(offsets.values()) == {-2}
+
+
+def test_a_stream_goes_on_where_the_export_ends(tmp_path: Path) -> None:
+    to = tmp_path / "out"
+    done = export_topic("tx", to=str(to), config=config())
+    ends = {int(number): end for number, end in json.loads(done.starting_offsets or "")["tx"].items()}
+    begins = wanted("tx", isolation="read_uncommitted", start=ends)
+    both = pa.concat_tables([found(to), begins])
+    assert both.num_rows >= wanted("tx").num_rows
+    for number, end in ends.items():
+        of_export = found(to).filter(pc.field("partition") == number)
+        assert all(offset < end for offset in of_export.column("offset").to_pylist())
+    manifest = Committed.load((to / MANIFEST).read_text())
+    assert manifest.reads == Progress("tx", manifest.reads.topic_id if manifest.reads else "", done.ranges)
+
+
+def test_files_have_a_size_and_are_in_order(tmp_path: Path) -> None:
+    tier, to = tmp_path / "tier", tmp_path / "out"
+    tier.mkdir()
+    done = export_topic(
+        "topic", to=str(to), config=small_tier(tier), file_bytes=60_000, row_group_bytes=20_000, compression="none"
+    )
+    files = sorted(to.glob("*.parquet"))
+    assert 5 < done.files == len(files) < 9
+    assert max(one.stat().st_size for one in files) < 100_000
+    offsets = [pq.read_table(one).column("offset").to_pylist() for one in files]
+    assert [offset for each in offsets for offset in each] == list(range(400))
+
+
+def dies_after(records: int) -> Callable[[Event], None]:
+    """An observer in which the process ends, when so many records were read."""
+    left = [records]
+
+    def hear(event: Event) -> None:
+        if isinstance(event, RecordsRead):
+            left[0] -= event.records
+            if left[0] < 0:
+                raise Died
+
+    return hear
+
+
+def test_a_killed_export_goes_on(tmp_path: Path) -> None:
+    tier, to = tmp_path / "tier", tmp_path / "lake" / "out"
+    tier.mkdir()
+    where = small_tier(tier)
+    how: dict[str, Any] = {"to": str(to), "config": where, "file_bytes": 20_000, "row_group_bytes": 10_000}
+    with pytest.raises(Died):
+        export_topic("topic", **how, observer=dies_after(250))
+    assert not to.exists()
+    done = export_topic("topic", **how)
+    assert 0 < done.tasks_run < done.tasks
+    assert found(to).column("offset").to_pylist() == list(range(400))
+    assert [one.name for one in to.parent.iterdir()] == ["out"]
+    again = export_topic("topic", **how)
+    assert (again.tasks_run, again.rows, again.starting_offsets) == (0, 400, done.starting_offsets)
+
+
+def test_a_transform_makes_the_columns(tmp_path: Path) -> None:
+    def sizes(batch: pa.RecordBatch) -> pa.RecordBatch:
+        values: Any = batch.column("value")
+        return pa.record_batch({"offset": batch.column("offset"), "size": pc.binary_length(values)})
+
+    export_topic("codecs", to=str(tmp_path / "out"), partitions=[1], transform=sizes, config=config())
+    table = ds.dataset(tmp_path / "out").to_table().sort_by("offset")
+    values = wanted("codecs", partitions=[1]).column("value").to_pylist()
+    assert table.column("size").to_pylist() == [None if one is None else len(one) for one in values]
+
+
+@each_of(
+    ("more", "said"),
+    [
+        ({"format": "orc"}, "choose 'parquet'"),
+        ({"file_bytes": 0}, "file_bytes=0"),
+        ({"row_group_bytes": -1}, "row_group_bytes=-1"),
+        ({"compression": "lzo"}, "compression='lzo'"),
+        ({"columns": ["offset", "nothing"]}, "unknown column 'nothing'"),
+        ({"partition_by": ["nothing"]}, "partition_by names 'nothing'"),
+        ({"isolation": "none"}, "isolation='none'"),
+        ({"end": "teir"}, "end='teir'"),
+        ({"to": "s3://bucket"}, "name a directory in it"),
+    ],
+)
+def test_wrong_arguments_leave_nothing_behind(tmp_path: Path, more: dict[str, Any], said: str) -> None:
+    before = set(tmp_path.iterdir())
+    with pytest.raises(ConfigError, match=said):
+        export_topic("codecs", **{"to": str(tmp_path / "out"), "config": config(), **more})
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_other_arguments_for_a_target_that_is_taken(tmp_path: Path) -> None:
+    to = str(tmp_path / "out")
+    export_topic("codecs", to=to, config=config())
+    with pytest.raises(ConfigError, match="A target belongs to one job"):
+        export_topic("codecs", to=to, config=config(), columns=["offset"])
+    with pytest.raises(UnknownTopic, match="codcs"):
+        export_topic("codcs", to=str(tmp_path / "other"), config=config())
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    to = tmp_path / "out"
+    words = ["export", "--url", Tier(SETS[0]).url, "-t", "codecs", "--to", str(to), "--columns", "partition,offset"]
+    assert main([*words, "--json", "-p", "0,1", "--file-size", "1M"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["rows"] == wanted("codecs", partitions=[0, 1]).num_rows == found(to).num_rows
+    assert told["starting_offsets"].startswith('{"codecs": {"0": ')
+    assert main(["export", "--url", Tier(SETS[0]).url, "-t", "codecs", "--to", str(tmp_path / "b"), "-q"]) == 0
+    assert "a stream goes on with startingOffsets" in capsys.readouterr().out
+
+
+@each_of(
+    ("more", "said"),
+    [
+        (["--file-size", "much"], "--file-size much: give a number of bytes"),
+        (["-o", "-5"], "-o -N: an export begins at an offset or a time"),
+        (["--to-option", "word"], "--to-option, number 1: KEY=VALUE expected"),
+    ],
+)
+def test_what_the_command_refuses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], said: str
+) -> None:
+    assert main(["export", "--url", Tier(SETS[0]).url, "-t", "codecs", "--to", str(tmp_path / "out"), *more]) == 1
+    assert said in capsys.readouterr().err
