@@ -21,6 +21,7 @@
         |   `-- TopicRecreated         the topic was deleted and made again while it was being read
         |-- OffsetOutOfRange           a bound lies outside the log
         |-- BrokerUnavailable          no broker answers at the address that is configured
+        |-- TableRefused               a table or its catalog did not take a commit
         `-- Cancelled                  the read was closed while waiting
 
 Rules of the file:
@@ -56,6 +57,7 @@ __all__ = [
     "StorageThrottled",
     "StorageTimeout",
     "StorageUnavailable",
+    "TableRefused",
     "TopicRecreated",
     "UnknownTopic",
     "Unlocatable",
@@ -85,6 +87,7 @@ class ErrorKind(StrEnum):
     RECREATED = "recreated"
     NOT_CONFIGURED = "not-configured"
     BROKER_UNAVAILABLE = "broker-unavailable"
+    TABLE = "table"
 
 
 class RemoteFetchError(Exception):
@@ -284,6 +287,12 @@ class BrokerUnavailable(FatalError):
     """No broker answers at the configured address. The message has the cause, as far as the client knows it."""
 
     kind = ErrorKind.BROKER_UNAVAILABLE
+
+
+class TableRefused(FatalError):
+    """A table or its catalog cannot be opened, or did not take a commit. Nothing of the commit is in the table."""
+
+    kind = ErrorKind.TABLE
 
 
 class Cancelled(FatalError):

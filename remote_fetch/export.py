@@ -42,16 +42,16 @@ def export_topic(
     allow_lost: bool = False,
     observer: Observer = ignore,
 ) -> TableReport:
-    """Write a topic's records to Parquet files, in order of partition and offset. Readers see all of it or nothing.
+    """Write a topic's records to Parquet files or into a table, in order of partition and offset, all or nothing.
 
     The rows, and the arguments that are not named here, are those of `read_arrow`. The same call again goes on where a
-    killed one ended, and does nothing if all is done.
+    killed one ended. If all is done it does nothing, or, for a table, it adds what came since.
 
     Args:
         topic: A topic's name; NAME:ID if several topic ids share the name.
-        to: The target: a directory or a URL that fsspec knows. It belongs to one export, and is absent or empty when
-            that begins.
-        format: "parquet".
+        to: A directory or a URL that fsspec knows. For "parquet" it belongs to one export, and is absent or empty
+            when that begins. For "iceberg" NAMESPACE.TABLE.
+        format: "parquet", "iceberg" or "delta". A table that is not there is made.
         end: As in `read_arrow`, or "tier": the end of what the tier decides, also if a broker has more.
         transform: A function from an Arrow RecordBatch to another one, or to a Table. It is called once with an empty
             batch: all its results must have the schema of that one.
@@ -59,11 +59,13 @@ def export_topic(
         compression: "zstd", "snappy", "gzip", "lz4_raw", "uncompressed" or "none".
         file_bytes: A file ends with the row group that makes it so large. A task reads four times as much.
         row_group_bytes: The size of a row group as Arrow data, and the most that waits to be written.
-        to_options: Arguments of the target's fsspec filesystem.
+        to_options: Arguments of the target's fsspec filesystem; for "delta" also deltalake's storage options with the
+            prefix "delta."; for "iceberg" the properties of a pyiceberg catalog, or a directory as "warehouse" for a
+            catalog in a SQLite file, or "catalog", its name in pyiceberg's configuration.
         allow_lost: Offsets that the target waits for and that were deleted: pass over them with a warning.
 
-    Returns a report. Raises ConfigError for wrong arguments and for a target of another export, MissingExtra without
-    the target's SDK, the errors of `read_arrow`, and those of the target's filesystem.
+    Returns a report. Raises ConfigError for wrong arguments and for a target of another export, MissingExtra,
+    TableRefused, the errors of `read_arrow`, and those of the target's filesystem.
     """
     numbers, level = None if partitions is None else list(partitions), parse_isolation(isolation)
     bounds = ExportBounds(topic, start, end, numbers, level, log_start, allow_lost, file_bytes * 4, config or {})

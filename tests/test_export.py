@@ -161,7 +161,7 @@ def test_a_transform_makes_the_columns(tmp_path: Path) -> None:
 @each_of(
     ("more", "said"),
     [
-        ({"format": "orc"}, "choose 'parquet'"),
+        ({"format": "orc"}, "choose 'parquet', 'iceberg' or 'delta'"),
         ({"file_bytes": 0}, "file_bytes=0"),
         ({"row_group_bytes": -1}, "row_group_bytes=-1"),
         ({"compression": "lzo"}, "compression='lzo'"),

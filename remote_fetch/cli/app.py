@@ -26,7 +26,7 @@ _COMMANDS = {
     "ls": "list segments",
     "plan": "show what a read would fetch",
     "cat": "print records",
-    "export": "write records to Parquet files",
+    "export": "write records to Parquet files or a table",
     "config": "check a configuration",
     "serve": "give readers access without a key to the bucket",
     "demo": "a tour of a small bucket that ships with the package",

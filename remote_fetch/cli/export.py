@@ -1,4 +1,4 @@
-"""`remote-fetch export`: write a topic's records to Parquet files.
+"""`remote-fetch export`: write a topic's records to Parquet files, or into an Iceberg or Delta table.
 
 Rules of the file:
 
@@ -41,7 +41,8 @@ def add_parser(commands: Any, summary: str) -> None:
     add_range_options(parser, topic_required=True)
     add_common_options(parser)
     target = parser.add_argument_group("target")
-    target.add_argument("--to", required=True, metavar="TARGET", help="a directory or URL, absent or empty")
+    target.add_argument("--to", required=True, metavar="TARGET", help="a directory or URL; for iceberg NAMESPACE.TABLE")
+    target.add_argument("--format", default="parquet", metavar="FORMAT", help="parquet (default), iceberg or delta")
     target.add_argument(
         "--partition-by", metavar="COLUMN", action="append", default=[],
         help="a directory for each value of this column, or of day or hour of the timestamp; may be repeated",
@@ -53,7 +54,7 @@ def add_parser(commands: Any, summary: str) -> None:
     )
     target.add_argument(
         "--to-option", metavar="KEY=VALUE", action="append", default=[],
-        help="an argument of the target's filesystem; may be repeated",
+        help="an argument of the target's filesystem, or a property of the Iceberg catalog; may be repeated",
     )  # fmt: skip
     target.add_argument(
         "--allow-lost", action="store_true", help="pass over offsets that were deleted before they were exported"
@@ -77,6 +78,7 @@ def _run(arguments: argparse.Namespace) -> int:
         report = export_topic(
             arguments.topic,
             to=arguments.to,
+            format=arguments.format,
             start=start,
             end=end,
             partitions=partitions_from(arguments),
@@ -98,7 +100,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:
-    return {name: typed_option(name, value) for name, value in pairs_from(arguments.to_option, "--to-option").items()}
+    given = pairs_from(arguments.to_option, "--to-option")
+    return {name: typed_option(name, text) if arguments.format == "parquet" else text for name, text in given.items()}
 
 
 def _size(text: str) -> int:

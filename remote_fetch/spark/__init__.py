@@ -54,31 +54,31 @@ def backfill(
     job_id: str | None = None,
     row_group_bytes: int = 32 << 20,
 ) -> TableReport:
-    """Write a topic's records to Parquet files: Spark's executors read the store and write, and no row sees the JVM.
+    """Write a topic's records to Parquet files or into a table on Spark's executors. No row sees the JVM.
 
     The rows are those of `read_arrow`. Readers see nothing in the target before all of it is there. The same call again
-    resumes a job that failed, by its saved plan, and does nothing if the job is done. Works over Spark Connect.
+    resumes a job that failed, by its saved plan. If the job is done it does nothing, or, for a table, it adds what came
+    since. Works over Spark Connect.
 
     Args:
-        spark: The session whose executors do the work.
         topic: A topic's name; NAME:ID if several topic ids share the name.
-        to: The target, a directory or a URL that fsspec knows (`s3://bucket/orders`). It belongs to one job, and is
-            absent or empty when the job begins. Executors and driver write there, and beside it while the job runs.
+        to: As `export_topic`. A directory belongs to one job, and is absent or empty when the job begins. Executors
+            and driver write there, and beside it while the job runs.
         options: The options of `format("kafka_remote")` without the topic. `kafka.isolation.level`
             is read_uncommitted if it is not given, as in Spark's Kafka source.
-        format: "parquet".
+        format: "parquet", "iceberg" or "delta".
         columns: Which columns, in which order; None: all but leaderEpoch, as in `read_arrow`.
         partition_by: One directory for each value of these columns, or of "day" and "hour" of `timestamp` in UTC.
         compression: "zstd", "snappy", "gzip", "lz4_raw", "uncompressed" or "none"; None: the session's
             `spark.sql.parquet.compression.codec`, as for `DataFrameWriter.parquet`.
         transform: A function from an Arrow RecordBatch to another one, or to a Table. It runs on the executors, and
             once on the driver with an empty batch: all its results must have the schema of that one.
-        to_options: Arguments of the target's fsspec filesystem. They travel to the executors with the job.
-        job_id: The job's name; None: a hash of the arguments. One driver at a time may run a job.
+        to_options: As `export_topic`. They travel to the executors with the job.
+        job_id: The job's name, not for tables; None: a hash of the arguments. One driver at a time may run a job.
         row_group_bytes: The size of a row group as Arrow data, and the most that an executor's task buffers.
 
     Prints the report, and returns it. Raises ConfigError for wrong arguments and for a target of another job,
-    MissingExtra without the target's SDK, the errors of planning, and PySpark's error for a task that failed finally.
+    MissingExtra, TableRefused, the errors of planning, and PySpark's error for a task that failed finally.
     """
     from remote_fetch.spark.backfill_job import run_backfill  # noqa: PLC0415 - nothing is loaded before it is used
     from remote_fetch.spark.backfill_request import BackfillRequest  # noqa: PLC0415 - as above

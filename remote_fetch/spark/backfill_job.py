@@ -18,11 +18,13 @@ from remote_fetch.spark.limits import FAIL_ON_DATA_LOSS_HINT
 from remote_fetch.spark.planning import plan_backfill, subscribed
 from remote_fetch.spark.wave import Wave
 from remote_fetch.tables.directory_job import run_directory_job
+from remote_fetch.tables.formats import TABLES, open_table
 from remote_fetch.tables.job import JobSpec
 from remote_fetch.tables.job_records import TaskRecord
 from remote_fetch.tables.parquet_files import check_compression
 from remote_fetch.tables.report import TableReport
 from remote_fetch.tables.saved_tasks import Reading
+from remote_fetch.tables.table_job import run_table_job
 from remote_fetch.tables.target import Target
 from remote_fetch.tables.tasks import Task
 from remote_fetch.tables.write_task import TaskWriter
@@ -40,6 +42,8 @@ _CODEC_SETTING = "spark.sql.parquet.compression.codec"
 def run_backfill(spark: SparkSession, request: BackfillRequest) -> TableReport:
     """As `remote_fetch.spark.backfill`, without printing."""
     checked = request.check()
+    if request.format in TABLES:
+        return run_table_job(open_table(request.format, request.to, request.to_options), _spec(spark, request, checked))
     target = Target(checked.url, checked.job_id, request.to_options)
     return run_directory_job(target, checked.url, _spec(spark, request, checked))
 

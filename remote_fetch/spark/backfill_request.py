@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from remote_fetch.decode.columns import wanted_columns
 from remote_fetch.errors import ConfigError
 from remote_fetch.spark.options import SourceOptions, parse_options
+from remote_fetch.tables.formats import TABLES, check_format
 from remote_fetch.tables.parquet_files import check_compression, check_partition_by
 from remote_fetch.tables.write_task import Transform, schema_of
 
@@ -52,8 +53,12 @@ class BackfillRequest:
 
     def check(self) -> CheckedRequest:
         """Check all arguments. Raises ConfigError for the first wrong one, and the errors of the transform."""
-        if self.format != "parquet":
-            raise ConfigError(f"format={self.format!r}: a backfill writes 'parquet'", key="format")
+        check_format(self.format)
+        if self.job_id is not None and self.format in TABLES:
+            raise ConfigError(
+                f"job_id={self.job_id!r}: a table knows what is in it, and its jobs have no names of their own",
+                key="job_id",
+            )
         if self.row_group_bytes <= 0:
             raise ConfigError(f"row_group_bytes={self.row_group_bytes}: it has to be positive", key="row_group_bytes")
         compression = None if self.compression is None else check_compression(self.compression)
@@ -62,7 +67,8 @@ class BackfillRequest:
         schema = schema_of(columns, self.transform)
         check_partition_by(schema, self.partition_by)
         fingerprint = self._fingerprint(columns, schema)
-        url = self.to if "://" in self.to else os.path.abspath(self.to)
+        is_path = "://" not in self.to and self.format not in TABLES
+        url = os.path.abspath(self.to) if is_path else self.to
         job_id = self._checked_id() or fingerprint
         return CheckedRequest(self, source, columns, schema, compression, fingerprint, job_id, url)
 
@@ -90,7 +96,7 @@ class CheckedRequest:
     """A request whose arguments are right, and what follows from them.
 
     `schema` is that of the files' rows. `compression` None: the session's setting decides. `fingerprint` identifies
-    the job's input and output, `job_id` is it or the caller's, `url` is the target's with an absolute path.
+    the job's input and output, `job_id` is it or the caller's, `url` is the target's, with an absolute path.
     """
 
     request: BackfillRequest

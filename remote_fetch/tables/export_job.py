@@ -22,9 +22,11 @@ from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Observer
 from remote_fetch.tables.directory_job import run_directory_job
 from remote_fetch.tables.export_plan import ExportBounds, plan_export
+from remote_fetch.tables.formats import TABLES, check_format, open_table
 from remote_fetch.tables.job import JobSpec
 from remote_fetch.tables.parquet_files import check_compression, check_partition_by
 from remote_fetch.tables.saved_tasks import Reading
+from remote_fetch.tables.table_job import run_table_job
 from remote_fetch.tables.target import Target
 from remote_fetch.tables.write_task import TaskWriter, Transform, schema_of
 
@@ -65,11 +67,12 @@ class TableForm:
 def run_export(bounds: ExportBounds, form: TableForm, destination: Destination, observer: Observer) -> TableReport:
     """As `remote_fetch.export_topic`."""
     to = destination
-    if to.format != "parquet":
-        raise ConfigError(f"format={to.format!r}: choose 'parquet'", key="format")
+    check_format(to.format)
     if not isinstance(bounds.topic, str) or not bounds.topic:
         raise ConfigError(f"topic={bounds.topic!r}: give a topic's name", key="topic")
     spec = _spec(bounds, form, observer)
+    if to.format in TABLES:
+        return run_table_job(open_table(to.format, to.to, to.options), spec)
     url = to.to if "://" in to.to else os.path.abspath(to.to)
     return run_directory_job(Target(url, spec.fingerprint, to.options), url, spec)
 

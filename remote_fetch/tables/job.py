@@ -83,14 +83,19 @@ class JobSpec:
         )
 
 
-def saved_or_planned(staging: Staging, spec: JobSpec, held: Progress | None) -> tuple[str, PlannedJob]:
-    """The fingerprint and the tasks of a job: those saved when it was begun, or else planned now and saved."""
+def saved_or_planned(
+    staging: Staging, spec: JobSpec, held: Progress | None, planned: PlannedJob | None = None
+) -> tuple[str, PlannedJob]:
+    """The fingerprint and the tasks of a job: those saved when it was begun, or else planned now and saved.
+
+    `planned` is the plan, if there is one already.
+    """
     saved = staging.plan()
     if saved is not None:
         return load_job(saved, spec.reading)
-    job = spec.plan(held)
+    job = planned or spec.plan(held)
     staging.clean_up()  # records of another plan's tasks would count for these
-    staging.keep_plan(dump_job(job, spec.fingerprint))
+    staging.keep_plan(dump_job(job, spec.fingerprint, held))
     return spec.fingerprint, job
 
 

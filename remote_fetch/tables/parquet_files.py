@@ -34,8 +34,7 @@ COMPRESSIONS: Final[Mapping[str, str]] = MappingProxyType(
 """Spark's names of the Parquet codecs that it reads without further libraries, and Arrow's names of them."""
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
-_SECONDS_OF: Final[Mapping[str, int]] = MappingProxyType({"day": 86_400, "hour": 3_600})
-"""The names that stand for a part of `timestamp`, and how many seconds it has."""
+_DERIVED = ("day", "hour")
 _PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000}
 _CALENDAR_S = (-62_135_596_800, 253_402_300_800)
 """The years 1 to 9999 in seconds since 1970, the end exclusive."""
@@ -82,7 +81,7 @@ def check_partition_by(schema: pa.Schema, partition_by: Sequence[str]) -> None:
 
 
 def _is_derived(schema: pa.Schema, name: str) -> bool:
-    return name in _SECONDS_OF and name not in schema.names
+    return name in _DERIVED and name not in schema.names
 
 
 @dataclass(slots=True)
@@ -104,8 +103,8 @@ class ParquetFiles:
     files would be open, the least recently used one is closed; later rows for it begin a new file. With `file_bytes` a
     file is closed after the row group that makes it so large.
 
-    `is_hive` false: files keep the columns that they are partitioned by, and each day or hour beyond the calendar has
-    files of its own.
+    `is_hive` false: files keep the columns that they are partitioned by, and a timestamp beyond the calendar, which has
+    no day and no hour, is refused with a ConfigError.
     """
 
     def __init__(
@@ -260,22 +259,16 @@ def directory_values(path: str) -> dict[str, str | None]:
 def _values(batch: pa.RecordBatch, schema: pa.Schema, name: str, is_hive: bool) -> Any:
     if not _is_derived(schema, name):
         return batch.column(name)
-    if not is_hive:
-        return _since_1970(batch.column("timestamp"), _SECONDS_OF[name])
     times = _in_calendar(batch.column("timestamp"))
+    if not is_hive and times.null_count > batch.column("timestamp").null_count:
+        raise ConfigError(
+            f"partition_by={name!r}: a timestamp lies beyond the year 9999, and has no {name} in this kind of table",
+            key="partition_by",
+            hint="Leave it out of partition_by, or replace such timestamps in a transform",
+        )
     if name == "day":
         return times.cast(pa.date32())
     return pc.floor_temporal(times, unit="hour")
-
-
-def _since_1970(times: Any, seconds: int) -> Any:
-    """The number of whole days or hours between 1970 and each time: exact, also beyond the calendar."""
-    per_second = _PER_SECOND.get(times.type.unit, 1_000_000_000)
-    length = pa.scalar(seconds * per_second, pa.int64())
-    count = times.cast(pa.int64())
-    whole = pc.divide(count, length)  # towards zero; before 1970 it has to be downwards
-    is_above: Any = pc.greater(pc.multiply(whole, length), count)
-    return pc.subtract(whole, is_above.cast(pa.int64()))
 
 
 def _in_calendar(times: Any) -> Any:

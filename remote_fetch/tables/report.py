@@ -84,8 +84,12 @@ def report_of(
     added: Progress | None,
     held: Progress | None,
     partitions: Sequence[int] = (),
+    notices: Sequence[str] = (),
 ) -> TableReport:
-    """The report of a job's records. `added` is what the job added, `held` all that the target holds now."""
+    """The report of a job's records. `added` is what the job added, `held` all that the target holds now.
+
+    `notices` come on top of those of the records.
+    """
     files = [file for record in records for file in record.files]
     costs = (Report(**{**record.cost, "notices": tuple(record.cost["notices"])}) for record in records)
     return TableReport(
@@ -96,7 +100,7 @@ def report_of(
         sum(file.rows for file in files),
         len(files),
         sum(file.size_bytes for file in files),
-        sum(costs, Report()),
+        sum(costs, Report(notices=tuple(notices))),
         seconds,
         {} if added is None else added.ranges,
         None if held is None else starting_offsets(held, partitions),

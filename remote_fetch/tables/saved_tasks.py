@@ -25,7 +25,7 @@ from remote_fetch.tables.planning import PlannedJob, open_partitions
 from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.tasks import Task, pack
 
-__all__ = ["Reading", "dump_job", "load_job"]
+__all__ = ["Reading", "base_of", "dump_job", "load_job"]
 
 _VERSION = 2
 
@@ -39,11 +39,28 @@ class Reading:
     find: Callable[[Session], tuple[TopicIdPartition, ...]]
 
 
-def dump_job(job: PlannedJob, fingerprint: str) -> str:
-    """A job as JSON. `fingerprint` identifies its arguments."""
+def dump_job(job: PlannedJob, fingerprint: str, base: Progress | None = None) -> str:
+    """A job as JSON. `fingerprint` identifies its arguments. `base` is what the target held when it was planned."""
     tasks = [{"size_bytes": task.size_bytes, "plan": dump_plan(task.steps)} for task in job.tasks]
     head = {"version": _VERSION, "fingerprint": fingerprint, "reads": job.reads.dump()}
-    return json.dumps({**head, "partitions": job.partitions, "tasks": tasks})
+    return json.dumps({**head, "partitions": job.partitions, "base": _ends(base), "tasks": tasks})
+
+
+def base_of(text: str) -> dict[int, int] | None:
+    """The ends of `base` that `dump_job` was given, by partition, for all that the job reads. None: another text.
+
+    A partition of which nothing was held has the end -1.
+    """
+    try:
+        saved: Any = json.loads(text)
+        reads, ends = Progress.load(saved["reads"]), saved["base"]
+        return {number: int(ends.get(str(number), -1)) for number in reads.ranges}
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, CorruptSegment):
+        return None
+
+
+def _ends(base: Progress | None) -> dict[str, int]:
+    return {} if base is None else {str(number): end for number, end in base.ends.items()}
 
 
 def load_job(text: str, reading: Reading) -> tuple[str, PlannedJob]:

@@ -53,6 +53,7 @@ class Staging:
     def records(self) -> dict[int, TaskRecord]:
         """The records of all finished tasks, by number."""
         folder = posixpath.join(self.staging, "done")
+        self._fs.invalidate_cache()  # another driver may have written it
         names = self._fs.ls(folder, detail=False) if self._fs.exists(folder) else []
         found = [TaskRecord.load(self._fs.cat_file(name)) for name in names if name.endswith(".json")]
         return {record.task: record for record in found}

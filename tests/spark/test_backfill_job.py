@@ -320,7 +320,7 @@ def test_a_job_of_other_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"format": "orc"}, "a backfill writes 'parquet'"),
+        ({"format": "orc"}, "choose 'parquet', 'iceberg' or 'delta'"),
         ({"row_group_bytes": 0}, "row_group_bytes=0"),
         (
             {"compression": "lzo"},

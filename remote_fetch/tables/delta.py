@@ -1,0 +1,230 @@
+"""Delta tables, by the library deltalake.
+
+Rules of the file:
+
+- Progress is kept in application transactions, which are part of a commit and stay in the table's state: for each
+  partition one whose version is the offset at which it goes on, and some for topic id, job and number of partitions.
+- Every commit of a topic writes the transaction of its job. Delta refuses a commit if another one of the same
+  transaction came in since the version that was read.
+- The commit's info repeats the progress for people.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from remote_fetch.errors import ConfigError, MissingExtra, TableRefused
+from remote_fetch.model import Uuid
+from remote_fetch.session.filesystems import open_filesystem
+from remote_fetch.settings import typed_option
+from remote_fetch.tables.job_records import StagedFile
+from remote_fetch.tables.parquet_files import directory_values
+from remote_fetch.tables.progress import Progress
+from remote_fetch.tables.table import Addition, TableChanged, TableFolder, said
+
+__all__ = ["DeltaTarget"]
+
+_STORAGE = "delta."
+"""Options with this prefix are deltalake's storage options. The others are the filesystem's."""
+_ID_PARTS = (0, 6, 12)
+"""Where the parts of a topic id begin; each fits into a version, which is a number of 63 bits."""
+_CALENDAR_MS = (-62_135_596_800_000, 253_402_300_800_000)
+"""The years 1 to 9999 in milliseconds since 1970, the end exclusive."""
+_DERIVED = {"day": pa.date32(), "hour": pa.string()}
+
+
+class DeltaTarget:
+    """As `Table`. `url` is a directory, or a URL that both deltalake and fsspec know."""
+
+    is_hive = True
+
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
+        self.name = url if "://" in url else os.path.abspath(url)
+        given = dict(options or {})
+        self._options = given
+        self._storage = {key.removeprefix(_STORAGE): str(given[key]) for key in given if key.startswith(_STORAGE)}
+        self._fs_options = {
+            key: typed_option(key, value) if isinstance(value, str) else value
+            for key, value in given.items()
+            if not key.startswith(_STORAGE)
+        }
+        self._lib = _library()
+        self._table: Any = None
+
+    def refresh(self) -> bool:
+        """As `Table.refresh`."""
+        try:
+            self._table = self._lib.DeltaTable(self.name, storage_options=self._storage or None)
+        except self._lib.exceptions.TableNotFoundError:
+            self._table = None
+        except Exception as error:
+            raise self._refused("cannot be opened", error) from None
+        return self._table is not None
+
+    def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        """As `Table.create`."""
+        whole = _with_derived(schema, partition_by)
+        try:
+            self._lib.DeltaTable.create(
+                self.name,
+                schema=self._lib.Schema.from_arrow(whole),
+                mode="ignore",
+                partition_by=list(partition_by),
+                storage_options=self._storage or None,
+            )
+        except Exception as error:
+            raise self._refused("cannot be made", error) from None
+        self.refresh()
+        self.check(schema, partition_by)
+
+    def check(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        """As `Table.check`."""
+        existing = list(self._table.metadata().partition_columns)
+        if existing != list(partition_by):
+            raise ConfigError(
+                f"partition_by={list(partition_by)}: the table {self.name} is partitioned by {existing}",
+                key="partition_by",
+            )
+        known = {one.name: one for one in self._fields()}
+        for column in self._wanted(schema, partition_by):
+            found = known.get(column.name)
+            if found is not None and found.type != column.type:
+                raise ConfigError(
+                    f"the table {self.name} has the column {column.name!r} as {_type(found)}, "
+                    f"and not as {_type(column)}",
+                    key="to",
+                    hint="Write to another table, or convert the column in a transform",
+                )
+
+    def progress(self, topic: str) -> Progress | None:
+        """As `Table.progress`. The ranges are known by their ends."""
+        count = self._version(topic, "partitions")
+        parts = [self._version(topic, f"id.{at}") for at in _ID_PARTS]
+        if count is None or None in parts:
+            return None
+        raw = b"".join((part or 0).to_bytes(min(6, 16 - at), "big") for at, part in zip(_ID_PARTS, parts, strict=True))
+        ends = ((number, self._version(topic, f"offset.{number}")) for number in range(count))
+        ranges = {number: (end, end) for number, end in ends if end is not None}
+        return Progress(topic, str(Uuid(raw)), ranges, f"{self._version(topic, 'job') or 0:015x}")
+
+    def folder(self) -> TableFolder:
+        """As `Table.folder`."""
+        filesystem, path = open_filesystem(self.name, self._fs_options, key="to")
+        return TableFolder(filesystem, path)
+
+    def commit(self, addition: Addition, schema: pa.Schema) -> None:
+        """As `Table.commit`. Missing columns are a version of their own before it: they hold null everywhere."""
+        partition_by = list(self._table.metadata().partition_columns)
+        try:
+            known = {one.name for one in self._fields()}
+            missing = [one for one in self._wanted(schema, partition_by) if one.name not in known]
+            if missing:
+                fields = self._lib.Schema.from_arrow(pa.schema([one.with_nullable(True) for one in missing])).fields
+                self._table.alter.add_columns(fields)
+            self._table.create_write_transaction(
+                [self._action(path, file, schema) for path, file in addition.files],
+                mode="append",
+                schema=self._table.schema(),
+                partition_by=partition_by,
+                commit_properties=self._lib.CommitProperties(
+                    custom_metadata={"remote-fetch": json.loads(addition.total.dump())},
+                    max_commit_retries=15,
+                    app_transactions=list(self._transactions(addition)),
+                ),
+            )
+        except self._lib.exceptions.CommitFailedError as error:
+            raise TableChanged(said(error, self._options)) from None
+        except Exception as error:
+            raise self._refused("did not take the commit", error) from None
+
+    def attempts_of(self, job_id: str) -> set[str]:
+        """As `Table.attempts_of`."""
+        paths: Any = pa.table(self._table.get_add_actions(flatten=True)).column("path")
+        parts = (path.split("/") for path in paths.to_pylist())
+        return {part[2] for part in parts if part[:2] == ["data", job_id]}
+
+    def _wanted(self, schema: pa.Schema, partition_by: Sequence[str]) -> list[pa.Field[Any]]:
+        """The columns of a schema as Delta has them, with those that are derived."""
+        whole = self._lib.Schema.from_arrow(_with_derived(schema, partition_by))
+        return list(pa.schema(whole.to_arrow()))
+
+    def _fields(self) -> list[pa.Field[Any]]:
+        return list(pa.schema(self._table.schema().to_arrow()))
+
+    def _version(self, topic: str, what: str) -> int | None:
+        found: int | None = self._table.transaction_version(_app(topic, what))
+        return found
+
+    def _transactions(self, addition: Addition) -> Any:
+        total = addition.total
+        raw = Uuid.parse(total.topic_id).raw
+        values = {f"id.{at}": int.from_bytes(raw[at : at + 6], "big") for at in _ID_PARTS}
+        values["job"] = int(addition.job_id, 16)
+        values["partitions"] = max(total.ranges) + 1
+        values |= {f"offset.{number}": stop for number, (_, stop) in addition.reads.ranges.items()}
+        for what, version in values.items():
+            yield self._lib.Transaction(_app(total.topic, what), version)
+
+    def _action(self, path: str, file: StagedFile, schema: pa.Schema) -> Any:
+        bounds = {name: file.bounds[name] for name in file.bounds}
+        least = {name: _shown(schema.field(name).type, low, up=False) for name, (low, _) in bounds.items()}
+        most = {name: _shown(schema.field(name).type, high, up=True) for name, (_, high) in bounds.items()}
+        known = [name for name in bounds if least[name] is not None and most[name] is not None]
+        stats = {
+            "numRecords": file.rows,
+            "minValues": {name: least[name] for name in known},
+            "maxValues": {name: most[name] for name in known},
+        }
+        values = directory_values(file.path)
+        now_ms = int(time.time() * 1000)
+        return self._lib.transaction.AddAction(path, file.size_bytes, values, now_ms, True, json.dumps(stats))
+
+    def _refused(self, what: str, error: BaseException) -> TableRefused:
+        return TableRefused(f"the Delta table {self.name} {what}: {said(error, self._options)}")
+
+
+def _library() -> Any:
+    try:
+        import deltalake  # noqa: PLC0415 - an extra
+        import deltalake.exceptions  # noqa: PLC0415 - as above
+        import deltalake.transaction  # noqa: PLC0415 - as above
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            f'Delta tables need {error.name}; pip install "remote-fetch[delta]"', extra="delta"
+        ) from None
+    return deltalake
+
+
+def _app(topic: str, what: str) -> str:
+    return f"remote-fetch:{topic}:{what}"
+
+
+def _with_derived(schema: pa.Schema, partition_by: Sequence[str]) -> pa.Schema:
+    """The schema with the columns `day` and `hour` that files are partitioned by."""
+    more = [pa.field(name, _DERIVED[name]) for name in partition_by if name not in schema.names]
+    return pa.schema([*schema, *more])
+
+
+def _type(column: pa.Field[Any]) -> str:
+    return str(column.type)
+
+
+def _shown(kind: pa.DataType, value: int, *, up: bool) -> int | str | None:
+    """A value as Delta's statistics have it: a timestamp in whole milliseconds. None: it cannot be told."""
+    if not pa.types.is_timestamp(kind):
+        return value
+    per_ms = {"s": 0, "ms": 1, "us": 1000, "ns": 1_000_000}[kind.unit]
+    if per_ms == 0:
+        return None
+    whole_ms = -(-value // per_ms) if up else value // per_ms
+    first_ms, stop_ms = _CALENDAR_MS
+    if not first_ms <= whole_ms < stop_ms:
+        return None
+    text: Any = pa.scalar(whole_ms, pa.timestamp("ms")).cast(pa.string())
+    return f"{text.as_py().replace(' ', 'T')}Z"

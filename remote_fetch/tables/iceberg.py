@@ -1,0 +1,202 @@
+"""Iceberg tables, by the library pyiceberg and any of its catalogs.
+
+Rules of the file:
+
+- Progress is in the summary of each snapshot that a job adds, and in a property of the table, which outlives snapshots.
+  If the table is rolled back, the summary of the snapshot it was rolled back to counts.
+- Files and progress are one commit, which the catalog takes only upon the snapshot that was seen. pyiceberg's own
+  retries are turned off: they would put the same offsets behind those of another job.
+- Files have no field ids. Columns are found by the table's name mapping.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from remote_fetch.errors import ConfigError, CorruptSegment, MissingExtra, TableRefused
+from remote_fetch.tables.progress import Progress
+from remote_fetch.tables.table import Addition, TableChanged, TableFolder, said
+
+__all__ = ["IcebergTarget"]
+
+_PROGRESS = "remote-fetch.progress."
+_TRANSFORMS = {"day": "day", "hour": "hour"}
+_NAME = "catalog"
+"""The option that names a catalog of pyiceberg's own configuration."""
+_EXPECTED = "Give NAMESPACE.TABLE"
+
+
+class IcebergTarget:
+    """As `Table`. `identifier` is NAMESPACE.TABLE. `options` are the properties of a catalog of pyiceberg.
+
+    `warehouse` without `type` and `uri`: the catalog is a SQLite file in that directory. `catalog`: its name in
+    pyiceberg's own configuration.
+    """
+
+    is_hive = False
+
+    def __init__(self, identifier: str, options: Mapping[str, Any] | None = None) -> None:
+        self.name = identifier
+        if identifier.count(".") < 1 or not all(identifier.split(".")):
+            raise ConfigError(f"to={identifier}: no name of an Iceberg table", key="to", hint=_EXPECTED)
+        self._options = {key: str(value) for key, value in (options or {}).items()}
+        self._lib = _library()
+        self._catalog = self._opened()
+        self._table: Any = None
+
+    def refresh(self) -> bool:
+        """As `Table.refresh`."""
+        known = self._lib.exceptions
+        try:
+            self._table = self._catalog.load_table(self.name)
+        except (known.NoSuchTableError, known.NoSuchNamespaceError):
+            self._table = None
+        except Exception as error:
+            raise self._refused("cannot be opened", error) from None
+        return self._table is not None
+
+    def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        """As `Table.create`. The namespace is made, too."""
+        known = self._lib.exceptions
+        namespace = self.name.rpartition(".")[0]
+        try:
+            self._catalog.create_namespace_if_not_exists(namespace)
+            with self._catalog.create_table_transaction(self.name, schema) as transaction:
+                if partition_by:
+                    with transaction.update_spec() as spec:
+                        for name in partition_by:
+                            spec.add_field(*_partition_field(name, schema))
+        except (known.TableAlreadyExistsError, known.CommitFailedException):
+            pass  # another process was first
+        except Exception as error:
+            raise self._refused("cannot be made", error) from None
+        if not self.refresh():
+            raise TableRefused(f"the Iceberg table {self.name} was made, and is not there")
+        self.check(schema, partition_by)
+
+    def check(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        """As `Table.check`."""
+        columns = self._table.schema()
+        existing = [(columns.find_column_name(one.source_id), str(one.transform)) for one in self._table.spec().fields]
+        wanted = [_partition_field(name, schema)[:2] for name in partition_by]
+        if existing != wanted:
+            raise ConfigError(
+                f"partition_by={list(partition_by)}: the table {self.name} is partitioned by "
+                f"{[name if how == 'identity' else f'{how}({name})' for name, how in existing]}",
+                key="partition_by",
+            )
+        try:
+            with self._table.transaction().update_schema() as update:
+                update.union_by_name(schema)
+        except Exception as error:
+            raise ConfigError(
+                f"the columns do not fit the table {self.name}: {said(error, self._options)}",
+                key="to",
+                hint="Write to another table, or convert the columns in a transform",
+            ) from None
+
+    def progress(self, topic: str) -> Progress | None:
+        """As `Table.progress`."""
+        key = _PROGRESS + topic
+        snapshot = self._table.current_snapshot()
+        while snapshot is not None:
+            told = None if snapshot.summary is None else snapshot.summary.additional_properties.get(key)
+            if told is not None:
+                return self._parsed(told)
+            parent = snapshot.parent_snapshot_id
+            snapshot = None if parent is None else self._table.snapshot_by_id(parent)
+        told = self._table.properties.get(key)
+        return None if told is None else self._parsed(told)
+
+    def folder(self) -> TableFolder:
+        """As `Table.folder`."""
+        location = self._table.location()
+        scheme = location.partition("://")[0] if "://" in location else "file"
+        try:
+            filesystem = self._lib.io.fsspec.FsspecFileIO(dict(self._table.io.properties)).get_fs(scheme)
+        except Exception as error:
+            raise self._refused(f"has its files in {scheme}://, which cannot be opened", error) from None
+        return TableFolder(filesystem, str(filesystem._strip_protocol(location)))
+
+    def commit(self, addition: Addition, schema: pa.Schema) -> None:
+        """As `Table.commit`."""
+        table, location = self._table, self._table.location().rstrip("/")
+        told = {_PROGRESS + addition.reads.topic: addition.total.dump()}
+        now = {"remote-fetch.job": addition.job_id, "remote-fetch.reads": addition.reads.dump()}
+        metadata = table.metadata
+        # Of this object only: the property of the table stays what it is.
+        table.metadata = metadata.model_copy(
+            update={"properties": {**metadata.properties, "commit.retry.num-retries": "0"}}
+        )
+        try:
+            with table.transaction() as transaction:
+                with transaction.update_schema() as update:
+                    update.union_by_name(schema)
+                transaction.set_properties(told)
+                paths = [posixpath.join(location, path) for path, _ in addition.files]
+                # Paths are new: each has the name of an attempt. The check would read all manifests.
+                transaction.add_files(paths, snapshot_properties=told | now, check_duplicate_files=False)
+        except self._lib.exceptions.CommitFailedException as error:
+            raise TableChanged(said(error, self._options)) from None
+        except Exception as error:
+            raise self._refused("did not take the commit", error) from None
+
+    def attempts_of(self, job_id: str) -> set[str]:
+        """As `Table.attempts_of`."""
+        if self._table.current_snapshot() is None:
+            return set()
+        below = posixpath.join(self._table.location().rstrip("/"), "data", job_id, "")
+        paths: list[str] = self._table.inspect.data_files().column("file_path").to_pylist()
+        return {path[len(below) :].split("/")[0] for path in paths if path.startswith(below)}
+
+    def _parsed(self, text: str) -> Progress:
+        try:
+            return Progress.load(text)
+        except CorruptSegment as error:
+            raise TableRefused(f"the Iceberg table {self.name} does not tell where it ends: {error.message}") from None
+
+    def _opened(self) -> Any:
+        given = dict(self._options)
+        name = given.pop(_NAME, "default" if not given else "remote-fetch")
+        warehouse = given.get("warehouse")
+        if warehouse is not None and not {"type", "uri"} & given.keys() and "://" not in warehouse:
+            folder = os.path.abspath(warehouse)
+            os.makedirs(folder, exist_ok=True)
+            given |= {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}"}
+            given.setdefault("py-io-impl", "pyiceberg.io.fsspec.FsspecFileIO")
+        try:
+            return self._lib.catalog.load_catalog(name, **given)
+        except Exception as error:
+            raise ConfigError(
+                f"no Iceberg catalog: {said(error, self._options)}",
+                key="to_options",
+                hint="Give a directory as warehouse, or the properties of a catalog (type, uri, warehouse, ...), or "
+                "the name of one in pyiceberg's configuration as catalog",
+            ) from None
+
+    def _refused(self, what: str, error: BaseException) -> TableRefused:
+        return TableRefused(f"the Iceberg table {self.name} {what}: {said(error, self._options)}")
+
+
+def _library() -> Any:
+    try:
+        import pyiceberg.catalog  # noqa: PLC0415 - an extra
+        import pyiceberg.exceptions  # noqa: PLC0415 - as above
+        import pyiceberg.io.fsspec  # noqa: PLC0415 - as above
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            f'Iceberg tables need {error.name}; pip install "remote-fetch[iceberg]"', extra="iceberg"
+        ) from None
+    return pyiceberg
+
+
+def _partition_field(name: str, schema: pa.Schema) -> tuple[str, str, str]:
+    """The column, the transform and the name of a partition field."""
+    if name in _TRANSFORMS and name not in schema.names:
+        return "timestamp", _TRANSFORMS[name], name
+    return name, "identity", name

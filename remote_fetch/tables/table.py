@@ -1,0 +1,119 @@
+"""A table as jobs use it: a port with one implementation for each format.
+
+Rules of the file:
+
+- A table is seen at one version. `refresh` looks for a newer one.
+- A commit brings in files and progress together, or neither of them, and only upon the version that is seen.
+- Data files lie under the table's own location and are in no version before the commit.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from remote_fetch.tables.job_records import StagedFile, TaskRecord
+from remote_fetch.tables.progress import Progress
+from remote_fetch.tables.staging import Staging
+
+__all__ = ["Addition", "Table", "TableChanged", "TableFolder", "said"]
+
+_JOBS = "_remote_fetch"
+"""The folder of plans and records below a table. Readers and cleaners of tables pass over names with an underscore."""
+_SECRETS = ("credential", "key", "password", "secret", "token", "uri")
+_MAX_SAID = 600
+
+
+class TableChanged(Exception):
+    """The commit did not come in, because another one did since the table was looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """The commit of a job: `reads` are the offsets that it adds, `held` is what the table has before it."""
+
+    job_id: str
+    records: Sequence[TaskRecord]
+    reads: Progress
+    held: Progress | None
+
+    @property
+    def total(self) -> Progress:
+        """All that the table has after the commit."""
+        added = Progress(self.reads.topic, self.reads.topic_id, self.reads.ranges, self.job_id)
+        return added if self.held is None else self.held.followed_by(added)
+
+    @property
+    def files(self) -> Iterable[tuple[str, StagedFile]]:
+        """The data files, each with its path below the table's location."""
+        for record in self.records:
+            for file in record.files:
+                yield posixpath.join("data", self.job_id, record.attempt, file.path), file
+
+
+class Table(Protocol):
+    """A table of one format.
+
+    Raises ConfigError for what the caller gave wrong, MissingExtra, and TableRefused for what the table or its catalog
+    refuses. Messages have no secrets.
+    """
+
+    name: str
+    """The name for messages and reports."""
+    is_hive: bool
+    """Whether files leave out the columns that they are partitioned by."""
+
+    def refresh(self) -> bool:
+        """Look at the newest version. Returns False if there is no such table."""
+
+    def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        """Make an empty table, unless another process has just made it."""
+
+    def check(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        """Raise ConfigError if files of this schema, partitioned so, do not fit. Columns that are missing are added."""
+
+    def progress(self, topic: str) -> Progress | None:
+        """The offsets of a topic that the table has, by its own properties; None if it has none."""
+
+    def folder(self) -> TableFolder:
+        """The table's location."""
+
+    def commit(self, addition: Addition, schema: pa.Schema) -> None:
+        """Add files, progress and missing columns. Raises TableChanged if the table is at another version."""
+
+    def attempts_of(self, job_id: str) -> set[str]:
+        """The attempts of a job whose files are in the version that is seen."""
+
+
+class TableFolder:
+    """The location of a table, in an fsspec filesystem: data files of jobs, and their plans and records."""
+
+    def __init__(self, filesystem: Any, root: str) -> None:
+        self._fs = filesystem
+        self._root = root.rstrip("/")
+
+    def staging(self, job_id: str) -> Staging:
+        """The working place of a job: its data files are written where they stay."""
+        folder = posixpath.join(self._root, _JOBS, job_id)
+        return Staging(self._fs, job_id, folder, posixpath.join(self._root, "data", job_id))
+
+    def jobs(self) -> list[str]:
+        """The jobs that have a plan here."""
+        folder = posixpath.join(self._root, _JOBS)
+        self._fs.invalidate_cache()  # other drivers write here, too
+        if not self._fs.exists(folder):
+            return []
+        return sorted(posixpath.basename(name.rstrip("/")) for name in self._fs.ls(folder, detail=False))
+
+
+def said(error: BaseException, options: Mapping[str, Any]) -> str:
+    """The text of a library's error, in one line, without the values of options that may be secret."""
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}"[:_MAX_SAID]
+    for name, value in options.items():
+        if any(part in name.lower() for part in _SECRETS) and len(str(value)) > 3:
+            text = text.replace(str(value), f"({name})")
+    return text

@@ -1,0 +1,165 @@
+"""A job whose target is a table: it goes on where the table ends, and its commit is one version of the table.
+
+Rules of the file:
+
+- The table's own properties say where it ends. Nothing else is believed.
+- A commit comes in only upon the progress that the job was planned for. If another job was first, the rest is planned
+  again: records that both wanted are in the table once.
+- A job's name comes from its arguments and from the table's progress. So the same call again, after a kill, is the same
+  job until its commit is in, and another one afterwards.
+- A file is removed only if it is known to be in no version of the table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import time
+from collections.abc import Sequence
+
+from remote_fetch.errors import RemoteFetchError, TableRefused
+from remote_fetch.prepare.subscribed import topic_name
+from remote_fetch.tables.job import JobSpec, all_records, saved_or_planned
+from remote_fetch.tables.job_records import TaskRecord
+from remote_fetch.tables.planning import PlannedJob
+from remote_fetch.tables.progress import Progress
+from remote_fetch.tables.report import TableReport, report_of
+from remote_fetch.tables.saved_tasks import base_of
+from remote_fetch.tables.staging import Staging
+from remote_fetch.tables.table import Addition, Table, TableChanged
+
+__all__ = ["run_table_job"]
+
+_ROUNDS = 5
+"""How often a job is planned again because others were first."""
+_COMMITS = 20
+"""How often a commit is tried while others commit what does not concern it."""
+_PAUSE_S = 0.05
+
+
+class _Overtaken(Exception):
+    """The table has other offsets of the job's partitions than it was planned for."""
+
+
+def run_table_job(table: Table, spec: JobSpec) -> TableReport:
+    """Bring the job into the table. Raises TableRefused, ConfigError, and the errors of planning and reading."""
+    began_s = time.monotonic()
+    topic = topic_name(spec.topic)
+    notices: list[str] = []
+    for _ in range(_ROUNDS):
+        planned = None
+        if table.refresh():
+            table.check(spec.schema, spec.partition_by)
+            held = table.progress(topic)
+            notices += _tidy_up(table, held)
+        else:
+            held, planned = None, spec.plan(None)  # a topic that is not there makes no table
+            table.create(spec.schema, spec.partition_by)
+        job_id = _job_id(spec, held)
+        staging = table.folder().staging(job_id)
+        _, job = saved_or_planned(staging, spec, held, planned)
+        records: Sequence[TaskRecord] = ()
+        run = 0
+        if job.reads.offsets:
+            writer = spec.writer(staging, is_hive=table.is_hive)
+            records, run = all_records(staging, writer, job, spec.run)
+            try:
+                _commit(table, spec, Addition(job_id, records, job.reads, held))
+            except _Overtaken:
+                _drop(staging, table.attempts_of(job_id))
+                continue
+        _drop(staging, {record.attempt for record in records})
+        return _report(table, job_id, records, run, began_s, job, held, notices)
+    raise TableRefused(
+        f"{table.name}: other jobs were first {_ROUNDS} times",
+        hint="Let one job at a time write a topic into a table",
+    )
+
+
+def _job_id(spec: JobSpec, held: Progress | None) -> str:
+    """The name of the job: 60 bits in 15 letters."""
+    base = None if held is None else [held.topic_id, sorted(held.ends.items())]
+    return hashlib.sha256(json.dumps([spec.fingerprint, base]).encode("utf-8")).hexdigest()[:15]
+
+
+def _commit(table: Table, spec: JobSpec, addition: Addition) -> None:
+    """Commit upon the newest version. Raises _Overtaken if the job's partitions moved on, TableRefused if it fails."""
+    base = addition.held
+    for _ in range(_COMMITS):
+        try:
+            table.commit(addition, spec.schema)
+            return
+        except TableChanged as error:
+            trouble: Exception = error
+        except RemoteFetchError as error:
+            trouble = error
+        # Also behind an error the commit may have come in, with the answer lost.
+        table.refresh()
+        held = table.progress(addition.reads.topic)
+        if _moved(base, held, addition.reads):
+            raise _Overtaken from trouble
+        if not isinstance(trouble, TableChanged):
+            raise trouble
+        addition = Addition(addition.job_id, addition.records, addition.reads, held)
+        time.sleep(_PAUSE_S * (1 + random.random()))
+    raise TableRefused(
+        f"{table.name}: {_COMMITS} times another commit was first, and none of them was of this topic",
+        hint="The files are written: the same call again only commits them",
+    )
+
+
+def _moved(base: Progress | None, held: Progress | None, reads: Progress) -> bool:
+    before, now = ({} if one is None else one.ends for one in (base, held))
+    is_other = base is not None and held is not None and base.topic_id != held.topic_id
+    return is_other or any(before.get(number) != now.get(number) for number in reads.ranges)
+
+
+def _tidy_up(table: Table, held: Progress | None) -> list[str]:
+    """Remove what ended jobs have left. A job has ended if the table moved on from the progress it was planned for.
+
+    Returns sentences on files that stay, because they may be part of an older version of the table.
+    """
+    left = []
+    ends = {} if held is None else held.ends
+    folder = table.folder()
+    for job_id in folder.jobs():
+        staging = folder.staging(job_id)
+        text = staging.plan()
+        base = None if text is None else base_of(text)
+        if base is None or all(ends.get(number, -1) == end for number, end in base.items()):
+            continue
+        if held is not None and job_id == held.job:  # its commit is in, and its files are in this version
+            _drop(staging, table.attempts_of(job_id))
+        else:
+            staging.clean_up()
+            left.append(f"{table.name}: what is in no version of {staging.attempts} is left of a job that ended early")
+    return left
+
+
+def _drop(staging: Staging, kept: set[str]) -> None:
+    staging.drop_attempts(kept)
+    staging.clean_up()
+
+
+def _report(
+    table: Table,
+    job_id: str,
+    records: Sequence[TaskRecord],
+    run: int,
+    began_s: float,
+    job: PlannedJob,
+    held: Progress | None,
+    notices: Sequence[str],
+) -> TableReport:
+    return report_of(
+        job_id,
+        table.name,
+        records,
+        tasks_run=run,
+        seconds=time.monotonic() - began_s,
+        added=job.reads,
+        held=job.reads if held is None else held.followed_by(job.reads),
+        partitions=job.partitions,
+        notices=notices,
+    )

@@ -1,0 +1,303 @@
+"""Exports into tables: each record once, again and again, beside others, and with everything that may be in the way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from remote_fetch.errors import ConfigError, OffsetOutOfRange, TableRefused, TopicRecreated, UnknownTopic
+from remote_fetch.model import Uuid
+from remote_fetch.tables import table_job
+from remote_fetch.tables.progress import Progress
+from remote_fetch.tables.table import Addition
+from tests.cases import each_of
+from tests.tables.tables import FORMATS, Topic, export, files_below, files_of, held, opened, same, target
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+
+
+@pytest.fixture(params=FORMATS)
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    """A table of each format that is not there yet."""
+    return target(request.param, tmp_path / "lake")
+
+
+@pytest.fixture
+def topic(tmp_path: Path) -> Topic:
+    return Topic(tmp_path / "tier").grow(3)
+
+
+def is_clean(where: dict[str, Any]) -> bool:
+    """Whether nothing is left beside the table's files."""
+    return files_below(where) == files_of(where) and opened(where).folder().jobs() == []
+
+
+def test_a_table_goes_on_where_it_ends(where: dict[str, Any], topic: Topic) -> None:
+    done = export(topic, where)
+    assert same(held(where), topic.rows())
+    assert (done.rows, done.ranges, done.starting_offsets) == (
+        60,
+        {0: (0, 30), 1: (0, 30)},
+        '{"topic": {"0": 30, "1": 30}}',
+    )
+    again = export(topic, where)
+    assert (again.rows, again.tasks_run, again.starting_offsets) == (0, 0, done.starting_offsets)
+    topic.grow(2)
+    more = export(topic, where)
+    assert (more.rows, more.ranges) == (40, {0: (30, 50), 1: (30, 50)})
+    assert same(held(where), topic.rows())
+    assert is_clean(where)
+    progress = opened(where).progress("topic")
+    assert progress is not None
+    assert progress.ends == {0: 50, 1: 50}
+    assert (progress.topic_id, progress.job) == (str(Uuid(b"0123456789abcdef")), more.job_id)
+
+
+@pytest.mark.parametrize("by", [["day"], ["hour"], ["partition", "hour"], ["partition"]])
+def test_partitioned_tables(where: dict[str, Any], topic: Topic, by: list[str]) -> None:
+    export(topic, where, partition_by=by)
+    topic.grow()
+    export(topic, where, partition_by=by)
+    assert same(held(where), topic.rows())
+    assert is_clean(where)
+    with pytest.raises(ConfigError, match="is partitioned by"):
+        export(topic.grow(), where, partition_by=["timestampType"])
+
+
+def test_parts_of_a_topic(where: dict[str, Any], topic: Topic) -> None:
+    done = export(topic, where, partitions=[1], start=5)
+    assert json.loads(done.starting_offsets or "") == {"topic": {"0": -2, "1": 30}}
+    export(topic, where, start=10, end=20)  # of partition 1 the table has that already
+    ends = opened(where).progress("topic")
+    assert ends is not None
+    assert ends.ends == {0: 20, 1: 30}
+    export(topic, where)
+    of_0 = held(where).filter(pc.field("partition") == 0).column("offset").to_pylist()
+    of_1 = held(where).filter(pc.field("partition") == 1).column("offset").to_pylist()
+    assert (of_0, of_1) == (list(range(10, 30)), list(range(5, 30)))
+
+
+def test_new_columns_are_added(where: dict[str, Any], topic: Topic) -> None:
+    def sized(batch: pa.RecordBatch) -> pa.RecordBatch:
+        values: Any = batch.column("value")
+        return batch.append_column("size", pc.binary_length(values))
+
+    export(topic, where)
+    topic.grow()
+    export(topic, where, transform=sized)
+    assert held(where, ["partition", "offset", "size"]).column("size").null_count == 60
+    topic.grow()
+    export(topic, where)  # a job without the column still fits
+    found = held(where, ["partition", "offset", "size", "value", "timestamp"])
+    assert (found.num_rows, found.column("size").null_count) == (100, 80)
+    assert is_clean(where)
+
+
+def test_columns_that_do_not_fit(where: dict[str, Any], topic: Topic) -> None:
+    def texts(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.set_column(4, "offset", batch.column("offset").cast(pa.string()))
+
+    export(topic, where)
+    before = files_below(where)
+    with pytest.raises(ConfigError, match=r"offset"):
+        export(topic.grow(), where, transform=texts)
+    assert files_below(where) == before
+
+
+def test_a_topic_that_was_made_again(where: dict[str, Any], topic: Topic, tmp_path: Path) -> None:
+    export(topic, where)
+    other = Topic(tmp_path / "other", Uuid(b"another topic id")).grow(9)
+    with pytest.raises(TopicRecreated, match="deleted and created again"):
+        export(other, where)
+    assert same(held(where), topic.rows())
+
+
+def test_what_was_deleted_before_it_came_in(where: dict[str, Any], topic: Topic) -> None:
+    export(topic, where)
+    topic.grow(2)
+    with pytest.raises(OffsetOutOfRange, match="offsets 30 to 34 were deleted before they came into the table") as info:
+        export(topic, where, log_start=35)
+    assert "--allow-lost" in str(info.value)
+    assert same(held(where), topic.rows().filter(pc.field("offset") < 30))
+    done = export(topic, where, log_start=35, allow_lost=True)
+    assert done.ranges == {0: (35, 50), 1: (35, 50)}
+    assert held(where).num_rows == 90
+
+
+def test_a_mistyped_topic_makes_no_table(where: dict[str, Any], topic: Topic, tmp_path: Path) -> None:
+    with pytest.raises(UnknownTopic):
+        export(topic, {**where, "partitions": [7]})
+    assert not (tmp_path / "lake" / "table").exists()
+    assert not (tmp_path / "lake" / "lake").exists()
+
+
+def test_two_jobs_at_once(where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job with the same arguments, and one with others, come in first. Records that both wanted are there once."""
+    export(topic, where, end=10)
+    commit = table_job._commit
+    for other in ({}, {"columns": ["partition", "offset", "timestamp", "value", "topic"]}, {"partitions": [0]}):
+        topic.grow()
+
+        def meanwhile(*given: Any, other: dict[str, Any] = other) -> None:
+            monkeypatch.setattr(table_job, "_commit", commit)
+            export(topic, where, **other)
+            commit(*given)
+
+        monkeypatch.setattr(table_job, "_commit", meanwhile)
+        export(topic, where)
+        assert same(held(where), topic.rows()), other
+        assert is_clean(where)
+
+
+def test_jobs_of_different_partitions(where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both come in: the second finds the table changed, but not where it reads."""
+    export(topic, where, end=10)
+    commit = table_job._commit
+
+    def meanwhile(*given: Any) -> None:
+        monkeypatch.setattr(table_job, "_commit", commit)
+        export(topic, where, partitions=[1])
+        commit(*given)
+
+    monkeypatch.setattr(table_job, "_commit", meanwhile)
+    done = export(topic, where, partitions=[0])
+    assert (done.ranges, done.tasks_run) == ({0: (10, 30)}, done.tasks)
+    assert same(held(where), topic.rows())
+
+
+def failing(before: bool) -> Callable[..., Callable[..., None]]:
+    """A commit after which an error comes, or before which it does."""
+
+    def around(commit: Callable[..., None]) -> Callable[..., None]:
+        def failed(*given: Any) -> None:
+            if not before:
+                commit(*given)
+            raise TableRefused("the catalog says: forbidden")
+
+        return failed
+
+    return around
+
+
+def test_a_catalog_that_refuses(where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the commit is in the table, and the same call again only commits."""
+    export(topic, where, end=10)
+    kind: Any = type(opened(where))
+    with monkeypatch.context() as patched:
+        patched.setattr(kind, "commit", failing(before=True)(kind.commit))
+        with pytest.raises(TableRefused, match="forbidden"):
+            export(topic, where)
+    assert held(where).num_rows == 20
+    done = export(topic, where)
+    assert (done.tasks_run, done.rows) == (0, 40)
+    assert same(held(where), topic.rows())
+    assert is_clean(where)
+
+
+def test_an_answer_that_is_lost(where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit came in, and the catalog's answer did not."""
+    export(topic, where, end=10)
+    kind: Any = type(opened(where))
+    with monkeypatch.context() as patched:
+        patched.setattr(kind, "commit", failing(before=False)(kind.commit))
+        done = export(topic, where)
+    assert done.starting_offsets == '{"topic": {"0": 30, "1": 30}}'
+    assert same(held(where), topic.rows())
+    assert is_clean(where)
+
+
+def test_commits_of_others_between(where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another topic of the table is committed first, three times: this one comes in all the same."""
+    export(topic, where, end=10)
+    kind: Any = type(opened(where))
+    commit, left = kind.commit, [3]
+
+    def late(self: Any, addition: Any, schema: Any) -> None:
+        if left[0] and addition.reads.topic == "topic":
+            left[0] -= 1
+            other = opened(where)
+            reads = Progress("other", str(Uuid(b"0" * 16)), {0: (left[0], left[0] + 1)})
+            commit(other, Addition("f" * 15, (), reads, other.progress("other")), schema)
+        commit(self, addition, schema)
+
+    monkeypatch.setattr(kind, "commit", late)
+    export(topic, where)
+    assert same(held(where), topic.rows())
+    assert left == [0 if where["format"] == "iceberg" else 2]  # Delta takes both: they have no transaction in common
+
+
+def test_what_a_killed_job_leaves_when_others_go_on(
+    where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export(topic, where, end=10)
+
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(table_job, "_commit", dies)
+        with pytest.raises(KeyboardInterrupt):
+            export(topic, where, partitions=[0])
+    export(topic, where)
+    topic.grow()
+    done = export(topic, where)
+    assert opened(where).folder().jobs() == []
+    assert same(held(where), topic.rows())
+    assert files_below(where) >= files_of(where)
+    (said,) = done.cost.notices
+    (orphan, *_) = files_below(where) - files_of(where)
+    assert f"{orphan.split('/')[1]} is left of a job that ended early" in said
+
+
+def test_duckdb_reads_the_files(where: dict[str, Any], topic: Topic) -> None:
+    export(topic, where, partition_by=["hour"])
+    folder: Any = opened(where).folder()
+    names = sorted(f"{folder._root}/{path}" for path in files_of(where))
+    with duckdb.connect() as connection:
+        found = connection.execute(f'select count(*), sum("offset") from read_parquet({names!r})').fetchone()
+    assert found == (60, 2 * sum(range(30)))
+
+
+@each_of(
+    ("given", "said"),
+    [
+        ({"format": "iceberg", "to": "orders"}, "Give NAMESPACE.TABLE"),
+        ({"format": "iceberg", "to": "a.b", "to_options": {"type": "nothing"}}, "no Iceberg catalog"),
+        ({"format": "hudi", "to": "a"}, "choose 'parquet', 'iceberg' or 'delta'"),
+    ],
+)
+def test_wrong_targets(tmp_path: Path, given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        export(Topic(tmp_path / "tier").grow(), given)
+
+
+def test_no_secret_in_a_message(tmp_path: Path) -> None:
+    options = {"type": "rest", "uri": "http://127.0.0.1:1/secret-path", "token": "hush-hush"}
+    with pytest.raises((ConfigError, TableRefused)) as info:
+        export(Topic(tmp_path / "tier").grow(), {"format": "iceberg", "to": "a.b", "to_options": options})
+    assert "hush" not in str(info.value)
+
+
+def test_timestamps_beyond_the_calendar(tmp_path: Path) -> None:
+    from remote_fetch.testing.log_builder import LogBuilder
+    from remote_fetch.testing.records import Record
+    from remote_fetch.testing.stores import write_kafka_local
+
+    topic = Topic(tmp_path / "tier")
+    log = LogBuilder()
+    log.append_batch([Record(0, 1_700_000_000_000_000, b"k", b"micros"), Record(1, 1_700_000_000_000, b"k", b"millis")])
+    log.roll()
+    write_kafka_local(topic.directory, log.segments())
+    delta, iceberg = target("delta", tmp_path / "a"), target("iceberg", tmp_path / "b")
+    export(topic, delta, partition_by=["day"])
+    assert held(delta, ["partition", "offset"]).num_rows == 2
+    with pytest.raises(ConfigError, match="beyond the year 9999"):
+        export(topic, iceberg, partition_by=["day"])
+    assert held(iceberg, ["partition", "offset"]).num_rows == 0
