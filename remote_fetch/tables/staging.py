@@ -20,6 +20,9 @@ from remote_fetch.tables.job_records import TaskRecord
 __all__ = ["Staging"]
 
 
+_PLAN = "plan.json"
+
+
 class Staging:
     """The working place of one job in an fsspec filesystem. Pickles with it.
 
@@ -38,12 +41,12 @@ class Staging:
 
     def plan(self) -> str | None:
         """The text that `keep_plan` was given; None if it was not called."""
-        text = self._get(posixpath.join(self.staging, "plan.json"))
+        text = self._get(posixpath.join(self.staging, _PLAN))
         return None if text is None else text.decode("utf-8")
 
     def keep_plan(self, text: str) -> None:
         """Save the tasks of the job, so that a driver that resumes it has the same ones."""
-        self._put(posixpath.join(self.staging, "plan.json"), text)
+        self._put(posixpath.join(self.staging, _PLAN), text)
 
     def record(self, task: int) -> TaskRecord | None:
         """The record of a task; None if the task is not finished."""
@@ -73,8 +76,13 @@ class Staging:
         return posixpath.join(self.attempts, attempt, path)
 
     def clean_up(self) -> None:
-        """Remove plan and records."""
-        if self._fs.exists(self.staging):
+        """Remove plan and records. The plan is the last: by it the next driver knows a job that was being removed."""
+        if not self._fs.exists(self.staging):
+            return
+        for name in self._fs.ls(self.staging, detail=False):
+            if posixpath.basename(name.rstrip("/")) != _PLAN:
+                self._fs.rm(name, recursive=True)
+        if self._fs.exists(self.staging):  # in an object store a folder ends with its last file
             self._fs.rm(self.staging, recursive=True)
 
     def drop_attempts(self, kept: Collection[str]) -> None:

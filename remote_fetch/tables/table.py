@@ -102,12 +102,13 @@ class TableFolder:
         return Staging(self._fs, job_id, folder, posixpath.join(self._root, "data", job_id))
 
     def jobs(self) -> list[str]:
-        """The jobs that have a plan here."""
+        """The jobs that have files here, such as a plan."""
         folder = posixpath.join(self._root, _JOBS)
         self._fs.invalidate_cache()  # other drivers write here, too
         if not self._fs.exists(folder):
             return []
-        return sorted(posixpath.basename(name.rstrip("/")) for name in self._fs.ls(folder, detail=False))
+        names = (name.rstrip("/") for name in self._fs.ls(folder, detail=False))
+        return sorted(posixpath.basename(name) for name in names if self._fs.find(name))
 
 
 def said(error: BaseException, options: Mapping[str, Any]) -> str:

@@ -1,0 +1,46 @@
+"""An export that is killed anywhere and started again: each record is in the table once, and nothing else is left."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tables.tables import FORMATS, Topic, files_below, files_of, held, opened, same, target
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+
+
+def kill(directory: Path, format_: str, seed: int, points: int) -> list[str]:
+    """Kill exports at so many points of a first and of a later run, and look at each table. Returns the points."""
+    command = [sys.executable, "-m", "tests.tables.killed_exports", str(directory), format_, str(seed), str(points)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout)
+    expected = Topic(Path(told["topic"])).rows()
+    for lake, point in zip(told["lakes"], told["points"], strict=True):
+        where = target(format_, Path(lake))
+        assert same(held(where), expected), point
+        assert opened(where).folder().jobs() == [], point
+        assert files_below(where) == files_of(where), point
+    points_found: list[str] = told["points"]
+    return points_found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format_", FORMATS)
+def test_killed_at_some_points(tmp_path: Path, format_: str) -> None:
+    assert len(kill(tmp_path, format_, 1, 2)) >= 4
+
+
+@pytest.mark.scheduled
+@pytest.mark.parametrize("format_", FORMATS)
+def test_killed_at_every_kind_of_step(tmp_path: Path, format_: str) -> None:
+    points = kill(tmp_path, format_, 2, 40)
+    assert len(points) >= 60
+    kinds = {point.split(" ")[0] for point in points}
+    assert {"open", "os.rename", "os.mkdir", "before", "after"} <= kinds
