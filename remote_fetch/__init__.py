@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     )
     from remote_fetch.consumer.consumer import RemoteConsumer as RemoteConsumer
     from remote_fetch.consumer.deserializing import RemoteDeserializingConsumer as RemoteDeserializingConsumer
+    from remote_fetch.engines.topic_scan import scan_topic as scan_topic
     from remote_fetch.errors import ConfigError as ConfigError
     from remote_fetch.errors import CorruptSegment as CorruptSegment
     from remote_fetch.errors import OffsetOutOfRange as OffsetOutOfRange
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _HOME = {
     "read_arrow": "arrow",
     "export_topic": "export",
+    "scan_topic": "engines.topic_scan",
     "AIORemoteConsumer": "consumer.aio",
     "AsyncRemoteDeserializingConsumer": "consumer.aio_deserializing",
     "RemoteConsumer": "consumer.consumer",

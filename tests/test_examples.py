@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
 
-NEEDS = {"02_polars.py": "polars", "03_duckdb.py": "duckdb"}
+NEEDS = {"02_polars.py": "polars", "03_duckdb.py": "duckdb", "09_daft.py": "daft", "10_ray.py": "ray"}
 
 PRINTED = {
     "01_first_read.py": (
@@ -24,6 +24,8 @@ PRINTED = {
     "02_polars.py": ("10901", "12835", "41 of 126 records in one minute"),
     "03_duckdb.py": ("75", "the last record of partition 0 has offset 125"),
     "08_write_a_fetcher.py": ("13 passed",),
+    "09_daft.py": ("'partition': [0, 1",),
+    "10_ray.py": ("126 records",),
 }
 
 

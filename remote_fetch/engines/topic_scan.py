@@ -1,0 +1,245 @@
+"""A lazy read of a topic: an engine asks for columns and rows, and the plan has what may hold them.
+
+Rules of the file:
+
+- Nothing is asked of a store or a broker before an engine asks for rows.
+- A filter makes the plan smaller, and is applied to each batch as well: the plan may hold more than what matches.
+- A session is closed when the rows end, or when the iterator over them is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from remote_fetch.decode.columns import schema_for, wanted_columns
+from remote_fetch.engines.pruning import Box, Filter
+from remote_fetch.errors import ConfigError, MissingExtra
+from remote_fetch.model import IsolationLevel
+from remote_fetch.observe import Observer, ignore
+from remote_fetch.plan.ranges import PlanStep, SegmentSlice
+from remote_fetch.prepare.arguments import (
+    bounds_by_partition,
+    choose_partitions,
+    parse_isolation,
+    parse_log_starts,
+    parse_numbers,
+)
+from remote_fetch.prepare.bounds import resolve
+from remote_fetch.prepare.planner import Planner, say_end
+from remote_fetch.prepare.view import OpenPartition, PartitionPlan
+from remote_fetch.scan.scan import Scan
+from remote_fetch.session.session import Session
+from remote_fetch.tables.planning import tasks_of
+from remote_fetch.tables.task_reader import read_rows
+from remote_fetch.tables.tasks import Task
+
+if TYPE_CHECKING:
+    import duckdb
+    import polars as pl
+
+    from remote_fetch.prepare.bounds import UserBound
+
+__all__ = ["TopicScan", "scan_topic"]
+
+_INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicScan:
+    """A topic that was not read yet: see `scan_topic`. Pickles, with its configuration, if the observer does."""
+
+    topic: str
+    start: Any
+    end: Any
+    partitions: tuple[int, ...] | None
+    isolation: IsolationLevel
+    columns: tuple[str, ...]
+    config: Mapping[str, Any] = field(repr=False)
+    log_start: int | Mapping[int, int] | None
+    timestamps_ascend: bool
+    observer: Observer
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of its rows."""
+        return schema_for(self.columns)
+
+    def batches(self, columns: Sequence[str] | None = None, filter: Any = None) -> Iterator[pa.RecordBatch]:  # noqa: A002 - as Arrow calls it
+        """The rows of the columns that the Arrow expression `filter` leaves, in order of partition and offset.
+
+        Raises the errors of `read_arrow`.
+        """
+        wanted = wanted_columns(self.columns if columns is None else columns)
+        if filter is None:
+            yield from self.planned(wanted, None)
+            return
+        for batch in self.planned((*wanted, *_also_read(wanted, self.columns, filter)), filter):
+            left = batch.filter(filter)
+            if left.num_rows:
+                yield left.select(list(wanted))
+
+    def dataset(self) -> ds.Dataset:
+        """The topic as an Arrow dataset, for engines that hand columns and filters to `Dataset.scanner`, as DuckDB."""
+        from remote_fetch.engines.dataset import TopicDataset  # noqa: PLC0415 - it imports this module
+
+        return TopicDataset(self)
+
+    def duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
+        """The topic as a relation of a DuckDB connection; None: of the default one. Raises MissingExtra."""
+        try:
+            import duckdb  # noqa: PLC0415 - the caller has it or not
+        except ModuleNotFoundError:
+            raise MissingExtra("DuckDB is not installed; pip install duckdb") from None
+        return (duckdb.default_connection() if connection is None else connection).from_arrow(self.dataset())
+
+    def polars(self) -> pl.LazyFrame:
+        """The topic as a LazyFrame of Polars. Raises MissingExtra."""
+        try:
+            from remote_fetch.engines.polars_source import lazy_frame  # noqa: PLC0415 - the caller has Polars or not
+        except ModuleNotFoundError:
+            raise MissingExtra("Polars is not installed; pip install polars") from None
+        return lazy_frame(self)
+
+    def tasks(self, task_bytes: int = 64 << 20, filter: Any = None) -> tuple[Task, ...]:  # noqa: A002 - as above
+        """The plan in tasks of about so many bytes of segments, for engines with workers. A task pickles small.
+
+        A task may be handed to `read` in another process. `filter` makes the plan smaller, as in `batches`.
+        """
+        with Session.open(self.config, self.observer) as session:
+            plans = _Plans(self, session, Filter(filter, self.schema)).of_all(is_outlined=True)
+            return tasks_of(plans, session.locator.end_is_inferred, task_bytes=task_bytes)
+
+    def read(self, task: Task, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of one of the `tasks`. Raises the errors of reading."""
+        wanted = wanted_columns(self.columns if columns is None else columns)
+        return read_rows(task, self.config, wanted, observer=self.observer)
+
+    def planned(self, columns: Sequence[str], filter: Any) -> Iterator[pa.RecordBatch]:  # noqa: A002 - as above
+        """As `batches`, but with all rows that the plan brings, also such as do not match."""
+        with Session.open(self.config, self.observer) as session:
+            plans = _Plans(self, session, Filter(filter, self.schema)).of_all(is_outlined=False)
+            yield from Scan(session, plans, columns).batches()
+
+
+def scan_topic(
+    topic: str,
+    *,
+    start: UserBound = "earliest",
+    end: UserBound = "latest",
+    partitions: Iterable[int] | None = None,
+    isolation: str = "read_committed",
+    columns: Sequence[str] | None = None,
+    config: Mapping[str, Any] | None = None,
+    log_start: int | Mapping[int, int] | None = None,
+    timestamps_ascend: bool = False,
+    observer: Observer = ignore,
+) -> TopicScan:
+    """A topic for engines that ask for columns and rows: `.polars()`, `.duckdb(connection)`, `.dataset()`, `.tasks()`.
+
+    Filters on partition, offset and timestamp make the plan smaller before anything is fetched. The other arguments are
+    those of `read_arrow`, and nothing is read before an engine runs.
+
+    Args:
+        timestamps_ascend: The records of each partition stand in order of their timestamps, as with LogAppendTime. Then
+            a filter on the latest time ends the read. Else it cannot: a later record may be an earlier one in time.
+
+    Raises ConfigError for wrong arguments.
+    """
+    if not isinstance(topic, str) or not topic:
+        raise ConfigError(f"topic={topic!r}: give a topic's name", key="topic")
+    wanted = wanted_columns(columns)
+    schema_for(wanted)
+    numbers = parse_numbers(partitions)
+    return TopicScan(
+        topic,
+        start,
+        end,
+        None if numbers is None else tuple(numbers),
+        parse_isolation(isolation),
+        wanted,
+        dict(config or {}),
+        log_start,
+        timestamps_ascend,
+        observer,
+    )
+
+
+def _also_read(wanted: Sequence[str], known: Sequence[str], filter: Any) -> Iterator[str]:  # noqa: A002 - as above
+    """The columns beside the wanted ones without which the filter cannot be applied."""
+    for name in known:
+        if name in wanted:
+            continue
+        try:
+            schema_for([one for one in known if one != name]).empty_table().filter(filter)
+        except pa.ArrowInvalid:
+            yield name
+
+
+class _Plans:
+    """The plans of a scan under a filter."""
+
+    def __init__(self, scan: TopicScan, session: Session, wanted: Filter) -> None:
+        self._scan, self._session, self._filter = scan, session, wanted
+        self._planner = Planner(session, scan.isolation)
+        self._times_us = wanted.times_us(Box())
+
+    def of_all(self, *, is_outlined: bool) -> tuple[PartitionPlan, ...]:
+        """The plan of each partition in which a row may match."""
+        scan, session = self._scan, self._session
+        given = None if scan.partitions is None else list(scan.partitions)
+        if session.brokers is not None:
+            session.brokers.cluster.consumer(scan.isolation)  # it connects while the locator is asked
+        found = choose_partitions(session.locator.partitions(scan.topic, given), scan.topic, given)
+        numbers = [one.partition for one in found]
+        starts = bounds_by_partition(scan.start, "start", "earliest", numbers)
+        ends = bounds_by_partition(scan.end, "end", "latest", numbers)
+        log_starts = parse_log_starts(scan.log_start, numbers)
+        may = self._filter.may_match([Box(number) for number in numbers])
+        chosen = [one for one, is_kept in zip(found, may, strict=True) if is_kept]
+        if len(log_starts) < len(numbers):
+            self._planner.say_log_start_unknown()
+
+        def planned(opened: OpenPartition) -> PartitionPlan:
+            number = opened.partition.partition
+            first, stop = resolve(opened, starts[number], ends[number], self._planner.first_offset_at)
+            say_end(session.observe, opened, stop)
+            first, stop = self._narrowed(opened, first, stop)
+            make = self._planner.outline if is_outlined else self._planner.plan
+            plan = make(opened, first, stop)
+            return replace(plan, steps=self._matching(number, plan.steps))
+
+        return self._planner.open(chosen, planned, log_starts)
+
+    def _narrowed(self, opened: OpenPartition, first: int, stop: int) -> tuple[int, int]:
+        """The part of the offsets [first, stop) in which a row may match."""
+        number = opened.partition.partition
+        offsets = self._filter.offsets(number, first, stop - 1)
+        if offsets is None:
+            return first, first
+        first, stop = offsets[0], offsets[1] + 1
+        if self._times_us is None:
+            return first, first
+        earliest_us, latest_us = self._times_us
+        if earliest_us > 0:
+            found = self._planner.first_offset_at(opened, earliest_us // 1000)
+            first = stop if found is None else min(max(first, found), stop)
+        if self._scan.timestamps_ascend and latest_us < _INT64_MAX:
+            found = self._planner.first_offset_at(opened, latest_us // 1000 + 1)
+            stop = stop if found is None else max(min(stop, found), first)
+        return first, stop
+
+    def _matching(self, number: int, steps: Sequence[PlanStep]) -> tuple[PlanStep, ...]:
+        """The steps in which a row may match. Of a segment the latest time is known, if its metadata tells it."""
+        may = self._filter.may_match([_box(number, step) for step in steps])
+        return tuple(step for step, is_kept in zip(steps, may, strict=True) if is_kept)
+
+
+def _box(number: int, step: PlanStep) -> Box:
+    latest_ms = step.segment.max_timestamp_ms if isinstance(step, SegmentSlice) else -1
+    last_us = latest_ms * 1000 + 999 if 0 <= latest_ms < _INT64_MAX // 1000 else _INT64_MAX
+    return Box(number, step.first_offset, step.last_offset, last_us=last_us)

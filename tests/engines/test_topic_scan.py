@@ -1,0 +1,224 @@
+"""Scans by Polars, DuckDB and Arrow: the rows of `read_arrow`, with as few GETs and bytes as the query needs."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from remote_fetch import Counters, read_arrow, scan_topic
+from remote_fetch.engines.polars_source import arrow_predicate
+from remote_fetch.engines.topic_scan import TopicScan
+from remote_fetch.errors import ConfigError, UnknownTopic
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
+from remote_fetch.testing.stores import write_kafka_local
+from tests.cases import each_of
+from tests.golden.conftest import SETS, Tier
+
+HOURS, PARTITIONS = 24, 8
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A topic of eight partitions with a segment for each hour of a day; timestamps ascend."""
+    directory = tmp_path_factory.mktemp("tier")
+    for partition in range(PARTITIONS):
+        log = LogBuilder(partition=partition)
+        for hour in range(HOURS):
+            for batch in range(2):
+                at_ms = hour * HOUR_MS + batch * HOUR_MS // 2
+                log.append_batch([Record(one, at_ms + one, b"k", bytes(200)) for one in range(5)])
+            log.roll()
+        write_kafka_local(directory, log.segments())
+    return {"remote.storage.url": str(directory)}
+
+
+def times(day: dict[str, str]) -> list[datetime]:
+    """The beginnings of its hours."""
+    first: Any = read_arrow("topic", partitions=[0], end=1, config=day).read_all().column("timestamp")[0].as_py()
+    return [first + timedelta(hours=hour) for hour in range(HOURS)]
+
+
+class Cost:
+    """A scan of the day, and what it costs."""
+
+    def __init__(self, day: dict[str, str], **more: Any) -> None:
+        self.counters = Counters()
+        self.scan = scan_topic("topic", config=day, observer=self.counters, **more)
+
+    @property
+    def gets(self) -> int:
+        return self.counters.report().remote_gets
+
+    @property
+    def size_bytes(self) -> int:
+        return self.counters.report().remote_bytes
+
+    @property
+    def records(self) -> int:
+        return self.counters.report().records
+
+
+@each_of("engine", ["arrow", "polars", "duckdb"])
+@each_of("topic", ["codecs", "tx"])
+def test_rows_are_those_of_read_arrow(topic: str, engine: str) -> None:
+    config = {"remote.storage.url": Tier(SETS[0]).url}
+    scan = scan_topic(topic, config=config)
+    expected = read_arrow(topic, config=config).read_all()
+    if engine == "arrow":
+        found = pa.Table.from_batches(scan.batches(), scan.schema)
+    elif engine == "polars":
+        found = scan.polars().collect().to_arrow()
+    else:
+        with duckdb.connect() as connection:
+            found = scan.duckdb(connection).to_arrow_table()
+    for name in ("partition", "offset", "key", "value"):
+        assert found.column(name).to_pylist() == expected.column(name).to_pylist(), name
+
+
+def asked(cost: Cost, engine: str, low: datetime, high: datetime) -> list[tuple[int, int]]:
+    """Partition and offset of the records in one hour, as an engine finds them."""
+    if engine == "polars":
+        at = pl.col("timestamp")
+        found = cost.scan.polars().filter(at >= low, at < high).select("partition", "offset").collect()
+        return sorted(found.iter_rows())
+    with duckdb.connect() as connection:
+        relation = cost.scan.duckdb(connection)
+        query = 'select partition, "offset" from relation where timestamp >= $1 and timestamp < $2'
+        assert relation is not None
+        return sorted(connection.execute(query, [low, high]).fetchall())
+
+
+@each_of("engine", ["polars", "duckdb"])
+def test_one_hour_of_a_day(day: dict[str, str], engine: str) -> None:
+    whole, later, exact = Cost(day), Cost(day), Cost(day, timestamps_ascend=True)
+    assert whole.scan.polars().select(pl.len()).collect().item() == HOURS * PARTITIONS * 10
+    starts = times(day)
+    expected = sorted((partition, offset) for partition in range(PARTITIONS) for offset in range(180, 190))
+    assert asked(later, engine, starts[18], starts[19]) == expected
+    assert asked(exact, engine, starts[18], starts[19]) == expected
+    # The end of each partition's last segment is read once more: a bucket does not tell it.
+    assert whole.gets == (HOURS + 1) * PARTITIONS
+    # Of six hours, for a later record might be an earlier one; and of one, since that is said to be impossible. A time
+    # is looked up in the segment that has it, which takes GETs of its own.
+    assert later.records <= 6 * PARTITIONS * 10
+    assert later.gets <= 9 * PARTITIONS
+    assert exact.records <= PARTITIONS * 10
+    assert exact.gets <= 6 * PARTITIONS
+    assert exact.size_bytes * 4 < whole.size_bytes
+
+
+@each_of("engine", ["polars", "duckdb"])
+def test_one_partition_of_eight(day: dict[str, str], engine: str) -> None:
+    cost = Cost(day)
+    if engine == "polars":
+        found = cost.scan.polars().filter(pl.col("partition") == 5).select(pl.len()).collect().item()
+    else:
+        with duckdb.connect() as connection:
+            relation = cost.scan.duckdb(connection)
+            assert relation is not None
+            found = relation.filter("partition = 5").aggregate("count(*)").fetchall()[0][0]
+    assert (found, cost.gets, cost.records) == (HOURS * 10, HOURS + 1, HOURS * 10)
+
+
+@each_of("engine", ["polars", "duckdb"])
+def test_some_offsets(day: dict[str, str], engine: str) -> None:
+    cost = Cost(day)
+    if engine == "polars":
+        lazy = cost.scan.polars().filter(pl.col("offset").is_between(95, 104), pl.col("partition").is_in([2, 3]))
+        found = lazy.select("offset").collect().to_series().to_list()
+    else:
+        with duckdb.connect() as connection:
+            relation = cost.scan.duckdb(connection)
+            assert relation is not None
+            rows = relation.filter('"offset" between 95 and 104 and partition in (2, 3)').project('"offset"').fetchall()
+            found = [row[0] for row in rows]
+    assert sorted(found) == sorted([*range(95, 105)] * 2)
+    assert cost.records == 20
+    assert cost.gets <= 6
+
+
+def test_two_columns_of_eight(day: dict[str, str]) -> None:
+    """A record is in a batch as a whole: columns cost no bytes of the store, but are decoded and handed on alone."""
+    sizes = {}
+    for columns in (None, ["partition", "offset"]):
+        cost = Cost(day)
+        sizes[columns is None] = sum(batch.nbytes for batch in cost.scan.batches(columns))
+        assert (cost.gets, cost.records) == ((HOURS + 1) * PARTITIONS, HOURS * PARTITIONS * 10)
+    assert sizes[False] * 10 < sizes[True]
+
+
+def test_no_more_rows_than_are_wanted(day: dict[str, str]) -> None:
+    cost = Cost(day)
+    assert cost.scan.polars().head(3).collect().height == 3
+    assert cost.records < HOURS * PARTITIONS * 10
+    rows = cost.scan.batches()
+    assert next(rows).num_rows
+    assert isinstance(rows, Iterator)
+    rows.close()  # type: ignore[attr-defined]
+
+
+def test_a_filter_on_the_value_alone(day: dict[str, str]) -> None:
+    cost = Cost(day)
+    lazy = cost.scan.polars().filter(pl.col("value").bin.size() > 300)
+    assert lazy.select("offset").collect().height == 0
+    assert cost.records == HOURS * PARTITIONS * 10
+
+
+def test_bounds_of_the_scan_hold_too(day: dict[str, str]) -> None:
+    scan = scan_topic("topic", start=100, end=120, partitions=[1, 2], config=day)
+    found = scan.polars().filter(pl.col("offset") >= 110, pl.col("partition") != 1).select("offset").collect()
+    assert found.to_series().to_list() == list(range(110, 120))
+
+
+@pytest.mark.parametrize(
+    ("predicate", "expected"),
+    [
+        (pl.col("offset") > 5, "(offset > 5)"),
+        (pl.lit(5) < pl.col("offset"), "(offset > 5)"),
+        ((pl.col("offset") == 5) & (pl.col("value") == b"x"), "(offset == 5)"),
+        ((pl.col("offset") == 5) | (pl.col("value") == b"x"), None),
+        (~(pl.col("offset") < 5), "invert((offset < 5))"),
+        (~((pl.col("offset") < 5) & (pl.col("value") == b"x")), None),
+        (pl.col("value") == b"x", None),
+        (pl.col("offset") % 2 == 0, None),
+        (pl.col("offset").is_between(2, 4, closed="left"), "((offset >= 2) and (offset < 4))"),
+        (pl.col("timestamp") >= datetime(2024, 1, 1, tzinfo=UTC), "(timestamp >= 2024-01-01 00:00:00.000000Z)"),
+        (pl.col("offset") > 1.5, None),
+    ],
+)
+def test_predicates_that_are_understood(predicate: pl.Expr, expected: str | None) -> None:
+    found = arrow_predicate(predicate)
+    assert (None if found is None else str(found)) == expected
+
+
+def test_tasks_for_workers(day: dict[str, str]) -> None:
+    scan: TopicScan = pickle.loads(pickle.dumps(scan_topic("topic", config=day)))
+    tasks = scan.tasks(4096, pc.field("partition") == 3)
+    assert len(tasks) > 3
+    rows = [
+        offset
+        for task in pickle.loads(pickle.dumps(tasks))
+        for batch in scan.read(task, ["offset"])
+        for offset in batch.column("offset").to_pylist()
+    ]
+    assert set(rows) == set(range(HOURS * 10))
+    assert len(rows) == HOURS * 10
+
+
+def test_errors_come_when_they_can_be_known(day: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="unknown column"):
+        scan_topic("topic", columns=["nothing"], config=day)
+    with pytest.raises(ConfigError, match="topic=''"):
+        scan_topic("", config=day)
+    with pytest.raises(UnknownTopic):
+        next(scan_topic("topics", config=day).batches())
