@@ -53,7 +53,7 @@ class TopicSource(DataSource):  # type: ignore[misc, unused-ignore]
 
     async def get_tasks(self, pushdowns: Any) -> AsyncIterator[TopicTask]:
         """The tasks of the plan."""
-        for task in topic.tasks(task_bytes=64 << 10):
+        for task in topic.tasks(task_bytes=8 << 10):
             yield TopicTask(task)
 
 

@@ -46,7 +46,7 @@ class TopicSource(Datasource):  # type: ignore[misc, unused-ignore]
                 BlockMetadata(num_rows=None, size_bytes=task.size_bytes, input_files=None, exec_stats=None),
                 schema=self._scan.schema,
             )
-            for task in self._scan.tasks(task_bytes=64 << 10)
+            for task in self._scan.tasks(task_bytes=8 << 10)
         ]
 
 

@@ -28,6 +28,8 @@ _PROGRESS = "remote-fetch.progress."
 _TRANSFORMS = {"day": "day", "hour": "hour"}
 _NAME = "catalog"
 """The option that names a catalog of pyiceberg's own configuration."""
+_UNNAMED = "lake"
+"""The name of a catalog that is given by its properties alone. A SQL catalog finds tables by it."""
 _EXPECTED = "Give NAMESPACE.TABLE"
 
 
@@ -162,7 +164,7 @@ class IcebergTarget:
 
     def _opened(self) -> Any:
         given = dict(self._options)
-        name = given.pop(_NAME, "default" if not given else "remote-fetch")
+        name = given.pop(_NAME, "default" if not given else _UNNAMED)
         warehouse = given.get("warehouse")
         if warehouse is not None and not {"type", "uri"} & given.keys() and "://" not in warehouse:
             folder = os.path.abspath(warehouse)

@@ -10,9 +10,11 @@ import pytest
 
 from remote_fetch.errors import ConfigError, OffsetOutOfRange
 from remote_fetch.spark import backfill, backfill_job
+from remote_fetch.tables import table_job
 from remote_fetch.tables.write_task import TaskWriter
 from tests.spark.buckets import bucket_alone
-from tests.tables.tables import FORMATS, Topic, held, same, target
+from tests.spark.test_backfill_job import die, once
+from tests.tables.tables import FORMATS, Topic, files_below, files_of, held, same, target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +43,30 @@ def test_a_table_by_executors(spark: SparkSession, tmp_path: Path, format_: str)
     more = backfill(spark, "topic", options=options(topic), partition_by=["hour"], **where)
     assert (done.rows, more.rows, more.ranges) == (60, 20, {0: (30, 40), 1: (30, 40)})
     assert same(held(where), topic.rows())
+
+
+@pytest.mark.scheduled
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_worker_and_a_driver_that_die(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_: str
+) -> None:
+    topic, where = Topic(tmp_path / "tier").grow(3), target(format_, tmp_path / "lake")
+    mark = tmp_path / "mark"
+    how: dict[str, Any] = {"options": options(topic), "row_group_bytes": 1, "transform": once(mark, die), **where}
+
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(table_job, "_commit", dies)
+        with pytest.raises(KeyboardInterrupt):
+            backfill(spark, "topic", **how)
+    assert mark.exists()
+    assert held(where).num_rows == 0
+    done = backfill(spark, "topic", **how)
+    assert (done.tasks_run, done.rows) == (0, 60)
+    assert same(held(where), topic.rows())
+    assert files_below(where) == files_of(where)
 
 
 @pytest.mark.parametrize("format_", FORMATS)
