@@ -1,0 +1,88 @@
+"""The wheel of this machine, built from a copy of the checkout and used in an environment that has only what it needs.
+
+Rules of the file:
+
+- The crates that the checkout has built are used again.
+- No network for Python: the build uses what is installed here, and the environment borrows the libraries of this one.
+- The wheel's own package comes first, so that the checkout cannot stand in for it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.scheduled  # up to a minute of processor time, if no crate was built before
+
+ROOT = Path(__file__).resolve().parents[1]
+LEFT_OUT = shutil.ignore_patterns(
+    ".git", ".venv", ".rig", ".hypothesis", ".*_cache", "site", "build", "dist", "target", "tests", "docs",
+    "__pycache__", "*.egg-info", "*.so", "*.pyd",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built with what a source checkout needs: a Rust compiler and a C compiler."""
+    if shutil.which("cargo") is None:
+        pytest.skip("no Rust compiler: the wheel would hold plain Python only")
+    root = tmp_path_factory.mktemp("wheel")
+    shutil.copytree(ROOT, root / "checkout", ignore=LEFT_OUT)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    environment = os.environ | {"CARGO_TARGET_DIR": str(ROOT / "remote_fetch" / "decode" / "native" / "target")}
+    command = [*pip, "wheel", "--no-build-isolation", "--no-deps", "--no-index", "-w", str(root), "."]
+    done = subprocess.run(
+        command, cwd=root / "checkout", env=environment, capture_output=True, text=True, timeout=500, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = root.glob("*.whl")
+    return built
+
+
+def test_what_the_wheel_holds(wheel: Path) -> None:
+    """One wheel a platform, for every later version of Python; the library and no source of it."""
+    assert re.fullmatch(r"remote_fetch-[\d.]+-cp311-abi3-\w+\.whl", wheel.name)
+    names = zipfile.ZipFile(wheel).namelist()
+    libraries = [name for name in names if name.endswith((".so", ".pyd"))]
+    assert [Path(name).stem.partition(".")[0] for name in libraries] == ["_native"]
+    assert Path(libraries[0]).parent == Path("remote_fetch/decode")
+    assert "remote_fetch/decode/_native.pyi" in names
+    assert not [name for name in names if name.endswith((".rs", ".c", ".h", ".pyx", "Cargo.toml", "Cargo.lock"))]
+
+
+def test_the_demo_with_the_wheel(wheel: Path, tmp_path: Path) -> None:
+    """The command runs in an empty environment, with the native decoder."""
+    place = tmp_path / "environment"
+    venv.create(place, symlinks=os.name != "nt")
+    scripts = Path(sysconfig.get_path("scripts", "venv", {"base": str(place)}))
+    packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(place)}))
+    python = scripts / Path(sys.executable).name
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python)]
+    subprocess.run([*pip, "install", "-q", "--no-deps", "--no-index", str(wheel)], timeout=120, check=True)
+    # The libraries of this environment, after the wheel. Its .pth files, that of the checkout among them, are not read.
+    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+    def output(*command: str) -> str:
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, ""), done
+        return done.stdout
+
+    code = "from remote_fetch.decode import _native, messages; print(_native.__file__, messages._ENGINE is _native)"
+    library, is_used = output(str(python), "-c", code).split()
+    assert Path(library).is_relative_to(packages)
+    assert is_used == "True"
+    command = str(scripts / "remote-fetch")
+    assert "decoder native" in output(command, "--version")
+    assert "The records of tx-1 under both isolation levels" in output(command, "demo")
