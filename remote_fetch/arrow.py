@@ -9,20 +9,24 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from remote_fetch.config import Config
 from remote_fetch.decode.columns import schema_for, wanted_columns
 from remote_fetch.observe import Observer, ignore
 from remote_fetch.prepare.arguments import parse_isolation
 from remote_fetch.prepare.job import plan_job
 from remote_fetch.scan.scan import Scan
 from remote_fetch.session.session import Session
+from remote_fetch.typed.plan import plan_typed
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from remote_fetch.prepare.bounds import UserBound
+    from remote_fetch.prepare.view import PartitionPlan
+    from remote_fetch.typed.columns import TypedColumns
 
 __all__ = ["read_arrow"]
 
@@ -35,6 +39,8 @@ def read_arrow(
     partitions: Iterable[int] | None = None,
     isolation: str = "read_committed",
     columns: Sequence[str] | None = None,
+    value_format: str | None = None,
+    key_format: str | None = None,
     config: Mapping[str, Any] | None = None,
     log_start: int | Mapping[int, int] | None = None,
     observer: Observer = ignore,
@@ -55,6 +61,8 @@ def read_arrow(
         partitions: Which partitions. None: all that have tiered segments.
         isolation: "read_committed" or "read_uncommitted".
         columns: Which columns, in which order. None: all but leaderEpoch and timestampMs.
+        value_format, key_format: How values and keys are encoded, as the configuration keys value.format and key.format
+            tell it. All but "raw" make a typed column of the same name (docs/howto/typed-values.md).
         config: Configuration keys (docs/reference/configuration.md), at least remote.storage.url.
         log_start: The log start offset, for all partitions or by partition, if you know it. A bucket does not tell it.
             Without it the read includes deleted records whose segment still exists.
@@ -66,32 +74,59 @@ def read_arrow(
         OffsetOutOfRange: a start offset lies outside the tier.
         Unlocatable: wanted offsets are not in the tier, or are not decided there. Drawing the stream raises it too,
             after the records before them.
-        CorruptSegment, UnsupportedFormat, StorageDenied, StorageTimeout, ...: see remote_fetch.errors. Drawing the
-            stream raises them too.
+        CorruptSegment, StorageDenied, UndecodableValue, ...: see remote_fetch.errors. Drawing raises them too.
     """
     wanted = wanted_columns(columns)
-    schema = schema_for(wanted)
+    schema_for(wanted)
     level = parse_isolation(isolation)
-    session = Session.open(config or {}, observer)
+    settings = _with_formats(config or {}, value_format, key_format)
+    session = Session.open(settings, observer)
     try:
         plans = plan_job(
             session, topic, start=start, end=end, partitions=partitions, isolation=level, log_start=log_start
         )
-        scan = Scan(session, plans, wanted)
+        return _stream(session, plans, wanted, _typed_columns(topic, settings, wanted))
     except BaseException:
         session.close()
         raise
+
+
+def _stream(
+    session: Session, plans: Sequence[PartitionPlan], wanted: Sequence[str], typed: TypedColumns | None
+) -> pa.RecordBatchReader:
     import pyarrow as pa  # noqa: PLC0415 - heavy, and needed here only
 
-    return pa.RecordBatchReader.from_batches(schema, _Batches(session, scan))
+    if typed is None:
+        return pa.RecordBatchReader.from_batches(
+            schema_for(wanted), _Batches(session, Scan(session, plans, wanted).batches())
+        )
+    batches = typed.of(Scan(session, plans, typed.raw_columns).batches())
+    return pa.RecordBatchReader.from_batches(typed.schema, _Batches(session, batches))
+
+
+def _with_formats(config: Mapping[str, Any], value_format: str | None, key_format: str | None) -> Mapping[str, Any]:
+    formats = {"value.format": value_format, "key.format": key_format}
+    given = {name: text for name, text in formats.items() if text is not None}
+    return {**config, **given} if given else config
+
+
+def _typed_columns(topic: str, settings: Mapping[str, Any], wanted: Sequence[str]) -> TypedColumns | None:
+    """The typed columns that a configuration asks for. None: keys and values stay bytes."""
+    config = Config.parse(settings)
+    plan = plan_typed(config, [topic.partition(":")[0]])
+    if plan is None:
+        return None
+    from remote_fetch.typed.columns import TypedColumns  # noqa: PLC0415 - its libraries are needed here only
+
+    return TypedColumns(plan, config, wanted)
 
 
 class _Batches:
     """The batches of a scan. The session is closed after the last batch, or when the stream is dropped."""
 
-    def __init__(self, session: Session, scan: Scan) -> None:
+    def __init__(self, session: Session, batches: Iterator[pa.RecordBatch]) -> None:
         self._session = session
-        self._batches = scan.batches()
+        self._batches = batches
 
     def __iter__(self) -> Self:
         return self

@@ -14,64 +14,18 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
+from remote_fetch.config_key import Key, Type
+from remote_fetch.config_typed import REGISTRY_DOC, TYPED_KEYS
 from remote_fetch.errors import ConfigError
 from remote_fetch.settings import Settings
 
-__all__ = ["KEYS", "PREFIX_KEYS", "Config", "Key"]
-
+__all__ = ["KEYS", "PREFIX_KEYS", "Config"]
 
 _MAX_MS = 2**31 - 1
 """The largest of Kafka's times in milliseconds, which are 32-bit numbers. No clock can wait for much larger ones."""
-
-
-class _Type(Enum):
-    STRING = "string"
-    BOOLEAN = "boolean"
-    INTEGER = "integer"
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """One configuration key. `minimum`, `maximum` and `choices` bound its value. `default` None means unset."""
-
-    name: str
-    type: _Type
-    default: str | int | bool | None
-    doc: str
-    minimum: int | None = None
-    maximum: int = 2**63 - 1
-    choices: tuple[str, ...] = ()
-
-    def parse(self, value: object) -> str | int | bool:
-        """The value as this key's type. Raises ConfigError with the key, the value and the allowed values."""
-        text = str(value).strip()
-        if self.type is _Type.BOOLEAN:
-            return self._boolean(text)
-        if self.type is _Type.INTEGER:
-            return self._integer(text)
-        if self.choices and text not in self.choices:
-            raise ConfigError(f"{self.name}={text!r}: choose one of {', '.join(self.choices)}", key=self.name)
-        return text
-
-    def _boolean(self, text: str) -> bool:
-        if text.lower() not in ("true", "false"):
-            raise ConfigError(f"{self.name}={text!r}: give true or false", key=self.name)
-        return text.lower() == "true"
-
-    def _integer(self, text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            raise ConfigError(f"{self.name}={text!r}: give a whole number", key=self.name) from None
-        if self.minimum is not None and number < self.minimum:
-            raise ConfigError(f"{self.name}={number}: the smallest value is {self.minimum}", key=self.name)
-        if number > self.maximum:
-            raise ConfigError(f"{self.name}={number}: the largest value is {self.maximum}", key=self.name)
-        return number
 
 
 KEYS: Mapping[str, Key] = MappingProxyType(
@@ -80,20 +34,20 @@ KEYS: Mapping[str, Key] = MappingProxyType(
         for key in (
             Key(
                 "fetch.remote.enabled",
-                _Type.BOOLEAN,
+                Type.BOOLEAN,
                 False,
                 "Whether a RemoteConsumer reads tiered data from the store (KIP-1254). Bounded reads always do.",
             ),
             Key(
                 "remote.storage.url",
-                _Type.STRING,
+                Type.STRING,
                 None,
                 "Where the broker's tier is, as the plug-in wrote it: a directory, `s3://bucket/prefix`, "
                 "`https://host/tier` or another URL, whose scheme chooses the fetcher.",
             ),
             Key(
                 "remote.storage.roots",
-                _Type.STRING,
+                Type.STRING,
                 None,
                 "Further URLs, with commas, below which segments may lie too: the allow-list for a plug-in that picks "
                 "a bucket for each segment and puts the location into the custom metadata (KIP-917, layout `url`). "
@@ -101,34 +55,34 @@ KEYS: Mapping[str, Key] = MappingProxyType(
             ),
             Key(
                 "remote.storage.layout",
-                _Type.STRING,
+                Type.STRING,
                 None,
                 "How objects are named and stored under the URL: `kafka_local`, `aiven`, `plain`, `url` or another "
                 "that is installed. By default the fetcher's own, `kafka_local` for the built-in ones.",
             ),
             Key(
                 "remote.storage.broker.properties",
-                _Type.STRING,
+                Type.STRING,
                 None,
                 "A broker's `server.properties`: what it says of its tier becomes URL, layout and options, as far as "
                 "an installed layout knows the broker's storage plug-in. What is set beside it wins over the file.",
             ),
             Key(
                 "remote.storage.fetcher.class",
-                _Type.STRING,
+                Type.STRING,
                 None,
                 "A fetcher by its short name or as `package.module:Class` (KIP-1254). Unset: the scheme of "
                 "`remote.storage.url` chooses.",
             ),
             Key(
                 "remote.storage.fetcher.class.path",
-                _Type.STRING,
+                Type.STRING,
                 None,
                 "A directory, zip or wheel that is added to the import path to find the fetcher's class (KIP-1254).",
             ),
             Key(
                 "remote.locator",
-                _Type.STRING,
+                Type.STRING,
                 None,
                 "Where segment locations come from. `metadata-topic`, the default where `bootstrap.servers` is set: "
                 "the brokers' own `__remote_log_metadata`. `listing`, the default without: the bucket itself, no "
@@ -140,7 +94,7 @@ KEYS: Mapping[str, Key] = MappingProxyType(
             ),
             Key(
                 "remote.locator.url",
-                _Type.STRING,
+                Type.STRING,
                 None,
                 "Where the service of `remote.locator=service` answers, `https://host:port`. The credentials are those "
                 "for the brokers (`sasl.*`, `oauth_cb`), and so is the authority of its certificate "
@@ -148,27 +102,27 @@ KEYS: Mapping[str, Key] = MappingProxyType(
             ),
             Key(
                 "remote.locator.schema.file",
-                _Type.STRING,
+                Type.STRING,
                 None,
                 "For `remote.locator=broker`: a JSON file with the version of Fetch, the names and the tags that the "
                 "brokers give KIP-1254's fields. Unset: `remote_fetch/locate/location_schema.json`.",
             ),
             Key(
                 "remote.locator.snapshot.file",
-                _Type.STRING,
+                Type.STRING,
                 None,
                 "The file of `remote.locator=snapshot`, as `remote_fetch.locate.snapshot.dump_timelines` made it.",
             ),
             Key(
                 "remote.locator.topic",
-                _Type.STRING,
+                Type.STRING,
                 "__remote_log_metadata",
                 "The topic in which brokers describe remote segments, for `remote.locator=metadata-topic`. It may be "
                 "compacted and have keys (KIP-1266).",
             ),
             Key(
                 "remote.locator.cache",
-                _Type.STRING,
+                Type.STRING,
                 None,
                 "A directory, or a URL that fsspec knows, where readers of the metadata topic save their timelines. "
                 "The next reader goes on from there. Custom metadata is saved too and may hold signed URLs: keep the "
@@ -177,7 +131,7 @@ KEYS: Mapping[str, Key] = MappingProxyType(
             ),
             Key(
                 "fetch.remote.bucket.only",
-                _Type.BOOLEAN,
+                Type.BOOLEAN,
                 False,
                 "`true`: the bucket alone is meant, without the records that only a broker has. Where it is not set, "
                 "the Spark source refuses to read without `kafka.bootstrap.servers`. Beside `bootstrap.servers` it is "
@@ -185,7 +139,7 @@ KEYS: Mapping[str, Key] = MappingProxyType(
             ),
             Key(
                 "fetch.remote.when",
-                _Type.STRING,
+                Type.STRING,
                 "not-local",
                 "`not-local`: what a broker still has on its own disk comes through the broker, as far as the client "
                 "can ask (extra `broker-api`). `always`: everything that is in the tier is read from the tier.",
@@ -193,7 +147,7 @@ KEYS: Mapping[str, Key] = MappingProxyType(
             ),
             Key(
                 "fetch.remote.connect.timeout.ms",
-                _Type.INTEGER,
+                Type.INTEGER,
                 1000,
                 "Longest wait for a connection to the store, in milliseconds (KIP-1254).",
                 minimum=1,
@@ -201,7 +155,7 @@ KEYS: Mapping[str, Key] = MappingProxyType(
             ),
             Key(
                 "fetch.remote.read.timeout.ms",
-                _Type.INTEGER,
+                Type.INTEGER,
                 5000,
                 "Longest wait for one range of bytes, in milliseconds, retries included (KIP-1254).",
                 minimum=1,
@@ -209,7 +163,7 @@ KEYS: Mapping[str, Key] = MappingProxyType(
             ),
             Key(
                 "fetch.remote.retry.backoff.ms",
-                _Type.INTEGER,
+                Type.INTEGER,
                 100,
                 "First pause before a failed GET is tried again, in milliseconds; it doubles, with jitter, inside the "
                 "read timeout. A RemoteConsumer leaves a storage that failed alone for ten times as long at first.",
@@ -218,28 +172,28 @@ KEYS: Mapping[str, Key] = MappingProxyType(
             ),
             Key(
                 "fetch.remote.range.bytes",
-                _Type.INTEGER,
+                Type.INTEGER,
                 8 << 20,
                 "Largest range of bytes asked for in one GET.",
                 minimum=1024,
             ),
             Key(
                 "fetch.remote.max.bytes",
-                _Type.INTEGER,
+                Type.INTEGER,
                 64 << 20,
                 "Most bytes held or under way at once, over all partitions of one reader.",
                 minimum=1024,
             ),
             Key(
                 "fetch.remote.task.bytes",
-                _Type.INTEGER,
+                Type.INTEGER,
                 64 << 20,
                 "Bytes of segments, as stored, that one Spark task reads.",
                 minimum=1024,
             ),
             Key(
                 "fetch.remote.broker.timeout.ms",
-                _Type.INTEGER,
+                Type.INTEGER,
                 0,
                 "How long the broker may give nothing of what it is to give before a read fails, in milliseconds; 0: "
                 "for ever. In Spark `kafkaConsumer.pollTimeoutMs`, two minutes by default.",
@@ -248,26 +202,27 @@ KEYS: Mapping[str, Key] = MappingProxyType(
             ),
             Key(
                 "fetch.remote.pushdown",
-                _Type.BOOLEAN,
+                Type.BOOLEAN,
                 False,
                 "Whether the Spark source takes over filters on `partition`, `offset` and `timestamp`. Spark has to be "
                 "allowed to offer them: `spark.sql.python.filterPushdown.enabled=true`.",
             ),
             Key(
                 "fetch.remote.max.batch.bytes",
-                _Type.INTEGER,
+                Type.INTEGER,
                 128 << 20,
                 "Largest record batch that is believed, as stored.",
                 minimum=1024,
             ),
             Key(
                 "fetch.remote.max.decompressed.bytes",
-                _Type.INTEGER,
+                Type.INTEGER,
                 256 << 20,
                 "Most bytes one compressed record batch may inflate to, and one chunk where a layout keeps segments in "
                 "chunks.",
                 minimum=1024,
             ),
+            *TYPED_KEYS,
         )
     }
 )
@@ -282,11 +237,12 @@ PREFIX_KEYS: Mapping[str, str] = MappingProxyType(
         "remote.locator.": "Handed to the client that reads the metadata topic, or asks the service, under the "
         "rest of the name, over the other client properties: `remote.locator.bootstrap.servers` where that topic lives "
         "on another cluster, `remote.locator.ssl.ca.location` for the service's certificate.",
+        "schema.registry.": REGISTRY_DOC,
     }
 )
 """Prefixes of keys of this package whose last part is free."""
 
-_OUR_PREFIXES = ("fetch.remote.", "remote.storage.", "remote.locator")
+_OUR_PREFIXES = ("fetch.remote.", "remote.storage.", "remote.locator", "schema.registry")
 _LIKE_OURS = 0.85
 """How similar an unknown key must be to a key of this package to count as its misspelling (difflib's ratio)."""
 
@@ -296,7 +252,8 @@ class Config:
     """A checked configuration: the keys of this package with their values, and librdkafka's keys unchanged.
 
     - `values` has every key of KEYS, and `given` the names that the user set. `settings` are the values, typed.
-    - `options` go to the filesystem, `layout` to the layout, `locator` to the client of the metadata topic.
+    - `options` go to the filesystem, `layout` to the layout, `locator` to the client of the metadata topic, `registry`
+      to the client of the schema registry.
     - `librdkafka` has all other keys.
 
     Never print it whole: options and librdkafka's settings may hold secrets.
@@ -307,6 +264,7 @@ class Config:
     options: Mapping[str, str] = field(repr=False)
     layout: Mapping[str, str] = field(repr=False)
     locator: Mapping[str, str] = field(repr=False)
+    registry: Mapping[str, str] = field(repr=False)
     librdkafka: Mapping[str, Any] = field(repr=False)
     settings: Settings = field(repr=False)
 
@@ -339,10 +297,10 @@ class Config:
                 key="fetch.remote.bucket.only",
                 hint="Leave out the first to read the rest of the log through the broker, else the second",
             )
-        options, layout, locator = (MappingProxyType(families[prefix]) for prefix in PREFIX_KEYS)
+        options, layout, locator, registry = (MappingProxyType(families[prefix]) for prefix in PREFIX_KEYS)
         theirs = MappingProxyType(librdkafka)
         known = MappingProxyType(values)
-        return cls(known, frozenset(given), options, layout, locator, theirs, Settings.of(values))
+        return cls(known, frozenset(given), options, layout, locator, registry, theirs, Settings.of(values))
 
     def under(self, broker: Mapping[str, str]) -> Config:
         """This configuration, with keys from a broker's file that the user has not set. Raises ConfigError."""
@@ -351,7 +309,7 @@ class Config:
     def ours(self) -> dict[str, str | int | bool | None]:
         """The keys of this package that were set, under their full names. Values may be secrets."""
         own = {name: self.values[name] for name in sorted(self.given)}
-        for prefix, family in zip(PREFIX_KEYS, (self.options, self.layout, self.locator), strict=True):
+        for prefix, family in zip(PREFIX_KEYS, (self.options, self.layout, self.locator, self.registry), strict=True):
             own.update({f"{prefix}{name}": value for name, value in family.items()})
         return own
 

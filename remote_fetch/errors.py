@@ -22,6 +22,10 @@
         |-- OffsetOutOfRange           a bound lies outside the log
         |-- BrokerUnavailable          no broker answers at the address that is configured
         |-- TableRefused               a table or its catalog did not take a commit
+        |-- UndecodableValue           a key or value is not of its format or does not fit its schema
+        |-- UnknownSchema              the schema registry does not know a subject or a version
+        |-- RegistryDenied             the schema registry refuses the credentials
+        |-- RegistryUnavailable        no schema registry answers at the address that is configured
         `-- Cancelled                  the read was closed while waiting
 
 Rules of the file:
@@ -49,6 +53,8 @@ __all__ = [
     "FatalError",
     "MissingExtra",
     "OffsetOutOfRange",
+    "RegistryDenied",
+    "RegistryUnavailable",
     "RemoteFetchError",
     "RetriableError",
     "SegmentNotFound",
@@ -59,6 +65,8 @@ __all__ = [
     "StorageUnavailable",
     "TableRefused",
     "TopicRecreated",
+    "UndecodableValue",
+    "UnknownSchema",
     "UnknownTopic",
     "Unlocatable",
     "UnsupportedFormat",
@@ -88,6 +96,10 @@ class ErrorKind(StrEnum):
     NOT_CONFIGURED = "not-configured"
     BROKER_UNAVAILABLE = "broker-unavailable"
     TABLE = "table"
+    UNDECODABLE = "undecodable"
+    UNKNOWN_SCHEMA = "unknown-schema"
+    REGISTRY_AUTH = "registry-auth"
+    REGISTRY_UNAVAILABLE = "registry-unavailable"
 
 
 class RemoteFetchError(Exception):
@@ -293,6 +305,44 @@ class TableRefused(FatalError):
     """A table or its catalog cannot be opened, or did not take a commit. Nothing of the commit is in the table."""
 
     kind = ErrorKind.TABLE
+
+
+class UndecodableValue(FatalError, ValueError):
+    """A record's key or value, `column`, does not decode. `reason` tells why, `schema` names the writer's schema."""
+
+    kind = ErrorKind.UNDECODABLE
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        column: str | None = None,
+        schema: str | None = None,
+        reason: str | None = None,
+        **where: Any,
+    ) -> None:
+        super().__init__(message, **where)
+        self.column = column
+        self.schema = schema
+        self.reason = reason
+
+
+class UnknownSchema(FatalError, LookupError):
+    """The schema registry does not know a subject, or a version of it."""
+
+    kind = ErrorKind.UNKNOWN_SCHEMA
+
+
+class RegistryDenied(FatalError):
+    """The schema registry refuses the credentials (401, 403)."""
+
+    kind = ErrorKind.REGISTRY_AUTH
+
+
+class RegistryUnavailable(FatalError):
+    """No schema registry answers at the configured address within the time that a broker would have."""
+
+    kind = ErrorKind.REGISTRY_UNAVAILABLE
 
 
 class Cancelled(FatalError):

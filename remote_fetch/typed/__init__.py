@@ -1,0 +1,1 @@
+"""Typed columns: keys and values decoded by their schemas, from the binary columns of a read."""

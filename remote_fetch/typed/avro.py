@@ -1,0 +1,51 @@
+"""Avro values as columns of a reader's schema, whichever schema wrote them.
+
+Rules of the file: one object serves all columns of one reader's schema, and one thread.
+"""
+
+from __future__ import annotations
+
+from remote_fetch.typed.arrays import Column, DataType
+from remote_fetch.typed.avro_decode import plain_decoder
+from remote_fetch.typed.avro_nodes import Back, walk
+from remote_fetch.typed.avro_recursive import recoder
+from remote_fetch.typed.avro_resolve import resolver
+from remote_fetch.typed.avro_schema import AvroSchema
+from remote_fetch.typed.outcome import Decoder, Undecodable
+from remote_fetch.typed.schema_text import SchemaText
+
+__all__ = ["AvroReader"]
+
+
+class AvroReader:
+    """Decodes Avro values into columns of `schema`.
+
+    - `arrow_type` is the type of the columns.
+    - `kept_as_bytes` names the records that contain themselves, whose inner ones are columns of bytes.
+    """
+
+    def __init__(self, schema: SchemaText) -> None:
+        """Raises ConfigError for a schema that is none of Avro's, and MissingExtra."""
+        self._text = schema
+        self._schema = AvroSchema.parse(schema)
+        self._node = self._schema.node
+        self.arrow_type: DataType = self._node.arrow
+        self.kept_as_bytes: tuple[str, ...] = tuple(
+            sorted({node.name for node in walk(self._node) if isinstance(node, Back)})
+        )
+
+    def decoder(self, writer: SchemaText | None = None, path: tuple[int, ...] = ()) -> Decoder:
+        """A decoder of values of `writer`, by default of the reader's own schema. `path` means nothing to Avro.
+
+        Raises Undecodable if the two schemas do not fit, ConfigError for a schema that is none, and MissingExtra.
+        """
+        if writer is not None and writer.kind != "AVRO":
+            raise Undecodable(f"the writer's schema is one of {writer.kind}")
+        written = self._schema if writer is None or writer == self._text else AvroSchema.parse(writer)
+        plain = plain_decoder(written)
+        resolve = resolver(written.node, self._node, recoder(written, self._schema))
+
+        def decode(payloads: Column) -> Column:
+            return resolve(plain(payloads), None)
+
+        return decode

@@ -1,0 +1,173 @@
+"""Decodes Avro values of one schema into Arrow columns: pyruhvro for what it can do, fastavro for all else.
+
+Rules of the file:
+
+- Both give the same columns: the plain types of the schema's tree, without logical types.
+- pyruhvro aborts the call of a schema that it does not know, so it is given only what `_is_quick` allows.
+- fastavro's compiled reader follows a value as deep as its bytes say, and the process dies of it. Schemas that contain
+  themselves are read by its Python reader, which ends at Python's limit.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+from remote_fetch.errors import MissingExtra
+from remote_fetch.typed.arrays import Column, pa
+from remote_fetch.typed.avro_nodes import Array, Back, Enum, Map, Node, Record, Scalar, Union, walk
+from remote_fetch.typed.avro_schema import AvroSchema
+from remote_fetch.typed.outcome import Decoder, Undecodable
+
+__all__ = ["plain_decoder", "plain_value"]
+
+_QUICK_KINDS = ("boolean", "int", "long", "float", "double", "string")
+_Convert = Callable[[Any], Any]
+
+
+def plain_decoder(schema: AvroSchema) -> Decoder:
+    """A decoder of values that were written by `schema`, into its plain type. Raises MissingExtra."""
+    return _quick(schema) if _is_quick(schema.node) else _slow(schema)
+
+
+def plain_value(schema: AvroSchema, node: Node) -> _Convert | None:
+    """A function from a value of fastavro's to what Arrow takes for the node's plain type. None: they are the same."""
+    if isinstance(node, Record):
+        return _record_value(schema, node)
+    if isinstance(node, Union):
+        return _union_value(schema, node)
+    if isinstance(node, Back):
+        return _encoder(schema, node.name)
+    if isinstance(node, Array):
+        items = plain_value(schema, node.items)
+        return None if items is None else lambda value: [items(item) for item in value]
+    if isinstance(node, Map):
+        values = plain_value(schema, node.values)
+        if values is None:
+            return lambda value: list(value.items())
+        return lambda value: [(key, values(item)) for key, item in value.items()]
+    return None
+
+
+def _quick(schema: AvroSchema) -> Decoder:
+    try:
+        import pyruhvro  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise MissingExtra("Avro needs pyruhvro", extra="avro", hint='pip install "remote-fetch[avro]"') from None
+    text = json.dumps(schema.physical)
+
+    def decode(payloads: Column) -> Column:
+        try:
+            batch = pyruhvro.deserialize_array(payloads.to_pylist(), text)
+        except ValueError as error:  # UnicodeDecodeError is one too
+            raise Undecodable(str(error)) from error
+        return pa.StructArray.from_arrays(batch.columns, names=batch.schema.names)
+
+    return decode
+
+
+def _slow(schema: AvroSchema) -> Decoder:
+    read, parsed = _reader(schema), _parsed(schema.physical)
+    convert, plain = plain_value(schema, schema.node), schema.node.plain
+
+    def decode(payloads: Column) -> Column:
+        try:
+            values = [read(io.BytesIO(payload), parsed) for payload in payloads.to_pylist()]
+            if convert is not None:
+                values = [convert(value) for value in values]
+            return pa.array(values, plain)
+        except RecursionError:
+            raise Undecodable("nested too deeply") from None
+        except (
+            EOFError,
+            ValueError,
+            IndexError,
+            KeyError,
+            TypeError,
+            OverflowError,
+            MemoryError,
+            pa.ArrowException,
+        ) as error:
+            raise Undecodable(_said(error)) from error
+
+    return decode
+
+
+def _reader(schema: AvroSchema) -> Callable[[io.BytesIO, Any], Any]:
+    if schema.is_recursive:
+        from fastavro._read_py import schemaless_reader as careful  # noqa: PLC0415 - an extra
+
+        return lambda data, parsed: careful(data, parsed, None)
+    from fastavro import schemaless_reader  # noqa: PLC0415 - an extra
+
+    return lambda data, parsed: schemaless_reader(data, parsed, None)
+
+
+def _parsed(physical: Any) -> Any:
+    from fastavro import parse_schema  # noqa: PLC0415 - an extra
+
+    return parse_schema(physical)
+
+
+def _is_quick(node: Node) -> bool:
+    return isinstance(node, Record) and all(_quick_node(each) for each in walk(node))
+
+
+def _quick_node(node: Node) -> bool:
+    if isinstance(node, Scalar):
+        return node.kind in _QUICK_KINDS
+    if isinstance(node, Record):
+        return bool(node.fields)
+    if isinstance(node, Union):
+        return node.has_null and len(node.branches) == 1
+    return isinstance(node, (Array, Map, Enum))
+
+
+def _record_value(schema: AvroSchema, node: Record) -> _Convert | None:
+    converts = [(field.name, plain_value(schema, field.node)) for field in node.fields]
+    wanted = [(name, convert) for name, convert in converts if convert is not None]
+    if not wanted:
+        return None
+
+    def convert_record(value: dict[str, Any]) -> dict[str, Any]:
+        return {**value, **{name: convert(value[name]) for name, convert in wanted}}
+
+    return convert_record
+
+
+def _union_value(schema: AvroSchema, node: Union) -> _Convert | None:
+    if len(node.branches) == 1:
+        convert = plain_value(schema, node.branches[0])
+        return None if convert is None else lambda value: None if value is None else convert(value)
+    members = {f"member{number}": plain_value(schema, branch) for number, branch in enumerate(node.branches)}
+    if not any(members.values()):
+        return None
+
+    def convert_member(value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value is None:
+            return None
+        ((name, inner),) = value.items()
+        convert = members[name]
+        return {name: inner if convert is None else convert(inner)}
+
+    return convert_member
+
+
+def _encoder(schema: AvroSchema, name: str) -> _Convert:
+    from fastavro._write_py import schemaless_writer  # noqa: PLC0415 - as deep as the value, see above
+
+    parsed = _parsed(schema.physical_of(name))
+
+    def encode(value: Any) -> bytes:
+        data = io.BytesIO()
+        schemaless_writer(data, parsed, value)
+        return data.getvalue()
+
+    return encode
+
+
+def _said(error: BaseException) -> str:
+    text = str(error).partition("\n")[0][:200]
+    return text if isinstance(error, ValueError) and text else f"{type(error).__name__} {text}".strip()

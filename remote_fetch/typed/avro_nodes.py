@@ -1,0 +1,318 @@
+"""Avro schemas as trees of nodes, each with the Arrow type of its values.
+
+    Avro                                          Arrow
+    null, boolean, int, long, float, double       null, bool, int32, int64, float32, float64
+    string, enum                                  string
+    bytes, fixed                                  binary
+    record                                        struct
+    array, map                                    list, map<string, ...>
+    [null, T], [T]                                T
+    another union                                 struct<member0, member1, ...>, one member for each branch but null
+    date, time-*, timestamp-*, local-timestamp-*  date32, time32/64, timestamp with UTC, timestamp
+    decimal (precision up to 38, up to 76)        decimal128, decimal256
+    uuid of a string, uuid of a fixed             string
+    duration and other logical types              as without the logical type
+    a record inside itself                        binary: the inner record, encoded by this schema
+
+Rules of the file: pure. fastavro has checked the schema before, and has written every name in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from remote_fetch.errors import ConfigError
+from remote_fetch.typed.arrays import DataType, pa
+
+__all__ = [
+    "Array", "Back", "Enum", "Field", "Fixed", "Map", "Node", "Record", "Scalar", "Union", "branches_of", "node_of",
+    "walk",
+]  # fmt: skip
+
+_PLAIN: Mapping[str, DataType] = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+_LOGICAL: Mapping[tuple[str, str], DataType] = {
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
+    ("long", "timestamp-millis"): pa.timestamp("ms", "UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
+    ("long", "timestamp-nanos"): pa.timestamp("ns", "UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("ms"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+    ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
+}
+
+
+class Node:
+    """A type of a schema. `arrow` is the type of its columns, `plain` the type before the logical type is applied."""
+
+    arrow: DataType
+
+    @property
+    def plain(self) -> DataType:
+        """The type that a decoder gives, which knows no logical types."""
+        return self.arrow
+
+
+@dataclass(frozen=True)
+class Scalar(Node):
+    """A primitive type of Avro, `kind`, with the Arrow type that its logical type asks for."""
+
+    kind: str
+    arrow: DataType
+
+    @property
+    def plain(self) -> DataType:
+        """The Arrow type of the primitive."""
+        return _PLAIN[self.kind]
+
+
+@dataclass(frozen=True)
+class Fixed(Node):
+    """A fixed of `size_bytes`. `is_uuid`: 16 bytes that are shown as text."""
+
+    name: str
+    aliases: frozenset[str]
+    size_bytes: int
+    arrow: DataType
+    is_uuid: bool = False
+
+    @property
+    def plain(self) -> DataType:
+        """The bytes."""
+        return pa.binary()
+
+
+@dataclass(frozen=True)
+class Enum(Node):
+    """An enum. `default` stands for symbols that a reader does not know."""
+
+    name: str
+    aliases: frozenset[str]
+    symbols: tuple[str, ...]
+    default: str | None
+    arrow: DataType = _PLAIN["string"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a record. `default` is the schema's JSON, and means nothing unless `has_default`."""
+
+    name: str
+    aliases: tuple[str, ...]
+    node: Node
+    has_default: bool
+    default: Any
+
+
+@dataclass(frozen=True)
+class Record(Node):
+    """A record."""
+
+    name: str
+    aliases: frozenset[str]
+    fields: tuple[Field, ...]
+
+    @cached_property
+    def arrow(self) -> DataType:
+        """A struct of the fields."""
+        return pa.struct([pa.field(field.name, field.node.arrow) for field in self.fields])
+
+    @cached_property
+    def plain(self) -> DataType:
+        """A struct of the fields, plain."""
+        return pa.struct([pa.field(field.name, field.node.plain) for field in self.fields])
+
+
+@dataclass(frozen=True)
+class Array(Node):
+    """An array."""
+
+    items: Node
+
+    @cached_property
+    def arrow(self) -> DataType:
+        """A list."""
+        return pa.list_(self.items.arrow)
+
+    @cached_property
+    def plain(self) -> DataType:
+        """A list of plain items."""
+        return pa.list_(self.items.plain)
+
+
+@dataclass(frozen=True)
+class Map(Node):
+    """A map from strings."""
+
+    values: Node
+
+    @cached_property
+    def arrow(self) -> DataType:
+        """A map."""
+        return pa.map_(pa.string(), self.values.arrow)
+
+    @cached_property
+    def plain(self) -> DataType:
+        """A map to plain values."""
+        return pa.map_(pa.string(), self.values.plain)
+
+
+@dataclass(frozen=True)
+class Union(Node):
+    """A union, without its branch null. `branches` may be one: [null, T] and [T]."""
+
+    branches: tuple[Node, ...]
+    has_null: bool
+
+    @cached_property
+    def arrow(self) -> DataType:
+        """The type of the branch, or a struct with a member for each branch."""
+        return self._type([branch.arrow for branch in self.branches])
+
+    @cached_property
+    def plain(self) -> DataType:
+        """As `arrow`, plain."""
+        return self._type([branch.plain for branch in self.branches])
+
+    @staticmethod
+    def _type(types: list[DataType]) -> DataType:
+        if len(types) == 1:
+            return types[0]
+        return pa.struct([pa.field(f"member{number}", kind) for number, kind in enumerate(types)])
+
+
+@dataclass(frozen=True)
+class Back(Node):
+    """A record inside itself, by its full name."""
+
+    name: str
+    arrow: DataType = _PLAIN["bytes"]
+
+
+def node_of(schema: Any, names: Mapping[str, Any]) -> Node:
+    """The tree of a schema that fastavro has parsed. `names` has its named types by their full names.
+
+    Raises ConfigError for arrays of items that may take no byte: of those a few bytes could claim any number.
+    """
+    return _node(schema, names, ())
+
+
+def branches_of(node: Node) -> tuple[Node, ...]:
+    """The branches of a union but null, and any other type alone."""
+    if isinstance(node, Union):
+        return node.branches
+    return () if isinstance(node, Scalar) and node.kind == "null" else (node,)
+
+
+def walk(node: Node) -> list[Node]:
+    """The node and all nodes below it."""
+    below: tuple[Node, ...] = ()
+    if isinstance(node, Record):
+        below = tuple(field.node for field in node.fields)
+    elif isinstance(node, Array):
+        below = (node.items,)
+    elif isinstance(node, Map):
+        below = (node.values,)
+    elif isinstance(node, Union):
+        below = node.branches
+    return [node, *(deeper for each in below for deeper in walk(each))]
+
+
+def _node(schema: Any, names: Mapping[str, Any], inside: tuple[str, ...]) -> Node:
+    if isinstance(schema, list):
+        return _union(schema, names, inside)
+    if isinstance(schema, str):
+        if schema in _PLAIN:
+            return Scalar(schema, _PLAIN[schema])
+        return Back(schema) if schema in inside else _node(names[schema], names, inside)
+    kind = schema["type"]
+    if isinstance(kind, (dict, list)) or (kind not in _NAMED_OR_NESTED and kind not in _PLAIN):
+        return _node(kind, names, inside)
+    if kind in _NAMED_OR_NESTED:
+        return _complex(schema, names, inside)
+    logical = _LOGICAL.get((kind, schema.get("logicalType", ""))) or (_decimal(schema) if kind == "bytes" else None)
+    return Scalar(kind, logical or _PLAIN[kind])
+
+
+_NAMED_OR_NESTED = ("record", "error", "array", "map", "enum", "fixed")
+
+
+def _complex(schema: Mapping[str, Any], names: Mapping[str, Any], inside: tuple[str, ...]) -> Node:
+    kind = schema["type"]
+    if kind in ("record", "error"):
+        name = schema["name"]
+        return Back(name) if name in inside else _record(schema, names, (*inside, name))
+    if kind == "array":
+        items = _node(schema["items"], names, inside)
+        if not _takes_bytes(items):
+            raise ConfigError("the Avro schema has an array whose items may take no bytes; such arrays are not read")
+        return Array(items)
+    if kind == "map":
+        return Map(_node(schema["values"], names, inside))
+    aliases = frozenset(_in_full(alias, schema) for alias in schema.get("aliases", ()))
+    if kind == "enum":
+        return Enum(schema["name"], aliases, tuple(schema["symbols"]), schema.get("default"))
+    size = schema["size"]
+    is_uuid = schema.get("logicalType") == "uuid" and size == 16
+    arrow = _PLAIN["string"] if is_uuid else _decimal(schema) or _PLAIN["bytes"]
+    return Fixed(schema["name"], aliases, size, arrow, is_uuid)
+
+
+def _union(schema: list[Any], names: Mapping[str, Any], inside: tuple[str, ...]) -> Node:
+    nodes = [_node(branch, names, inside) for branch in schema]
+    branches = tuple(node for node in nodes if not (isinstance(node, Scalar) and node.kind == "null"))
+    if not branches:
+        return Scalar("null", pa.null())
+    return Union(branches, len(branches) < len(nodes))
+
+
+def _record(schema: Mapping[str, Any], names: Mapping[str, Any], inside: tuple[str, ...]) -> Record:
+    fields = tuple(
+        Field(
+            field["name"],
+            tuple(field.get("aliases", ())),
+            _node(field["type"], names, inside),
+            "default" in field,
+            field.get("default"),
+        )
+        for field in schema["fields"]
+    )
+    return Record(schema["name"], frozenset(_in_full(alias, schema) for alias in schema.get("aliases", ())), fields)
+
+
+def _in_full(alias: str, schema: Mapping[str, Any]) -> str:
+    """An alias without a namespace lies in that of the name."""
+    namespace = schema["name"].rpartition(".")[0]
+    return alias if "." in alias or not namespace else f"{namespace}.{alias}"
+
+
+def _decimal(schema: Mapping[str, Any]) -> DataType | None:
+    """The decimal type that a schema asks for. None if it asks for none, or for one that Arrow does not have."""
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    if schema.get("logicalType") != "decimal" or not isinstance(precision, int) or not isinstance(scale, int):
+        return None
+    if not 0 <= scale <= precision or not 1 <= precision <= 76:
+        return None
+    return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+
+
+def _takes_bytes(node: Node) -> bool:
+    """Whether every value of the node is at least one byte long."""
+    if isinstance(node, Record):
+        return any(_takes_bytes(field.node) for field in node.fields)
+    if isinstance(node, Fixed):
+        return node.size_bytes > 0
+    return not (isinstance(node, Scalar) and node.kind == "null")

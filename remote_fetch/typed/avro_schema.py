@@ -1,0 +1,154 @@
+"""An Avro schema from its JSON and that of the schemas it refers to, and the forms in which the decoders take it.
+
+Rules of the file:
+
+- fastavro checks schemas and completes their names. A refusal becomes a ConfigError with its reason.
+- A decoder is given a schema without logical types, for Arrow has its own way from a number to a time.
+- A branch of a union with several branches is wrapped into a record of one field. The bytes of both are the same, and
+  the name of the field tells which branch was decoded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from remote_fetch.errors import ConfigError, MissingExtra
+from remote_fetch.typed.avro_nodes import Back, Node, node_of, walk
+from remote_fetch.typed.schema_text import SchemaText
+
+__all__ = ["AvroSchema"]
+
+
+@dataclass(frozen=True)
+class AvroSchema:
+    """A parsed schema: `root` as fastavro gives it, and all `names` that it uses."""
+
+    root: Any
+    names: Mapping[str, Any]
+
+    @classmethod
+    def parse(cls, schema: SchemaText) -> AvroSchema:
+        """Raises ConfigError for a schema that is none of Avro's, and MissingExtra."""
+        try:
+            from fastavro.schema import SchemaParseException, parse_schema  # noqa: PLC0415 - an extra
+            from fastavro.schema import UnknownType as Unknown  # noqa: PLC0415
+        except ImportError:
+            raise MissingExtra("Avro needs fastavro", extra="avro", hint='pip install "remote-fetch[avro]"') from None
+        names: dict[str, Any] = {}
+        try:
+            for text in schema.in_order():
+                root = parse_schema(_json(text), names)
+        except (SchemaParseException, Unknown, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise ConfigError(f"not an Avro schema: {_reason(error)}") from error
+        return cls(_bare(root), {name: _bare(each) for name, each in names.items()})
+
+    @cached_property
+    def node(self) -> Node:
+        """The tree of types. Raises ConfigError as `node_of` does."""
+        return node_of(self.root, self.names)
+
+    @cached_property
+    def is_recursive(self) -> bool:
+        """Whether a record of the schema contains itself."""
+        return any(isinstance(node, Back) for node in walk(self.node))
+
+    @cached_property
+    def physical(self) -> Any:
+        """The schema in one piece, without logical types, and with wrapped unions."""
+        return _Physical(self.names).of(self.root)
+
+    def physical_of(self, name: str) -> Any:
+        """As `physical`, of one of the named types."""
+        return _Physical(self.names).of(name)
+
+    def spelt_out(self, name: str) -> Any:
+        """One of the named types in one piece, as it was written, without logical types."""
+        return _Physical(self.names, keeps_all=True).of(name)
+
+
+class _Physical:
+    """Rewrites a schema. Each named type is spelt out where it is met first."""
+
+    def __init__(self, names: Mapping[str, Any], keeps_all: bool = False) -> None:
+        """`keeps_all`: unions, defaults and aliases stay, for resolution needs them."""
+        self._names = names
+        self._keeps_all = keeps_all
+        self._met: set[str] = set()
+        self._wraps: Iterator[int] = iter(range(1 << 30))
+
+    def of(self, schema: Any) -> Any:
+        if isinstance(schema, list):
+            return self._union(schema)
+        if isinstance(schema, str):
+            if schema not in self._names or schema in self._met:
+                return schema
+            return self.of(self._names[schema])
+        kind = schema["type"]
+        if kind == "array":
+            return {"type": "array", "items": self.of(schema["items"])}
+        if kind == "map":
+            return {"type": "map", "values": self.of(schema["values"])}
+        if kind in ("record", "error", "enum", "fixed"):
+            return self._named(schema)
+        return self.of(kind)
+
+    def _union(self, branches: list[Any]) -> Any:
+        if self._keeps_all or sum(branch != "null" for branch in branches) < 2:
+            return [self.of(branch) for branch in branches]
+        done, number = [], 0
+        for branch in branches:
+            if branch == "null":
+                done.append(branch)
+                continue
+            field = {"name": f"member{number}", "type": self.of(branch)}
+            done.append({"type": "record", "name": f"remote_fetch.Branch{next(self._wraps)}", "fields": [field]})
+            number += 1
+        return done
+
+    def _named(self, schema: Mapping[str, Any]) -> Any:
+        name, kind = schema["name"], schema["type"]
+        if name in self._met:
+            return name
+        self._met.add(name)
+        done: dict[str, Any] = {"type": "record" if kind == "error" else kind, "name": name}
+        kept = ("aliases", "default") if self._keeps_all else ()
+        if kind == "enum":
+            done["symbols"] = list(schema["symbols"])
+        elif kind == "fixed":
+            done["size"] = schema["size"]
+        else:
+            done["fields"] = [
+                {
+                    "name": field["name"],
+                    "type": self.of(field["type"]),
+                    **{key: field[key] for key in kept if key in field},
+                }
+                for field in schema["fields"]
+            ]
+        return {**done, **{key: schema[key] for key in kept if key in schema}}
+
+
+def _json(text: str) -> Any:
+    """A schema's JSON. The name of a primitive type may stand without quotation marks."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        if text.strip().isidentifier():
+            return text.strip()
+        raise
+
+
+def _bare(schema: Any) -> Any:
+    """Without what fastavro notes on a parsed schema."""
+    if not isinstance(schema, dict):
+        return schema
+    return {name: value for name, value in schema.items() if not name.startswith("__")}
+
+
+def _reason(error: BaseException) -> str:
+    text = str(error)
+    return f"{type(error).__name__} {text}" if isinstance(error, (KeyError, TypeError)) else text

@@ -1,0 +1,174 @@
+"""JSON Schemas as trees of nodes, each with the Arrow type of its values.
+
+    JSON Schema                                         Arrow
+    integer, number, string, boolean                    int64, float64, string, bool
+    object with properties                              struct
+    object without properties, additionalProperties     map<string, ...>
+    array with one schema for all items                 list
+    [T, null], anyOf or oneOf of T and null             T
+    all else, and a schema inside itself                string: the JSON text of the value
+
+Rules of the file:
+
+- Pure. A `$ref` leads into the same document, or by name into a document that the registry gave as a reference.
+- Every value may be null or missing. Rules of a schema for values, such as a pattern, are not checked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from remote_fetch.errors import ConfigError
+from remote_fetch.typed.arrays import DataType, pa
+from remote_fetch.typed.schema_text import SchemaText
+
+__all__ = ["JsonNode", "List", "MapOf", "Plain", "Struct", "Text", "json_node"]
+
+
+_TEXT = pa.string()
+
+
+class JsonNode:
+    """A type of a schema. `arrow` is the type of its columns."""
+
+    arrow: DataType
+
+
+@dataclass(frozen=True)
+class Plain(JsonNode):
+    """A scalar."""
+
+    arrow: DataType
+
+
+@dataclass(frozen=True)
+class Text(JsonNode):
+    """Any JSON, kept as text."""
+
+    arrow: DataType = _TEXT
+
+
+@dataclass(frozen=True)
+class Struct(JsonNode):
+    """An object with properties."""
+
+    fields: tuple[tuple[str, JsonNode], ...]
+
+    @cached_property
+    def arrow(self) -> DataType:
+        """A struct."""
+        return pa.struct([pa.field(name, node.arrow) for name, node in self.fields])
+
+
+@dataclass(frozen=True)
+class List(JsonNode):
+    """An array."""
+
+    items: JsonNode
+
+    @cached_property
+    def arrow(self) -> DataType:
+        """A list."""
+        return pa.list_(self.items.arrow)
+
+
+@dataclass(frozen=True)
+class MapOf(JsonNode):
+    """An object whose names are not known."""
+
+    values: JsonNode
+
+    @cached_property
+    def arrow(self) -> DataType:
+        """A map."""
+        return pa.map_(pa.string(), self.values.arrow)
+
+
+def json_node(schema: SchemaText) -> JsonNode:
+    """The tree of a JSON Schema. Raises ConfigError for text that is not JSON, and for a `$ref` that leads nowhere."""
+    documents = {name: _loaded(each.text) for name, each in schema.named()}
+    root = _loaded(schema.text)
+    try:
+        return _Types(documents).of(root, root, ())
+    except RecursionError:
+        raise ConfigError("the JSON Schema is nested too deeply") from None
+
+
+_SCALARS: Mapping[str, DataType] = {
+    "integer": pa.int64(), "number": pa.float64(), "string": pa.string(), "boolean": pa.bool_(),
+}  # fmt: skip
+
+
+class _Types:
+    def __init__(self, documents: Mapping[str, Any]) -> None:
+        self._documents = documents
+
+    def of(self, schema: Any, root: Any, inside: tuple[int, ...]) -> JsonNode:
+        """The node of a schema that stands in the document `root`, inside the schemas with these identities."""
+        if not isinstance(schema, dict) or id(schema) in inside:
+            return Text()
+        inside = (*inside, id(schema))
+        if isinstance(schema.get("$ref"), str):
+            target, document = self._target(schema["$ref"], root)
+            return self.of(target, document, inside)
+        for word in ("anyOf", "oneOf", "allOf"):
+            if isinstance(schema.get(word), list):
+                rest = [each for each in schema[word] if not (isinstance(each, dict) and each.get("type") == "null")]
+                return self.of(rest[0], root, inside) if len(rest) == 1 and "properties" not in schema else Text()
+        kind = _kind(schema)
+        if kind is not None and kind in _SCALARS:
+            return Plain(_SCALARS[kind])
+        if kind == "array":
+            items = schema.get("items")
+            return List(self.of(items, root, inside)) if isinstance(items, dict) else List(Text())
+        if kind == "object":
+            return self._object(schema, root, inside)
+        return Text()
+
+    def _object(self, schema: Mapping[str, Any], root: Any, inside: tuple[int, ...]) -> JsonNode:
+        properties = schema.get("properties")
+        if isinstance(properties, dict) and properties:
+            return Struct(tuple((name, self.of(each, root, inside)) for name, each in properties.items()))
+        more = schema.get("additionalProperties")
+        return MapOf(self.of(more, root, inside)) if isinstance(more, dict) else MapOf(Text())
+
+    def _target(self, ref: str, root: Any) -> tuple[Any, Any]:
+        name, _, pointer = ref.partition("#")
+        document = root
+        if name:
+            ends = [each for each in self._documents if each == name or each.rpartition("/")[2] == name]
+            if not ends:
+                raise ConfigError(f"the JSON Schema refers to {ref!r}, which the registry does not give beside it")
+            document = self._documents[ends[0]]
+        found = document
+        for part in pointer.strip("/").split("/") if pointer.strip("/") else ():
+            step = part.replace("~1", "/").replace("~0", "~")
+            if not isinstance(found, dict) or step not in found:
+                raise ConfigError(f"the JSON Schema refers to {ref!r}, which does not exist")
+            found = found[step]
+        return found, document
+
+
+def _kind(schema: Mapping[str, Any]) -> str | None:
+    """The one type of a schema's values, but null. None if there are several."""
+    kind = schema.get("type")
+    kinds = [each for each in kind if each != "null"] if isinstance(kind, list) else [kind] if kind else []
+    if not kinds and "properties" in schema:
+        return "object"
+    if not kinds and isinstance(schema.get("enum"), list):
+        values = [each for each in schema["enum"] if each is not None]
+        return "string" if values and all(isinstance(each, str) for each in values) else None
+    if set(kinds) == {"integer", "number"}:
+        return "number"
+    return kinds[0] if len(kinds) == 1 and isinstance(kinds[0], str) else None
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"not a JSON Schema: {error}") from error

@@ -1,0 +1,184 @@
+"""JSON values as columns of a JSON Schema: by pyarrow's reader if it can, else by Python's.
+
+Rules of the file:
+
+- pyarrow reads values that are joined by line feeds. Each has to begin with { and end with }: then none of them can run
+  over into the next, and as many rows as values prove that none held two.
+- What pyarrow refuses, Python's reader has the last word on: 1.0 is an integer, and of two equal names the last counts.
+- A number is none of a text's, and no text becomes a number.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow.json
+from pyarrow import Schema
+
+from remote_fetch.typed.arrays import Column, DataType, pa, pc
+from remote_fetch.typed.json_types import JsonNode, List, MapOf, Plain, Struct, Text, json_node
+from remote_fetch.typed.outcome import Decoder, Undecodable
+from remote_fetch.typed.schema_text import SchemaText
+
+__all__ = ["JsonReader"]
+
+pa_json: Any = pyarrow.json
+_OBJECT = r"(?s)\A[ \t\r\n]*\{.*\}[ \t\r\n]*\z"
+_Convert = Callable[[Any, str], Any]
+
+
+class JsonReader:
+    """Decodes JSON into columns of `schema`."""
+
+    kept_as_bytes: tuple[str, ...] = ()
+
+    def __init__(self, schema: SchemaText) -> None:
+        """Raises ConfigError for a schema that is none."""
+        self._node = json_node(schema)
+        self.arrow_type: DataType = self._node.arrow
+        self._convert = _converter(self._node)
+        self._quick = pa.schema(list(self.arrow_type)) if _is_quick(self._node, root=True) else None
+
+    def decoder(self, writer: SchemaText | None = None, path: tuple[int, ...] = ()) -> Decoder:
+        """A decoder of JSON. The writer's schema does not change what is read; Undecodable if it is none of JSON's."""
+        if writer is not None and writer.kind != "JSON":
+            raise Undecodable(f"the writer's schema is one of {writer.kind}")
+        return self._decode
+
+    def _decode(self, payloads: Column) -> Column:
+        if self._quick is not None:
+            found = _by_arrow(payloads, self._quick)
+            if found is not None:
+                return found
+        values = [self._value(payload) for payload in payloads.to_pylist()]
+        try:
+            return pa.array(values, self.arrow_type)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            raise Undecodable(str(error)) from error
+
+    def _value(self, payload: bytes) -> Any:
+        try:
+            return self._convert(json.loads(payload), "$")
+        except RecursionError:
+            raise Undecodable("nested too deeply") from None
+        except ValueError as error:
+            raise Undecodable(f"not JSON: {error}") from error
+
+
+def _by_arrow(payloads: Column, schema: Schema) -> Column | None:
+    """The values, if pyarrow's reader takes them all."""
+    if not len(payloads):
+        return pa.array([], pa.struct(list(schema)))
+    try:
+        texts = pc.cast(payloads, pa.string())  # pyarrow's reader takes bytes that are not UTF-8
+        if not pc.all(pc.match_substring_regex(texts, _OBJECT)).as_py():
+            return None
+        joined = pc.binary_join(pa.ListArray.from_arrays([0, len(payloads)], payloads), b"\n")[0].as_buffer()
+        table = pa_json.read_json(
+            pa.BufferReader(joined),
+            read_options=pa_json.ReadOptions(use_threads=False, block_size=joined.size + 1),
+            parse_options=pa_json.ParseOptions(
+                explicit_schema=schema, newlines_in_values=True, unexpected_field_behavior="ignore"
+            ),
+        )
+    except (pa.ArrowException, ValueError, OverflowError):
+        return None
+    if table.num_rows != len(payloads) or table.schema != schema:
+        return None
+    batch = table.combine_chunks().to_batches()[0]
+    return pa.StructArray.from_arrays(batch.columns, fields=list(schema))
+
+
+def _is_quick(node: JsonNode, *, root: bool = False) -> bool:
+    if isinstance(node, Struct):
+        return all(_is_quick(each) for _, each in node.fields)
+    if root:
+        return False
+    return isinstance(node, Plain) or (isinstance(node, List) and _is_quick(node.items))
+
+
+def _converter(node: JsonNode) -> _Convert:
+    """A function from a value of Python's reader to what Arrow takes. It raises Undecodable for other types."""
+    if isinstance(node, Struct):
+        return _struct(node)
+    if isinstance(node, MapOf):
+        values = _converter(node.values)
+        return lambda value, at: (
+            None
+            if value is None
+            else [(name, values(each, f"{at}.{name}")) for name, each in _of(dict, value, at).items()]
+        )
+    if isinstance(node, List):
+        items = _converter(node.items)
+        return lambda value, at: (
+            None
+            if value is None
+            else [items(each, f"{at}[{number}]") for number, each in enumerate(_of(list, value, at))]
+        )
+    if isinstance(node, Text):
+        return lambda value, at: None if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    assert isinstance(node, Plain)
+    return _PLAIN[node.arrow]
+
+
+def _struct(node: Struct) -> _Convert:
+    fields = [(name, _converter(each)) for name, each in node.fields]
+
+    def convert(value: Any, at: str) -> Any:
+        if value is None:
+            return None
+        given = _of(dict, value, at)
+        return {name: field(given.get(name), f"{at}.{name}") for name, field in fields}
+
+    return convert
+
+
+def _integer(value: Any, at: str) -> Any:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        number = value
+    elif isinstance(value, float) and value.is_integer():
+        number = int(value)
+    else:
+        raise _other(value, at, "an integer")
+    if number is not None and not -(2**63) <= number < 2**63:
+        raise Undecodable(f"{at}: an integer of more than 64 bits")
+    return number
+
+
+def _number(value: Any, at: str) -> Any:
+    if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+        try:
+            return None if value is None else float(value)
+        except OverflowError:
+            raise Undecodable(f"{at}: a number beyond those of 64 bits") from None
+    raise _other(value, at, "a number")
+
+
+def _string(value: Any, at: str) -> Any:
+    if value is not None and not isinstance(value, str):
+        raise _other(value, at, "a string")
+    return value
+
+
+def _boolean(value: Any, at: str) -> Any:
+    if value is not None and not isinstance(value, bool):
+        raise _other(value, at, "a boolean")
+    return value
+
+
+_PLAIN: Mapping[DataType, _Convert] = {
+    pa.int64(): _integer, pa.float64(): _number, pa.string(): _string, pa.bool_(): _boolean,
+}  # fmt: skip
+_CALLED: Mapping[type, str] = {dict: "an object", list: "an array"}
+
+
+def _of(kind: type, value: Any, at: str) -> Any:
+    if not isinstance(value, kind):
+        raise _other(value, at, _CALLED[kind])
+    return value
+
+
+def _other(value: Any, at: str, wanted: str) -> Undecodable:
+    return Undecodable(f"{at}: {type(value).__name__} where the schema has {wanted}")

@@ -1,0 +1,157 @@
+"""Protobuf values as columns: ptars decodes them by the reader's message, protoc reads the text of schemas.
+
+    Protobuf                                          Arrow
+    double, float, int32, uint32, ... bool            float64, float32, int32, uint32, ... bool
+    string, bytes                                     string, binary
+    an enum                                           string; the number as text if the schema lacks it
+    a message, a group                                struct
+    repeated, map                                     list, map
+    google.protobuf.Timestamp, Duration               timestamp[us, UTC], duration[us]
+    google.protobuf.Int64Value and the other wrappers the wrapped type
+    a message inside itself                           binary: the inner message
+
+Rules of the file:
+
+- A field that tells whether it is set (optional, oneof, messages) is null if it is not; another one is its default.
+- Fields go by their numbers, so values of every version are read by the reader's message. The writer's schema tells
+  only which message was written.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from remote_fetch.errors import ConfigError, MissingExtra
+from remote_fetch.typed.arrays import Column, DataType, pa
+from remote_fetch.typed.outcome import Decoder, Undecodable
+from remote_fetch.typed.schema_text import SchemaText
+
+__all__ = ["ProtobufReader"]
+
+_ROOT = "remote_fetch_schema.proto"
+_MISSING = 'pip install "remote-fetch[protobuf]"'
+
+
+class ProtobufReader:
+    """Decodes Protobuf values into columns of a message of `schema`."""
+
+    def __init__(self, schema: SchemaText, message: str | None = None) -> None:
+        """`message` is a full name; None: the first message. Raises ConfigError and MissingExtra."""
+        try:
+            import ptars  # noqa: PLC0415 - an extra
+        except ImportError:
+            raise MissingExtra("Protobuf needs ptars", extra="protobuf", hint=_MISSING) from None
+        self._text = schema
+        self._file = _compiled(schema)
+        self._message = _first(self._file) if message is None else _named(self._file, message)
+        config = ptars.PtarsConfig(
+            timestamp_unit="us", time_unit="us", duration_unit="us", enum_repr="string",
+            list_nullable=True, map_nullable=True, list_value_nullable=True, map_value_nullable=True,
+        )  # fmt: skip
+        self._handler = ptars.HandlerPool([self._file], config=config).get_for_message(self._message)
+        self.arrow_type: DataType = pa.struct(list(self._handler.schema()))
+        self.kept_as_bytes: tuple[str, ...] = tuple(sorted(_recursive(self._message, ())))
+
+    def decoder(self, writer: SchemaText | None = None, path: tuple[int, ...] = ()) -> Decoder:
+        """A decoder of the message at `path` in the file of `writer`. Raises Undecodable for another message."""
+        if writer is not None:
+            self._check(writer, path)
+        return self._decode
+
+    def _check(self, writer: SchemaText, path: tuple[int, ...]) -> None:
+        if writer.kind != "PROTOBUF":
+            raise Undecodable(f"the writer's schema is one of {writer.kind}")
+        try:
+            written = _at(self._file if writer == self._text else _compiled(writer), path)
+        except ConfigError as error:
+            raise Undecodable(str(error)) from error
+        if written.full_name != self._message.full_name:
+            raise Undecodable(f"a message {written.full_name}, and the reader's is {self._message.full_name}")
+
+    def _decode(self, payloads: Column) -> Column:
+        try:
+            batch = self._handler.array_to_record_batch(payloads)
+        except (ValueError, OverflowError) as error:
+            raise Undecodable(str(error).removeprefix("failed to decode Protobuf message: ")) from error
+        if not len(batch.schema):
+            return pa.array([{}] * len(payloads), self.arrow_type)
+        return pa.StructArray.from_arrays(batch.columns, fields=list(self.arrow_type))
+
+
+def _compiled(schema: SchemaText) -> Any:
+    """The descriptor of a schema's file. Raises ConfigError for a schema that protoc refuses, and MissingExtra."""
+    try:
+        import grpc_tools  # noqa: PLC0415 - an extra
+        from google.protobuf.descriptor_pb2 import FileDescriptorSet  # noqa: PLC0415
+        from google.protobuf.descriptor_pool import DescriptorPool  # noqa: PLC0415
+        from grpc_tools import protoc  # noqa: PLC0415
+    except ImportError:
+        raise MissingExtra("Protobuf needs grpcio-tools", extra="protobuf", hint=_MISSING) from None
+    well_known = Path(grpc_tools.__file__).parent / "_proto"
+    with tempfile.TemporaryDirectory(prefix="remote-fetch-") as folder:
+        root, made = Path(folder) / "schemas", Path(folder) / "made"
+        for name, each in (*schema.named(), (_ROOT, schema)):
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts or "\0" in name or not path.name:
+                raise ConfigError(f"the Protobuf schema refers to {name!r}, which is not the name of a file")
+            place = root / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(each.text, encoding="utf-8")
+        arguments = [f"-I{root}", f"-I{well_known}", "--include_imports", f"--descriptor_set_out={made}", _ROOT]
+        if protoc.main(["protoc", *arguments]):
+            raise ConfigError("protoc refuses the Protobuf schema; it has written the reason to stderr")
+        files = FileDescriptorSet.FromString(made.read_bytes())
+    pool = DescriptorPool()
+    for file in files.file:
+        pool.Add(file)
+    return pool.FindFileByName(_ROOT)
+
+
+def _first(file: Any) -> Any:
+    """The first message of a file. Raises ConfigError if there is none."""
+    return _at_or_none(file, (0,)) or _refuse("the Protobuf schema has no message")
+
+
+def _named(file: Any, name: str) -> Any:
+    try:
+        return file.pool.FindMessageTypeByName(name)
+    except KeyError:
+        return _refuse(f"the Protobuf schema has no message {name!r}", key="protobuf.message")
+
+
+def _at(file: Any, path: tuple[int, ...]) -> Any:
+    """The message at a path. Raises Undecodable if there is none."""
+    found = _at_or_none(file, path)
+    if found is None:
+        raise Undecodable(f"the writer's schema has no message at {list(path)}")
+    return found
+
+
+def _at_or_none(file: Any, path: tuple[int, ...]) -> Any:
+    # The messages of a file stand by their names in the descriptor, and in the order of the file in its proto.
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto  # noqa: PLC0415 - an extra
+
+    proto = FileDescriptorProto()
+    file.CopyToProto(proto)
+    messages, found = proto.message_type, None
+    for number in path:
+        if number >= len(messages):
+            return None
+        name = messages[number].name
+        found = file.message_types_by_name[name] if found is None else found.nested_types_by_name[name]
+        messages = messages[number].nested_type
+    return found
+
+
+def _recursive(message: Any, inside: tuple[str, ...]) -> set[str]:
+    """The names of the messages that contain themselves."""
+    if message.full_name in inside:
+        return {message.full_name}
+    below = (field.message_type for field in message.fields if field.message_type is not None)
+    return set().union(*(_recursive(each, (*inside, message.full_name)) for each in below))
+
+
+def _refuse(message: str, key: str | None = None) -> Any:
+    raise ConfigError(message, key=key)

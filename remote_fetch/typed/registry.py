@@ -1,0 +1,220 @@
+"""A schema registry with Confluent's API, asked through confluent_kafka's client.
+
+Rules of the file:
+
+- A registry that is away is asked again until a deadline, as a broker is. One that refuses is not.
+- An id that the registry does not know is the fault of a value, so it is Undecodable. A subject that it does not know
+  is the fault of the configuration.
+- No message has a secret: a URL is shown without user and password, and what a registry answers is not shown.
+- Each schema is asked for once. The schemas that are known can be taken along to another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from remote_fetch.deadline import Deadline, retry
+from remote_fetch.errors import ConfigError, MissingExtra, RegistryDenied, RegistryUnavailable, UnknownSchema
+from remote_fetch.typed.framing import SchemaRef
+from remote_fetch.typed.outcome import Undecodable
+from remote_fetch.typed.schema_text import SchemaText
+
+__all__ = ["Registry", "bare_url"]
+
+T = TypeVar("T")
+
+_PAUSE_S = 0.5
+_DEFAULT_WAIT_S = 60.0
+"""How long a registry that is away is waited for if `fetch.remote.broker.timeout.ms` is 0: a job has to end."""
+_REQUEST_S = 10
+_NUMBERS = (
+    "timeout", "cache.capacity", "cache.latest.ttl.sec", "max.retries", "retries.wait.ms", "retries.max.wait.ms",
+)  # fmt: skip
+_MOST_REFERENCES = 1000
+_AWAY = (408, 429, 500, 502, 503, 504)
+_MISSING_ID = (40403, 40401, 40402)
+
+
+class Registry:
+    """The schemas of a registry. `config` has the keys of `schema.registry.*` without that prefix."""
+
+    def __init__(
+        self, config: Mapping[str, str], wait_s: float, known: Mapping[SchemaRef, SchemaText] | None = None
+    ) -> None:
+        """`wait_s`: how long to wait for a registry that is away; 0 for the default. Raises ConfigError."""
+        self._config = dict(config)
+        self._wait_s = wait_s or _DEFAULT_WAIT_S
+        self._known: dict[SchemaRef, SchemaText | None] = dict(known or {})
+        self._references: dict[tuple[str, int], SchemaText] = {}
+        self._client: Any = None
+        self.url = bare_url(self._config.get("url", ""))
+        if "url" not in self._config:
+            raise ConfigError("schema.registry.url is not set, and the format needs it", key="schema.registry.url")
+
+    @property
+    def known(self) -> Mapping[SchemaRef, SchemaText]:
+        """The schemas that were asked for and found, by id and by GUID."""
+        return {ref: schema for ref, schema in self._known.items() if schema is not None}
+
+    def written(self, ref: SchemaRef) -> SchemaText:
+        """The schema that a framing names. Raises Undecodable if the registry does not know it, else as `latest`."""
+        at = SchemaRef(ref.id, ref.guid)
+        if at not in self._known:
+            self._known[at] = self._ask_for(at)
+        schema = self._known[at]
+        if schema is None:
+            raise Undecodable(f"the registry {self.url} does not know the schema of {at}")
+        return schema
+
+    def version(self, subject: str, version: str) -> SchemaText:
+        """A version of a subject, by its number or `latest`.
+
+        Raises UnknownSchema if it does not exist, RegistryDenied, and RegistryUnavailable if nothing answers in time.
+        """
+        if version == "latest":
+            return self._keep(self._ask(lambda client: client.get_latest_version(subject), subject, version))
+        return self._keep(self._version_of(subject, int(version)))
+
+    def learn(self, subject: str, most: int) -> None:
+        """Ask for the newest `most` versions of a subject, so that others need not. Raises as `version`."""
+        versions = self._ask(lambda client: client.get_versions(subject), subject, "all")
+        for number in sorted(versions)[-most:]:
+            self.version(subject, str(number))
+
+    def _version_of(self, subject: str, version: int) -> Any:
+        return self._ask(lambda client: client.get_version(subject, version), subject, str(version))
+
+    def _keep(self, found: Any) -> SchemaText:
+        schema = self._text(found.schema)
+        if found.schema_id is not None:
+            self._known[SchemaRef(id=found.schema_id)] = schema
+        if getattr(found, "guid", None):
+            self._known[SchemaRef(guid=found.guid)] = schema
+        return schema
+
+    def _ask_for(self, ref: SchemaRef) -> SchemaText | None:
+        ask: Callable[[Any], Any] = (
+            (lambda client: client.get_schema(ref.id))
+            if ref.guid is None
+            else (lambda client: client.get_schema_by_guid(ref.guid))
+        )
+        try:
+            return self._text(self._ask(ask, None, str(ref)))
+        except UnknownSchema:
+            return None
+
+    def _text(self, schema: Any, depth: int = 0) -> SchemaText:
+        """With all references. Raises ConfigError for more of them than can be meant."""
+        if depth > 50 or len(self._references) > _MOST_REFERENCES:
+            raise ConfigError(f"the registry {self.url} has a schema with references without end")
+        references = []
+        for each in schema.references or ():
+            at = (each.subject, each.version)
+            if at not in self._references:
+                self._references[at] = self._text(self._version_of(*at).schema, depth + 1)
+            references.append((each.name, self._references[at]))
+        return SchemaText(schema.schema_type or "AVRO", schema.schema_str, tuple(references))
+
+    def _ask(self, ask: Callable[[Any], T], subject: str | None, what: str) -> T:
+        client = self._open()
+        from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError  # noqa: PLC0415 - an extra
+
+        try:
+            return retry(
+                lambda: ask(client),
+                Exception,
+                until=Deadline.after(self._wait_s),
+                pause_s=_PAUSE_S,
+                may_pass=_may_pass,
+            )
+        except SchemaRegistryError as error:
+            status = error.http_status_code
+            if status in (401, 403):
+                raise RegistryDenied(
+                    f"the schema registry {self.url} refuses the request ({status})",
+                    hint="Check schema.registry.basic.auth.user.info or the other credentials of schema.registry.*",
+                ) from None
+            if status == 404 and (error.error_code in _MISSING_ID or subject is not None):
+                named = f"the subject {subject}, version {what}" if subject is not None else f"the schema of {what}"
+                raise UnknownSchema(
+                    f"the schema registry {self.url} does not know {named}",
+                    hint=None if subject is None else "Choose another with value.schema.subject or key.schema.subject",
+                ) from None
+            if status in _AWAY:
+                raise RegistryUnavailable(f"the schema registry {self.url} answers {status}") from None
+            raise RegistryUnavailable(
+                f"{self.url} answers {status}, not as a schema registry does", hint="Check schema.registry.url"
+            ) from None
+        except OAuthTokenError:
+            raise RegistryDenied(f"no token for the schema registry {self.url} could be got") from None
+        except Exception as error:
+            raise RegistryUnavailable(
+                f"the schema registry {self.url} does not answer: {type(error).__name__}"
+            ) from None
+
+    def _open(self) -> Any:
+        if self._client is None:
+            try:
+                from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - an extra
+            except ImportError as error:
+                raise MissingExtra(
+                    f"a schema registry needs {error.name}",
+                    extra="registry",
+                    hint='pip install "remote-fetch[registry]"',
+                ) from None
+            self._client = _client(SchemaRegistryClient, self._config)
+        return self._client
+
+
+def bare_url(url: str) -> str:
+    """The URLs without user, password and query."""
+    bare = []
+    for each in url.split(","):
+        parts = urlsplit(each.strip())
+        bare.append(f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}")
+    return ",".join(bare)
+
+
+def _client(kind: Callable[[dict[str, Any]], Any], config: Mapping[str, str]) -> Any:
+    # The client's own retries wait longer and know no deadline.
+    conf: dict[str, Any] = {"max.retries": 0, "timeout": _REQUEST_S}
+    for name, value in config.items():
+        try:
+            conf[name] = float(value) if name in _NUMBERS else value
+        except ValueError:
+            raise ConfigError(f"schema.registry.{name}: give a number", key=f"schema.registry.{name}") from None
+    for each in conf["url"].split(","):
+        if not each.strip().startswith(("http://", "https://")):
+            raise ConfigError(
+                "schema.registry.url: give a URL that begins with http:// or https://", key="schema.registry.url"
+            )
+    _move_user(conf)
+    try:
+        return kind(conf)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"schema.registry.*: {error}", key="schema.registry") from None
+    except OSError as error:
+        raise ConfigError(
+            f"schema.registry.ssl.*: {type(error).__name__}: {error.strerror}", key="schema.registry"
+        ) from None
+
+
+def _move_user(conf: dict[str, Any]) -> None:
+    """Take user and password out of the URLs: the HTTP library logs each URL that it asks."""
+    bare = []
+    for each in conf["url"].split(","):
+        parts = urlsplit(each.strip())
+        user, at, host = parts.netloc.rpartition("@")
+        if at:
+            conf.setdefault("basic.auth.user.info", unquote(user))
+        bare.append(urlunsplit((parts.scheme, host, parts.path, "", "")))
+    conf["url"] = ",".join(bare)
+
+
+def _may_pass(error: Exception) -> bool:
+    status = getattr(error, "http_status_code", None)
+    if status is not None:
+        return status in _AWAY
+    return isinstance(error, (OSError, TimeoutError)) or type(error).__module__.split(".")[0] in ("httpx", "httpx2")

@@ -1,0 +1,35 @@
+"""A schema as text, with the texts of the schemas that it refers to.
+
+Rules of the file: pure values, which pickle. A Spark plan carries them to the executors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+__all__ = ["SchemaText"]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaText:
+    """A schema. `kind` is AVRO, PROTOBUF or JSON; `references` are by the names under which the text knows them."""
+
+    kind: str
+    text: str
+    references: tuple[tuple[str, SchemaText], ...] = ()
+
+    def in_order(self) -> Iterator[str]:
+        """The texts of all references, each once and before the texts that refer to it, and this text at the end."""
+        seen: set[str] = set()
+        for _, schema in self.named():
+            if schema.text not in seen:
+                seen.add(schema.text)
+                yield schema.text
+        yield self.text
+
+    def named(self) -> Iterator[tuple[str, SchemaText]]:
+        """All references with their names, each before those that refer to it. One may come several times."""
+        for name, schema in self.references:
+            yield from schema.named()
+            yield name, schema

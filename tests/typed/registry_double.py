@@ -1,0 +1,103 @@
+"""A schema registry on loopback that knows what a test registers, and fails as a test says.
+
+Rules of the file: it has the paths of Confluent's API that a reader asks, and remembers what it was asked.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+__all__ = ["RegistryDouble", "registry_double"]
+
+
+class RegistryDouble:
+    """The schemas by id, and the versions of subjects. `failures` are the statuses of the next answers."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.failures: list[int] = []
+        self.users: list[str | None] = []
+        self.url = ""
+        self._schemas: list[dict[str, Any]] = []
+        self._subjects: dict[str, list[int]] = {}
+
+    def register(
+        self, subject: str, schema: Any, kind: str = "AVRO", references: Sequence[tuple[str, str, int]] = ()
+    ) -> int:
+        """Register a version, and return its id, which begins at 1."""
+        text = schema if isinstance(schema, str) else json.dumps(schema)
+        entry: dict[str, Any] = {"schema": text, "guid": str(uuid.UUID(int=len(self._schemas) + 1))}
+        if kind != "AVRO":
+            entry["schemaType"] = kind
+        if references:
+            entry["references"] = [{"name": n, "subject": s, "version": v} for n, s, v in references]
+        self._schemas.append(entry)
+        self._subjects.setdefault(subject, []).append(len(self._schemas))
+        return len(self._schemas)
+
+    def guid(self, number: int) -> uuid.UUID:
+        """The GUID of a schema."""
+        return uuid.UUID(self._schemas[number - 1]["guid"])
+
+    def answer(self, path: str) -> tuple[int, Any]:
+        parts = path.partition("?")[0].strip("/").split("/")
+        if parts[:2] == ["schemas", "ids"]:
+            number = int(parts[2])
+            return self._schema(self._schemas[number - 1] if 0 < number <= len(self._schemas) else None, 40403)
+        if parts[:2] == ["schemas", "guids"]:
+            return self._schema(next((each for each in self._schemas if each["guid"] == parts[2]), None), 40403)
+        numbers = self._subjects.get(parts[1]) if parts[0] == "subjects" else None
+        if numbers is None:
+            return 404, {"error_code": 40401, "message": "secret subject not found"}
+        if len(parts) == 3:
+            return 200, list(range(1, len(numbers) + 1))
+        version = len(numbers) if parts[3] == "latest" else int(parts[3])
+        if not 0 < version <= len(numbers):
+            return 404, {"error_code": 40402, "message": "version not found"}
+        number = numbers[version - 1]
+        return 200, {"subject": parts[1], "version": version, "id": number, **self._schemas[number - 1]}
+
+    @staticmethod
+    def _schema(found: dict[str, Any] | None, code: int) -> tuple[int, Any]:
+        return (404, {"error_code": code, "message": "schema not found"}) if found is None else (200, found)
+
+
+@contextmanager
+def registry_double() -> Iterator[RegistryDouble]:
+    """A running registry. Its thread and its socket end with the block."""
+    double = RegistryDouble()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            double.asked.append(self.path)
+            double.users.append(self.headers.get("Authorization"))
+            if double.failures:
+                status, body = double.failures.pop(0), {"error_code": 50000, "message": "a secret"}
+            else:
+                status, body = double.answer(self.path)
+            data = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    double.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield double
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,234 @@
+"""Typed columns of Avro: random schemas and values, as fastavro reads them; resolution; what does not decode."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import io
+import json
+import uuid
+from typing import Any
+
+import fastavro
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remote_fetch.errors import ConfigError
+from remote_fetch.typed.arrays import pa
+from remote_fetch.typed.avro import AvroReader
+from remote_fetch.typed.avro_decode import _is_quick
+from remote_fetch.typed.avro_schema import AvroSchema
+from remote_fetch.typed.outcome import Undecodable, decode_each
+from remote_fetch.typed.schema_text import SchemaText
+from tests.typed.avro_cases import as_fastavro, encode, evolved, schemas, values
+
+
+def text(schema: Any) -> SchemaText:
+    return SchemaText("AVRO", json.dumps(schema))
+
+
+def record(*fields: tuple[Any, ...], name: str = "R") -> dict[str, Any]:
+    named = [{"name": each[0], "type": each[1], **({"default": each[2]} if len(each) > 2 else {})} for each in fields]
+    return {"type": "record", "name": name, "fields": named}
+
+
+def typed(writer: Any, rows: list[Any], reader: Any = None) -> list[Any]:
+    """The rows of a typed column, of values that `writer` encoded."""
+    of_reader = AvroReader(text(writer if reader is None else reader))
+    payloads = pa.array([encode(writer, row) for row in rows], pa.binary())
+    column = of_reader.decoder(text(writer))(payloads)
+    assert column.type == of_reader.arrow_type
+    column.validate(full=True)
+    schema = AvroSchema.parse(of_reader._text)
+    return [as_fastavro(schema, schema.node, row) for row in column.to_pylist()]
+
+
+def as_peer(writer: Any, rows: list[Any], reader: Any = None) -> list[Any]:
+    """The same rows as fastavro reads them."""
+    old = fastavro.parse_schema(writer)
+    new = None if reader is None else fastavro.parse_schema(reader)
+    return [_rounded(fastavro.schemaless_reader(io.BytesIO(encode(writer, row)), old, new)) for row in rows]
+
+
+def _rounded(value: Any) -> Any:
+    """uuid as text, as the column has it."""
+    if isinstance(value, dict):
+        return {name: _rounded(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_rounded(each) for each in value]
+    return str(value) if isinstance(value, uuid.UUID) else value
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data(), quick=st.booleans())
+def test_random_values_are_read_as_fastavro_reads_them(data: st.DataObject, quick: bool) -> None:
+    schema = data.draw(schemas(quick=quick))
+    assert not quick or _is_quick(AvroSchema.parse(text(schema)).node)
+    rows = data.draw(st.lists(values(schema), max_size=4))
+    assert typed(schema, rows) == as_peer(schema, rows)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data(), quick=st.booleans())
+def test_values_of_an_older_schema_are_read_as_fastavro_reads_them(data: st.DataObject, quick: bool) -> None:
+    writer = data.draw(schemas(quick=quick))
+    reader = data.draw(evolved(writer))
+    rows = data.draw(st.lists(values(writer), max_size=4))
+    expected = as_peer(writer, rows, reader)
+    assert _same(typed(writer, rows, reader), expected)
+
+
+def _same(found: Any, expected: Any) -> bool:
+    """Equal, but for a number that was promoted to a float of 32 bits: fastavro leaves it as wide as Python has it."""
+    if isinstance(expected, float) and isinstance(found, float):
+        return found == expected or found == pa.scalar(expected, pa.float32()).as_py()
+    if isinstance(expected, list):
+        return len(found) == len(expected) and all(map(_same, found, expected))
+    if isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(_same(found[key], expected[key]) for key in expected)
+    if isinstance(expected, int) and isinstance(found, float):
+        return found in (float(expected), pa.scalar(float(expected), pa.float32()).as_py())
+    if isinstance(found, bytes) and isinstance(expected, str):  # fastavro leaves the default of bytes as it stands
+        return found == expected.encode("latin-1")
+    return bool(found == expected)
+
+
+RECURSIVE = {
+    "type": "record",
+    "name": "Tree",
+    "fields": [{"name": "v", "type": "int"}, {"name": "next", "type": ["null", "Tree"], "default": None}],
+}
+
+
+def test_a_record_inside_itself_is_kept_as_bytes() -> None:
+    rows = [{"v": 1, "next": {"v": 2, "next": {"v": 3, "next": None}}}, {"v": 4, "next": None}]
+    reader = AvroReader(text(RECURSIVE))
+    assert reader.kept_as_bytes == ("Tree",)
+    assert reader.arrow_type.field("next").type == pa.binary()
+    assert typed(RECURSIVE, rows) == rows
+
+
+def test_a_record_inside_itself_is_written_anew_by_the_readers_schema() -> None:
+    later = {**RECURSIVE, "fields": [*RECURSIVE["fields"], {"name": "w", "type": "string", "default": "x"}]}
+    rows = [{"v": 1, "next": {"v": 2, "next": None}}]
+    assert typed(RECURSIVE, rows, later) == [{"v": 1, "next": {"v": 2, "next": None, "w": "x"}, "w": "x"}]
+
+
+def test_a_value_that_is_nested_too_deeply_does_not_decode() -> None:
+    deep = b"\x02\x02" * 1_000_000 + b"\x02\x00"
+    with pytest.raises(Undecodable, match="too deeply"):
+        AvroReader(text(RECURSIVE)).decoder()(pa.array([deep]))
+
+
+def test_logical_types_become_those_of_arrow() -> None:
+    schema = record(
+        ("d", {"type": "int", "logicalType": "date"}),
+        ("t", {"type": "long", "logicalType": "timestamp-millis"}),
+        ("n", {"type": "long", "logicalType": "timestamp-nanos"}),
+        ("u", {"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}),
+        ("m", {"type": "fixed", "name": "M", "size": 4, "logicalType": "decimal", "precision": 9, "scale": 2}),
+        ("o", {"type": "bytes", "logicalType": "something-else"}),
+    )
+    one = uuid.UUID(int=7)
+    row = {"d": 1, "t": 2, "n": 3, "u": one.bytes, "m": (-150).to_bytes(4, "big", signed=True), "o": b"x"}
+    reader = AvroReader(text(schema))
+    column = reader.decoder()(pa.array([encode(schema, row)]))
+    assert [str(field.type) for field in reader.arrow_type] == [
+        "date32[day]", "timestamp[ms, tz=UTC]", "timestamp[ns, tz=UTC]", "string", "decimal128(9, 2)", "binary",
+    ]  # fmt: skip
+    assert column.field("n").cast(pa.int64()).to_pylist() == [3]
+    assert column.field("d")[0].as_py() == datetime.date(1970, 1, 2)
+    assert column.field("u")[0].as_py() == str(one)
+    assert column.field("m")[0].as_py() == decimal.Decimal("-1.50")
+
+
+def test_milliseconds_become_the_readers_microseconds() -> None:
+    old, new = ({"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros"))
+    expected = datetime.datetime.fromtimestamp(5, datetime.UTC)
+    assert typed(record(("t", old)), [{"t": 5000}], record(("t", new))) == [{"t": expected}]
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "row", "reason"),
+    [
+        (record(("a", "string")), record(("a", "int")), {"a": "x"}, "string does not fit the reader's int"),
+        (record(), record(("a", "int")), {}, "field a has no default"),
+        (record(("a", ["null", "int"])), record(("a", "int")), {"a": None}, "a null"),
+        (record(("a", ["string", "int"])), record(("a", "int")), {"a": "x"}, "a string, which does not fit"),
+        (record(("a", "bytes")), record(("a", "string")), {"a": b"\xff"}, "does not fit the reader's string"),
+        (record(name="A"), record(name="B"), {}, "record A does not fit the reader's record B"),
+        ("int", ["null", "string"], 1, "int does not fit the reader's union"),
+    ],
+)
+def test_what_does_not_resolve_says_why(writer: Any, reader: Any, row: Any, reason: str) -> None:
+    with pytest.raises(Undecodable, match=reason):
+        typed(writer, [row], reader)
+
+
+def test_a_branch_that_does_not_fit_harms_only_its_own_rows() -> None:
+    writer, reader = record(("a", ["null", "string", "int"])), record(("a", ["null", "long"]))
+    payloads = pa.array([encode(writer, {"a": value}) for value in (1, None, "x", 2)])
+    of_reader = AvroReader(text(reader))
+    decoded = decode_each(of_reader.decoder(text(writer)), payloads, of_reader.arrow_type)
+    assert decoded.values.to_pylist() == [{"a": 1}, {"a": None}, None, {"a": 2}]
+    assert list(decoded.reasons) == [2]
+
+
+def test_an_unknown_symbol_becomes_the_readers_default() -> None:
+    writer = record(("e", {"type": "enum", "name": "E", "symbols": ["A", "B"]}))
+    symbols = {"type": "enum", "name": "E", "symbols": ["A", "X"]}
+    assert typed(writer, [{"e": "A"}, {"e": "B"}], record(("e", {**symbols, "default": "X"}))) == [
+        {"e": "A"},
+        {"e": "X"},
+    ]
+    with pytest.raises(Undecodable, match="a symbol of E"):
+        typed(writer, [{"e": "B"}], record(("e", symbols)))
+
+
+def test_references_are_parsed_before_what_refers_to_them() -> None:
+    inner = SchemaText("AVRO", json.dumps({"type": "record", "name": "a.In", "fields": [{"name": "x", "type": "int"}]}))
+    outer = SchemaText("AVRO", json.dumps(record(("i", "a.In"), ("j", ["null", "a.In"]))), (("a.In", inner),))
+    reader = AvroReader(outer)
+    assert reader.decoder()(pa.array([b"\x02\x00", b"\x04\x02\x06"])).to_pylist() == [
+        {"i": {"x": 1}, "j": None},
+        {"i": {"x": 2}, "j": {"x": 3}},
+    ]
+
+
+@pytest.mark.parametrize("fields", [(("a", "string"),), (("a", "string"), ("b", "bytes"))])
+def test_only_the_broken_values_do_not_decode(fields: Any) -> None:
+    schema = record(*fields)
+    good = encode(schema, {"a": "abc", "b": b"d"})
+    reader = AvroReader(text(schema))
+    payloads = [good] * 9
+    for place in (0, 4, 8):
+        payloads[place] = b"\x08a"
+    decoded = decode_each(reader.decoder(), pa.array(payloads), reader.arrow_type)
+    assert sorted(decoded.reasons) == [0, 4, 8]
+    assert [row is None for row in decoded.values.to_pylist()] == [place in (0, 4, 8) for place in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ("{", "not an Avro schema"),
+        ('{"type": "record"}', "not an Avro schema"),
+        ('{"type": "array", "items": "null"}', "items may take no bytes"),
+        (json.dumps(record(("a", "no.Such"))), "not an Avro schema.*no.Such"),
+    ],
+)
+def test_a_schema_that_is_none_is_an_error_of_the_configuration(schema: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        AvroReader(SchemaText("AVRO", schema))
+
+
+def test_a_default_of_another_type_is_an_error_of_the_configuration() -> None:
+    with pytest.raises(ConfigError, match="Default value <x>"):
+        AvroReader(text(record(("a", "int", "x"))))
+
+
+def test_values_of_plain_types_need_no_record() -> None:
+    assert typed("string", ["a", "b"]) == ["a", "b"]
+    assert typed(["null", "long"], [None, 5]) == [None, 5]
+    assert typed("int", [5], ["null", "long"]) == [5]

@@ -1,0 +1,290 @@
+"""Typed columns of batches: framings, versions, failures and what becomes of them, with a registry on loopback."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+
+from remote_fetch.config import Config
+from remote_fetch.decode.columns import schema_for
+from remote_fetch.errors import ConfigError, RegistryDenied, RegistryUnavailable, UndecodableValue, UnknownSchema
+from remote_fetch.typed.columns import TypedColumns
+from remote_fetch.typed.plan import plan_typed
+from tests.typed.avro_cases import encode
+from tests.typed.registry_double import RegistryDouble, registry_double
+
+V1: dict[str, Any] = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+V2: dict[str, Any] = {
+    "type": "record",
+    "name": "R",
+    "fields": [*V1["fields"], {"name": "b", "type": "string", "default": "x"}],
+}
+COLUMNS = ("key", "value", "offset")
+
+
+@pytest.fixture
+def registry() -> Iterator[RegistryDouble]:
+    with registry_double() as double:
+        yield double
+
+
+def config_of(registry: RegistryDouble | None = None, **more: str) -> Config:
+    settings = {name.replace("_", "."): value for name, value in more.items()}
+    if registry is not None:
+        settings = {"value.format": "avro-confluent", "schema.registry.url": registry.url, **settings}
+    return Config.parse(settings)
+
+
+def typed_of(config: Config, columns: Sequence[str] = COLUMNS, **how: Any) -> TypedColumns:
+    plan = plan_typed(config, ["t"], **how)
+    assert plan is not None
+    return TypedColumns(pickle.loads(pickle.dumps(plan)), config, columns)
+
+
+def batch_of(
+    typed: TypedColumns, values: Sequence[bytes | None], headers: Sequence[Any] | None = None, **more: Any
+) -> pa.RecordBatch:
+    count = len(values)
+    rows = {
+        "key": [None] * count,
+        "value": list(values),
+        "topic": ["t"] * count,
+        "partition": [3] * count,
+        "offset": list(range(100, 100 + count)),
+        "headers": headers or [[]] * count,
+        **more,
+    }
+    schema = schema_for(typed.raw_columns)
+    return pa.RecordBatch.from_pylist(
+        [{name: rows[name][at] for name in schema.names} for at in range(count)], schema=schema
+    )
+
+
+def framed(number: int, data: bytes) -> bytes:
+    return b"\0" + number.to_bytes(4, "big") + data
+
+
+def test_rows_of_several_versions_are_columns_of_the_latest(registry: RegistryDouble) -> None:
+    first, second = registry.register("t-value", V1), registry.register("t-value", V2)
+    typed = typed_of(config_of(registry))
+    values = [
+        framed(first, encode(V1, {"a": 1})),
+        framed(second, encode(V2, {"a": 2, "b": "y"})),
+        None,
+        framed(first, encode(V1, {"a": 3})),
+    ]
+    made = typed.apply(batch_of(typed, values))
+    assert made.schema == typed.schema
+    assert made.schema.names == list(COLUMNS)
+    assert made.column("value").to_pylist() == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}, None, {"a": 3, "b": "x"}]
+    assert made.column("offset").to_pylist() == [100, 101, 102, 103]
+
+
+def test_the_readers_schema_may_be_an_older_version_or_a_file(registry: RegistryDouble, tmp_path: Path) -> None:
+    registry.register("t-value", V1)
+    second = registry.register("t-value", V2)
+    value = framed(second, encode(V2, {"a": 2, "b": "y"}))
+    file = tmp_path / "reader.avsc"
+    file.write_text(json.dumps({**V1, "fields": [{"name": "b", "type": "string"}]}))
+    older = typed_of(config_of(registry, value_schema_version="1"))
+    of_file = typed_of(config_of(registry, value_schema_file=str(file)))
+    assert older.apply(batch_of(older, [value])).column("value").to_pylist() == [{"a": 2}]
+    assert of_file.apply(batch_of(of_file, [value])).column("value").to_pylist() == [{"b": "y"}]
+
+
+def test_a_schema_may_be_named_by_its_guid_and_in_a_header(registry: RegistryDouble) -> None:
+    number = registry.register("t-value", V1)
+    guid = b"\1" + registry.guid(number).bytes
+    data = encode(V1, {"a": 7})
+    typed = typed_of(config_of(registry), ("value",))
+    header = [{"key": "x", "value": b""}, {"key": "__value_schema_id", "value": guid}]
+    other = [{"key": "__key_schema_id", "value": b"\1"}]
+    made = typed.apply(batch_of(typed, [data, guid + data, framed(number, data), None], [header, [], other, header]))
+    assert made.column("value").to_pylist() == [{"a": 7}] * 3 + [None]
+    assert made.schema.names == ["value"]
+
+
+def test_keys_and_values_are_typed_apart(registry: RegistryDouble) -> None:
+    number = registry.register("t-key", V1)
+    typed = typed_of(config_of(registry, key_format="avro-confluent", value_format="string"))
+    made = typed.apply(batch_of(typed, [b"v"], key=[framed(number, encode(V1, {"a": 1}))]))
+    assert made.to_pylist() == [{"key": {"a": 1}, "value": "v", "offset": 100}]
+
+
+def test_what_a_driver_asked_for_its_tasks_do_not_ask_for(registry: RegistryDouble) -> None:
+    registry.register("inner", {"type": "record", "name": "In", "fields": [{"name": "x", "type": "int"}]})
+    outer = {"type": "record", "name": "R", "fields": [{"name": "i", "type": "In"}]}
+    first = registry.register("t-value", outer, references=[("In", "inner", 1)])
+    registry.register("t-value", V1)
+    typed = typed_of(config_of(registry, value_schema_version="1"), learns=True)
+    asked = list(registry.asked)
+    made = typed.apply(batch_of(typed, [framed(first, b"\x0a")]))
+    assert made.column("value").to_pylist() == [{"i": {"x": 5}}]
+    assert registry.asked == asked
+
+
+BAD = {
+    "empty": b"",
+    "short": b"\0\0\0",
+    "other magic": b"\x07\0\0\0\1\2",
+    "unknown id": framed(99, b"\2"),
+    "cut": framed(1, b""),
+}
+REASONS = ("empty, without", "too short", "first byte is 7", "does not know the schema of id 99", "end of buffer")
+
+
+@pytest.mark.parametrize(("value", "reason"), list(zip(BAD.values(), REASONS, strict=True)), ids=list(BAD))
+def test_a_value_that_does_not_decode(registry: RegistryDouble, value: bytes, reason: str) -> None:
+    number = registry.register("t-value", V1)
+    values = [framed(number, b"\2"), value, None, framed(number, b"\4")]
+    typed = typed_of(config_of(registry))
+    with pytest.raises(UndecodableValue, match=reason) as failed:
+        typed.apply(batch_of(typed, values))
+    assert (failed.value.topic, failed.value.partition, failed.value.offset) == ("t", 3, 101)
+    assert failed.value.column == "value"
+    assert "t-3, offset 101" in str(failed.value)
+    assert (failed.value.schema is not None) == (value[:1] == b"\0" and len(value) > 4)
+
+    as_null = typed_of(config_of(registry, value_on_error="null"))
+    assert as_null.apply(batch_of(as_null, values)).column("value").to_pylist() == [{"a": 1}, None, None, {"a": 2}]
+
+    kept = typed_of(config_of(registry, value_on_error="quarantine"))
+    made = kept.apply(batch_of(kept, values))
+    assert made.schema.names == ["key", "value", "value_raw", "value_error", "offset"]
+    assert made.column("value").to_pylist() == [{"a": 1}, None, None, {"a": 2}]
+    assert made.column("value_raw").to_pylist() == [None, value, None, None]
+    reasons: list[Any] = made.column("value_error").to_pylist()
+    assert reason in reasons[1]
+    assert reasons[0] is reasons[2] is reasons[3] is None
+
+
+def test_a_batch_without_faults_has_empty_quarantine(registry: RegistryDouble) -> None:
+    number = registry.register("t-value", V1)
+    kept = typed_of(config_of(registry, value_on_error="quarantine"), ("value",))
+    made = kept.apply(batch_of(kept, [framed(number, b"\2")]))
+    assert made.to_pylist() == [{"value": {"a": 1}, "value_raw": None, "value_error": None}]
+    assert kept.apply(batch_of(kept, [])).num_rows == 0
+
+
+def test_a_writer_whose_schema_does_not_fit_fails_its_own_rows(registry: RegistryDouble) -> None:
+    other = registry.register("other", {"type": "record", "name": "Other", "fields": []})
+    text = registry.register("json", {"type": "object"}, "JSON")
+    number = registry.register("t-value", V1)
+    typed = typed_of(config_of(registry, value_on_error="quarantine"), ("value",))
+    made = typed.apply(batch_of(typed, [framed(other, b""), framed(number, b"\2"), framed(text, b"{}")]))
+    assert made.column("value").to_pylist() == [None, {"a": 1}, None]
+    reasons: list[Any] = made.column("value_error").to_pylist()
+    assert "record Other does not fit the reader's record R" in reasons[0]
+    assert "one of JSON" in reasons[2]
+
+
+def test_a_registry_that_is_away_is_asked_again(registry: RegistryDouble) -> None:
+    registry.register("t-value", V1)
+    registry.failures += [503]
+    typed_of(config_of(registry))
+    assert len(registry.asked) == 2
+
+
+def test_a_registry_that_stays_away_is_an_error_in_time() -> None:
+    with registry_double() as double:
+        url = double.url
+    settings = {"value.format": "avro-confluent", "schema.registry.url": url.replace("//", "//u:hush@")}
+    config = Config.parse({**settings, "fetch.remote.broker.timeout.ms": "1"})
+    with pytest.raises(RegistryUnavailable, match="does not answer") as failed:
+        typed_of(config)
+    assert "hush" not in str(failed.value)
+    assert url.removeprefix("http://") in str(failed.value)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_registry_that_refuses(registry: RegistryDouble, status: int, caplog: pytest.LogCaptureFixture) -> None:
+    registry.register("t-value", V1)
+    registry.failures += [status]
+    url = registry.url.replace("//", "//me:hush@")
+    caplog.set_level("DEBUG")
+    with pytest.raises(RegistryDenied, match=str(status)) as failed:
+        typed_of(config_of(registry, schema_registry_url=url))
+    assert "hush" not in str(failed.value) + caplog.text
+    assert "a secret" not in str(failed.value)
+    assert len(registry.asked) == 1
+    assert registry.users == ["Basic bWU6aHVzaA=="]
+
+
+def test_something_else_that_answers_is_no_registry(registry: RegistryDouble) -> None:
+    registry.failures += [418]
+    with pytest.raises(RegistryUnavailable, match="not as a schema registry does"):
+        typed_of(config_of(registry))
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "reason"),
+    [
+        ({}, UnknownSchema, "the subject t-value, version latest"),
+        ({"value.schema.subject": "other", "value.schema.version": "7"}, UnknownSchema, "subject other, version 7"),
+        ({"value.schema.version": "new"}, ConfigError, "a number or latest"),
+        ({"value.format": "json-confluent", "value.schema.subject": "other"}, ConfigError, "a schema of AVRO"),
+        ({"schema.registry.max.retries": "x"}, ConfigError, "max.retries: give a number"),
+        ({"schema.registry.url": "ftp://x"}, ConfigError, "begins with http"),
+        ({"schema.registry.no.such": "x"}, ConfigError, "no.such"),
+        ({"value.protobuf.message": "x"}, ConfigError, "value.format is avro-confluent"),
+        ({"value.schema.file": "/no/such/file"}, ConfigError, "value.schema.file=/no/such/file"),
+        ({"key.on.error": "null"}, ConfigError, "key.format is not"),
+    ],
+)
+def test_settings_that_are_wrong(
+    registry: RegistryDouble, settings: dict[str, str], error: type[Exception], reason: str
+) -> None:
+    registry.register("other", V1)
+    with pytest.raises(error, match=reason):
+        typed_of(config_of(registry, **settings))
+
+
+def test_formats_without_a_registry_need_their_schema() -> None:
+    with pytest.raises(ConfigError, match="set value"):
+        typed_of(Config.parse({"value.format": "avro"}))
+    with pytest.raises(ConfigError, match="url is not set"):
+        typed_of(Config.parse({"value.format": "avro-confluent"}))
+    assert plan_typed(Config.parse({}), ["t"]) is None
+
+
+def test_several_topics_need_one_schema(registry: RegistryDouble) -> None:
+    registry.register("s", V1)
+    with pytest.raises(ConfigError, match="several topics"):
+        plan_typed(config_of(registry), ["a", "b"])
+    assert plan_typed(config_of(registry, value_schema_subject="s"), None) is not None
+
+
+def test_avro_without_a_registry(tmp_path: Path) -> None:
+    file = tmp_path / "a.avsc"
+    file.write_text(json.dumps(fastavro.parse_schema(V1), default=str))
+    typed = typed_of(Config.parse({"value.format": "avro", "value.schema.file": str(file)}), ("value", "headers"))
+    made = typed.apply(batch_of(typed, [b"\2", None, b"\4"]))
+    assert made.column("value").to_pylist() == [{"a": 1}, None, {"a": 2}]
+    with pytest.raises(UndecodableValue, match="does not decode as avro"):
+        typed.apply(batch_of(typed, [b""]))
+
+
+def test_strings() -> None:
+    typed = typed_of(Config.parse({"value.format": "string"}), ("value",))
+    assert typed.apply(batch_of(typed, ["é".encode(), None])).column("value").to_pylist() == ["é", None]
+    with pytest.raises(UndecodableValue, match="not UTF-8"):
+        typed.apply(batch_of(typed, [b"a", b"\xff"]))
+
+
+def test_a_record_inside_itself_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "a.avsc"
+    tree = {"type": "record", "name": "T", "fields": [{"name": "n", "type": ["null", "T"]}]}
+    file.write_text(json.dumps(tree))
+    typed = typed_of(Config.parse({"value.format": "avro", "value.schema.file": str(file)}), ("value",))
+    for _ in range(2):
+        typed.apply(batch_of(typed, [b"\2\2\0"]))
+    assert [record.getMessage() for record in caplog.records] == [
+        "value: T contains itself; the inner ones are columns of bytes"
+    ]

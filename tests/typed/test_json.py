@@ -1,0 +1,171 @@
+"""Typed columns of JSON: the types that a schema gives, and random values as Python's reader reads them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remote_fetch.errors import ConfigError
+from remote_fetch.typed.json_values import JsonReader
+from remote_fetch.typed.outcome import Undecodable, decode_each
+from remote_fetch.typed.schema_text import SchemaText
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "name": {"type": ["null", "string"]},
+        "price": {"type": "number"},
+        "ok": {"type": "boolean"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "inner": {"type": "object", "properties": {"x": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}},
+    },
+}
+ROWS = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": st.integers(-(2**63), 2**63 - 1) | st.none(),
+        "name": st.text(max_size=6) | st.none(),
+        "price": st.floats(allow_nan=False, allow_infinity=False) | st.integers(-100, 100),
+        "ok": st.booleans(),
+        "tags": st.lists(st.text(max_size=3) | st.none(), max_size=3),
+        "inner": st.fixed_dictionaries({}, optional={"x": st.integers(-5, 5), "more": st.lists(st.integers())}),
+        "more": st.text(max_size=3),
+    },
+)
+
+
+def reader(schema: Any, references: Any = ()) -> JsonReader:
+    return JsonReader(SchemaText("JSON", json.dumps(schema), tuple(references)))
+
+
+def rows_of(schema: Any, *values: Any) -> list[Any]:
+    payloads = [value if isinstance(value, bytes) else json.dumps(value).encode() for value in values]
+    found: list[Any] = reader(schema).decoder()(pa.array(payloads, pa.binary())).to_pylist()
+    return found
+
+
+def expected(row: dict[str, Any]) -> dict[str, Any]:
+    made = {name: row.get(name) for name in SCHEMA["properties"]}
+    if made["inner"] is not None:
+        made["inner"] = {"x": made["inner"].get("x")}
+    return made
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(ROWS, max_size=5), st.sampled_from((None, 2)), st.booleans())
+def test_random_values_are_read_as_python_reads_them(rows: list[Any], indent: int | None, ascii_only: bool) -> None:
+    values = [json.dumps(row, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass") for row in rows]
+    assert rows_of(SCHEMA, *values) == [expected(row) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("value", "row"),
+    [
+        (b'{"id": 1.0}', {"id": 1}),
+        (b'{"id": 1e2}', {"id": 100}),
+        (b'{"id": 1, "id": 2}', {"id": 2}),
+        (b' \n{"id": 3}\r\n ', {"id": 3}),
+        (b'{"id": 4, "inner": null}', {"id": 4}),
+    ],
+)
+def test_what_arrows_reader_refuses_and_json_allows(value: bytes, row: Any) -> None:
+    assert rows_of(SCHEMA, {"id": 0}, value) == [expected({"id": 0}), expected(row)]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"", "not JSON"),
+        (b'{"id": 1}{"id": 2}', "not JSON"),
+        (b'{"id": 1}\n{"id": 2}', "not JSON"),
+        (b'{"id": 1', "not JSON"),
+        (b'{"name": "\xff"}', "not JSON"),
+        (b"[1]", r"\$: list where the schema has an object"),
+        (b'{"id": "1"}', r"\$\.id: str where the schema has an integer"),
+        (b'{"id": true}', "bool where the schema has an integer"),
+        (b'{"price": true}', "bool where the schema has a number"),
+        (b'{"name": 1}', "int where the schema has a string"),
+        (b'{"ok": 1}', "int where the schema has a boolean"),
+        (b'{"tags": [1]}', r"\$\.tags\[0\]"),
+        (b'{"tags": {}}', "dict where the schema has an array"),
+        (b'{"id": 9223372036854775808}', "more than 64 bits"),
+        (b"[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_what_is_not_of_the_schema(value: bytes, reason: str) -> None:
+    of_schema = reader(SCHEMA)
+    with pytest.raises(Undecodable, match=reason):
+        of_schema.decoder()(pa.array([value]))
+    decoded = decode_each(of_schema.decoder(), pa.array([b'{"id": 1}', value, b'{"id": 2}']), of_schema.arrow_type)
+    assert list(decoded.reasons) == [1]
+    assert [row and row["id"] for row in decoded.values.to_pylist()] == [1, None, 2]
+
+
+def test_values_that_would_join_into_one_are_told_apart() -> None:
+    decoded = decode_each(reader(SCHEMA).decoder(), pa.array([b'{"name": "}', b'{"}']), reader(SCHEMA).arrow_type)
+    assert sorted(decoded.reasons) == [0, 1]
+
+
+def test_other_types() -> None:
+    schema = {
+        "$defs": {"Point": {"type": "object", "properties": {"x": {"type": "integer"}}}},
+        "type": "object",
+        "properties": {
+            "map": {"type": "object", "additionalProperties": {"type": "number"}},
+            "any": {},
+            "mixed": {"type": ["string", "integer"]},
+            "point": {"$ref": "#/$defs/Point"},
+            "kind": {"enum": ["a", "b", None]},
+            "untyped": {"type": "array"},
+            "self": {"$ref": "#"},
+            "both": {"type": ["integer", "number"]},
+            "other": {"$ref": "other.json#/$defs/N"},
+        },
+    }
+    other = SchemaText("JSON", json.dumps({"$defs": {"N": {"type": "number"}}}))
+    of_schema = reader(schema, [("other.json", other)])
+    assert {field.name: str(field.type) for field in of_schema.arrow_type} == {
+        "map": "map<string, double>",
+        "any": "string",
+        "mixed": "string",
+        "point": "struct<x: int64>",
+        "kind": "string",
+        "untyped": "list<item: string>",
+        "self": "string",
+        "both": "double",
+        "other": "double",
+    }
+    value = {"map": {"a": 1}, "any": {"b": [1, None]}, "mixed": 5, "untyped": [{}, "é"], "self": {"any": 1}, "other": 2}
+    row = of_schema.decoder()(pa.array([json.dumps(value).encode()])).to_pylist()[0]
+    assert row == {
+        "map": [("a", 1.0)], "any": '{"b":[1,null]}', "mixed": "5", "point": None, "kind": None,
+        "untyped": ["{}", '"é"'], "self": '{"any":1}', "both": None, "other": 2.0,
+    }  # fmt: skip
+
+
+def test_a_value_need_not_be_an_object() -> None:
+    assert rows_of({"type": "string"}, "a", None) == ["a", None]
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ("{", "not a JSON Schema"),
+        ('{"$ref": "#/no"}', "does not exist"),
+        ('{"$ref": "a.json"}', "does not give beside"),
+    ],
+)
+def test_a_schema_that_is_none(schema: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        JsonReader(SchemaText("JSON", schema))
+
+
+def test_a_writers_schema_of_another_kind() -> None:
+    with pytest.raises(Undecodable, match="one of AVRO"):
+        reader(SCHEMA).decoder(SchemaText("AVRO", '"int"'))

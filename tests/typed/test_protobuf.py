@@ -1,0 +1,182 @@
+"""Typed columns of Protobuf: as google.protobuf reads the same messages; versions, paths and imports."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from google.protobuf.message_factory import GetMessageClass
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remote_fetch.errors import ConfigError
+from remote_fetch.typed.framing import SchemaRef, groups_of
+from remote_fetch.typed.outcome import Undecodable, decode_each
+from remote_fetch.typed.protobuf import ProtobufReader, _compiled
+from remote_fetch.typed.schema_text import SchemaText
+
+INNER = SchemaText("PROTOBUF", 'syntax = "proto3"; package in; message Point { double x = 1; double y = 2; }')
+TEXT = """
+syntax = "proto3";
+package shop;
+import "geo/point.proto";
+import "google/protobuf/timestamp.proto";
+import "google/protobuf/wrappers.proto";
+message Order {
+  message Item { string name = 1; optional uint64 count = 2; }
+  enum State { NEW = 0; PAID = 1; }
+  int64 id = 1;
+  State state = 2;
+  repeated Item items = 3;
+  map<string, int32> tags = 4;
+  in.Point place = 5;
+  oneof how { string card = 6; bool cash = 7; }
+  google.protobuf.Timestamp at = 8;
+  google.protobuf.Int32Value maybe = 9;
+  bytes raw = 10;
+  float ratio = 11;
+  sint32 diff = 12;
+  Order parent = 13;
+}
+message Other { int32 v = 1; }
+"""
+SCHEMA = SchemaText("PROTOBUF", TEXT, (("geo/point.proto", INNER),))
+INT64 = st.integers(-(2**63), 2**63 - 1)
+MESSAGES = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": INT64,
+        "state": st.sampled_from(["NEW", "PAID"]),
+        "items": st.lists(
+            st.fixed_dictionaries({"name": st.text(max_size=4)}, optional={"count": st.integers(0, 2**64 - 1)}),
+            max_size=3,
+        ),
+        "tags": st.dictionaries(st.text(max_size=3), st.integers(-(2**31), 2**31 - 1), max_size=3),
+        "place": st.fixed_dictionaries({"x": st.floats(allow_nan=False)}),
+        "card": st.text(max_size=3),
+        "raw": st.binary(max_size=4),
+        "ratio": st.floats(width=32, allow_nan=False),
+        "diff": st.integers(-(2**31), 2**31 - 1),
+        "maybe": st.fixed_dictionaries({"value": st.integers(0, 9)}),
+        "at": st.fixed_dictionaries({"seconds": st.integers(-(10**10), 10**11)}),
+    },
+)
+
+
+@pytest.fixture(scope="module")
+def reader() -> ProtobufReader:
+    return ProtobufReader(SCHEMA)
+
+
+def message_class(schema: SchemaText, name: str) -> Any:
+    return GetMessageClass(_compiled(schema).pool.FindMessageTypeByName(name))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(MESSAGES, max_size=4))
+def test_random_messages_are_read_as_googles_library_reads_them(rows: list[Any]) -> None:
+    of_schema, order = ProtobufReader(SCHEMA), message_class(SCHEMA, "shop.Order")
+    payloads = [order(**row).SerializeToString() for row in rows]
+    column = of_schema.decoder(SCHEMA, (0,))(pa.array(payloads, pa.binary()))
+    assert column.type == of_schema.arrow_type
+    found = [{**row, "tags": dict(row["tags"])} for row in column.to_pylist()]
+    assert found == [as_row(order.FromString(payload)) for payload in payloads]
+
+
+def as_row(message: Any) -> dict[str, Any]:
+    """A message as a row: null for what is not set and tells so."""
+
+    def given_or_none(name: str, value: Any) -> Any:
+        return value if message.HasField(name) else None
+
+    return {
+        "id": message.id,
+        "state": message.DESCRIPTOR.fields_by_name["state"].enum_type.values_by_number[message.state].name,
+        "items": [{"name": i.name, "count": i.count if i.HasField("count") else None} for i in message.items],
+        "tags": dict(message.tags),
+        "place": given_or_none("place", {"x": message.place.x, "y": message.place.y}),
+        "card": given_or_none("card", message.card),
+        "cash": given_or_none("cash", message.cash),
+        "at": given_or_none("at", message.at.ToDatetime(tzinfo=datetime.UTC)),
+        "maybe": given_or_none("maybe", message.maybe.value),
+        "raw": message.raw,
+        "ratio": message.ratio,
+        "diff": message.diff,
+        "parent": None,
+    }
+
+
+def test_a_message_inside_itself_is_kept_as_bytes(reader: ProtobufReader) -> None:
+    order = message_class(SCHEMA, "shop.Order")
+    assert reader.kept_as_bytes == ("shop.Order",)
+    row = reader.decoder()(pa.array([order(parent=order(id=7)).SerializeToString()])).to_pylist()[0]
+    assert order.FromString(row["parent"]).id == 7
+
+
+def test_an_older_writer_is_read_by_the_readers_numbers(reader: ProtobufReader) -> None:
+    older = SchemaText("PROTOBUF", 'syntax = "proto3"; package shop; message Order { int64 id = 1; int32 gone = 99; }')
+    value = message_class(older, "shop.Order")(id=5, gone=6).SerializeToString()
+    row = reader.decoder(older, (0,))(pa.array([value])).to_pylist()[0]
+    assert (row["id"], row["state"], row["items"]) == (5, "NEW", [])
+
+
+def test_the_message_is_chosen_by_name_and_by_path() -> None:
+    item = ProtobufReader(SCHEMA, "shop.Order.Item")
+    value = message_class(SCHEMA, "shop.Order.Item")(name="a").SerializeToString()
+    assert item.decoder(SCHEMA, (0, 0))(pa.array([value])).to_pylist() == [{"name": "a", "count": None}]
+    for path, reason in (((1,), "message shop.Other, and the reader's is"), ((7,), r"no message at \[7\]")):
+        with pytest.raises(Undecodable, match=reason):
+            item.decoder(SCHEMA, path)
+
+
+def test_only_the_broken_values_do_not_decode(reader: ProtobufReader) -> None:
+    values = [b"\x08\x01", b"\x08", b"\x32\x01\xff", b"", b"\xff" * 12]
+    decoded = decode_each(reader.decoder(), pa.array(values), reader.arrow_type)
+    assert sorted(decoded.reasons) == [1, 2, 4]
+    assert "UTF-8" in decoded.reasons[2]
+    assert [row and row["id"] for row in decoded.values.to_pylist()] == [1, None, None, 0, None]
+
+
+def test_a_number_that_the_enum_lacks_is_text(reader: ProtobufReader) -> None:
+    assert reader.decoder()(pa.array([b"\x10\x07"])).field("state").to_pylist() == ["7"]
+
+
+def test_a_message_without_fields() -> None:
+    empty = ProtobufReader(SchemaText("PROTOBUF", 'syntax = "proto3"; message E {}'))
+    assert empty.decoder()(pa.array([b"", b"\x08\x01"])).to_pylist() == [{}, {}]
+
+
+@pytest.mark.parametrize(
+    ("schema", "message", "reason"),
+    [
+        (SchemaText("PROTOBUF", "no proto"), None, "protoc refuses"),
+        (SchemaText("PROTOBUF", 'syntax = "proto3";'), None, "has no message"),
+        (SCHEMA, "shop.No", "no message 'shop.No'"),
+        (SchemaText("PROTOBUF", "", (("../a.proto", INNER),)), None, "not the name of a file"),
+        (SchemaText("PROTOBUF", "", (("/a.proto", INNER),)), None, "not the name of a file"),
+    ],
+)
+def test_a_schema_that_is_none(schema: SchemaText, message: str | None, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        ProtobufReader(schema, message)
+
+
+def test_a_writers_schema_of_another_kind(reader: ProtobufReader) -> None:
+    with pytest.raises(Undecodable, match="one of AVRO"):
+        reader.decoder(SchemaText("AVRO", '"int"'), (0,))
+    with pytest.raises(Undecodable, match="protoc refuses"):
+        reader.decoder(SchemaText("PROTOBUF", "no proto"), (0,))
+
+
+def test_paths_of_framings() -> None:
+    framing = b"\0\0\0\0\7"
+    values = [framing + path + b"rest" for path in (b"\0", b"\2\0", b"\2\2", b"\4\2\4", b"\1", b"\xff" * 6, b"\2\1")]
+    groups = list(groups_of(pa.array(values), None, "__value_schema_id", True))
+    found = {row: (group.ref, value) for group in groups for row, value in zip(
+        group.rows.to_pylist(), group.payloads.to_pylist(), strict=True
+    )}  # fmt: skip
+    assert [found[row][0] for row in range(4)] == [SchemaRef(7, None, path) for path in ((0,), (0,), (1,), (1, 2))]
+    assert all(found[row][1] == b"rest" for row in range(4))
+    assert all("path" in str(found[row][0]) for row in (4, 5, 6))
