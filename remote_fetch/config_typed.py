@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from remote_fetch.config_key import Key, Type
 
-__all__ = ["FORMATS", "REGISTRY_DOC", "TYPED_KEYS"]
+__all__ = ["FORMATS", "REGISTRY_DOC", "TYPED_KEYS", "TYPED_PREFIXES"]
 
 FORMATS = ("raw", "string", "json", "avro", "avro-confluent", "protobuf-confluent", "json-confluent")
 """The choices of `value.format` and `key.format`."""
@@ -65,6 +65,9 @@ def _keys(name: str) -> tuple[Key, ...]:
 
 TYPED_KEYS: tuple[Key, ...] = (*_keys("value"), *_keys("key"))
 """The keys with fixed names."""
+
+TYPED_PREFIXES = ("value.", "key.", "schema.registry.")
+"""Prefixes of all keys of typed columns."""
 
 REGISTRY_DOC = (
     "Handed to confluent_kafka's client of the schema registry under the rest of the name: `schema.registry.url`, "

@@ -63,6 +63,7 @@ def _spec(spark: SparkSession, request: BackfillRequest, checked: CheckedRequest
         plan=partial(plan_backfill, source),
         run=lambda writer, tasks, numbers: _run(spark, writer, tasks, numbers),
         loss_hint=FAIL_ON_DATA_LOSS_HINT,
+        typed=checked.typed,
     )
 
 

@@ -2,7 +2,8 @@
 
 Rules of the file:
 
-- No file is opened and no broker is asked; the user's transform is called once, with an empty batch.
+- No broker is asked, and nothing is opened but the schemas of typed columns.
+- The user's transform is called once, with an empty batch.
 - The fingerprint is part of saved plans and of directory names: it must not change between releases.
 """
 
@@ -18,9 +19,11 @@ from typing import TYPE_CHECKING, Any
 from remote_fetch.decode.columns import wanted_columns
 from remote_fetch.errors import ConfigError
 from remote_fetch.spark.options import SourceOptions, parse_options
+from remote_fetch.spark.typed import plan_of, typed_schema
 from remote_fetch.tables.formats import TABLES, check_format
 from remote_fetch.tables.parquet_files import check_compression, check_partition_by
 from remote_fetch.tables.write_task import Transform, schema_of
+from remote_fetch.typed.plan import TypedPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,13 +67,14 @@ class BackfillRequest:
         compression = None if self.compression is None else check_compression(self.compression)
         source = self._source_options()
         columns = tuple(wanted_columns(self.columns))
-        schema = schema_of(columns, self.transform)
+        typed = plan_of(source, learns=True)
+        schema = schema_of(columns, self.transform, None if typed is None else typed_schema(typed, source, columns))
         check_partition_by(schema, self.partition_by)
         fingerprint = self._fingerprint(columns, schema)
         is_path = "://" not in self.to and self.format not in TABLES
         url = os.path.abspath(self.to) if is_path else self.to
         job_id = self._checked_id() or fingerprint
-        return CheckedRequest(self, source, columns, schema, compression, fingerprint, job_id, url)
+        return CheckedRequest(self, source, columns, schema, compression, fingerprint, job_id, url, typed)
 
     def _source_options(self) -> SourceOptions:
         for name in self.options:
@@ -97,6 +101,7 @@ class CheckedRequest:
 
     `schema` is that of the files' rows. `compression` None: the session's setting decides. `fingerprint` identifies
     the job's input and output, `job_id` is it or the caller's, `url` is the target's, with an absolute path.
+    `typed` tells which keys and values are typed.
     """
 
     request: BackfillRequest
@@ -107,3 +112,4 @@ class CheckedRequest:
     fingerprint: str
     job_id: str
     url: str
+    typed: TypedPlan | None = None

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
     from pyspark.sql.datasource import Filter
 
+    from remote_fetch.typed.plan import TypedPlan
+
 __all__ = ["BatchReader", "PushingReader", "TaskPartition"]
 
 _LOG = logging.getLogger("remote_fetch")
@@ -45,10 +47,15 @@ class BatchReader(DataSourceReader):
     """Plans on the driver, reads on executors."""
 
     def __init__(
-        self, options: SourceOptions, columns: tuple[str, ...], totals: Accumulator[Report] | None = None
+        self,
+        options: SourceOptions,
+        columns: tuple[str, ...],
+        typed: TypedPlan | None = None,
+        totals: Accumulator[Report] | None = None,
     ) -> None:
         self._options = options
         self._columns = columns
+        self._typed = typed
         self._totals = totals
         self._restriction = Restriction()
 
@@ -66,7 +73,7 @@ class BatchReader(DataSourceReader):
 
         if partition is None or partition.value is None:  # PySpark 4.1 and later ask this of a plan without tasks
             return iter(())
-        return read_task(partition.value, self._options.config, self._columns, report=self._report)
+        return read_task(partition.value, self._options.config, self._columns, self._typed, report=self._report)
 
     def _report(self, report: Report) -> None:
         freeze_gc()

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from remote_fetch.config import Config
+from remote_fetch.config_typed import TYPED_PREFIXES
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel
 from remote_fetch.prepare.bounds import Edge, Timestamp
@@ -32,7 +33,7 @@ Limit: TypeAlias = "Edge | Timestamp | ByPartition"
 """Where a read begins or ends."""
 
 _STRATEGIES = ("subscribe", "subscribepattern", "assign")
-_OURS = ("fetch.remote.", "remote.")
+_OURS = ("fetch.remote.", "remote.", *TYPED_PREFIXES)
 _BUCKET_ONLY = "fetch.remote.bucket.only"
 _KNOWN = (
     *_STRATEGIES,

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from remote_fetch.typed.plan import TypedPlan
+
 __all__ = ["read_task"]
 
 
@@ -28,6 +30,7 @@ def read_task(
     task: Task,
     config: Mapping[str, str],
     columns: Sequence[str],
+    typed: TypedPlan | None = None,
     *,
     observer: Observer = ignore,
     report: Callable[[Report], None] = lambda report: None,
@@ -36,6 +39,6 @@ def read_task(
 
     `config` is `SourceOptions.config`. Otherwise as `read_rows`.
     """
-    rows = read_rows(task, config, columns, observer=observer, report=report, loss_hint=FAIL_ON_DATA_LOSS_HINT)
+    rows = read_rows(task, config, columns, typed, observer=observer, report=report, loss_hint=FAIL_ON_DATA_LOSS_HINT)
     for batch in rows:
         yield as_spark(batch)

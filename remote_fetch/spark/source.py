@@ -15,14 +15,16 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.spark.batch import BatchReader, PushingReader
-from remote_fetch.spark.options import parse_options
+from remote_fetch.spark.options import SourceOptions, parse_options
 from remote_fetch.spark.schema import columns_of, source_schema
+from remote_fetch.spark.typed import plan_of, spark_schema, typed_columns_of
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
     from pyspark.sql.types import StructType
 
     from remote_fetch.observe import Report
+    from remote_fetch.typed.plan import TypedPlan
 
 __all__ = ["KafkaRemoteDataSource"]
 
@@ -38,16 +40,22 @@ class KafkaRemoteDataSource(DataSource):
         """The name of the format."""
         return "kafka_remote"
 
-    def schema(self) -> str:
-        """The schema of Spark's Kafka source, by `includeHeaders`. Raises ConfigError for wrong options."""
-        return source_schema(include_headers=parse_options(self.options).include_headers)
+    def schema(self) -> str | StructType:
+        """The schema of Spark's Kafka source, by `includeHeaders`, with typed keys and values if options ask for them.
+
+        Raises ConfigError for wrong options, and the errors of a schema registry.
+        """
+        options = parse_options(self.options)
+        typed = plan_of(options, learns=False)
+        if typed is not None:
+            return spark_schema(typed, options)
+        return source_schema(include_headers=options.include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of these columns. Raises ConfigError for wrong options and for unknown columns."""
         options = parse_options(self.options)
-        columns = columns_of((field.name, field.dataType.simpleString()) for field in schema.fields)
         kind = PushingReader if options.pushes_filters else BatchReader
-        return kind(options, columns, self.totals)
+        return kind(options, *_columns(options, schema), totals=self.totals)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader of micro-batches. Raises as `reader`, and ConfigError for a PySpark older than 4.2."""
@@ -63,6 +71,14 @@ class KafkaRemoteDataSource(DataSource):
         from remote_fetch.spark.stream_limits import parse_trigger_limits  # noqa: PLC0415 - as above
 
         options = parse_options(self.options)
-        columns = columns_of((field.name, field.dataType.simpleString()) for field in schema.fields)
         limits = parse_trigger_limits(self.options)
-        return StreamReader(StreamDriver(options, limits), BatchReader(options, columns, self.totals), limits)
+        reader = BatchReader(options, *_columns(options, schema), totals=self.totals)
+        return StreamReader(StreamDriver(options, limits), reader, limits)
+
+
+def _columns(options: SourceOptions, schema: StructType) -> tuple[tuple[str, ...], TypedPlan | None]:
+    """The columns of a schema, and the plan of those that are typed."""
+    typed = plan_of(options, learns=True)
+    if typed is not None:
+        return typed_columns_of(typed, options, schema), typed
+    return columns_of((field.name, field.dataType.simpleString()) for field in schema.fields), None

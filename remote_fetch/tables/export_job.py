@@ -17,9 +17,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from remote_fetch.config import Config
 from remote_fetch.decode.columns import wanted_columns
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Observer
+from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.tables.directory_job import run_directory_job
 from remote_fetch.tables.export_plan import ExportBounds, plan_export
 from remote_fetch.tables.formats import TABLES, check_format, open_table
@@ -28,7 +30,9 @@ from remote_fetch.tables.parquet_files import check_compression, check_partition
 from remote_fetch.tables.saved_tasks import Reading
 from remote_fetch.tables.table_job import run_table_job
 from remote_fetch.tables.target import Target
+from remote_fetch.tables.task_reader import typed_columns
 from remote_fetch.tables.write_task import TaskWriter, Transform, schema_of
+from remote_fetch.typed.plan import plan_typed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,7 +87,9 @@ def _spec(bounds: ExportBounds, form: TableForm, observer: Observer) -> JobSpec:
             raise ConfigError(f"{name}={size}: it has to be positive", key=name)
     compression = check_compression(form.compression)
     columns = wanted_columns(form.columns)
-    schema = schema_of(columns, form.transform)
+    typed = plan_typed(Config.parse(bounds.config), [topic_name(bounds.topic)], learns=True)
+    plain = None if typed is None else typed_columns(typed, bounds.config, columns).schema
+    schema = schema_of(columns, form.transform, plain)
     check_partition_by(schema, form.partition_by)
     return JobSpec(
         topic=bounds.topic,
@@ -98,6 +104,7 @@ def _spec(bounds: ExportBounds, form: TableForm, observer: Observer) -> JobSpec:
         plan=partial(plan_export, bounds, observer=observer),
         run=partial(_run_here, observer),
         file_bytes=form.file_bytes,
+        typed=typed,
     )
 
 

@@ -19,6 +19,7 @@ from remote_fetch.tables.saved_tasks import Reading, dump_job, load_job
 from remote_fetch.tables.staging import Staging
 from remote_fetch.tables.tasks import Task
 from remote_fetch.tables.write_task import TaskWriter, Transform
+from remote_fetch.typed.plan import TypedPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,6 +61,7 @@ class JobSpec:
     run: Runner
     file_bytes: int | None = None
     loss_hint: str | None = None
+    typed: TypedPlan | None = None
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -80,6 +82,7 @@ class JobSpec:
             self.file_bytes,
             is_hive,
             self.loss_hint,
+            self.typed,
         )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from remote_fetch.config import Config
 from remote_fetch.errors import OffsetOutOfRange
 from remote_fetch.observe import Observer, Report, ignore
 from remote_fetch.prepare.completion import complete
@@ -27,13 +28,17 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["read_rows"]
+    from remote_fetch.typed.columns import TypedColumns
+    from remote_fetch.typed.plan import TypedPlan
+
+__all__ = ["read_rows", "typed_columns"]
 
 
 def read_rows(
     task: Task,
     config: Mapping[str, Any],
     columns: Sequence[str],
+    typed: TypedPlan | None = None,
     *,
     observer: Observer = ignore,
     report: Callable[[Report], None] = lambda report: None,
@@ -41,14 +46,18 @@ def read_rows(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task, in order of partition and offset, as `read_arrow` gives them.
 
-    `config` is the configuration of the reading session. `report` gets the counters when the task ends or is given up.
+    `config` is the configuration of the reading session. `typed`: which keys and values are typed. `report` gets the counters when the task ends or is given up.
     Raises the errors of reading, and OffsetOutOfRange, with `loss_hint`, if records of the task were deleted and data
     loss may not pass.
     """
     with Session.open(config, observer, planned=task.planned) as session:
         try:
             plans = all_at_once(partial(_complete, session), task.parts)
-            yield from Scan(session, plans, columns).batches()
+            if typed is None:
+                yield from Scan(session, plans, columns).batches()
+            else:
+                into = typed_columns(typed, config, columns)
+                yield from into.of(Scan(session, plans, into.raw_columns).batches())
         except OffsetOutOfRange as error:
             error.hint = loss_hint or error.hint
             raise
@@ -58,3 +67,10 @@ def read_rows(
 
 def _complete(session: Session, part: TaskPart) -> PartitionPlan:
     return complete(session, part.opened, part.steps)
+
+
+def typed_columns(plan: TypedPlan, config: Mapping[str, Any], columns: Sequence[str]) -> TypedColumns:
+    """The typed columns of files: their types are those that Spark and Parquet have, too."""
+    from remote_fetch.typed.columns import TypedColumns  # noqa: PLC0415 - its libraries are needed here only
+
+    return TypedColumns(plan, Config.parse(config), columns, is_portable=True)

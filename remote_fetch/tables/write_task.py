@@ -25,6 +25,7 @@ from remote_fetch.tables.parquet_files import ParquetFiles
 from remote_fetch.tables.staging import Staging
 from remote_fetch.tables.task_reader import read_rows
 from remote_fetch.tables.tasks import Task
+from remote_fetch.typed.plan import TypedPlan
 
 __all__ = ["TaskWriter", "Transform", "applied", "schema_of"]
 
@@ -49,7 +50,7 @@ def _arrow(made: object) -> pa.RecordBatch | pa.Table:
 class TaskWriter:
     """All that the workers of a job need besides the tasks. `schema` is the schema of the files' rows.
 
-    `loss_hint` says what to do if records of a task were deleted. For the other fields see `ParquetFiles`.
+    `loss_hint` says what to do if records of a task were deleted, `typed` which keys and values are typed. For the other fields see `ParquetFiles`.
     """
 
     target: Staging
@@ -63,6 +64,7 @@ class TaskWriter:
     file_bytes: int | None = None
     is_hive: bool = True
     loss_hint: str | None = None
+    typed: TypedPlan | None = None
 
     def run(self, number: int, task: Task, observer: Observer = ignore) -> TaskRecord:
         """Run a task unless it has a record, and return the record.
@@ -85,7 +87,13 @@ class TaskWriter:
             is_hive=self.is_hive,
         )
         rows = read_rows(
-            task, self.config, self.columns, observer=observer, report=reports.append, loss_hint=self.loss_hint
+            task,
+            self.config,
+            self.columns,
+            self.typed,
+            observer=observer,
+            report=reports.append,
+            loss_hint=self.loss_hint,
         )
         try:
             for batch in rows:
@@ -113,12 +121,12 @@ def _shown(schema: pa.Schema) -> str:
     return json.dumps({column.name: str(column.type) for column in schema})
 
 
-def schema_of(columns: Sequence[str], transform: Transform | None) -> pa.Schema:
-    """The schema of a job's rows: that of the transform's result for an empty batch.
+def schema_of(columns: Sequence[str], transform: Transform | None, typed: pa.Schema | None = None) -> pa.Schema:
+    """The schema of a job's rows: that of the transform's result for an empty batch. `typed`: with typed columns.
 
     Raises ConfigError for unknown columns, and the errors of the transform.
     """
-    schema = schema_for(columns)
+    schema = schema_for(columns) if typed is None else typed
     if transform is None:
         return schema
     made = transform(pa.RecordBatch.from_arrays([pa.array([], one.type) for one in schema], schema=schema))

@@ -25,12 +25,13 @@ from remote_fetch.typed.framing import Group, SchemaRef, groups_of
 from remote_fetch.typed.json_values import JsonReader
 from remote_fetch.typed.outcome import Decoder, Undecodable, decode_each
 from remote_fetch.typed.plan import ColumnPlan, TypedPlan
+from remote_fetch.typed.portable import as_portable, portable
 from remote_fetch.typed.protobuf import ProtobufReader
 from remote_fetch.typed.registry import Registry
 from remote_fetch.typed.schema_text import SchemaText
 from remote_fetch.typed.strings import StringReader
 
-__all__ = ["TypedColumns", "typed_type"]
+__all__ = ["TypedColumns"]
 
 _LOG = logging.getLogger("remote_fetch.typed")
 _PLACE = ("topic", "partition", "offset")
@@ -53,10 +54,13 @@ class TypedColumns:
     - `raw_columns` are those that the read has to give.
     """
 
-    def __init__(self, plan: TypedPlan, config: Config, columns: Sequence[str]) -> None:
-        """Raises ConfigError for a schema that is none, for unknown columns, and MissingExtra."""
+    def __init__(self, plan: TypedPlan, config: Config, columns: Sequence[str], *, is_portable: bool = False) -> None:
+        """`is_portable`: give the types that `portable` has.
+
+        Raises ConfigError for a schema that is none, for unknown columns, and MissingExtra.
+        """
         wanted = [each for each in plan.columns if each.name in columns]
-        self._columns = {each.name: _Column(each, plan, config) for each in wanted}
+        self._columns = {each.name: _Column(each, plan, config, is_portable) for each in wanted}
         inner = list(columns)
         if wanted:
             inner += [name for name in _PLACE if name not in columns]
@@ -91,9 +95,10 @@ class TypedColumns:
 class _Column:
     """One typed column. Decoders are made once for each schema of a writer."""
 
-    def __init__(self, plan: ColumnPlan, typed: TypedPlan, config: Config) -> None:
+    def __init__(self, plan: ColumnPlan, typed: TypedPlan, config: Config, is_portable: bool) -> None:
         self._plan = plan
         self._reader = _reader(plan)
+        self._type = portable(self._reader.arrow_type) if is_portable else self._reader.arrow_type
         self._registry: Registry | None = None
         if plan.is_framed:
             wait_s = config.settings.broker_timeout_ms / 1000
@@ -106,7 +111,7 @@ class _Column:
     @property
     def fields(self) -> list[Any]:
         name = self._plan.name
-        fields = [pa.field(name, self._reader.arrow_type)]
+        fields = [pa.field(name, self._type)]
         if self._plan.on_error == "quarantine":
             fields += [pa.field(f"{name}_raw", pa.binary()), pa.field(f"{name}_error", pa.string())]
         return fields
@@ -126,7 +131,7 @@ class _Column:
         if reasons and self._plan.on_error == "fail":
             first = min(reasons)
             self._fail(batch, first, reasons[first], refs[first])
-        typed = _assembled(parts, len(raw), self._reader.arrow_type)
+        typed = as_portable(_assembled(parts, len(raw), self._reader.arrow_type), self._type)
         if self._plan.on_error != "quarantine":
             return [typed]
         if not reasons:
@@ -191,11 +196,6 @@ _NO_REF = SchemaRef()
 _READERS: Mapping[str, Callable[[SchemaText], ValueReader]] = {
     "avro": AvroReader, "avro-confluent": AvroReader, "json": JsonReader, "json-confluent": JsonReader,
 }  # fmt: skip
-
-
-def typed_type(plan: ColumnPlan) -> DataType:
-    """The type of a typed column. Raises ConfigError and MissingExtra."""
-    return _reader(plan).arrow_type
 
 
 def _reader(plan: ColumnPlan) -> ValueReader:

@@ -10,10 +10,8 @@ import pytest
 
 import remote_fetch
 from remote_fetch.errors import UndecodableValue
-from remote_fetch.testing.log_builder import LogBuilder
-from remote_fetch.testing.records import Record
-from remote_fetch.testing.stores import write_kafka_local
 from tests.typed.avro_cases import encode
+from tests.typed.bucket import write_bucket
 from tests.typed.registry_double import registry_double
 
 SCHEMA: dict[str, Any] = {
@@ -21,14 +19,6 @@ SCHEMA: dict[str, Any] = {
     "name": "Order",
     "fields": [{"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"], "default": None}],
 }
-
-
-def write_bucket(folder: Path, values: list[bytes | None]) -> None:
-    log = LogBuilder("orders")
-    for value in values:
-        log.append_batch([Record(0, value=value, key=b"k")])
-    log.roll()
-    write_kafka_local(folder, log.segments())
 
 
 def test_a_topic_in_avro(tmp_path: Path) -> None:

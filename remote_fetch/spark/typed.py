@@ -1,0 +1,74 @@
+"""Typed columns of the Spark source and of backfills: the plan that the driver makes, and the schema for Spark.
+
+Rules of the file:
+
+- The driver asks the registry for all versions of a subject. The plan brings them to the tasks.
+- Types are those that Spark and Parquet have (`remote_fetch.typed.portable`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from remote_fetch.config import Config
+from remote_fetch.errors import ConfigError
+from remote_fetch.spark.options import SourceOptions
+from remote_fetch.spark.schema import columns_of, source_schema
+from remote_fetch.tables.task_reader import typed_columns
+from remote_fetch.typed.plan import TypedPlan, plan_typed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["plan_of", "spark_schema", "typed_columns_of", "typed_schema"]
+
+
+def plan_of(options: SourceOptions, *, learns: bool) -> TypedPlan | None:
+    """The typed columns that options ask for, None for none. Raises ConfigError and the errors of a registry."""
+    topics = options.subscription.topics if options.subscription.pattern is None else None
+    return plan_typed(Config.parse(options.config), topics, learns=learns)
+
+
+def typed_schema(plan: TypedPlan, options: SourceOptions, columns: Sequence[str]) -> pa.Schema:
+    """The Arrow schema of `columns`, which are those of the source, with typed keys and values."""
+    return typed_columns(plan, options.config, columns).schema
+
+
+def spark_schema(plan: TypedPlan, options: SourceOptions) -> StructType:
+    """The schema of the source with typed keys and values."""
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - as above
+
+    names = [each.split()[0] for each in source_schema(include_headers=options.include_headers).split(", ")]
+    return from_arrow_schema(typed_schema(plan, options, names))
+
+
+def typed_columns_of(plan: TypedPlan, options: SourceOptions, schema: StructType) -> tuple[str, ...]:
+    """The columns of the source that a schema names. Raises ConfigError for a type that is not the column's own.
+
+    A schema names a column in quarantine with the two that follow it.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - as above
+
+    typed = {each.name: each for each in plan.columns}
+    kept = [name for name, each in typed.items() if each.on_error == "quarantine"]
+    added = {f"{name}_{what}" for name in kept for what in ("raw", "error")}
+    plain = [field for field in schema.fields if field.name not in typed and field.name not in added]
+    if plain:
+        columns_of((field.name, field.dataType.simpleString()) for field in plain)
+    names = tuple(field.name for field in schema.fields if field.name not in added)
+    expected = from_arrow_schema(typed_schema(plan, options, names))
+    found = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+    wanted = [(field.name, field.dataType.simpleString()) for field in expected.fields]
+    if found != wanted:
+        raise ConfigError(
+            f"kafka_remote: the given schema {_shown(found)} is not that of the typed columns, {_shown(wanted)}",
+            key="schema",
+            hint="Leave the schema out: the source takes it from the registry or the file",
+        )
+    return names
+
+
+def _shown(fields: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in fields)

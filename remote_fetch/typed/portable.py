@@ -1,0 +1,48 @@
+"""Types of columns that Spark, Parquet and JSON lines have too, and what takes the place of those that they lack.
+
+    unsigned numbers of 8, 16, 32 bits   the next larger signed one
+    unsigned numbers of 64 bits          decimal128(20, 0)
+    time32, time64                       int32, int64: the number of milliseconds or microseconds, as Spark's from_avro
+    duration                             int64: microseconds
+    timestamps of other units            microseconds
+    decimal256                           string
+    null                                 string
+
+Rules of the file: pure. Every field may be null. A nanosecond that microseconds do not have is cut off.
+"""
+
+from __future__ import annotations
+
+from remote_fetch.typed.arrays import Column, DataType, pa, pc
+
+__all__ = ["as_portable", "portable"]
+
+
+def portable(kind: DataType) -> DataType:
+    """The portable type for columns of a type."""
+    types = pa.types
+    if types.is_struct(kind):
+        return pa.struct([pa.field(field.name, portable(field.type)) for field in kind])
+    if types.is_list(kind):
+        return pa.list_(portable(kind.value_type))
+    if types.is_map(kind):
+        return pa.map_(portable(kind.key_type), portable(kind.item_type))
+    return _leaf(kind)
+
+
+def as_portable(column: Column, kind: DataType) -> Column:
+    """A column as `kind`, which `portable` gave for its type."""
+    return column if column.type == kind else pc.cast(column, kind, safe=False)
+
+
+def _leaf(kind: DataType) -> DataType:
+    types = pa.types
+    if types.is_unsigned_integer(kind):
+        return pa.decimal128(20, 0) if types.is_uint64(kind) else pa.int64() if types.is_uint32(kind) else pa.int32()
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    if types.is_time32(kind):
+        return pa.int32()
+    if types.is_time64(kind) or types.is_duration(kind):
+        return pa.int64()
+    return pa.string() if types.is_decimal256(kind) or types.is_null(kind) else kind

@@ -1,0 +1,38 @@
+"""The types that take the place of those that Spark and Parquet lack, and their values."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from remote_fetch.typed.portable import as_portable, portable
+
+UTC_MS = pa.timestamp("ms", "UTC")
+CASES: list[tuple[Any, Any, Any, Any]] = [
+    (pa.uint8(), 255, pa.int32(), 255),
+    (pa.uint32(), 2**32 - 1, pa.int64(), 2**32 - 1),
+    (pa.uint64(), 2**64 - 1, pa.decimal128(20, 0), Decimal(2**64 - 1)),
+    (pa.time32("ms"), 5, pa.int32(), 5),
+    (pa.time64("us"), 5, pa.int64(), 5),
+    (pa.duration("us"), datetime.timedelta(seconds=1), pa.int64(), 1_000_000),
+    (UTC_MS, 5, pa.timestamp("us", "UTC"), datetime.datetime(1970, 1, 1, 0, 0, 0, 5000, datetime.UTC)),
+    (pa.timestamp("ns"), 1001, pa.timestamp("us"), datetime.datetime(1970, 1, 1, 0, 0, 0, 1)),
+    (pa.decimal256(60, 2), Decimal("1.50"), pa.string(), "1.50"),
+    (pa.null(), None, pa.string(), None),
+    (pa.string(), "a", pa.string(), "a"),
+    (pa.decimal128(5, 2), Decimal("1.50"), pa.decimal128(5, 2), Decimal("1.50")),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "expected_kind", "expected"), CASES, ids=[str(case[0]) for case in CASES])
+def test_a_type_alone_and_inside_others(kind: Any, value: Any, expected_kind: Any, expected: Any) -> None:
+    nested = pa.struct([pa.field("l", pa.list_(kind)), pa.field("m", pa.map_(pa.string(), kind), nullable=False)])
+    column = pa.array([{"l": [value], "m": [("k", value)]}, None], nested)
+    wanted = portable(nested)
+    assert wanted == pa.struct([("l", pa.list_(expected_kind)), ("m", pa.map_(pa.string(), expected_kind))])
+    assert as_portable(column, wanted).to_pylist() == [{"l": [expected], "m": [("k", expected)]}, None]
+    assert as_portable(pa.array([value], kind), portable(kind)).to_pylist() == [expected]
