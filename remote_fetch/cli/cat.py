@@ -20,6 +20,7 @@ from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
 from remote_fetch.cli.printer import ROW_COLUMNS, Row, delimiter_bytes, format_printer, json_printer, rows_of
 from remote_fetch.cli.report import Progress, report_lines
+from remote_fetch.cli.typed import packs_of, typed_config, typed_rows
 from remote_fetch.cli.unpack import unpackers
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Counters
@@ -58,8 +59,9 @@ def add_parser(commands: Any, summary: str) -> None:
     output.add_argument(
         "-s", dest="unpack", metavar="FORMAT", action="append", default=[],
         help="print packed numbers: key=FORMAT, value=FORMAT, or FORMAT for both, of the tokens < > b B h H i I q Q c "
-        "s $ and space",
+        "s $ and space; or avro: JSON of Avro by the registry of -r",
     )  # fmt: skip
+    output.add_argument("-r", dest="registry", metavar="URL", help="the schema registry (schema.registry.url)")
     output.add_argument("-u", dest="unbuffered", action="store_true", help="hand on each record at once")
     output.add_argument(
         "--binary", choices=("text", "base64"), default="text",
@@ -69,17 +71,18 @@ def add_parser(commands: Any, summary: str) -> None:
 
 
 def _printer(arguments: argparse.Namespace) -> Callable[[Row], bytes]:
+    packs = packs_of(arguments.unpack)[1]
     if arguments.json:
         if arguments.format is not None:
             raise ConfigError("-f and -J exclude each other", key="-f")
-        if arguments.unpack:
+        if packs:
             raise ConfigError("-s and -J exclude each other: JSON has keys and payloads as they are", key="-s")
         return json_printer(arguments.binary, delimiter_bytes(arguments.delimiter))
     template = arguments.format
     if template is None:
         key = "" if arguments.key_delimiter is None else f"%k{_literal(arguments.key_delimiter)}"
         template = f"{key}%s{_literal(arguments.delimiter)}"
-    return format_printer(template, shows_null=arguments.null, unpack=unpackers(arguments.unpack))
+    return format_printer(template, shows_null=arguments.null, unpack=unpackers(packs))
 
 
 def _literal(delimiter: str) -> str:
@@ -92,9 +95,11 @@ def _run(arguments: argparse.Namespace) -> int:
     print_row = _printer(arguments)
     began = time.monotonic()
     quiet_bar = arguments.quiet or sys.stdout.isatty()
-    with Progress(enabled=not quiet_bar) as progress, Session.open(config_from(arguments), progress) as session:
+    config = typed_config(arguments, config_from(arguments))
+    with Progress(enabled=not quiet_bar) as progress, Session.open(config, progress) as session:
         try:
-            _print_records(arguments, session, progress, print_row)
+            typed = typed_rows(config, arguments.topic)
+            _print_records(arguments, session, progress, print_row, rows_of if typed is None else typed.of)
         finally:
             sys.stdout.flush()
             progress.stop()
@@ -106,7 +111,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _print_records(
-    arguments: argparse.Namespace, session: Session, progress: Progress, print_row: Callable[[Row], bytes]
+    arguments: argparse.Namespace,
+    session: Session,
+    progress: Progress,
+    print_row: Callable[[Row], bytes],
+    rows: Callable[[pa.RecordBatch], Iterator[Row]],
 ) -> None:
     plans = plans_from(arguments, session)
     progress.start(estimate([[s for p in plans for s in p.steps]], session.reader.range_bytes).size_bytes)
@@ -115,7 +124,7 @@ def _print_records(
     if left == 0:
         return
     for batch in chain(Scan(session, plans, ROW_COLUMNS).batches(), _following(arguments, session, plans)):
-        for row in rows_of(batch.slice(0, min(left, batch.num_rows))):
+        for row in rows(batch.slice(0, min(left, batch.num_rows))):
             output.write(print_row(row))
             if arguments.unbuffered:
                 output.flush()

@@ -22,6 +22,7 @@ MASK = "***"
 _OPTIONS = "remote.storage.options."
 _LOCATOR = "remote.locator."
 _ROOTS = "remote.storage.roots"
+_TYPED = ("value.", "key.")
 _HARMLESS_OPTIONS = frozenset(
     {
         "account_host", "account_name", "addressing_style", "anon", "asynchronous", "block_size", "ca_certs",
@@ -47,6 +48,8 @@ def masked(name: str, value: object) -> str:
     if name == _ROOTS:
         return ",".join(masked_url(root) for root in text.split(","))
     if name.startswith(("remote.", "fetch.remote.")):
+        return masked_url(text)
+    if name.startswith(_TYPED) or name == "schema.registry.url":
         return masked_url(text)
     return text if name in _HARMLESS_PROPERTIES else MASK
 

@@ -36,7 +36,10 @@ _NULL = b"NULL"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One record. `timestamp_ms` is -1 if it has no timestamp. `headers` are pairs of a name and bytes or None."""
+    """One record. `timestamp_ms` is -1 if it has no timestamp. `headers` are pairs of a name and bytes or None.
+
+    `parsed` has typed keys and values, under `key` and `value`, as JSON has them.
+    """
 
     topic: str
     partition: int
@@ -46,6 +49,7 @@ class Row:
     headers: tuple[tuple[str, bytes | None], ...]
     key: bytes | None
     value: bytes | None
+    parsed: Mapping[str, Any] | None = None
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
@@ -70,7 +74,9 @@ def json_printer(binary: str, delimiter: bytes = b"\n") -> Callable[[Row], bytes
         fields["broker"] = _NO_BROKER
         if row.headers:
             fields["headers"] = [item for name, value in row.headers for item in (name, encode(value))]
-        fields |= {"key": encode(row.key), "payload": encode(row.value)}
+        parsed = row.parsed or {}
+        fields["key"] = parsed["key"] if "key" in parsed else encode(row.key)
+        fields["payload"] = parsed["value"] if "value" in parsed else encode(row.value)
         return _json(fields).encode("utf-8") + delimiter
 
     return print_row

@@ -38,12 +38,6 @@ def unpackers(options: Sequence[str]) -> Mapping[str, Unpack]:
 def _check(field: str, pack: str) -> None:
     if not pack:
         raise ConfigError(f"-s: the format of the {field} is empty", key="-s")
-    if pack == "avro":
-        raise ConfigError(
-            "-s avro: remote-fetch asks no schema registry. Print the bytes with -J --binary base64, or read them with "
-            "RemoteDeserializingConsumer",
-            key="-s",
-        )
     for letter in pack:
         if letter not in _NUMBERS + _OTHERS:
             known = " ".join(_NUMBERS + _OTHERS.strip())

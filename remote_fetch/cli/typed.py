@@ -1,0 +1,122 @@
+"""Typed keys and payloads as text: `-s value=avro` with the registry of `-r`, or a format of the configuration.
+
+Rules of the file:
+
+- A typed key or payload is printed as JSON, on one line. Text of the format `string` is printed as it is.
+- JSON has no bytes and no times: bytes are text of ISO-8859-1, as in Avro's own JSON, and times are ISO 8601.
+- What is no number in JSON (NaN, infinity) and decimals are text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import decimal
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from remote_fetch.cli.printer import ROW_COLUMNS, Row, rows_of
+from remote_fetch.cli.unpack import FIELDS
+from remote_fetch.config import Config
+from remote_fetch.typed.plan import plan_typed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from remote_fetch.typed.columns import TypedColumns
+
+__all__ = ["TypedRows", "packs_of", "typed_config", "typed_rows"]
+
+_AVRO = "avro"
+
+
+def packs_of(options: Sequence[str]) -> tuple[Mapping[str, str], list[str]]:
+    """The formats of `-s` that ask for Avro, as configuration keys, and the other values of `-s`."""
+    typed: dict[str, str] = {}
+    rest = []
+    for option in options:
+        name, equals, pack = option.partition("=")
+        fields, pack = ((name,), pack) if equals and name in FIELDS else (FIELDS, option)
+        if pack == _AVRO:
+            typed.update({f"{field}.format": "avro-confluent" for field in fields})
+        else:
+            rest.append(option)
+            for field in fields:
+                typed.pop(f"{field}.format", None)
+    return typed, rest
+
+
+def typed_config(arguments: argparse.Namespace, config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration with `-s` and `-r`."""
+    more = dict(packs_of(arguments.unpack)[0])
+    if arguments.registry is not None:
+        more["schema.registry.url"] = arguments.registry
+    return {**config, **more}
+
+
+def typed_rows(config: Mapping[str, Any], topic: str) -> TypedRows | None:
+    """The typed keys and payloads of a topic, None for none. Raises ConfigError and the errors of a registry."""
+    parsed = Config.parse(config)
+    plan = plan_typed(parsed, [topic.partition(":")[0]])
+    if plan is None:
+        return None
+    from remote_fetch.typed.columns import TypedColumns  # noqa: PLC0415 - its libraries are needed here only
+
+    formats = {each.name: each.format for each in plan.columns}
+    return TypedRows(TypedColumns(plan, parsed, ROW_COLUMNS, is_portable=True), formats)
+
+
+class TypedRows:
+    """Rows whose typed keys and payloads are JSON: as bytes, and as values for the JSON of a whole record."""
+
+    def __init__(self, columns: TypedColumns, formats: Mapping[str, str]) -> None:
+        self._columns = columns
+        self._formats = formats
+
+    def of(self, batch: pa.RecordBatch) -> Iterator[Row]:
+        """The rows of a batch that has ROW_COLUMNS. Raises UndecodableValue."""
+        made = self._columns.apply(batch)
+        values = {name: _as_json(made.column(name)) for name in self._formats}
+        for at, row in enumerate(rows_of(batch)):
+            parsed = {name: column[at] for name, column in values.items()}
+            data = {name: self._bytes(name, value) for name, value in parsed.items()}
+            yield replace(row, key=data.get("key", row.key), value=data.get("value", row.value), parsed=parsed)
+
+    def _bytes(self, name: str, value: Any) -> bytes | None:
+        if value is None:
+            return None
+        if self._formats[name] == "string":
+            return str(value).encode("utf-8")
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def _as_json(column: Any) -> list[Any]:
+    return [_value(value, column.type) for value in column.to_pylist()]
+
+
+def _value(value: Any, kind: Any) -> Any:
+    """A value of a column as JSON has it. Maps of Arrow are lists of pairs, so the type has to tell."""
+    from pyarrow import types  # noqa: PLC0415 - heavy, and needed where batches are
+
+    if value is None:
+        return None
+    if types.is_struct(kind):
+        return {field.name: _value(value[field.name], field.type) for field in kind}
+    if types.is_map(kind):
+        return {str(key): _value(item, kind.item_type) for key, item in value}
+    if types.is_list(kind):
+        return [_value(item, kind.value_type) for item in value]
+    return _leaf(value)
+
+
+def _leaf(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if isinstance(value, (datetime.datetime, datetime.date)):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal) or (isinstance(value, float) and not math.isfinite(value)):
+        return str(value)
+    return value

@@ -1,0 +1,82 @@
+"""`cat` with typed keys and payloads, with a registry on loopback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remote_fetch.cli.masked import masked
+from remote_fetch.cli.typed import packs_of
+from tests.cli.conftest import Run
+from tests.typed.avro_cases import encode
+from tests.typed.bucket import write_bucket
+from tests.typed.registry_double import registry_double
+
+SCHEMA: dict[str, Any] = {
+    "type": "record",
+    "name": "R",
+    "fields": [
+        {"name": "a", "type": "int"},
+        {"name": "raw", "type": "bytes"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}},
+        {"name": "tags", "type": {"type": "map", "values": {"type": "array", "items": "double"}}},
+        {"name": "u", "type": ["null", "string", "long"]},
+    ],
+}
+ROW = {"a": 1, "raw": b"\xff", "at": 5, "day": 1, "price": b"\x7b", "tags": {"é": [1.5, float("inf")]}, "u": 7}
+PRINTED = {
+    "a": 1,
+    "raw": "\xff",
+    "at": "1970-01-01T00:00:00.005000+00:00",
+    "day": "1970-01-02",
+    "price": "1.23",
+    "tags": {"é": [1.5, "inf"]},
+    "u": {"member0": None, "member1": 7},
+}
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> Iterator[list[str]]:
+    """How to print three payloads: one in Avro, none, and one that is broken."""
+    with registry_double() as registry:
+        registry.register("orders-value", SCHEMA)
+        write_bucket(tmp_path, [b"\0\0\0\0\1" + encode(SCHEMA, ROW), None, b"poison"], batch=1)
+        yield ["cat", "--url", str(tmp_path), "-t", "orders", "-e", "-q", "-r", registry.url]
+
+
+def test_payloads_are_json(run: Run, arguments: list[str]) -> None:
+    outcome = run(*arguments, "-s", "value=avro", "-c", "2", "-X", "value.on.error=null")
+    assert [json.loads(line) if line else None for line in outcome.lines] == [PRINTED, None]
+    assert outcome.stdout.startswith(b'{"a":1,"raw":"\xc3\xbf"')
+
+
+def test_a_record_as_json_has_the_payload_as_json(run: Run, arguments: list[str]) -> None:
+    outcome = run(*arguments, "-s", "value=avro", "-J", "-X", "key.format=string", "-X", "value.on.error=null")
+    rows = [json.loads(line) for line in outcome.lines]
+    assert [row["payload"] for row in rows] == [PRINTED, None, None]
+    assert {row["key"] for row in rows} == {"k"}
+
+
+def test_a_broken_payload_ends_the_output_and_says_where(run: Run, arguments: list[str]) -> None:
+    outcome = run(*arguments, "-s", "value=avro", "-f", "%k %o\\n", "-X", "key.format=string")
+    assert outcome.code == 1
+    assert "first byte is 112" in outcome.stderr
+    assert "orders-0, offset 2" in outcome.stderr
+
+
+def test_avro_beside_packed_numbers() -> None:
+    assert packs_of(["avro"]) == ({"key.format": "avro-confluent", "value.format": "avro-confluent"}, [])
+    assert packs_of(["value=avro", "key=i"]) == ({"value.format": "avro-confluent"}, ["key=i"])
+    assert packs_of(["value=avro", "i"]) == ({}, ["i"])
+
+
+def test_the_credentials_of_a_registry_are_masked() -> None:
+    assert masked("schema.registry.basic.auth.user.info", "me:hush") == "***"
+    assert masked("schema.registry.url", "http://me:hush@host:1/x") == "http://host:1/x"
+    assert masked("value.schema.file", "/a.avsc") == "/a.avsc"
