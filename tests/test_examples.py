@@ -34,6 +34,7 @@ ON_A_BROKER = {
     "05_spark_batch.py": "tests/rig/test_spark.py",
     "06_spark_backfill.py": "tests/rig/test_spark_streaming.py",
     "07_spark_available_now.py": "tests/rig/test_spark_streaming.py",
+    "09_typed_values.py": "tests/rig/test_registry.py",
 }
 """Examples that need one, and where they run."""
 

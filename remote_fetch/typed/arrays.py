@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import pyarrow
 import pyarrow.compute
 
-__all__ = ["Column", "DataType", "pa", "pc"]
+__all__ = ["Column", "DataType", "numbered", "pa", "pc"]
 
 pa: Any = pyarrow
 pc: Any = pyarrow.compute
@@ -19,3 +19,8 @@ Column: TypeAlias = Any
 """A pyarrow.Array."""
 DataType: TypeAlias = Any
 """A pyarrow.DataType."""
+
+
+def numbered(count: int) -> Column:
+    """The numbers from 0 up to `count`, as int64. Without a Python object for each."""
+    return pc.cast(pc.indices_nonzero(pa.nulls(count, pa.bool_()).fill_null(True)), pa.int64())

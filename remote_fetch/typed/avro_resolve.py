@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from remote_fetch.typed.arrays import Column, DataType, pa, pc
+from remote_fetch.typed.arrays import Column, DataType, numbered, pa, pc
 from remote_fetch.typed.avro_nodes import (
     Array,
     Back,
@@ -198,7 +198,7 @@ def _first_of(parts: list[Column]) -> Column:
     picks = pa.nulls(rows, pa.int64())
     for number, part in enumerate(parts):
         picks = pc.if_else(part.is_valid(), pa.scalar(number * rows, pa.int64()), picks)
-    places = pc.add(picks, pa.array(range(rows), pa.int64()))
+    places = pc.add(picks, numbered(rows))
     return pa.concat_arrays(parts).take(places)
 
 
@@ -255,7 +255,7 @@ def _nulls_of(array: Column) -> Column | None:
 
 def _whole(array: Column) -> Column:
     """The array without an offset, as the children of nested arrays need it."""
-    return array if not array.offset else array.take(pa.array(range(len(array)), pa.int64()))
+    return array if not array.offset else array.take(numbered(len(array)))
 
 
 def _same_name(writer: Record | Enum | Fixed, reader: Record | Enum | Fixed) -> bool:

@@ -19,7 +19,7 @@ from pyarrow import RecordBatch, Schema
 from remote_fetch.config import Config
 from remote_fetch.decode.columns import schema_for
 from remote_fetch.errors import UndecodableValue
-from remote_fetch.typed.arrays import Column, DataType, pa
+from remote_fetch.typed.arrays import Column, DataType, numbered, pa, pc
 from remote_fetch.typed.avro import AvroReader
 from remote_fetch.typed.framing import Group, SchemaRef, groups_of
 from remote_fetch.typed.json_values import JsonReader
@@ -151,7 +151,7 @@ class _Column:
             has_path = self._plan.format == "protobuf-confluent"
             yield from groups_of(raw, batch.column("headers"), f"__{self._plan.name}_schema_id", has_path)
             return
-        rows = pa.array(range(len(raw)), pa.int64())
+        rows = numbered(len(raw))
         if raw.null_count:
             present = raw.is_valid()
             rows, raw = rows.filter(present), raw.filter(present)
@@ -174,6 +174,9 @@ class _Column:
                 self._decoders[ref] = self._reader.decoder(writer, ref.path)
             except Undecodable as error:
                 self._decoders[ref] = str(error)
+            finally:
+                if self._registry is not None:
+                    self._registry.close()  # another schema comes seldom
         return self._decoders[ref]
 
     def _fail(self, batch: RecordBatch, row: int, reason: str, ref: SchemaRef | str) -> None:
@@ -212,11 +215,11 @@ def _assembled(parts: Sequence[tuple[Column, Column]], rows: int, kind: DataType
         return pa.nulls(rows, kind)
     if len(parts) == 1 and len(parts[0][0]) == rows:
         return parts[0][1]
-    places: list[int | None] = [None] * rows
-    at = 0
-    for numbers, _ in parts:
-        for number in numbers.to_pylist():
-            places[number] = at
-            at += 1
-    values = parts[0][1] if len(parts) == 1 else pa.concat_arrays([values for _, values in parts])
-    return values.take(pa.array(places, pa.int64()))
+    numbers = pa.concat_arrays([each for each, _ in parts])
+    values = pa.concat_arrays([each for _, each in parts])
+    if len(numbers) < rows:
+        every = numbered(rows)
+        missing = every.filter(pc.invert(pc.is_in(every, numbers)))
+        numbers = pa.concat_arrays([numbers, missing])
+        values = pa.concat_arrays([values, pa.nulls(len(missing), kind)])
+    return values.take(pc.sort_indices(numbers))

@@ -68,7 +68,11 @@ def plan_typed(config: Config, topics: Sequence[str] | None, *, learns: bool = F
     registry: Registry | None = None
     if any(str(config.values[f"{name}.format"]).endswith(_CONFLUENT) for name in names):
         registry = Registry(config.registry, config.settings.broker_timeout_ms / 1000)
-    columns = tuple(_column(config, name, topics, registry, learns) for name in names)
+    try:
+        columns = tuple(_column(config, name, topics, registry, learns) for name in names)
+    finally:
+        if registry is not None:
+            registry.close()
     return TypedPlan(columns, () if registry is None else tuple(registry.known.items()))
 
 

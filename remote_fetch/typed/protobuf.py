@@ -19,6 +19,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import base64
 import tempfile
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -86,20 +87,24 @@ def _compiled(schema: SchemaText) -> Any:
         import grpc_tools  # noqa: PLC0415 - an extra
         from google.protobuf.descriptor_pb2 import FileDescriptorSet  # noqa: PLC0415
         from google.protobuf.descriptor_pool import DescriptorPool  # noqa: PLC0415
+        from google.protobuf.message import DecodeError  # noqa: PLC0415
         from grpc_tools import protoc  # noqa: PLC0415
     except ImportError:
         raise MissingExtra("Protobuf needs grpcio-tools", extra="protobuf", hint=_MISSING) from None
     well_known = Path(grpc_tools.__file__).parent / "_proto"
     with tempfile.TemporaryDirectory(prefix="remote-fetch-") as folder:
-        root, made = Path(folder) / "schemas", Path(folder) / "made"
-        for name, each in (*schema.named(), (_ROOT, schema)):
-            path = PurePosixPath(name)
-            if path.is_absolute() or ".." in path.parts or "\0" in name or not path.name:
-                raise ConfigError(f"the Protobuf schema refers to {name!r}, which is not the name of a file")
-            place = root / path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(each.text, encoding="utf-8")
+        root, given, made = Path(folder) / "schemas", Path(folder) / "given", Path(folder) / "made"
+        root.mkdir()
+        described = FileDescriptorSet()
+        try:
+            for name, each in (*schema.named(), (_ROOT, schema)):
+                _put(root, described, name, each.text)
+        except DecodeError as error:
+            raise ConfigError("the Protobuf schema is neither text nor a descriptor") from error
+        given.write_bytes(described.SerializeToString())
         arguments = [f"-I{root}", f"-I{well_known}", "--include_imports", f"--descriptor_set_out={made}", _ROOT]
+        if described.file:
+            arguments.insert(0, f"--descriptor_set_in={given}")
         if protoc.main(["protoc", *arguments]):
             raise ConfigError("protoc refuses the Protobuf schema; it has written the reason to stderr")
         files = FileDescriptorSet.FromString(made.read_bytes())
@@ -107,6 +112,26 @@ def _compiled(schema: SchemaText) -> Any:
     for file in files.file:
         pool.Add(file)
     return pool.FindFileByName(_ROOT)
+
+
+def _put(root: Path, described: Any, name: str, text: str) -> None:
+    """Put a schema where protoc looks for it: text into a file, and a descriptor among the described ones.
+
+    Confluent's Python serializer registers descriptors in base64, and some registries give them back as they are.
+    """
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\0" in name or not path.name:
+        raise ConfigError(f"the Protobuf schema refers to {name!r}, which is not the name of a file")
+    try:
+        descriptor = base64.b64decode(text, validate=True)  # no .proto is base64: it has quotes or braces
+    except ValueError:
+        place = root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
+        return
+    file = described.file.add()
+    file.ParseFromString(descriptor)
+    file.name = name
 
 
 def _first(file: Any) -> Any:

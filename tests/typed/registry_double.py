@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import unquote
 
 __all__ = ["RegistryDouble", "registry_double"]
 
@@ -46,7 +47,7 @@ class RegistryDouble:
         return uuid.UUID(self._schemas[number - 1]["guid"])
 
     def answer(self, path: str) -> tuple[int, Any]:
-        parts = path.partition("?")[0].strip("/").split("/")
+        parts = [unquote(part) for part in path.partition("?")[0].strip("/").split("/")]
         if parts[:2] == ["schemas", "ids"]:
             number = int(parts[2])
             return self._schema(self._schemas[number - 1] if 0 < number <= len(self._schemas) else None, 40403)

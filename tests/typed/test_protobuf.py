@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 from typing import Any
 
@@ -152,6 +153,7 @@ def test_a_message_without_fields() -> None:
     ("schema", "message", "reason"),
     [
         (SchemaText("PROTOBUF", "no proto"), None, "protoc refuses"),
+        (SchemaText("PROTOBUF", "bm8gZGVzY3JpcHRvcg=="), None, "neither text nor a descriptor"),
         (SchemaText("PROTOBUF", 'syntax = "proto3";'), None, "has no message"),
         (SCHEMA, "shop.No", "no message 'shop.No'"),
         (SchemaText("PROTOBUF", "", (("../a.proto", INNER),)), None, "not the name of a file"),
@@ -180,3 +182,14 @@ def test_paths_of_framings() -> None:
     assert [found[row][0] for row in range(4)] == [SchemaRef(7, None, path) for path in ((0,), (0,), (1,), (1, 2))]
     assert all(found[row][1] == b"rest" for row in range(4))
     assert all("path" in str(found[row][0]) for row in (4, 5, 6))
+
+
+@pytest.mark.parametrize("which", ["both", "root", "reference"])
+def test_schemas_may_be_descriptors_in_base64(which: str) -> None:
+    def described(schema: SchemaText, name: str) -> str:
+        return base64.b64encode(_compiled(schema).pool.FindFileByName(name).serialized_pb).decode()
+
+    inner = described(SCHEMA, "geo/point.proto") if which != "root" else INNER.text
+    outer = described(SCHEMA, "remote_fetch_schema.proto") if which != "reference" else TEXT
+    schema = SchemaText("PROTOBUF", outer, (("geo/point.proto", SchemaText("PROTOBUF", inner)),))
+    assert ProtobufReader(schema).arrow_type == ProtobufReader(SCHEMA).arrow_type
