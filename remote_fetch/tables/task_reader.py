@@ -46,9 +46,9 @@ def read_rows(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task, in order of partition and offset, as `read_arrow` gives them.
 
-    `config` is the configuration of the reading session. `typed`: which keys and values are typed. `report` gets the counters when the task ends or is given up.
-    Raises the errors of reading, and OffsetOutOfRange, with `loss_hint`, if records of the task were deleted and data
-    loss may not pass.
+    `config` is the configuration of the reading session. `typed`: which keys and values are typed. `report` gets the
+    counters when the task ends or is given up. Raises the errors of reading, UndecodableValue, and OffsetOutOfRange,
+    with `loss_hint`, if records of the task were deleted and data loss may not pass.
     """
     with Session.open(config, observer, planned=task.planned) as session:
         try:

@@ -50,7 +50,8 @@ def _arrow(made: object) -> pa.RecordBatch | pa.Table:
 class TaskWriter:
     """All that the workers of a job need besides the tasks. `schema` is the schema of the files' rows.
 
-    `loss_hint` says what to do if records of a task were deleted, `typed` which keys and values are typed. For the other fields see `ParquetFiles`.
+    `loss_hint` says what to do if records of a task were deleted, `typed` which keys and values are typed. For the
+    other fields see `ParquetFiles`.
     """
 
     target: Staging

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from remote_fetch.decode.columns import schema_for
 from remote_fetch.engines.pruning import Box, Filter
-from tests.scan.bucket import examples
+from tests.searches import examples
 
 NAMES = ("partition", "offset", "timestamp", "value")
 SCHEMA = schema_for(NAMES)
