@@ -16,6 +16,8 @@ from enum import StrEnum
 from typing import Any
 
 from remote_fetch.config import KEYS, Config
+from remote_fetch.config_typed import TYPED_PREFIXES
+from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel
 
 __all__ = ["ENABLED", "ConsumerSettings", "ResetPolicy"]
@@ -91,6 +93,7 @@ class ConsumerSettings:
             del flat["default.topic.config"]
             flat.update(topic_defaults)
         parsed = Config.parse(flat)
+        _refuse_typed(parsed)
         if not parsed.settings.enabled:
             ours = {*KEYS, *(name for name in flat if name not in parsed.librdkafka)}
             return cls(False, {name: value for name, value in configuration.items() if name not in ours}, parsed)
@@ -113,6 +116,17 @@ class ConsumerSettings:
             (parsed.settings.connect_timeout_ms + parsed.settings.read_timeout_ms) / 1000,
             _number(theirs, "queued.max.messages.kbytes", 65_536) << 10,
             _BACKOFFS_A_PAUSE * parsed.settings.retry_backoff_ms,
+        )
+
+
+def _refuse_typed(parsed: Config) -> None:
+    """Raise ConfigError for the keys of typed columns, as librdkafka does for keys that it does not know."""
+    typed = [name for name in parsed.ours() if name.startswith(TYPED_PREFIXES)]
+    if typed:
+        raise ConfigError(
+            f"{typed[0]} makes typed columns, and a consumer gives messages",
+            key=typed[0],
+            hint="Use RemoteDeserializingConsumer with value.deserializer, or read_arrow",
         )
 
 

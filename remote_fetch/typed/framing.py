@@ -117,6 +117,8 @@ def _one_by_one(values: Column, rows: Column, has_path: bool) -> Iterator[Group]
 
 def _alike(keys: Column) -> Iterator[tuple[bytes, Column]]:
     """Each distinct key with its positions."""
+    if not len(keys):
+        return
     first = keys[0].as_py()
     if pc.all(pc.equal(keys, first)).as_py():  # the usual case, at a third of the cost
         yield first, numbered(len(keys))

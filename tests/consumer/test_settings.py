@@ -9,6 +9,7 @@ import pytest
 
 from remote_fetch import RemoteConsumer
 from remote_fetch.consumer.settings import ENABLED, ConsumerSettings, ResetPolicy
+from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel
 
 GIVEN: dict[str, Any] = {"bootstrap.servers": "b:9092", "group.id": "g", "client.id": "c"}
@@ -121,6 +122,12 @@ def test_words_are_read_in_any_case() -> None:
     assert settings.reset is ResetPolicy.EARLIEST
     assert settings.isolation is IsolationLevel.READ_UNCOMMITTED
     assert not settings.stores_offsets
+
+
+@pytest.mark.parametrize("key", ["value.format", "schema.registry.url"])
+def test_typed_columns_are_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key} makes typed columns"):
+        ConsumerSettings.parse({"group.id": "g", key: "string"})
 
 
 def test_the_repr_has_no_secret() -> None:

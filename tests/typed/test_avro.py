@@ -166,6 +166,19 @@ def test_what_does_not_resolve_says_why(writer: Any, reader: Any, row: Any, reas
         typed(writer, [row], reader)
 
 
+def test_a_branch_of_the_same_type_wins_over_an_earlier_wider_one() -> None:
+    reader = AvroReader(text(record(("a", ["double", "int"]))))
+    payloads = pa.array([encode(record(("a", "int")), {"a": 5})])
+    found = reader.decoder(text(record(("a", "int"))))(payloads).to_pylist()
+    assert found == [{"a": {"member0": None, "member1": 5}}]
+
+
+def test_a_null_below_a_null_is_no_null_of_its_own() -> None:
+    inner = [record(("x", kind), name="In") for kind in (["null", "int"], "int")]
+    old, new = (record(("i", ["null", each])) for each in inner)
+    assert typed(old, [{"i": None}, {"i": {"x": 5}}], new) == [{"i": None}, {"i": {"x": 5}}]
+
+
 def test_a_branch_that_does_not_fit_harms_only_its_own_rows() -> None:
     writer, reader = record(("a", ["null", "string", "int"])), record(("a", ["null", "long"]))
     payloads = pa.array([encode(writer, {"a": value}) for value in (1, None, "x", 2)])

@@ -104,11 +104,12 @@ def test_a_schema_may_be_named_by_its_guid_and_in_a_header(registry: RegistryDou
     guid = b"\1" + registry.guid(number).bytes
     data = encode(V1, {"a": 7})
     typed = typed_of(config_of(registry), ("value",))
-    header = [{"key": "x", "value": b""}, {"key": "__value_schema_id", "value": guid}]
+    header = [{"key": "x", "value": b""}, *({"key": "__value_schema_id", "value": each} for each in (guid, b"later"))]
     other = [{"key": "__key_schema_id", "value": b"\1"}]
     made = typed.apply(batch_of(typed, [data, guid + data, framed(number, data), None], [header, [], other, header]))
     assert made.column("value").to_pylist() == [{"a": 7}] * 3 + [None]
     assert made.schema.names == ["value"]
+    assert typed.apply(batch_of(typed, [None], [header])).column("value").to_pylist() == [None]
 
 
 def test_keys_and_values_are_typed_apart(registry: RegistryDouble) -> None:
