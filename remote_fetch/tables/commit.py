@@ -30,6 +30,7 @@ __all__ = [
     "ObjectStoreCommit",
     "Placement",
     "choose_commit",
+    "size_bytes_of",
 ]
 
 MANIFEST = "_manifest.json"
@@ -88,13 +89,13 @@ class ObjectStoreCommit:
         self.put(posixpath.join(target, MANIFEST), manifest)
 
     def _place(self, placement: Placement, name: str) -> None:
-        if _size_bytes(self._fs, name) != placement.size_bytes:
+        if size_bytes_of(self._fs, name) != placement.size_bytes:
             self._fs.cp_file(placement.source, name)
 
     def _wait_for(self, placement: Placement, name: str, staging: str) -> None:
         """Wait until a copy is complete. Azure may return early, and shows an empty object until it is."""
         deadline = Deadline.after(_COPY_TIMEOUT_S)
-        while _size_bytes(self._fs, name) != placement.size_bytes:
+        while size_bytes_of(self._fs, name) != placement.size_bytes:
             if deadline.is_over:
                 raise StorageTimeout(
                     f"{placement.path} was not copied to {name} within {_COPY_TIMEOUT_S:.0f} s",
@@ -130,7 +131,7 @@ class MovingCommit:
         self._fs.mv(draft, name)
 
     def _place(self, placement: Placement, name: str) -> None:
-        if _size_bytes(self._fs, name) != placement.size_bytes:
+        if size_bytes_of(self._fs, name) != placement.size_bytes:
             self.prepare(name)
             self._fs.mv(placement.source, name)
 
@@ -156,7 +157,8 @@ def choose_commit(filesystem: Any) -> CommitStrategy:
     return LocalCommit(filesystem) if protocols_of(filesystem) & _LOCAL else MovingCommit(filesystem)
 
 
-def _size_bytes(filesystem: Any, name: str) -> int | None:
+def size_bytes_of(filesystem: Any, name: str) -> int | None:
+    """The size of a file; None if it is not there."""
     try:
         return int(filesystem.info(name)["size"])
     except FileNotFoundError:

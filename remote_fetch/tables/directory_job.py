@@ -25,6 +25,8 @@ def run_directory_job(target: Target, url: str, spec: JobSpec) -> TableReport:
     done = _finished(target, url)
     if done is not None:
         return _report(done, url, 0, began_s)
+    if target.plan() is None:
+        target.clean_up()  # records of another plan's tasks would count for these
     fingerprint, job = saved_or_planned(target, spec, None)
     if fingerprint != spec.fingerprint:
         raise ConfigError(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,6 +31,8 @@ _NAME = "catalog"
 """The option that names a catalog of pyiceberg's own configuration."""
 _UNNAMED = "lake"
 """The name of a catalog that is given by its properties alone. A SQL catalog finds tables by it."""
+_TRIES, _PAUSE_S = 5, 0.2
+"""How often a new catalog in a file is opened: two processes that make its tables at once get in each other's way."""
 _EXPECTED = "Give NAMESPACE.TABLE"
 
 
@@ -166,20 +169,26 @@ class IcebergTarget:
         given = dict(self._options)
         name = given.pop(_NAME, "default" if not given else _UNNAMED)
         warehouse = given.get("warehouse")
+        tries = 1
         if warehouse is not None and not {"type", "uri"} & given.keys() and "://" not in warehouse:
             folder = os.path.abspath(warehouse)
             os.makedirs(folder, exist_ok=True)
             given |= {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}"}
             given.setdefault("py-io-impl", "pyiceberg.io.fsspec.FsspecFileIO")
-        try:
-            return self._lib.catalog.load_catalog(name, **given)
-        except Exception as error:
-            raise ConfigError(
-                f"no Iceberg catalog: {said(error, self._options)}",
-                key="to_options",
-                hint="Give a directory as warehouse, or the properties of a catalog (type, uri, warehouse, ...), or "
-                "the name of one in pyiceberg's configuration as catalog",
-            ) from None
+            tries = _TRIES
+        while True:
+            tries -= 1
+            try:
+                return self._lib.catalog.load_catalog(name, **given)
+            except Exception as error:
+                if not tries:
+                    raise ConfigError(
+                        f"no Iceberg catalog: {said(error, self._options)}",
+                        key="to_options",
+                        hint="Give a directory as warehouse, or the properties of a catalog (type, uri, warehouse, "
+                        "...), or the name of one in pyiceberg's configuration as catalog",
+                    ) from None
+            time.sleep(_PAUSE_S)
 
     def _refused(self, what: str, error: BaseException) -> TableRefused:
         return TableRefused(f"the Iceberg table {self.name} {what}: {said(error, self._options)}")

@@ -91,23 +91,31 @@ def saved_or_planned(
 ) -> tuple[str, PlannedJob]:
     """The fingerprint and the tasks of a job: those saved when it was begun, or else planned now and saved.
 
-    `planned` is the plan, if there is one already.
+    `planned` is the plan, if there is one already. Records of another plan's tasks do not count for these.
     """
     saved = staging.plan()
     if saved is not None:
         return load_job(saved, spec.reading)
     job = planned or spec.plan(held)
-    staging.clean_up()  # records of another plan's tasks would count for these
-    staging.keep_plan(dump_job(job, spec.fingerprint, held))
+    if job.reads.offsets:
+        staging.keep_plan(dump_job(job, spec.fingerprint, held))
     return spec.fingerprint, job
 
 
 def all_records(
     staging: Staging, writer: TaskWriter, job: PlannedJob, run: Runner
 ) -> tuple[tuple[TaskRecord, ...], int]:
-    """Run the tasks that have no record. Returns the record of each task, in order, and how many were run."""
+    """Run the tasks that have no record. Returns the record of each task, in order, and how many were run.
+
+    A record whose files are not there any more does not count: housekeeping of a table may have removed them.
+    """
     count = len(job.tasks)
-    records = {number: record for number, record in staging.records().items() if number < count}
+    records = {}
+    for number, record in staging.records().items():
+        if number < count and staging.is_whole(record):
+            records[number] = record
+        else:
+            staging.forget(record)
     left = [number for number in range(count) if number not in records]
     for record in run(writer, job.tasks, left):
         records[record.task] = record

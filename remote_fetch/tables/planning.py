@@ -8,12 +8,14 @@ Rules of the file:
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 from remote_fetch.errors import TopicRecreated
 from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
+from remote_fetch.plan.saved import dump_plan
 from remote_fetch.plan.shares import share_out
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
@@ -30,6 +32,12 @@ class PlannedJob:
     tasks: tuple[Task, ...]
     reads: Progress
     partitions: tuple[int, ...]
+
+    @property
+    def key(self) -> str:
+        """A name of the plan: two plans of the same key have the same tasks."""
+        steps = "".join(dump_plan(task.steps) for task in self.tasks)
+        return hashlib.sha256(steps.encode("utf-8")).hexdigest()[:12]
 
 
 def check_same_topic(held: Progress | None, partitions: Sequence[TopicIdPartition]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
-from remote_fetch.tables.commit import CommitStrategy, choose_commit
+from remote_fetch.tables.commit import CommitStrategy, choose_commit, size_bytes_of
 from remote_fetch.tables.job_records import TaskRecord
 
 __all__ = ["Staging"]
@@ -26,18 +26,25 @@ _PLAN = "plan.json"
 class Staging:
     """The working place of one job in an fsspec filesystem. Pickles with it.
 
-    `folder` has plan and records, `attempts` the directories of the attempts.
+    `folder` has plan and records, `attempts` the directories of the attempts. `plan_key`: the records are those of one
+    plan. Drivers that run a job at the same time may have planned it differently, with the same numbers of tasks.
     """
 
-    def __init__(self, filesystem: Any, job_id: str, folder: str, attempts: str) -> None:
+    def __init__(self, filesystem: Any, job_id: str, folder: str, attempts: str, plan_key: str = "") -> None:
         self._fs = filesystem
         self.job_id = job_id
         self.staging = folder
         self.attempts = attempts
+        self._done = posixpath.join(folder, f"done.{plan_key}" if plan_key else "done")
+        self._plan_key = plan_key
         self._commit: CommitStrategy = choose_commit(filesystem)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Staging, (self._fs, self.job_id, self.staging, self.attempts)
+        return Staging, (self._fs, self.job_id, self.staging, self.attempts, self._plan_key)
+
+    def of_plan(self, plan_key: str) -> Staging:
+        """The same place, with the records of one plan."""
+        return Staging(self._fs, self.job_id, self.staging, self.attempts, plan_key)
 
     def plan(self) -> str | None:
         """The text that `keep_plan` was given; None if it was not called."""
@@ -55,7 +62,7 @@ class Staging:
 
     def records(self) -> dict[int, TaskRecord]:
         """The records of all finished tasks, by number."""
-        folder = posixpath.join(self.staging, "done")
+        folder = self._done
         self._fs.invalidate_cache()  # another driver may have written it
         names = self._fs.ls(folder, detail=False) if self._fs.exists(folder) else []
         found = [TaskRecord.load(self._fs.cat_file(name)) for name in names if name.endswith(".json")]
@@ -70,6 +77,16 @@ class Staging:
     def finish(self, record: TaskRecord) -> None:
         """Count a task as finished. If two attempts at it finish, the record of either may stay."""
         self._put(self._record_path(record.task), record.dump())
+
+    def is_whole(self, record: TaskRecord) -> bool:
+        """Whether the files of a record are there, with their sizes."""
+        names = [(self.attempt_path(record.attempt, file.path), file.size_bytes) for file in record.files]
+        return all(size_bytes_of(self._fs, name) == size_bytes for name, size_bytes in names)
+
+    def forget(self, record: TaskRecord) -> None:
+        """Count a task as not finished."""
+        with suppress(FileNotFoundError):
+            self._fs.rm(self._record_path(record.task))
 
     def attempt_path(self, attempt: str, path: str) -> str:
         """The full path of an attempt's file, in the filesystem."""
@@ -98,7 +115,7 @@ class Staging:
                 self._fs.rmdir(self.attempts)
 
     def _record_path(self, task: int) -> str:
-        return posixpath.join(self.staging, "done", f"{task:05d}.json")
+        return posixpath.join(self._done, f"{task:05d}.json")
 
     def _get(self, name: str) -> bytes | None:
         try:

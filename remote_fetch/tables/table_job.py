@@ -17,6 +17,7 @@ import json
 import random
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from remote_fetch.errors import RemoteFetchError, TableRefused
 from remote_fetch.prepare.subscribed import topic_name
@@ -47,6 +48,7 @@ def run_table_job(table: Table, spec: JobSpec) -> TableReport:
     began_s = time.monotonic()
     topic = topic_name(spec.topic)
     notices: list[str] = []
+    trouble: Exception | None = None
     for _ in range(_ROUNDS):
         planned = None
         if table.refresh():
@@ -58,23 +60,40 @@ def run_table_job(table: Table, spec: JobSpec) -> TableReport:
             table.create(spec.schema, spec.partition_by)
         job_id = _job_id(spec, held)
         staging = table.folder().staging(job_id)
-        _, job = saved_or_planned(staging, spec, held, planned)
-        records: Sequence[TaskRecord] = ()
-        run = 0
-        if job.reads.offsets:
-            writer = spec.writer(staging, is_hive=table.is_hive)
-            records, run = all_records(staging, writer, job, spec.run)
-            try:
-                _commit(table, spec, Addition(job_id, records, job.reads, held))
-            except _Overtaken:
+        job = None
+        try:
+            _, job = saved_or_planned(staging, spec, held, planned)
+            records, run = _run_and_commit(table, spec, staging, job, held)
+        except Exception as error:
+            trouble = error
+            if not table.refresh() or table.progress(topic) == held:
+                raise
+            # A job that another one has overtaken can never commit. A driver that runs the same job finds that, too.
+            if job is not None and _moved(held, table.progress(topic), job.reads):
                 _drop(staging, table.attempts_of(job_id))
-                continue
-        _drop(staging, {record.attempt for record in records})
+            continue
+        if job.reads.offsets:  # else another driver may have found more, and be writing it
+            _drop(staging, {record.attempt for record in records})
         return _report(table, job_id, records, run, began_s, job, held, notices)
     raise TableRefused(
         f"{table.name}: other jobs were first {_ROUNDS} times",
         hint="Let one job at a time write a topic into a table",
-    )
+    ) from trouble
+
+
+def _run_and_commit(
+    table: Table, spec: JobSpec, staging: Staging, job: PlannedJob, held: Progress | None
+) -> tuple[tuple[TaskRecord, ...], int]:
+    """Run the tasks that have no record, and commit. Returns the records, and how many tasks were run.
+
+    Raises _Overtaken, and the errors of `run_table_job`.
+    """
+    if not job.reads.offsets:
+        return (), 0
+    own = staging.of_plan(job.key)
+    records, run = all_records(own, spec.writer(own, is_hive=table.is_hive), job, spec.run)
+    _commit(table, spec, Addition(staging.job_id, records, job.reads, held))
+    return records, run
 
 
 def _job_id(spec: JobSpec, held: Progress | None) -> str:
@@ -138,8 +157,11 @@ def _tidy_up(table: Table, held: Progress | None) -> list[str]:
 
 
 def _drop(staging: Staging, kept: set[str]) -> None:
-    staging.drop_attempts(kept)
-    staging.clean_up()
+    """Remove what a job has left, but for the attempts in `kept`. Other drivers may be doing the same."""
+    with suppress(FileNotFoundError):
+        staging.drop_attempts(kept)
+    with suppress(FileNotFoundError):
+        staging.clean_up()
 
 
 def _report(

@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -106,7 +107,7 @@ def files_of(where: Mapping[str, Any]) -> set[str]:
     inner: Any = opened(where)
     if where["format"] == "delta":
         actions: Any = pa.table(inner._table.get_add_actions(flatten=True))
-        return set(actions.column("path").to_pylist())
+        return {unquote(path) for path in actions.column("path").to_pylist()}  # paths are URIs there
     location = inner._table.location()
     if inner._table.current_snapshot() is None:
         return set()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.own_processes import killed_after
 from tests.tables.tables import FORMATS, Topic, files_below, files_of, held, opened, same, target
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,6 +36,27 @@ def kill(directory: Path, format_: str, seed: int, points: int) -> list[str]:
 @pytest.mark.parametrize("format_", FORMATS)
 def test_killed_at_some_points(tmp_path: Path, format_: str) -> None:
     assert len(kill(tmp_path, format_, 1, 2)) >= 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format_", ["delta", pytest.param("iceberg", marks=pytest.mark.scheduled)])
+def test_processes_at_once(tmp_path: Path, format_: str) -> None:
+    """Three exports at the same time, one of them of one partition: each ends well, and each record is there once."""
+    topic, where = Topic(tmp_path / "tier").grow(2), target(format_, tmp_path / "lake")
+    to = ["--format", format_, "--to", where["to"], "--file-size", "400", "--partition-by", "hour"]
+    to += ["--to-option", f"warehouse={tmp_path / 'lake'}"] if format_ == "iceberg" else []
+    command = [sys.executable, "-m", "remote_fetch", "export", "--url", str(topic.directory), "-t", "topic", *to, "-q"]
+    for _ in range(2):
+        running = [
+            subprocess.Popen([*command, *more], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            for more in ([], [], ["-p", "1"])
+        ]
+        for process in running:
+            with killed_after(120, process):
+                _, said = process.communicate()
+            assert (process.returncode, said) == (0, "")
+        assert same(held(where), topic.rows())
+        topic.grow()
 
 
 @pytest.mark.scheduled

@@ -16,6 +16,7 @@ from remote_fetch.errors import ConfigError, OffsetOutOfRange, TableRefused, Top
 from remote_fetch.model import Uuid
 from remote_fetch.tables import table_job
 from remote_fetch.tables.progress import Progress
+from remote_fetch.tables.staging import Staging
 from remote_fetch.tables.table import Addition
 from tests.cases import each_of
 from tests.tables.tables import FORMATS, Topic, export, files_below, files_of, held, opened, same, target
@@ -69,6 +70,24 @@ def test_partitioned_tables(where: dict[str, Any], topic: Topic, by: list[str]) 
     assert is_clean(where)
     with pytest.raises(ConfigError, match="is partitioned by"):
         export(topic.grow(), where, partition_by=["timestampType"])
+
+
+ODD = ["a b", "c/d", "e%f", "g=h", "ä:?", "", "i'j"]
+
+
+def test_directories_of_odd_names(where: dict[str, Any], topic: Topic) -> None:
+    def named(batch: pa.RecordBatch) -> pa.RecordBatch:
+        offsets: Any = batch.column("offset").to_pylist()
+        names = pa.array([ODD[offset % len(ODD)] for offset in offsets], pa.string())
+        return batch.append_column("name", names)
+
+    export(topic, where, transform=named, partition_by=["name"])
+    found = held(where, ["partition", "offset", "name"])
+    expected: list[str | None] = [ODD[offset % len(ODD)] for offset in [*range(30), *range(30)]]
+    if where["format"] == "delta":  # where an empty text and null are the same partition
+        expected = [name or None for name in expected]
+    assert found.column("name").to_pylist() == expected
+    assert is_clean(where)
 
 
 def test_parts_of_a_topic(where: dict[str, Any], topic: Topic) -> None:
@@ -254,6 +273,58 @@ def test_what_a_killed_job_leaves_when_others_go_on(
     (said,) = done.cost.notices
     (orphan, *_) = files_below(where) - files_of(where)
     assert f"{orphan.split('/')[1]} is left of a job that ended early" in said
+
+
+def test_staged_files_that_housekeeping_removed(
+    where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a vacuum does it with files that are in no version: the job writes them again."""
+    export(topic, where, end=10)
+
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(table_job, "_commit", dies)
+        with pytest.raises(KeyboardInterrupt):
+            export(topic, where)
+    folder: Any = opened(where).folder()
+    staged = sorted(files_below(where) - files_of(where))
+    folder._fs.rm(f"{folder._root}/{staged[0]}")
+    done = export(topic, where)
+    assert 0 < done.tasks_run < done.tasks
+    assert same(held(where), topic.rows())
+    assert is_clean(where)
+
+
+def test_plans_of_drivers_that_run_the_same_job(
+    where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one saw more of the topic, so that its tasks have other offsets under the same numbers."""
+    export(topic, where, end=10)
+    plan = Staging.keep_plan
+    calls = []
+
+    def meanwhile(self: Staging, text: str) -> None:
+        calls.append(self.job_id)
+        if len(calls) == 1:
+            topic.grow(2)
+            with monkeypatch.context() as patched:
+                patched.setattr(table_job, "_commit", dies)
+                with pytest.raises(KeyboardInterrupt):
+                    export(topic, where)
+        plan(self, text)
+
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Staging, "keep_plan", meanwhile)
+    done = export(topic, where)
+    assert calls[0] == calls[1]
+    assert done.ranges == {0: (10, 30), 1: (10, 30)}
+    export(topic, where)
+    assert same(held(where), topic.rows())
+    assert is_clean(where)
 
 
 def test_duckdb_reads_the_files(where: dict[str, Any], topic: Topic) -> None:

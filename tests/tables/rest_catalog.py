@@ -1,0 +1,98 @@
+"""A REST catalog on loopback over a catalog in a SQLite file. It can refuse, and lose its answers.
+
+Rules of the file:
+
+- Requests and answers are those of Iceberg's REST specification, as far as an export needs them.
+- `answers` has a status for each of the next commits: 200 commits, 500 commits too but answers with an error, any other
+  refuses.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import CommitTableRequest
+
+__all__ = ["RestCatalog", "running"]
+
+
+@dataclass
+class RestCatalog:
+    """The catalog: `token` is what it asks for, `commits` how many commits came in."""
+
+    url: str
+    token: str
+    answers: list[int] = field(default_factory=list)
+    commits: int = 0
+
+    def options(self, token: str | None = None) -> dict[str, str]:
+        """The properties with which pyiceberg reaches it."""
+        how = {"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO"}
+        return {"type": "rest", "uri": self.url, "token": token or self.token, **how}
+
+
+@contextmanager
+def running(warehouse: Path, token: str = "open-sesame") -> Iterator[RestCatalog]:
+    """The catalog of the tables in a warehouse of `tests.tables.tables`."""
+    options = {"type": "sql", "uri": f"sqlite:///{warehouse}/catalog.db", "warehouse": f"file://{warehouse}"}
+    below = load_catalog("lake", **options, **{"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO"})
+    told = RestCatalog("", token)
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            pass
+
+        def _answer(self, status: int, body: dict[str, Any]) -> None:
+            if status >= 400:
+                body = {"error": {"message": "not today", "type": "Refused", "code": status}}
+            text = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def _table(self) -> Any:
+            return below.load_table(self.path.split("?")[0].split("/namespaces/")[1].replace("/tables/", "."))
+
+        def do_GET(self) -> None:
+            if self.headers.get("Authorization") != f"Bearer {told.token}":
+                self._answer(401, {})
+            elif self.path.startswith("/v1/config"):
+                self._answer(200, {"defaults": {}, "overrides": {}})
+            else:
+                table = self._table()
+                metadata = json.loads(table.metadata.model_dump_json())
+                self._answer(200, {"metadata-location": table.metadata_location, "metadata": metadata, "config": {}})
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            status = told.answers.pop(0) if told.answers else 200
+            if status not in (200, 500):
+                self._answer(status, {})
+                return
+            request = CommitTableRequest.model_validate_json(body)
+            done = below.commit_table(self._table(), request.requirements, request.updates)
+            told.commits += 1
+            metadata = json.loads(done.metadata.model_dump_json())
+            self._answer(status, {"metadata-location": done.metadata_location, "metadata": metadata})
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = False
+    thread = threading.Thread(target=server.serve_forever, name="rest-catalog")
+    thread.start()
+    told.url = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        yield told
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
