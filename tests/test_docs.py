@@ -63,7 +63,7 @@ def test_python_compiles(path: Path) -> None:
         compile(text, str(path), "exec")
 
 
-@pytest.mark.slow
+@pytest.mark.scheduled  # `make check` builds the documentation, which runs them
 @each_of("path", PAGES, ids=lambda path: path.stem)
 def test_executed_python_runs(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """As markdown-exec runs it: blocks of one session share their names."""

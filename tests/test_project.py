@@ -47,7 +47,7 @@ def messages(root: Path) -> list[str]:
     return [str(breach) for breach in house_rules.breaches(root)]
 
 
-@pytest.mark.slow
+@pytest.mark.scheduled  # `make check` does the same with each change
 def test_this_project_keeps_the_house_rules() -> None:
     assert messages(ROOT) == []
 

@@ -23,7 +23,7 @@ from tests.rig import topics
 from tests.rig.faults import failing_uploads, tier_folder
 from tests.rig.meanwhile import PLANNED, read_meanwhile
 from tests.rig.rig import Rig
-from tests.rig.test_read import ISOLATIONS, config_of, from_store, mixed_topic
+from tests.rig.test_read import ISOLATION_OF_A_CHANGE, config_of, from_store, mixed_topic
 
 NewTopic = Callable[[str], str]
 
@@ -32,7 +32,7 @@ MIDDLE = 60
 LOG_START_AGE_S = 1.0
 """Longer than a reader may use a known log start. Records that are deleted within that time count as fetched."""
 
-pytestmark = pytest.mark.parametrize("isolation", ISOLATIONS)
+pytestmark = pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
 
 
 def history(rig: Rig, topic: str, count: int = RECORDS) -> None:

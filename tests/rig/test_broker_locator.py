@@ -34,13 +34,19 @@ from tests.rig.location_broker import LAST_VERSION, LocationBroker, located
 from tests.rig.rig import Rig
 from tests.rig.test_fallbacks import IMPATIENT, PATIENT, Meddle, Meddling, late_error, stalls
 from tests.rig.test_fallbacks import late as of_late_segments
-from tests.rig.test_read import ISOLATIONS, as_oracle, config_of, from_store, mixed_topic, transaction
+from tests.rig.test_read import (
+    ISOLATION_OF_A_CHANGE,
+    ISOLATIONS,
+    as_oracle,
+    config_of,
+    from_store,
+    mixed_topic,
+    transaction,
+)
 from tests.rig.topics import OracleRecord
 
 OFF = "remote.locator=broker is off, and the brokers give all records: "
 TOPIC = "located"
-NIGHTLY = (ISOLATIONS[0], pytest.param(ISOLATIONS[1], marks=pytest.mark.scheduled))
-"""Both isolation levels for slow tests. The second, under which the leader lists no transactions, runs only nightly."""
 QUICK_BROKER = {"fetch.message.max.bytes": 1 << 20, "queued.min.messages": 1000, "fetch.queue.backoff.ms": 10}
 
 FromBroker = Callable[[Rig, str], list[OracleRecord]]
@@ -250,7 +256,7 @@ def test_format_mismatch(double: LocationBroker, expected: FromBroker, isolation
 # ----------------------------------------------------------------------------------------------------------- "Fallback"
 
 
-@pytest.mark.parametrize("isolation", NIGHTLY)
+@pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
 @pytest.mark.parametrize(
     ("reason", "meddle", "more"),
     [

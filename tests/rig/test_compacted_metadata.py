@@ -218,7 +218,8 @@ def is_contradicted(timeline: Timeline) -> bool:
     return flags != sorted(flags)
 
 
-@pytest.mark.parametrize("name", [pytest.param("text", marks=pytest.mark.scheduled), "pull request"])
+@pytest.mark.scheduled
+@pytest.mark.parametrize("name", ["text", "pull request"])
 def test_the_scenarios_through_a_compacted_topic(tier: Tier, name: str, tmp_path: Path) -> None:
     rig, keyed, dialect = tier.rig, f"keyed-{name.replace(' ', '-')}", DIALECTS[name]
     events = tier.events(dialect)

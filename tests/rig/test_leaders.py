@@ -29,6 +29,8 @@ from tests.rig.rig import Rig, cluster
 from tests.rig.test_read import assert_equal_to_broker, config_of
 from tests.rig.transactions import interleaved_transactions, open_transaction
 
+pytestmark = pytest.mark.scheduled  # three brokers take 25 s of processor time until they are up
+
 ONE_SEGMENT = 1 << 20
 SMALL_SEGMENTS = 8192
 EVER = 10**13
@@ -146,7 +148,6 @@ def test_uploads_of_several_leaders_overlap(three: Rig) -> None:
         assert report.fallbacks == {}
 
 
-@pytest.mark.scheduled
 def test_an_unclean_leader_writes_the_log_anew(three: Rig) -> None:
     """The tier has uploads of the old leader from a log that was cut off, also past the new leader's end."""
     rig, topic = three, "unclean"

@@ -30,6 +30,8 @@ from tests.rig.topics import OracleRecord
 pytestmark = pytest.mark.each_version
 
 ISOLATIONS = ("read_committed", "read_uncommitted")
+ISOLATION_OF_A_CHANGE = (ISOLATIONS[0], pytest.param(ISOLATIONS[1], marks=pytest.mark.scheduled))
+"""For tests that restart or delete things. Both levels take the same steps there, and the second one runs at night."""
 
 
 def config_of(rig: Rig, **more: Any) -> dict[str, Any]:

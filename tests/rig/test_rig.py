@@ -81,6 +81,7 @@ def test_uploads_fail_and_heal(rig: Rig, new_topic: NewTopic) -> None:
     assert len(broker_records(rig, topic, 0, "read_committed")) == 120
 
 
+@pytest.mark.scheduled
 def test_a_restart_begins_a_leader_epoch(rig: Rig, new_topic: NewTopic) -> None:
     topic = new_topic("epochs")
     create_topic(rig, topic)

@@ -33,7 +33,7 @@ from tests.rig.acls import allow, revoke_all
 from tests.rig.consumer_faults import Delivered
 from tests.rig.metrics import topic_metrics
 from tests.rig.rig import VERSIONS
-from tests.rig.test_read import ISOLATIONS, from_store, mixed_topic
+from tests.rig.test_read import ISOLATION_OF_A_CHANGE, ISOLATIONS, from_store, mixed_topic
 from tests.rig.test_spark import rows, shown
 from tests.rig.topics import OracleRecord
 from tests.rig.vended import BELIEVED_S, Edit, Vended, halted, vended
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 TOPIC, OTHER = "orders", "payments"
 MIDDLE = 120
-NIGHTLY_TOO = [ISOLATIONS[0], pytest.param(ISOLATIONS[1], marks=pytest.mark.scheduled)]
 NO_GROUP = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
 """librdkafka reports that the consumer may not use its group. No consumer needs its group here."""
 
@@ -261,7 +260,7 @@ def test_a_service_that_is_restarted_in_the_middle(scene: Scene) -> None:
     assert_all_from_the_store(report)
 
 
-@pytest.mark.parametrize("isolation", NIGHTLY_TOO)
+@pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
 def test_a_service_that_is_killed_in_the_middle(scene: Scene, isolation: str) -> None:
     """Without the service, the broker gives the remaining records."""
     with halted(MIDDLE, scene.vended.service.kill) as store:
@@ -425,7 +424,7 @@ def of_other(scene: Scene) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("isolation", NIGHTLY_TOO)
+@pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
 @each_of("what", ["segments", "names", "URLs"])
 def test_a_service_that_gives_another_topic(scene: Scene, of_other: list[Any], isolation: str, what: str) -> None:
     """The other topic has valid records at the same offsets. Only the object names show the difference."""
