@@ -6,6 +6,8 @@ Rules of the file:
 - Every reader reads each topic whole, in a process of its own, one after the other. It has to find the same number of
   records and of bytes of values.
 - The best of several rounds counts, after one round to warm up. All bytes are in the page cache for every reader.
+- `--slow-store` puts 30 ms before each GET, and 80 MB/s on each connection: for readers of the broker its plug-in does
+  the same, on the same files.
 - `--write` puts the tables into docs/performance/.
 """
 
@@ -19,6 +21,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType
@@ -29,6 +32,7 @@ from remote_fetch.formats.batches import BatchFramer
 from tests.benchmarks.document import machine
 from tests.benchmarks.on_a_broker import add_options, run
 from tests.benchmarks.peers import READERS, Job, Round, segments
+from tests.rig.plugins import compiled
 from tests.rig.rig import Rig
 from tests.rig.topics import QUIET, create_topic, set_config, wait_tiered
 
@@ -39,18 +43,19 @@ AIMS: Mapping[tuple[int, str], float] = MappingProxyType(
 
 OURS, DECODER = "read_arrow", "decoder alone"
 CONFLUENT = tuple(name for name in READERS if name.startswith("confluent"))
-OPTIONAL = ("aiokafka", "kafka-python")
+OPTIONAL = ("kafkarrow", "aiokafka", "kafka-python")
 LARGE_BATCH_BYTES, SMALL_BATCH_BYTES = 1_000_000, 16_384
 PARTITIONS = (1, 8)
 MIN_SIZE_MB = 12
+SLOW_LATENCY_MS, SLOW_BYTES_PER_SECOND = 30, 80_000_000
 VALUES_BYTES = 4 << 20
 CONTENTS = ("noise", "text")
 READER_TIMEOUT_S = 3600
 ROOT = Path(__file__).parents[2]
 RATIO_HEAD = (
-    "| value bytes | codec | batches | partitions | read_arrow / best confluent | aim | / aiokafka | / kafka-python "
-    "| / decoder alone | best confluent is | client CPU: best confluent / read_arrow |\n"
-    "|---|---|---|---|---|---|---|---|---|---|---|"
+    "| value bytes | codec | batches | partitions | read_arrow / best confluent | aim | / kafkarrow | / aiokafka "
+    "| / kafka-python | / decoder alone | best confluent is | client CPU: best confluent / read_arrow |\n"
+    "|---|---|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -217,7 +222,9 @@ def run_reader(job: Job, module: str = "tests.benchmarks.peers") -> Best:
     )
 
 
-def measure(rig: Rig, shape: Shape, size_mb: int, rounds: int, readers: Sequence[str]) -> dict[str, Best]:
+def measure(
+    rig: Rig, shape: Shape, size_mb: int, rounds: int, readers: Sequence[str], latency_ms: int = 0
+) -> dict[str, Best]:
     """Each of the readers on a topic of that shape and about `size_mb` of values."""
     records = (size_mb << 20) // shape.value_bytes
     topic = f"{shape.value_bytes}-{shape.codec}-{shape.batch_bytes}-{shape.partitions}-{size_mb}"
@@ -226,7 +233,7 @@ def measure(rig: Rig, shape: Shape, size_mb: int, rounds: int, readers: Sequence
         reader: run_reader(
             Job(
                 reader, topic, shape.partitions, records, records * shape.value_bytes, rounds,
-                rig.bootstrap, str(rig.remote), rig.nodes[1].pid,
+                rig.bootstrap, str(rig.remote), rig.nodes[1].pid, latency_ms, SLOW_BYTES_PER_SECOND,
             )
         )
         for reader in readers
@@ -244,6 +251,7 @@ def ratios(shape: Shape, best: Mapping[str, Best]) -> str:
     cells = [
         f"**{best[rival].wall_s / ours.wall_s:.1f}**",
         f"{AIMS[shape.value_bytes, shape.codec]:.0f}" if shape.batch_bytes == LARGE_BATCH_BYTES else "",
+        slower("kafkarrow", 1),
         slower("aiokafka", 1),
         slower("kafka-python", 0),
         slower(DECODER, 2),
@@ -271,15 +279,23 @@ def details(shape: Shape, sizes_mb: Sequence[int], found: Mapping[int, Mapping[s
 
 def measured_on(rig: Rig) -> str:
     """The machine, the libraries that are compared, and the broker that has the same cores."""
-    return f"{machine('confluent-kafka', 'aiokafka', 'kafka-python', 'pyarrow')} Kafka {rig.version} on the same cores."
+    peers = machine("confluent-kafka", "kafkarrow", "aiokafka", "kafka-python", "pyarrow")
+    return f"{peers} Kafka {rig.version} on the same cores."
 
 
-def report(rig: Rig, wanted: Sequence[Shape], sizes_mb: Sequence[int], rounds: int, readers: Sequence[str]) -> str:
+def report(
+    rig: Rig,
+    wanted: Sequence[Shape],
+    sizes_mb: Sequence[int],
+    rounds: int,
+    readers: Sequence[str],
+    latency_ms: int = 0,
+) -> str:
     """The whole section: machine and both tables."""
     first: list[str] = []
     second: list[str] = []
     for shape in wanted:
-        found = {size_mb: measure(rig, shape, size_mb, rounds, readers) for size_mb in sizes_mb}
+        found = {size_mb: measure(rig, shape, size_mb, rounds, readers, latency_ms) for size_mb in sizes_mb}
         first.append(ratios(shape, found[sizes_mb[-1]]))
         second += details(shape, sizes_mb, found)
         print(first[-1], flush=True)
@@ -300,15 +316,38 @@ def main() -> int:
     )
     add_shape_options(parser)
     parser.add_argument("--without", nargs="+", choices=OPTIONAL, default=[], help="readers to leave out of a long run")
+    parser.add_argument("--slow-store", action="store_true", help="30 ms and 80 MB/s before every reader's store")
     add_options(parser)
     arguments = parser.parse_args()
+    if arguments.slow_store and arguments.write:
+        parser.error("--slow-store: its tables have no place in docs/performance/; copy them")
     if min(arguments.sizes) < MIN_SIZE_MB:
         parser.error(f"--sizes: eight partitions with full batches of 1 MB need {MIN_SIZE_MB} MB")
     wanted, sizes_mb = list(shapes(arguments)), sorted(arguments.sizes)
     readers = [name for name in (DECODER, *READERS) if name not in arguments.without]
+    latency_ms = SLOW_LATENCY_MS if arguments.slow_store else 0
     return run(
-        "bench_broker", arguments, RATIO_HEAD, lambda rig: report(rig, wanted, sizes_mb, arguments.rounds, readers)
+        "bench_broker",
+        arguments,
+        RATIO_HEAD,
+        lambda rig: report(rig, wanted, sizes_mb, arguments.rounds, readers, latency_ms),
+        partial(slow_storage, arguments.version) if arguments.slow_store else no_more,
     )
+
+
+def no_more(_folder: Path) -> Mapping[str, str]:
+    """The broker's own properties suffice."""
+    return {}
+
+
+def slow_storage(version: str, folder: Path) -> Mapping[str, str]:
+    """The properties of a broker whose plug-in waits as the fetcher of `Job.latency_ms` does."""
+    return {
+        "remote.log.storage.manager.class.name": "SlowStorage",
+        "remote.log.storage.manager.class.path": f"{compiled('SlowStorage', folder, version)}/",
+        "rsm.config.latency.ms": str(SLOW_LATENCY_MS),
+        "rsm.config.bytes.per.second": str(SLOW_BYTES_PER_SECOND),
+    }
 
 
 if __name__ == "__main__":

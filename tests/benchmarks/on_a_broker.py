@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.benchmarks.document import write
@@ -21,8 +21,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--write", action="store_true", help="write the tables into docs/performance/")
 
 
-def run(name: str, arguments: argparse.Namespace, head: str, report: Callable[[Rig], str]) -> int:
-    """Measure with a broker that is started for it, or say why that cannot be; the exit status."""
+def run(
+    name: str,
+    arguments: argparse.Namespace,
+    head: str,
+    report: Callable[[Rig], str],
+    properties: Callable[[Path], Mapping[str, str]] = lambda folder: {},
+) -> int:
+    """Measure with a broker that is started for it, or say why that cannot be; the exit status.
+
+    `properties` are more of the broker's; it gets a folder of its own.
+    """
     reason = missing_tool() or (None if Path("/proc/self/stat").exists() else "the CPU of a broker is read from /proc")
     if reason is not None:
         print(f"{name}: not measured: {reason}", file=sys.stderr)
@@ -31,7 +40,9 @@ def run(name: str, arguments: argparse.Namespace, head: str, report: Callable[[R
     print(head, flush=True)
     with (
         tempfile.TemporaryDirectory(prefix="remote-fetch-bench-") as folder,
-        single(Path(folder), arguments.version, full_compiler=True) as rig,
+        single(
+            Path(folder), arguments.version, full_compiler=True, properties=properties(Path(folder) / "more")
+        ) as rig,
     ):
         section = report(rig)
     print(f"\n{section}")

@@ -31,6 +31,7 @@ from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.scan.rows import PartitionRows
 from remote_fetch.scan.slice_reader import SliceReader
 from remote_fetch.session.decode_pool import DecodePool
+from tests.benchmarks.slow_store import LATENCY_OPTION, SPEED_OPTION
 
 __all__ = [
     "LARGE_FETCHES",
@@ -53,7 +54,8 @@ _TIMEOUT_S = 600
 class Job:
     """The task: the topic, its size, the number of rounds, and the broker whose CPU counts.
 
-    `remote` is the directory of the tier.
+    `remote` is the directory of the tier. Each of our GETs takes `latency_ms` until its first byte and has a speed of
+    `bytes_per_second`, 0 for any speed; for readers of the broker, its plug-in does the same.
     """
 
     reader: str
@@ -65,6 +67,8 @@ class Job:
     bootstrap: str
     remote: str
     broker_pid: int
+    latency_ms: int = 0
+    bytes_per_second: int = 0
 
 
 class Total(NamedTuple):
@@ -100,10 +104,23 @@ def _arrow(job: Job, config: Mapping[str, Any]) -> Total:
     import remote_fetch
 
     records = value_bytes = 0
-    for batch in remote_fetch.read_arrow(job.topic, config={"remote.storage.url": job.remote, **config}):
+    store = {"remote.storage.url": job.remote, **_slow(job)}
+    for batch in remote_fetch.read_arrow(job.topic, config={**store, **config}):
         records += batch.num_rows
         value_bytes += _value_bytes(batch)
     return Total(records, value_bytes)
+
+
+def _slow(job: Job) -> Mapping[str, Any]:
+    """The configuration of a slow store, none for a fast one."""
+    if not job.latency_ms:
+        return {}
+    options = "remote.storage.options."
+    return {
+        "remote.storage.fetcher.class": "tests.benchmarks.slow_store:SlowLocalFetcher",
+        f"{options}{LATENCY_OPTION}": job.latency_ms,
+        f"{options}{SPEED_OPTION}": job.bytes_per_second,
+    }
 
 
 def from_bucket(job: Job) -> Total:
@@ -231,6 +248,21 @@ def with_kafka_python(job: Job) -> Total:
     return Total(records, value_bytes)
 
 
+def with_kafkarrow(job: Job) -> Total:
+    """`kafkarrow.ConsumerManager.poll`: librdkafka in Rust, with rows as Arrow batches."""
+    import kafkarrow
+
+    config = {"bootstrap.servers": job.bootstrap, "group.id": "bench", **{key: str(TUNED[key]) for key in TUNED}}
+    manager = kafkarrow.ConsumerManager(config, [kafkarrow.SourceTopic.from_earliest(job.topic)], 100_000)
+    records = value_bytes = 0
+    deadline = time.monotonic() + _TIMEOUT_S
+    while records < job.records and time.monotonic() < deadline:
+        batch = manager.poll(1000)
+        records += batch.num_rows
+        value_bytes += _value_bytes(batch)
+    return Total(records, value_bytes)
+
+
 READERS: Mapping[str, Callable[[Job], Total]] = MappingProxyType(
     {
         "read_arrow, bucket alone": from_bucket,
@@ -238,6 +270,7 @@ READERS: Mapping[str, Callable[[Job], Total]] = MappingProxyType(
         "confluent, default": confluent_default,
         "confluent, tuned": confluent_tuned,
         "confluent, 8 MiB": confluent_large_fetches,
+        "kafkarrow": with_kafkarrow,
         "aiokafka": with_aiokafka,
         "kafka-python": with_kafka_python,
     }
