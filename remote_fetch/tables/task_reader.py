@@ -9,7 +9,7 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,7 @@ def read_rows(
     observer: Observer = ignore,
     report: Callable[[Report], None] = lambda report: None,
     loss_hint: str | None = None,
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch]:
     """The rows of a task, in order of partition and offset, as `read_arrow` gives them.
 
     `config` is the configuration of the reading session. `typed`: which keys and values are typed. `report` gets the

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 from uuid import uuid4
@@ -97,9 +98,11 @@ class TaskWriter:
             loss_hint=self.loss_hint,
         )
         try:
-            for batch in rows:
-                for made in applied(self.transform, batch):
-                    files.write(self._checked(made))
+            # A generator that an error leaves unfinished keeps its session, and the session's threads.
+            with closing(rows):
+                for batch in rows:
+                    for made in applied(self.transform, batch):
+                        files.write(self._checked(made))
             written = files.close()
         except BaseException:
             files.abandon()
