@@ -154,6 +154,11 @@ ELSEWHERE = {
     ErrorKind.MISSING_EXTRA: "an error before the read",
     ErrorKind.CANCELLED: "the reader's own wish",
     ErrorKind.BROKER_UNAVAILABLE: "no broker answers at all: fatal, for there is nothing to fall back on",
+    ErrorKind.TABLE: "an error of a table's commit: tests/tables",
+    ErrorKind.UNDECODABLE: "an error behind the read, whose bytes are right: tests/typed",
+    ErrorKind.UNKNOWN_SCHEMA: "as above",
+    ErrorKind.REGISTRY_AUTH: "as above",
+    ErrorKind.REGISTRY_UNAVAILABLE: "as above",
 }
 """Reasons without a row, and where they are tested."""
 
