@@ -187,7 +187,7 @@ def cells() -> list[Any]:
     ]
 
 
-def allowed_reasons(row: Row) -> set[ErrorKind]:
+def allowed_reasons(row: Row) -> set[str]:
     """The reasons of fallbacks. A fault that passes is retried, on a busy machine until the read's own time is up."""
     if row.reason is None:
         return set()
