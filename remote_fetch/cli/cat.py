@@ -20,7 +20,7 @@ from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
 from remote_fetch.cli.printer import ROW_COLUMNS, Row, delimiter_bytes, format_printer, json_printer, rows_of
 from remote_fetch.cli.report import Progress, report_lines
-from remote_fetch.cli.typed import packs_of, typed_config, typed_rows
+from remote_fetch.cli.typed import add_typed_options, packs_of, typed_config, typed_rows
 from remote_fetch.cli.unpack import unpackers
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Counters
@@ -56,12 +56,11 @@ def add_parser(commands: Any, summary: str) -> None:
         "-D", dest="delimiter", metavar="DELIM", default=r"\n", help=r"print this after each record (\n)"
     )
     output.add_argument("-Z", dest="null", action="store_true", help="print NULL for null and empty keys and payloads")
-    output.add_argument(
-        "-s", dest="unpack", metavar="FORMAT", action="append", default=[],
-        help="print packed numbers: key=FORMAT, value=FORMAT, or FORMAT for both, of the tokens < > b B h H i I q Q c "
-        "s $ and space; or avro: JSON of Avro by the registry of -r",
-    )  # fmt: skip
-    output.add_argument("-r", dest="registry", metavar="URL", help="the schema registry (schema.registry.url)")
+    add_typed_options(
+        output,
+        "print packed numbers: key=FORMAT, value=FORMAT, or FORMAT for both, of the tokens < > b B h H i I q Q c s $ "
+        "and space; or avro: JSON of Avro by the registry of -r",
+    )
     output.add_argument("-u", dest="unbuffered", action="store_true", help="hand on each record at once")
     output.add_argument(
         "--binary", choices=("text", "base64"), default="text",

@@ -23,6 +23,7 @@ from remote_fetch.cli.options import (
     partitions_from,
 )
 from remote_fetch.cli.report import Progress
+from remote_fetch.cli.typed import add_typed_options, refuse_packs, typed_config
 from remote_fetch.errors import ConfigError
 from remote_fetch.export import export_topic
 from remote_fetch.observe import Event, Notice
@@ -48,6 +49,7 @@ def add_parser(commands: Any, summary: str) -> None:
         help="a directory for each value of this column, or of day or hour of the timestamp; may be repeated",
     )  # fmt: skip
     target.add_argument("--columns", metavar="A,B", help="which columns, in which order")
+    add_typed_options(target, "avro, key=avro or value=avro: typed columns of Avro, by the registry of -r")
     target.add_argument("--compression", default="zstd", metavar="CODEC", help="of the Parquet files (zstd)")
     target.add_argument(
         "--file-size", default="128M", metavar="BYTES", help="begin another file at this size; K, M and G are binary"
@@ -66,6 +68,7 @@ def add_parser(commands: Any, summary: str) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     warnings: list[str] = []
+    refuse_packs(arguments.unpack)
     start, end = bounds_of(arguments, TIER)
     with Progress(enabled=not arguments.quiet) as progress:
         progress.start(None)
@@ -87,7 +90,7 @@ def _run(arguments: argparse.Namespace) -> int:
             partition_by=[name for text in arguments.partition_by for name in text.split(",")],
             compression=arguments.compression,
             file_bytes=_size(arguments.file_size),
-            config=config_from(arguments),
+            config=typed_config(arguments, config_from(arguments)),
             to_options=_options(arguments),
             log_start=arguments.log_start,
             allow_lost=arguments.allow_lost,

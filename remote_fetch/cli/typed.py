@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from remote_fetch.cli.printer import ROW_COLUMNS, Row, rows_of
 from remote_fetch.cli.unpack import FIELDS
 from remote_fetch.config import Config
+from remote_fetch.errors import ConfigError
 from remote_fetch.typed.plan import plan_typed
 
 if TYPE_CHECKING:
@@ -28,9 +29,26 @@ if TYPE_CHECKING:
 
     from remote_fetch.typed.columns import TypedColumns
 
-__all__ = ["TypedRows", "packs_of", "typed_config", "typed_rows"]
+__all__ = ["TypedRows", "add_typed_options", "packs_of", "refuse_packs", "typed_config", "typed_rows"]
 
 _AVRO = "avro"
+
+
+def add_typed_options(group: Any, formats: str) -> None:
+    """Add `-s` and `-r`. `formats` is the help of `-s`: what a command takes."""
+    group.add_argument("-s", dest="unpack", metavar="FORMAT", action="append", default=[], help=formats)
+    group.add_argument("-r", dest="registry", metavar="URL", help="the schema registry (schema.registry.url)")
+
+
+def refuse_packs(options: Sequence[str]) -> None:
+    """Raise ConfigError for a format of `-s` other than Avro, where packed numbers cannot be had."""
+    packs = packs_of(options)[1]
+    if packs:
+        raise ConfigError(
+            f"-s {packs[0]}: avro, key=avro or value=avro expected",
+            key="-s",
+            hint="Name another format by its key: -X value.format=protobuf-confluent",
+        )
 
 
 def packs_of(options: Sequence[str]) -> tuple[Mapping[str, str], list[str]]:
@@ -50,7 +68,7 @@ def packs_of(options: Sequence[str]) -> tuple[Mapping[str, str], list[str]]:
 
 
 def typed_config(arguments: argparse.Namespace, config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration with `-s` and `-r`."""
+    """The configuration with `-s` and `-r`, which win."""
     more = dict(packs_of(arguments.unpack)[0])
     if arguments.registry is not None:
         more["schema.registry.url"] = arguments.registry

@@ -70,7 +70,7 @@ class BackfillRequest:
         typed = plan_of(source, learns=True)
         schema = schema_of(columns, self.transform, None if typed is None else typed_schema(typed, source, columns))
         check_partition_by(schema, self.partition_by)
-        fingerprint = self._fingerprint(columns, schema)
+        fingerprint = self._fingerprint(columns, schema, typed)
         is_path = "://" not in self.to and self.format not in TABLES
         url = os.path.abspath(self.to) if is_path else self.to
         job_id = self._checked_id() or fingerprint
@@ -82,10 +82,13 @@ class BackfillRequest:
                 raise ConfigError(f"option '{name}': pass the topic as backfill's argument", key=name)
         return parse_options({**self.options, "subscribe": self.topic})
 
-    def _fingerprint(self, columns: Sequence[str], schema: pa.Schema) -> str:
+    def _fingerprint(self, columns: Sequence[str], schema: pa.Schema, typed: TypedPlan | None) -> str:
         """Hash identifying a job's input and output. Secrets and tuning options are left out."""
         naming = {name.lower(): str(value) for name, value in self.options.items() if name.lower().startswith(_NAMING)}
-        text = json.dumps([naming, [self.topic, columns, list(self.partition_by), str(schema)]], sort_keys=True)
+        made = [self.topic, columns, list(self.partition_by), str(schema)]
+        if typed is not None:  # two of them may give the same Arrow schema, and other values
+            made.append(typed.identity)
+        text = json.dumps([naming, made], sort_keys=True)
         return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
 
     def _checked_id(self) -> str | None:

@@ -7,6 +7,8 @@ Rules of the file:
 - Every commit of a topic writes the transaction of its job. Delta refuses a commit if another one of the same
   transaction came in since the version that was read.
 - The commit's info repeats the progress for people.
+- Columns are added, and so are fields of structs. Fields of structs in lists and maps are not: deltalake's own engine
+  cannot read the older files then.
 """
 
 from __future__ import annotations
@@ -94,12 +96,13 @@ class DeltaTarget:
         known = {one.name: one for one in self._fields()}
         for column in self._wanted(schema, partition_by):
             found = known.get(column.name)
-            if found is not None and found.type != column.type:
+            if found is not None and not _takes(found.type, column.type):
                 raise ConfigError(
                     f"the table {self.name} has the column {column.name!r} as {_type(found)}, "
                     f"and not as {_type(column)}",
                     key="to",
-                    hint="Write to another table, or convert the column in a transform",
+                    hint="Write to another table, convert the column in a transform, or, if it is typed, name the "
+                    "version of the schema that the table began with (value.schema.version)",
                 )
 
     def progress(self, topic: str) -> Progress | None:
@@ -122,9 +125,10 @@ class DeltaTarget:
         """As `Table.commit`. Missing columns are a version of their own before it: they hold null everywhere."""
         partition_by = list(self._table.metadata().partition_columns)
         try:
-            known = {one.name for one in self._fields()}
-            missing = [one for one in self._wanted(schema, partition_by) if one.name not in known]
-            if missing:
+            known = {one.name: one.type for one in self._fields()}
+            wanted = self._wanted(schema, partition_by)
+            missing = [one for one in wanted if one.name not in known or _has_more(one.type, known[one.name])]
+            if missing:  # a struct that is there gets the fields that it lacks
                 fields = self._lib.Schema.from_arrow(pa.schema([one.with_nullable(True) for one in missing])).fields
                 self._table.alter.add_columns(fields)
             self._table.create_write_transaction(
@@ -209,6 +213,22 @@ def _with_derived(schema: pa.Schema, partition_by: Sequence[str]) -> pa.Schema:
     """The schema with the columns `day` and `hour` that files are partitioned by."""
     more = [pa.field(name, _DERIVED[name]) for name in partition_by if name not in schema.names]
     return pa.schema([*schema, *more])
+
+
+def _takes(known: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a column of the table can hold the other type, if fields are added to its structs."""
+    if not (pa.types.is_struct(known) and pa.types.is_struct(wanted)):
+        return known == wanted
+    inner = {field.name: field.type for field in known}
+    return all(field.name not in inner or _takes(inner[field.name], field.type) for field in wanted)
+
+
+def _has_more(wanted: pa.DataType, known: pa.DataType) -> bool:
+    """Whether a struct has fields, at any depth, that the table's lacks."""
+    if not (pa.types.is_struct(known) and pa.types.is_struct(wanted)):
+        return False
+    inner = {field.name: field.type for field in known}
+    return any(field.name not in inner or _has_more(field.type, inner[field.name]) for field in wanted)
 
 
 def _type(column: pa.Field[Any]) -> str:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from remote_fetch.tables.job_records import TaskRecord
     from remote_fetch.tables.report import TableReport
     from remote_fetch.tables.tasks import Task
+    from remote_fetch.typed.plan import TypedPlan
 
 __all__ = ["Destination", "TableForm", "run_export"]
 
@@ -93,7 +94,7 @@ def _spec(bounds: ExportBounds, form: TableForm, observer: Observer) -> JobSpec:
     check_partition_by(schema, form.partition_by)
     return JobSpec(
         topic=bounds.topic,
-        fingerprint=_fingerprint(bounds, columns, form.partition_by, schema),
+        fingerprint=_fingerprint(bounds, columns, form.partition_by, schema, typed),
         columns=columns,
         schema=schema,
         transform=form.transform,
@@ -115,10 +116,18 @@ def _run_here(
         yield writer.run(number, tasks[number], observer)
 
 
-def _fingerprint(bounds: ExportBounds, columns: Sequence[str], partition_by: Sequence[str], schema: pa.Schema) -> str:
+def _fingerprint(
+    bounds: ExportBounds,
+    columns: Sequence[str],
+    partition_by: Sequence[str],
+    schema: pa.Schema,
+    typed: TypedPlan | None,
+) -> str:
     """Hash that identifies an export's input and output. Secrets and tuning options are left out."""
     naming = {key: str(bounds.config[key]) for key in _SETTINGS if key in bounds.config}
     read = [bounds.topic, str(bounds.start), str(bounds.end), bounds.partitions, str(bounds.isolation)]
     made = [list(columns), list(partition_by), str(schema)]
+    if typed is not None:  # two of them may give the same Arrow schema, and other values
+        made.append(typed.identity)
     text = json.dumps([naming, read, str(bounds.log_start), made], sort_keys=True)
     return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]

@@ -102,7 +102,8 @@ class IcebergTarget:
             raise ConfigError(
                 f"the columns do not fit the table {self.name}: {said(error, self._options)}",
                 key="to",
-                hint="Write to another table, or convert the columns in a transform",
+                hint="Write to another table, convert the columns in a transform, or, if they are typed, name the "
+                "version of the schema that the table began with (value.schema.version)",
             ) from None
 
     def progress(self, topic: str) -> Progress | None:

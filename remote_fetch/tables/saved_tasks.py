@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from remote_fetch.errors import CorruptSegment, TopicRecreated, UnsupportedFormat
@@ -34,7 +34,7 @@ _VERSION = 2
 class Reading:
     """How a job reads: the session's configuration, the isolation level, and which partitions `find` finds."""
 
-    config: Mapping[str, Any]
+    config: Mapping[str, Any] = field(repr=False)
     isolation: IsolationLevel
     find: Callable[[Session], tuple[TopicIdPartition, ...]]
 

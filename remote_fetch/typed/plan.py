@@ -8,6 +8,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -51,6 +52,15 @@ class TypedPlan:
 
     columns: tuple[ColumnPlan, ...]
     known: tuple[tuple[SchemaRef, SchemaText], ...] = ()
+
+    @property
+    def identity(self) -> str:
+        """Text that differs if other values may come out. The schemas of writers are left out: a schema id has one."""
+        columns = []
+        for each in self.columns:
+            texts = [] if each.schema is None else list(each.schema.in_order())
+            columns.append([each.name, each.format, each.on_error, each.message, texts])
+        return json.dumps(columns)
 
 
 def plan_typed(config: Config, topics: Sequence[str] | None, *, learns: bool = False) -> TypedPlan | None:
