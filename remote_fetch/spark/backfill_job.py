@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,8 @@ def run_backfill(spark: SparkSession, request: BackfillRequest) -> TableReport:
     """As `remote_fetch.spark.backfill`, without printing."""
     checked = request.check()
     if request.format in TABLES:
-        return run_table_job(open_table(request.format, request.to, request.to_options), _spec(spark, request, checked))
+        with closing(open_table(request.format, request.to, request.to_options)) as table:
+            return run_table_job(table, _spec(spark, request, checked))
     target = Target(checked.url, checked.job_id, request.to_options)
     return run_directory_job(target, checked.url, _spec(spark, request, checked))
 

@@ -153,6 +153,9 @@ class DeltaTarget:
         parts = (path.split("/") for path in paths.to_pylist())
         return {part[2] for part in parts if part[:2] == ["data", job_id]}
 
+    def close(self) -> None:
+        """As `Table.close`. deltalake keeps nothing open that could be closed."""
+
     def _wanted(self, schema: pa.Schema, partition_by: Sequence[str]) -> list[pa.Field[Any]]:
         """The columns of a schema as Delta has them, with those that are derived."""
         whole = self._lib.Schema.from_arrow(_with_derived(schema, partition_by))

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -77,7 +78,8 @@ def run_export(bounds: ExportBounds, form: TableForm, destination: Destination, 
         raise ConfigError(f"topic={bounds.topic!r}: give a topic's name", key="topic")
     spec = _spec(bounds, form, observer)
     if to.format in TABLES:
-        return run_table_job(open_table(to.format, to.to, to.options), spec)
+        with closing(open_table(to.format, to.to, to.options)) as table:
+            return run_table_job(table, spec)
     url = to.to if "://" in to.to else os.path.abspath(to.to)
     return run_directory_job(Target(url, spec.fingerprint, to.options), url, spec)
 

@@ -160,6 +160,10 @@ class IcebergTarget:
         paths: list[str] = self._table.inspect.data_files().column("file_path").to_pylist()
         return {path[len(below) :].split("/")[0] for path in paths if path.startswith(below)}
 
+    def close(self) -> None:
+        """As `Table.close`. A SQL catalog has connections to its database."""
+        self._catalog.close()
+
     def _parsed(self, text: str) -> Progress:
         try:
             return Progress.load(text)

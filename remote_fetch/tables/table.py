@@ -88,6 +88,9 @@ class Table(Protocol):
     def attempts_of(self, job_id: str) -> set[str]:
         """The attempts of a job whose files are in the version that is seen."""
 
+    def close(self) -> None:
+        """Close what is open, such as a catalog's connections."""
+
 
 class TableFolder:
     """The location of a table, in an fsspec filesystem: data files of jobs, and their plans and records."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial" / "iceberg-table.md"
 _TIMEOUT_S = 120
 COLUMNS = ["partition", "offset", "key", "value"]
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 def config(rig: Rig) -> dict[str, str]:

@@ -96,3 +96,4 @@ def running(warehouse: Path, token: str = "open-sesame") -> Iterator[RestCatalog
         server.shutdown()
         server.server_close()
         thread.join(10)
+        below.close()

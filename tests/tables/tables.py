@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -67,9 +68,9 @@ def target(format_: str, directory: Path) -> dict[str, Any]:
 
 
 def opened(where: Mapping[str, Any]) -> Table:
-    """The table, at its newest version."""
-    table = open_table(where["format"], where["to"], where.get("to_options"))
-    assert table.refresh()
+    """The table, at its newest version. Its catalog is closed: reading what was seen needs none."""
+    with closing(open_table(where["format"], where["to"], where.get("to_options"))) as table:
+        assert table.refresh()
     return table
 
 

@@ -13,7 +13,7 @@ from tests.own_processes import killed_after
 from tests.tables.tables import FORMATS, Topic, files_below, files_of, held, opened, same, target
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 def kill(directory: Path, format_: str, seed: int, points: int) -> list[str]:

@@ -12,7 +12,7 @@ from remote_fetch.errors import ConfigError, TableRefused
 from tests.tables.rest_catalog import RestCatalog, running
 from tests.tables.tables import Topic, export, files_below, files_of, held, opened, same, target
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+import sqlalchemy
 
 from remote_fetch.errors import ConfigError, OffsetOutOfRange, TableRefused, TopicRecreated, UnknownTopic
 from remote_fetch.model import Uuid
@@ -21,7 +22,7 @@ from remote_fetch.tables.table import Addition
 from tests.cases import each_of
 from tests.tables.tables import FORMATS, Topic, export, files_below, files_of, held, opened, same, target
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 @pytest.fixture(params=FORMATS)
@@ -354,6 +355,24 @@ def test_no_secret_in_a_message(tmp_path: Path) -> None:
     with pytest.raises((ConfigError, TableRefused)) as info:
         export(Topic(tmp_path / "tier").grow(), {"format": "iceberg", "to": "a.b", "to_options": options})
     assert "hush" not in str(info.value)
+
+
+def test_a_job_leaves_no_catalog_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither one that is done nor one that fails. pyiceberg keeps the connections of a SQL catalog in a pool."""
+    seen: list[Any] = []
+    dispose = sqlalchemy.Engine.dispose
+
+    def hear(engine: sqlalchemy.Engine) -> None:
+        seen.append(engine.pool)
+        dispose(engine)
+
+    monkeypatch.setattr(sqlalchemy.Engine, "dispose", hear)
+    topic, where = Topic(tmp_path / "tier").grow(), target("iceberg", tmp_path / "lake")
+    export(topic, where)
+    assert [pool.checkedin() for pool in seen] == [0]
+    with pytest.raises(ConfigError):
+        export(topic, where, partition_by=["day"])
+    assert [pool.checkedin() for pool in seen] == [0, 0]
 
 
 def test_timestamps_beyond_the_calendar(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from tests.tables.tables import FORMATS, files_of, opened, target
 from tests.tables.typed_topic import FIRST, SECOND, TypedTopic, rows_of
 from tests.typed.registry_double import RegistryDouble, registry_double
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 SECRET = "hush-hush"
 
