@@ -126,7 +126,7 @@ def test_every_format_token_is_explained(capsys: pytest.CaptureFixture[str]) -> 
     assert set(re.findall(r"`(%.)`", table)) == known
 
 
-@pytest.mark.parametrize("command", ["ls", "plan", "cat"])
+@pytest.mark.parametrize("command", ["ls", "plan", "cat", "dump"])
 def test_options_named_in_the_text_exist(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each `--option` and `-x` of a remote-fetch command on any page exists."""
     with pytest.raises(SystemExit):

@@ -26,6 +26,7 @@ _COMMANDS = {
     "ls": "list segments",
     "plan": "show what a read would fetch",
     "cat": "print records",
+    "dump": "print the batches of a segment, its indexes, or metadata records",
     "export": "write records to Parquet files or a table",
     "config": "check a configuration",
     "serve": "give readers access without a key to the bucket",

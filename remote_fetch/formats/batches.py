@@ -31,6 +31,7 @@ __all__ = [
     "FramedBatch",
     "check_crc",
     "read_header",
+    "sequence_at",
 ]
 
 LOG_OVERHEAD_BYTES = 12
@@ -50,12 +51,14 @@ _LEGACY = Struct(">qiIbb")
 _LEGACY_CRC_FROM = 16
 _INT64 = Struct(">q")
 _MAX_INT64 = 2**63 - 1
+_SEQUENCES = 2**31
 _NOTHING = memoryview(b"")
 
 _CODEC_MASK = 0x07
 _TIMESTAMP_TYPE_BIT = 0x08
 _TRANSACTIONAL_BIT = 0x10
 _CONTROL_BIT = 0x20
+_DELETE_HORIZON_BIT = 0x40
 
 
 class BatchHeader(NamedTuple):
@@ -103,6 +106,14 @@ class BatchHeader(NamedTuple):
     def is_control(self) -> bool:
         """Whether the batch holds a control record (a transaction marker), which no consumer sees."""
         return self.magic >= 2 and bool(self.attributes & _CONTROL_BIT)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """The time after which the log cleaner may remove the batch's tombstones or marker. None if it has set none.
+
+        It is in the place of the base timestamp.
+        """
+        return self.base_timestamp_ms if self.magic >= 2 and self.attributes & _DELETE_HORIZON_BIT else None
 
     @property
     def next_offset(self) -> int:
@@ -187,6 +198,11 @@ def _read_legacy(data: memoryview, at: int, position: int, size_bytes: int) -> B
 
 def _offset(data: memoryview, at: int) -> int:
     return int.from_bytes(data[at : at + 8], "big", signed=True)
+
+
+def sequence_at(base: int, delta: int) -> int:
+    """The producer's sequence number `delta` after `base`, or before it. They begin again at 0 after 2^31 - 1."""
+    return (base + delta) % _SEQUENCES
 
 
 def check_crc(batch: FramedBatch) -> None:

@@ -1,8 +1,9 @@
-"""Control batches: the type of a transaction marker in the log.
+"""Control batches and control records: what a transaction marker in the log says.
 
 Rules of the file:
 
-- Pure. Only the first record's key is read: a control batch holds one record, and its key carries the type (KIP-98).
+- Pure. `control_type` reads the first record's key alone: a control batch holds one record, and its key carries the
+  type (KIP-98).
 - An unknown type is UNKNOWN, as in Kafka, and no error.
 """
 
@@ -10,14 +11,17 @@ from __future__ import annotations
 
 from enum import IntEnum
 from struct import Struct
+from typing import NamedTuple
 
 from remote_fetch.errors import CorruptSegment, FallsBackError
 from remote_fetch.formats.batches import HEADER_BYTES, FramedBatch
 from remote_fetch.formats.codecs import Codecs
+from remote_fetch.model import Buffer
 
-__all__ = ["ControlType", "control_type"]
+__all__ = ["ControlRecord", "ControlType", "control_record", "control_type"]
 
 _KEY = Struct(">hh")
+_END_MARKER = Struct(">hi")
 _MAX_VARINT_BYTES = 5
 _MAX_VARLONG_BYTES = 10
 
@@ -49,15 +53,39 @@ def control_type(batch: FramedBatch, codecs: Codecs) -> ControlType | None:
     if header.record_count == 0:
         return None
     try:
-        key = _first_key(codecs.decompress(header.codec, batch.data[HEADER_BYTES:]))
-        if len(key) < _KEY.size:
-            raise CorruptSegment(f"control record with a key of {len(key)} bytes, not {_KEY.size} at least")
-        version, value = _KEY.unpack_from(key)
-        if version < 0:
-            raise CorruptSegment(f"control record key with version {version}")
+        type_id = _type_id(_first_key(codecs.decompress(header.codec, batch.data[HEADER_BYTES:])))
     except FallsBackError as error:
         raise error.at(position=batch.position, offset=header.base_offset) from error.__cause__
-    return ControlType(value)
+    return ControlType(type_id)
+
+
+class ControlRecord(NamedTuple):
+    """The content of a control record. `coordinator_epoch` is that of a transaction marker, None for other types."""
+
+    type: ControlType
+    type_id: int
+    coordinator_epoch: int | None
+
+
+def control_record(key: Buffer | None, value: Buffer | None) -> ControlRecord:
+    """The control record of this key and value. Raises CorruptSegment if one of them is too short for its type."""
+    type_id = _type_id(b"" if key is None else key)
+    found = ControlType(type_id)
+    if found not in (ControlType.ABORT, ControlType.COMMIT):
+        return ControlRecord(found, type_id, None)
+    if value is None or len(value) < _END_MARKER.size:
+        raise CorruptSegment(f"transaction marker with a value of {len(value or b'')} bytes, not {_END_MARKER.size}")
+    return ControlRecord(found, type_id, _END_MARKER.unpack_from(value)[1])
+
+
+def _type_id(key: Buffer) -> int:
+    if len(key) < _KEY.size:
+        raise CorruptSegment(f"control record with a key of {len(key)} bytes, not {_KEY.size} at least")
+    version, type_id = _KEY.unpack_from(key)
+    if version < 0:
+        raise CorruptSegment(f"control record key with version {version}")
+    number: int = type_id
+    return number
 
 
 def _first_key(records: memoryview) -> memoryview:

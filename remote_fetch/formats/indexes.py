@@ -24,6 +24,8 @@ __all__ = [
     "LARGE_ENTRY_BYTES",
     "LEGACY_ENTRY_BYTES",
     "MAX_RELATIVE_OFFSET",
+    "TIME_ENTRY_BYTES",
+    "TRANSACTION_ENTRY_BYTES",
     "OffsetIndex",
     "OffsetPosition",
     "TimeIndex",
@@ -44,6 +46,12 @@ _OFFSET_ENTRIES = {LEGACY_ENTRY_BYTES: Struct(">ii"), LARGE_ENTRY_BYTES: Struct(
 _TIME_ENTRY = Struct(">qi")
 _TRANSACTION_ENTRY = Struct(">hqqqq")
 _TRANSACTION_VERSION = 0
+
+TIME_ENTRY_BYTES = _TIME_ENTRY.size
+"""Time index entry: timestamp int64, relative offset int32."""
+
+TRANSACTION_ENTRY_BYTES = _TRANSACTION_ENTRY.size
+"""Transaction index entry: version int16, producer id and three offsets int64."""
 
 
 class OffsetPosition(NamedTuple):

@@ -20,7 +20,7 @@ from remote_fetch.errors import CorruptSegment, FallsBackError
 from remote_fetch.formats.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, FramedBatch
 from remote_fetch.formats.codecs import Codecs
 
-__all__ = ["as_v2", "to_v2"]
+__all__ = ["LegacyMessage", "as_v2", "messages_of", "to_v2"]
 
 _ENTRY = Struct(">qi")
 _MESSAGE = Struct(">Ibb")
@@ -42,8 +42,19 @@ _MIN_INT64 = -(2**63)
 class _Message(NamedTuple):
     """One message without its offset and size; `key` and `value` are views, None for null."""
 
+    crc: int
     attributes: int
     timestamp_ms: int
+    key: memoryview | None
+    value: memoryview | None
+
+
+class LegacyMessage(NamedTuple):
+    """One message of an entry as a reader sees it. `timestamp_ms` is -1 for magic 0. `crc` is the message's own."""
+
+    offset: int
+    timestamp_ms: int
+    crc: int
     key: memoryview | None
     value: memoryview | None
 
@@ -66,21 +77,45 @@ def to_v2(batch: FramedBatch, codecs: Codecs) -> tuple[BatchHeader, memoryview]:
     Raises CorruptSegment for an entry that breaks the format, nests deeper than one level or uses zstd, which is newer
     than the format. Also raises the errors of `codecs`. All have the entry's position and offset.
     """
-    header = batch.header
     try:
-        outer = _message(batch.data[LOG_OVERHEAD_BYTES:], header.magic)
-        if header.codec == 0:
-            return _converted(header, outer, iter([(header.base_offset, outer)]), header.base_offset)
-        if header.codec == _ZSTD:
-            raise CorruptSegment(f"zstd in a message with magic {header.magic}")
-        if outer.value is None:
-            raise CorruptSegment("a compressed message with a null value")
-        messages = codecs.decompress(header.codec, outer.value, lz4_v0=header.magic == 0)
-        first, last = _offsets_inside(messages)
-        shift = _offset_shift(header, last)
-        return _converted(header, outer, _inner(messages, header.magic, shift), first + shift)
+        return _converted(batch.header, *_opened(batch, codecs))
     except FallsBackError as error:
-        raise error.at(position=batch.position, offset=header.base_offset) from error.__cause__
+        raise error.at(position=batch.position, offset=batch.header.base_offset) from error.__cause__
+
+
+def messages_of(batch: FramedBatch, codecs: Codecs) -> Iterator[LegacyMessage]:
+    """The messages of a legacy entry, each with its own checksum: those inside it if it is compressed, else itself.
+
+    Keys and values are valid until the next call of `codecs`. Raises as `to_v2`, when the fault is reached.
+    """
+    try:
+        outer, messages, _ = _opened(batch, codecs)
+        is_append_time = _is_append_time(batch.header)
+        for offset, message in messages:
+            timestamp_ms = outer.timestamp_ms if is_append_time else message.timestamp_ms
+            yield LegacyMessage(offset, timestamp_ms, message.crc, message.key, message.value)
+    except FallsBackError as error:
+        raise error.at(position=batch.position, offset=batch.header.base_offset) from error.__cause__
+
+
+def _opened(batch: FramedBatch, codecs: Codecs) -> tuple[_Message, Iterator[tuple[int, _Message]], int]:
+    """The entry's own message, the messages of the entry with their offsets, and the first of the offsets."""
+    header = batch.header
+    outer = _message(batch.data[LOG_OVERHEAD_BYTES:], header.magic)
+    if header.codec == 0:
+        return outer, iter([(header.base_offset, outer)]), header.base_offset
+    if header.codec == _ZSTD:
+        raise CorruptSegment(f"zstd in a message with magic {header.magic}")
+    if outer.value is None:
+        raise CorruptSegment("a compressed message with a null value")
+    messages = codecs.decompress(header.codec, outer.value, lz4_v0=header.magic == 0)
+    first, last = _offsets_inside(messages)
+    shift = _offset_shift(header, last)
+    return outer, _inner(messages, header.magic, shift), first + shift
+
+
+def _is_append_time(header: BatchHeader) -> bool:
+    return header.magic == 1 and bool(header.attributes & _TIMESTAMP_TYPE_BIT)
 
 
 def _offset_shift(header: BatchHeader, last: int) -> int:
@@ -97,7 +132,7 @@ def _offset_shift(header: BatchHeader, last: int) -> int:
 def _converted(
     header: BatchHeader, outer: _Message, messages: Iterator[tuple[int, _Message]], base_offset: int
 ) -> tuple[BatchHeader, memoryview]:
-    log_append_time = header.magic == 1 and bool(header.attributes & _TIMESTAMP_TYPE_BIT)
+    log_append_time = _is_append_time(header)
     records = bytearray()
     record_count = 0
     last_offset = base_offset - 1
@@ -144,11 +179,11 @@ def _inner(messages: memoryview, magic: int, shift: int) -> Iterator[tuple[int, 
         offset, at = _entry(messages, at)
         data = messages[start:at]
         message = _message(data, magic)
-        crc, *_ = _MESSAGE.unpack_from(data)
         actual = zlib.crc32(data[_CRC_FROM:])
-        if actual != crc:
+        if actual != message.crc:
             raise CorruptSegment(
-                f"checksum mismatch inside a compressed message: it says {crc:#010x}, its bytes give {actual:#010x}"
+                "checksum mismatch inside a compressed message: "
+                f"it says {message.crc:#010x}, its bytes give {actual:#010x}"
             )
         if message.attributes & _CODEC_MASK:
             raise CorruptSegment("a compressed message inside a compressed message")
@@ -167,7 +202,7 @@ def _entry(messages: memoryview, at: int) -> tuple[int, int]:
 
 def _message(data: memoryview, magic: int) -> _Message:
     """One message from its CRC on, which has to fill `data`."""
-    _, own_magic, attributes = _MESSAGE.unpack_from(data)
+    crc, own_magic, attributes = _MESSAGE.unpack_from(data)
     if own_magic != magic:
         raise CorruptSegment(f"a message with magic {own_magic} inside one with magic {magic}")
     at = _MESSAGE.size
@@ -181,7 +216,7 @@ def _message(data: memoryview, magic: int) -> _Message:
     value, at = _sized(data, at)
     if at != len(data):
         raise CorruptSegment(f"{len(data) - at} bytes follow the value of a message")
-    return _Message(attributes, timestamp_ms, key, value)
+    return _Message(crc, attributes, timestamp_ms, key, value)
 
 
 def _sized(data: memoryview, at: int) -> tuple[memoryview | None, int]:

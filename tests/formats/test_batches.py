@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.errors import CorruptSegment, UnsupportedFormat
-from remote_fetch.formats.batches import BatchFramer, BatchHeader, FramedBatch, check_crc, read_header
+from remote_fetch.formats.batches import BatchFramer, BatchHeader, FramedBatch, check_crc, read_header, sequence_at
 from remote_fetch.model import TimestampType
 from remote_fetch.testing.records import Record, encode_batch
 from tests.searches import examples
@@ -420,3 +420,16 @@ def test_skip_passes_batches_that_the_caller_has_read() -> None:
     assert framer.next_batch() is not None
     data, at = framer.unread
     assert bytes(data[at:]) == one
+
+
+def test_the_delete_horizon_is_in_the_place_of_the_base_timestamp() -> None:
+    records = [Record(0, 0, b"k", None)]
+    (plain,) = frame(encode_batch(0, records, base_timestamp_ms=5))
+    (marked,) = frame(encode_batch(0, records, base_timestamp_ms=5, delete_horizon_ms=900))
+    (old,) = frame(message(1, attributes=0x40))
+    assert [batch.header.delete_horizon_ms for batch in (plain, marked, old)] == [None, 900, None]
+
+
+def test_sequence_numbers_begin_again() -> None:
+    assert [sequence_at(2**31 - 2, delta) for delta in range(4)] == [2**31 - 2, 2**31 - 1, 0, 1]
+    assert [sequence_at(1, -delta) for delta in range(3)] == [1, 0, 2**31 - 1]

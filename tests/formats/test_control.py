@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from remote_fetch.errors import CorruptSegment, DecompressionLimit, UnsupportedFormat
 from remote_fetch.formats.batches import BatchFramer, FramedBatch
 from remote_fetch.formats.codecs import Codecs
-from remote_fetch.formats.control import ControlType, control_type
+from remote_fetch.formats.control import ControlRecord, ControlType, control_record, control_type
 from tests.searches import examples
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
@@ -156,3 +156,25 @@ def test_every_cut_of_the_record_is_an_error() -> None:
 def test_no_bytes_raise_anything_else(body: bytes, codec: int) -> None:
     with suppress(CorruptSegment, UnsupportedFormat, DecompressionLimit):
         assert isinstance(control_type(batch(body, codec=codec), Codecs()), ControlType)
+
+
+def test_the_content_of_a_control_record() -> None:
+    assert control_record(pack(">hh", 0, 1), pack(">hi", 0, 7)) == ControlRecord(ControlType.COMMIT, 1, 7)
+    assert control_record(pack(">hh", 0, 0), pack(">hi", 0, -1)) == ControlRecord(ControlType.ABORT, 0, -1)
+    assert control_record(pack(">hh", 0, 2), None) == ControlRecord(ControlType.LEADER_CHANGE, 2, None)
+    assert control_record(pack(">hh", 0, 99), b"") == ControlRecord(ControlType.UNKNOWN, 99, None)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        (None, b"", "key of 0 bytes"),
+        (b"\x00\x00\x00", b"", "key of 3 bytes"),
+        (pack(">hh", -1, 0), b"", "version -1"),
+        (pack(">hh", 0, 1), None, "value of 0 bytes"),
+        (pack(">hh", 0, 1), bytes(5), "value of 5 bytes"),
+    ],
+)
+def test_a_control_record_that_is_too_short(key: bytes | None, value: bytes | None, says: str) -> None:
+    with pytest.raises(CorruptSegment, match=says):
+        control_record(key, value)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from remote_fetch.errors import CorruptSegment, DecompressionLimit, FallsBackError, UnsupportedFormat
 from remote_fetch.formats.batches import BatchFramer, BatchHeader, FramedBatch, check_crc
 from remote_fetch.formats.codecs import Codecs
-from remote_fetch.formats.legacy import to_v2
+from remote_fetch.formats.legacy import messages_of, to_v2
 from remote_fetch.model import TimestampType
 from tests.cases import each_of
 from tests.searches import examples
@@ -377,3 +377,26 @@ def test_damage_inside_raises_nothing_else(at: int, mask: int, tail: int) -> Non
     with suppress(CorruptSegment):
         header, _ = to_v2(batch, Codecs())
         assert header.record_count > 0
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [0, GZIP])
+def test_messages_with_their_own_checksums(magic: int, codec: int) -> None:
+    inner = [message(magic, at, 1_000 + at, b"k", None if at else b"v") for at in range(3)]
+    data = wrapper(magic, b"".join(inner), offset=2, timestamp_ms=1_002) if codec else b"".join(inner)
+    found = [one for batch in framed(data) for one in messages_of(batch, Codecs())]
+    assert [one.crc for one in found] == [zlib.crc32(one[16:]) for one in inner]
+    assert [one.offset for one in found] == [0, 1, 2]
+    assert [one.timestamp_ms for one in found] == ([-1] * 3 if magic == 0 else [1_000, 1_001, 1_002])
+    assert [one.value for one in found] == [b"v", None, None]
+
+
+def test_messages_before_a_fault_are_given() -> None:
+    inner = bytearray(message(1, 0, 5, b"k", b"v") + message(1, 1, 5, b"k", b"w"))
+    inner[-1] ^= 1
+    (batch,) = framed(wrapper(1, bytes(inner), offset=1))
+    messages = messages_of(batch, Codecs())
+    assert next(messages).value == b"v"
+    with pytest.raises(CorruptSegment, match="checksum mismatch inside") as caught:
+        next(messages)
+    assert (caught.value.position, caught.value.offset) == (POSITION, 1)

@@ -1,0 +1,244 @@
+"""`remote-fetch dump`: print what is in segments, indexes and metadata records, as Kafka's kafka-dump-log does.
+
+Rules of the file:
+
+- An object is read through the fetcher of its URL: with the credentials, deadlines and repetitions of every read.
+- A segment that a topic, a partition and an offset name is read through its layout, so that chunks, compression and
+  encryption of a plug-in are undone.
+- Damage is reported on stderr, and the exit code is 1. All that is whole is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from remote_fetch.cli.dump_files import dump_file
+from remote_fetch.cli.dump_lines import Lines
+from remote_fetch.cli.dump_log import LogDump, say
+from remote_fetch.cli.options import about, add_common_options, config_from
+from remote_fetch.errors import ConfigError, CorruptSegment, UnknownTopic
+from remote_fetch.model import OBJECT_KINDS, IndexType, IsolationLevel, RemoteLogSegmentMetadata, TopicIdPartition
+from remote_fetch.prepare.segment_bytes import index_bytes, object_segment, segment_bytes
+from remote_fetch.prepare.segment_files import object_of
+from remote_fetch.session.session import Session
+
+__all__ = ["add_parser"]
+
+_LOG = OBJECT_KINDS[0]
+_SUFFIXES: Mapping[str, str] = {
+    ".log": _LOG,
+    ".index": IndexType.OFFSET,
+    ".timeindex": IndexType.TIMESTAMP,
+    ".txnindex": IndexType.TRANSACTION,
+    ".snapshot": IndexType.PRODUCER_SNAPSHOT,
+    "leader_epoch_checkpoint": IndexType.LEADER_EPOCH,
+    "leader-epoch-checkpoint": IndexType.LEADER_EPOCH,
+}
+"""The ends of the names of Kafka's files and of the objects that plug-ins make of them."""
+_OWN_SUFFIXES = {kind: suffix if suffix.startswith(".") else f".{suffix}" for suffix, kind in _SUFFIXES.items()}
+_NAMED_OFFSET = re.compile(r"[0-9]{20}(?![0-9])")
+_MAX_FILE_BYTES = 64 << 20
+"""The most that a file beside a segment may have, as in the layouts."""
+_KEPT_KEYS = ("fetch.", "remote.storage.options.", "remote.storage.fetcher.")
+"""The keys for reading an object: budgets, deadlines, credentials, the fetcher. The layout is that of one object."""
+
+
+def add_parser(commands: Any, summary: str) -> None:
+    """Add this command to `commands`, with `summary` as its short help."""
+    parser = commands.add_parser("dump", help=summary, description=about(__doc__))
+    parser.set_defaults(run=_run)
+    parser.add_argument("objects", metavar="OBJECT", nargs="*", help="a file, or the URL of an object")
+    named = parser.add_argument_group("segments by offset, instead of objects")
+    named.add_argument("-t", dest="topic", metavar="TOPIC", help="the topic; NAME:ID for one id")
+    named.add_argument("-p", dest="partition", type=int, metavar="PARTITION", help="the partition")
+    named.add_argument(
+        "-o", dest="offsets", metavar="OFFSET", type=int, action="append", default=[],
+        help="the segments that hold this offset; may be repeated",
+    )  # fmt: skip
+    add_common_options(parser)
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--kind", dest="kinds", metavar="KIND", action="append", choices=OBJECT_KINDS,
+        help=f"only this file of a segment, or what an object is if its name does not tell: {', '.join(OBJECT_KINDS)}",
+    )  # fmt: skip
+    output.add_argument(
+        "--base-offset", type=int, metavar="OFFSET", help="the segment's first offset, if an object's name has none"
+    )
+    output.add_argument("--shallow", action="store_true", help="batches without their records")
+    output.add_argument("--no-data", dest="has_data", action="store_false", help="records without keys and payloads")
+    output.add_argument(
+        "--remote-log-metadata-decoder", dest="is_metadata", action="store_true",
+        help="payloads are records of __remote_log_metadata",
+    )  # fmt: skip
+    output.add_argument("-J", "--json", dest="json", action="store_true", help="print one JSON object a line")
+    output.add_argument(
+        "--binary", choices=("text", "base64"), default="text",
+        help="with -J: keys, payloads and header values as text (default) or base64",
+    )  # fmt: skip
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if bool(arguments.objects) == (arguments.topic is not None):
+        raise ConfigError("dump: give objects, or -t TOPIC -p PARTITION -o OFFSET", key="dump")
+    lines = Lines(sys.stdout.buffer, as_json=arguments.json, binary=arguments.binary)
+    if arguments.topic is not None:
+        return 0 if _dump_named(arguments, lines) else 1
+    if arguments.url is not None:
+        raise ConfigError("--url goes with -t; an object is given by its whole path or URL", key="--url")
+    config, is_sound = config_from(arguments), True
+    for location in arguments.objects:
+        is_sound &= _dump_object(arguments, lines, config, location)
+    return 0 if is_sound else 1
+
+
+def _log_dump(arguments: argparse.Namespace, lines: Lines, session: Session) -> LogDump:
+    return LogDump(
+        lines,
+        session.codecs,
+        session.config.settings.max_batch_bytes,
+        is_shallow=arguments.shallow,
+        has_data=arguments.has_data,
+        is_metadata=arguments.is_metadata,
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------- objects
+
+
+def _dump_object(arguments: argparse.Namespace, lines: Lines, config: Mapping[str, Any], location: str) -> bool:
+    root, name = _divided(location)
+    shown = location.partition("?")[0]
+    kind = _kind_of(arguments, shown)
+    base_offset = _base_offset(arguments, shown, kind)
+    own = {key: value for key, value in config.items() if key.startswith(_KEPT_KEYS)}
+    own |= {"remote.storage.url": root, "remote.storage.layout": "url"}
+    with Session.open(own) as session:
+        segment = object_segment(name)
+        ranges = segment_bytes(session.storage, segment)
+        if kind == _LOG:
+            first = next(ranges)  # an object that is not there is an error before the first line
+            lines.begin(shown)
+            return _log_dump(arguments, lines, session).dump(shown, base_offset, _with(first, ranges))
+        data = _whole(ranges, shown)
+        lines.begin(shown)
+        return dump_file(lines, shown, IndexType(kind), base_offset or 0, data)
+
+
+def _divided(location: str) -> tuple[str, str]:
+    """The folder of an object as `remote.storage.url`, and its name in it. A URL with a query stays whole."""
+    if "://" not in location:
+        folder, name = os.path.split(os.path.abspath(location))
+        return folder, name
+    path, question_mark, _ = location.partition("?")
+    root, _, name = path.rpartition("/")
+    return root, location if question_mark else name
+
+
+def _kind_of(arguments: argparse.Namespace, location: str) -> str:
+    if arguments.kinds:
+        if len(arguments.kinds) > 1:
+            raise ConfigError("--kind: an object is of one kind", key="--kind")
+        kind: str = arguments.kinds[0]
+        return kind
+    for suffix, kind in _SUFFIXES.items():
+        if location.endswith(suffix):
+            return kind
+    raise ConfigError(
+        f"{location}: the name does not tell what this object is",
+        key="OBJECT",
+        hint=f"Give --kind, which is one of {', '.join(OBJECT_KINDS)}",
+    )
+
+
+def _base_offset(arguments: argparse.Namespace, location: str, kind: str) -> int | None:
+    if arguments.base_offset is not None:
+        given: int = arguments.base_offset
+        return given
+    found = _NAMED_OFFSET.match(location.rpartition("/")[2])
+    if found is None and kind in (IndexType.OFFSET, IndexType.TIMESTAMP):
+        raise ConfigError(
+            f"{location}: an index counts from its segment's first offset, which the name does not tell",
+            key="OBJECT",
+            hint="Give --base-offset",
+        )
+    return None if found is None else int(found[0])
+
+
+def _with(first: memoryview, rest: Iterable[memoryview]) -> Iterator[memoryview]:
+    yield first
+    yield from rest
+
+
+def _whole(ranges: Iterable[memoryview], name: str) -> memoryview:
+    data = bytearray()
+    for part in ranges:
+        data += part
+        if len(data) > _MAX_FILE_BYTES:
+            raise CorruptSegment(f"a file beside a segment with more than {_MAX_FILE_BYTES} bytes", object_name=name)
+    return memoryview(data).toreadonly()
+
+
+# ------------------------------------------------------------------------------------------------- segments by offset
+
+
+def _dump_named(arguments: argparse.Namespace, lines: Lines) -> bool:
+    if arguments.partition is None or not arguments.offsets:
+        raise ConfigError("dump -t: give -p PARTITION and -o OFFSET too", key="-t")
+    is_sound = True
+    with Session.open(config_from(arguments)) as session:
+        log_dump = _log_dump(arguments, lines, session)
+        for segment in _segments(session, arguments.topic, arguments.partition, arguments.offsets):
+            for kind in arguments.kinds or OBJECT_KINDS:
+                file = f"{object_of(segment)}{_OWN_SUFFIXES[kind]}"
+                if kind == _LOG:
+                    is_sound &= _dump_segment(session, log_dump, file, segment)
+                elif (data := index_bytes(session.storage, segment, IndexType(kind))) is not None:
+                    lines.begin(file)
+                    is_sound &= dump_file(lines, file, IndexType(kind), segment.start_offset, data)
+    return is_sound
+
+
+def _dump_segment(session: Session, log_dump: LogDump, file: str, segment: RemoteLogSegmentMetadata) -> bool:
+    size_bytes = 0
+
+    def counted() -> Iterator[memoryview]:
+        nonlocal size_bytes
+        for data in segment_bytes(session.storage, segment):
+            size_bytes += len(data)
+            yield data
+
+    log_dump.lines.begin(file)
+    is_sound = log_dump.dump(file, segment.start_offset, counted())
+    known_bytes = segment.known_size_bytes
+    if is_sound and known_bytes is not None and size_bytes < known_bytes:
+        say(file, CorruptSegment(f"it ends before byte {known_bytes} that its metadata names", position=size_bytes))
+        return False
+    return is_sound
+
+
+def _segments(session: Session, topic: str, number: int, offsets: Sequence[int]) -> Iterator[RemoteLogSegmentMetadata]:
+    """The segments that hold the offsets, each once. After an election several may hold the same offset."""
+    chosen = [one for one in session.locator.partitions(topic, [number]) if one.partition == number]
+    if not chosen:
+        raise UnknownTopic("no segments of this partition in the remote storage", topic=topic, partition=number)
+    found: dict[RemoteLogSegmentMetadata, None] = {}
+    for offset in offsets:
+        holding = [one for partition in chosen for one in _holding(session, partition, offset)]
+        if not holding:
+            raise UnknownTopic("no segment holds this offset", topic=topic, partition=number, offset=offset)
+        found.update(dict.fromkeys(holding))
+    yield from found
+
+
+def _holding(session: Session, partition: TopicIdPartition, offset: int) -> list[RemoteLogSegmentMetadata]:
+    isolation = IsolationLevel.READ_UNCOMMITTED
+    if session.stepwise is None:
+        timeline = session.locator.timeline(partition)
+    else:
+        timeline = session.newest_timeline(partition, offset, offset + 1, isolation=isolation, most=1)
+    return [one for one in timeline.segments if one.start_offset <= offset <= one.end_offset]

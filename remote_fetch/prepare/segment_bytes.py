@@ -1,0 +1,58 @@
+"""The bytes of one segment or of one object from front to end, for code that shows them.
+
+Rules of the file:
+
+- One range is fetched at a time, and the next one only if the caller has taken the last.
+- The end of the object is where the store says, not the metadata.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from remote_fetch.fetch.readahead import RangeRequest
+from remote_fetch.model import (
+    UNKNOWN_SIZE,
+    IndexType,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+    Uuid,
+)
+from remote_fetch.session.storage import Storage
+
+__all__ = ["index_bytes", "object_segment", "segment_bytes"]
+
+_NO_ID = Uuid(bytes(16))
+
+
+def segment_bytes(storage: Storage, segment: RemoteLogSegmentMetadata) -> Iterator[memoryview]:
+    """Yield the `.log` of a segment as Kafka wrote it, in ranges of `fetch.remote.range.bytes`. Raises as the fetcher.
+
+    The last range may be empty.
+    """
+    at, range_bytes = 0, storage.reader.range_bytes
+    while True:
+        data = storage.reader.read(RangeRequest(segment, at, at + range_bytes))
+        yield data
+        at += len(data)
+        if len(data) < range_bytes:
+            return
+
+
+def index_bytes(storage: Storage, segment: RemoteLogSegmentMetadata, index_type: IndexType) -> memoryview | None:
+    """One whole file beside a segment, None if it has none. Raises as the fetcher."""
+    return storage.reader.read_index(segment, index_type)
+
+
+def object_segment(location: str) -> RemoteLogSegmentMetadata:
+    """A segment that stands for one object in a session with `remote.storage.layout=url`.
+
+    `location` is the object's name below `remote.storage.url`, or its whole URL. Nothing else of the segment is known.
+    """
+    partition = TopicIdPartition(_NO_ID, "object", 0)
+    return RemoteLogSegmentMetadata(
+        RemoteLogSegmentId(partition, _NO_ID), 0, -1, UNKNOWN_SIZE,
+        custom_metadata=json.dumps({"log": location}).encode(),
+    )  # fmt: skip

@@ -1,0 +1,252 @@
+"""`dump`: line by line as Kafka's own tool, on recorded outputs of two versions, and what it does beyond the tool."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
+from tests.golden.conftest import DATA, AivenTier, Tier
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run
+
+RECORDED = DATA.with_name("dump")
+TIERS = {"4.3.1": "local-4.1", "3.9.2": "local-3.9"}
+BASES = re.compile(r"^([0-9]{20})-[^.]*(\..*)$")
+MEBIBYTE = 1 << 20
+
+
+def text_of(version: str, kind: str = "") -> str:
+    """The recorded output, with the lines of 3.9 that docs/howto/dump.md lists made as 4.3 prints them."""
+    text = gzip.decompress((RECORDED / f"kafka-{version}{kind}.txt.gz").read_bytes()).decode()
+    if version == "3.9.2":
+        text = re.sub(r"(isValid: true crc: [0-9]+)\}", r"\1", text)
+    return text
+
+
+def tool_names(folder: Path, version: str) -> None:
+    """The recorded files, and objects of a tier under the names that the tool wants."""
+    shutil.copytree(RECORDED, folder, dirs_exist_ok=True)
+    for topic in ("tx-roll", "lat"):
+        for place in (DATA / TIERS[version] / "remote" / "kafka-tiered-storage").glob(f"{topic}-0-*"):
+            (folder / f"{topic}-0").mkdir()
+            for path in place.iterdir():
+                name = BASES.match(path.name)
+                assert name is not None
+                shutil.copy(path, folder / f"{topic}-0" / f"{name[1]}{name[2]}")
+
+
+@pytest.mark.parametrize("version", TIERS)
+def test_files_line_by_line(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    tool_names(tmp_path, version)
+    monkeypatch.chdir(tmp_path)
+    theirs = text_of(version).splitlines()
+    files = [line.removeprefix("Dumping ") for line in theirs if line.startswith("Dumping ")]
+    assert {file.rpartition(".")[2] for file in files} == {"log", "index", "timeindex", "txnindex", "snapshot"}
+    outcome = run("dump", *files)
+    assert outcome.lines == theirs
+    assert outcome.code == 1  # two of the files are damaged
+    assert [line.split(":")[1].strip().split("/")[0] for line in outcome.stderr.splitlines()] == ["badcrc", "cut"]
+
+
+@pytest.mark.parametrize("version", TIERS)
+def test_metadata_records_line_by_line(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    shutil.copytree(RECORDED / "metadata", tmp_path / "metadata")
+    monkeypatch.chdir(tmp_path)
+    outcome = run("dump", "--remote-log-metadata-decoder", "metadata/00000000000000000000.log")
+    ours = outcome.stdout.decode()
+    if version == "3.9.2":  # which knows no such field
+        ours = re.sub(r", txnIdxEmpty=(true|false)", "", ours)
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert ours == text_of(version, ".metadata")
+
+
+@pytest.mark.parametrize("name", TIERS.values())
+def test_every_tiered_file_of_a_broker(run: Run, name: str) -> None:
+    """The brokers' own tool read the local files, without keys and payloads, before the tier was read."""
+    tier, place = Tier(name), ""
+    theirs: dict[tuple[str, str], list[str]] = {}
+    for line in tier.text("dump.txt.gz").splitlines():
+        if line.startswith("##### "):
+            place = line.split()[1]
+        elif line.startswith("Dumping "):
+            found = theirs.setdefault((place, line.split()[1]), [])
+        else:
+            found.append(line)
+    compared = 0
+    for path in sorted(Path(tier.url).glob("*/*/*")):
+        match = BASES.match(path.name)
+        file = (path.parent.name[:-23], f"{match[1]}{match[2]}") if match else ("", "")
+        if path.suffix in (".snapshot", "") or file not in theirs:
+            continue  # a snapshot has another name at the broker
+        outcome = run("dump", "--no-data", str(path))
+        assert (outcome.code, outcome.stderr) == (0, "")
+        head, *ours = outcome.lines
+        assert head == f"Dumping {path}"
+        assert ours == [line for line in theirs[file] if not line.endswith(" is empty.")], path
+        compared += 1
+    assert compared > 40
+
+
+def test_a_segment_by_its_offset_through_chunks_and_keys(run: Run) -> None:
+    """Aiven's chunks, compressed and encrypted: the records are those that the broker gave."""
+    tier = AivenTier("aiven-zstd-aes")
+    options = [word for name, value in tier.config.items() for word in ("-X", f"{name}={value}")]
+    outcome = run("dump", "-t", "tx", "-p", "0", "-o", "3", "-o", "5", "-J", "--binary", "base64", *options)
+    assert (outcome.code, outcome.stderr) == (0, "")
+    lines = [json.loads(line) for line in outcome.lines]
+    records = [line for line in lines if line["kind"] == "record" and "endTxnMarker" not in line]
+    theirs = {
+        line["offset"]: (line["key"], line.get("value"))
+        for line in tier.lines("records.read_uncommitted")
+        if (line["topic"], line["partition"]) == ("tx", 0)
+    }
+    assert len(records) > 20
+    for record in records:
+        if record["valueSize"] <= 64:  # of a larger one a hash is recorded
+            assert (record["key"], record["payload"]) == theirs[record["offset"]]
+    kinds = {line["kind"] for line in lines}
+    assert {"batch", "record", "offset", "timestamp", "producer-snapshot", "leader-epoch"} <= kinds
+    files = list(dict.fromkeys(line["file"] for line in lines))
+    assert all(file.startswith("0" * 20) for file in files)  # both offsets are in the same segment
+
+
+def test_one_kind_of_a_named_segment(run: Run, bucket: str) -> None:
+    outcome = run("dump", "--url", bucket, "-t", "shop", "-p", "0", "-o", "4", "--kind", "leader-epoch")
+    head, *lines = outcome.lines
+    assert outcome.code == 0
+    assert re.fullmatch(r"Dumping 00000000000000000003-[\w-]{22}\.leader[_-]epoch[_-]checkpoint", head)
+    assert lines == ["epoch: 0 startOffset: 0"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "give objects, or -t TOPIC -p PARTITION -o OFFSET"),
+        (("-t", "shop", "x.log"), "give objects, or -t"),
+        (("-t", "shop", "-p", "0"), "give -p PARTITION and -o OFFSET"),
+        (("-t", "shop", "-p", "0", "-o", "900"), "no segment holds this offset"),
+        (("-t", "shop", "-p", "9", "-o", "0"), "no segments of this partition"),
+        (("x.log",), "--url goes with -t"),
+    ],
+)
+def test_wrong_words(run: Run, bucket: str, words: tuple[str, ...], says: str) -> None:
+    outcome = run("dump", "--url", bucket, *words)
+    assert (outcome.code, outcome.stdout) == (1, b"")
+    assert says in outcome.stderr
+
+
+def log(*batches: tuple[int, bytes]) -> bytes:
+    builder = LogBuilder()
+    for codec, value in batches:
+        builder.append_batch([Record(0, 0, b"\xff", value, (("h", b"\xfe"),))], codec=codec, base_timestamp_ms=5)
+    return b"".join(batch.data for batch in builder.batches)
+
+
+def test_names_that_tell_nothing(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "object").write_bytes(log((0, b"v")))
+    outcome = run("dump", str(tmp_path / "object"))
+    assert outcome.code == 1
+    assert "--kind" in outcome.stderr
+    outcome = run("dump", "--kind", "log", "--shallow", str(tmp_path / "object"))
+    assert (outcome.code, len(outcome.lines), outcome.lines[1]) == (0, 3, "Log starting offset: 0")
+    (tmp_path / "a.index").write_bytes(bytes.fromhex("0000000100000100"))
+    outcome = run("dump", str(tmp_path / "a.index"))
+    assert (outcome.code, outcome.stdout) == (1, b"")
+    assert "--base-offset" in outcome.stderr
+    assert run("dump", "--base-offset", "7", str(tmp_path / "a.index")).lines[1:] == ["offset: 8 position: 256"]
+    outcome = run("dump", str(tmp_path / "none.log"))
+    assert (outcome.code, outcome.stdout) == (1, b"")
+    assert "none.log" in outcome.stderr
+
+
+def test_json(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000-id.log"
+    path.write_bytes(log((4, b"\xff")))
+    batch, record = (json.loads(line) for line in run("dump", "--json", "--binary", "base64", str(path)).lines)
+    assert (batch["file"], batch["kind"], batch["compresscodec"], batch["deleteHorizonMs"]) == (
+        str(path), "batch", "zstd", None,
+    )  # fmt: skip
+    assert (record["kind"], record["CreateTime"], record["headerKeys"]) == ("record", 5, ["h"])
+    shown = (record["key"], record["payload"], record["headers"][0][1])
+    assert [base64.b64decode(one) for one in shown] == [b"\xff", b"\xff", b"\xfe"]
+    record = json.loads(run("dump", "-J", str(path)).lines[1])
+    assert record["payload"] == "\N{REPLACEMENT CHARACTER}"
+    record = json.loads(run("dump", "-J", "--no-data", str(path)).lines[1])
+    assert not {"key", "payload", "headers"} & record.keys()
+
+
+def test_batches_across_ranges_and_bounds(run: Run, tmp_path: Path) -> None:
+    """Ranges smaller than a batch change no line. A batch above the bound is an error that names its place."""
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(log((0, b"a"), (0, bytes(2 * MEBIBYTE)), (0, b"b")))
+    whole = run("dump", str(path))
+    small = run("dump", "-X", f"fetch.remote.range.bytes={MEBIBYTE}", str(path))
+    assert (whole.code, small.code, len(whole.lines)) == (0, 0, 8)
+    assert small.stdout == whole.stdout
+    bounded = run("dump", "-X", f"fetch.remote.max.batch.bytes={MEBIBYTE}", str(path))
+    assert (bounded.code, bounded.lines) == (1, whole.lines[:4])
+    assert "more than the bound" in bounded.stderr
+    assert "position 7" in bounded.stderr
+    inflated = tmp_path / "00000000000000000001.log"
+    inflated.write_bytes(log((1, bytes(2 * MEBIBYTE)), (0, b"b")))
+    bounded = run("dump", "-X", f"fetch.remote.max.decompressed.bytes={MEBIBYTE}", str(inflated))
+    kinds = [line[:4] for line in bounded.lines]
+    assert (bounded.code, kinds) == (1, ["Dump", "Log ", "base", "base", "| of"])
+    assert "inflates to more" in bounded.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "lines", "says"),
+    [
+        ("a.index", "00000001 00000040 00000002 00000080 00000001 00000099", 2, "follows"),
+        ("a.index", "00000001 00000040 00000000 00000000", 1, ""),
+        ("a.index", "00000001 00000040 0000", 1, "multiple"),
+        ("a.index", "", 1, ""),
+        ("a.timeindex", "0000000000000005 00000001 0000000000000004 00000002", 1, "follows"),
+        ("a.txnindex", "0000" + "0000000000000001" * 4 + "0009" + "0000000000000002" * 4, 1, "version 9"),
+        ("a.snapshot", "0001 00000000 00000001", 0, "checksum"),
+        ("a.leader_epoch_checkpoint", b"0\n1\n5 x\n".hex(), 0, "line 3"),
+    ],
+)
+def test_damaged_files(run: Run, tmp_path: Path, name: str, data: str, lines: int, says: str) -> None:
+    (tmp_path / name).write_bytes(bytes.fromhex(data))
+    outcome = run("dump", "--base-offset", "0", str(tmp_path / name))
+    assert (outcome.code, len(outcome.lines) - 1) == (1 if says else 0, lines)
+    assert says in outcome.stderr
+    assert bool(outcome.stderr) == bool(says)
+
+
+def test_records_that_break_their_batch(run: Run, tmp_path: Path) -> None:
+    """The batch is framed, so that the lines go on with the next one."""
+    path = tmp_path / "00000000000000000000.log"
+    data = bytearray(log((0, b"first"), (0, b"second")))
+    data[61] = 0x7F  # the length of the first record
+    path.write_bytes(data)
+    outcome = run("dump", str(path))
+    assert (outcome.code, len(outcome.lines)) == (1, 5)
+    assert "isvalid: false" in outcome.lines[2]
+    assert "payload: second" in outcome.lines[4]
+    assert "the record's length" in outcome.stderr
+
+
+def test_a_url_of_any_filesystem(run: Run) -> None:
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/dump-test/00000000000000000000.log", log((0, b"v")))
+    try:
+        outcome = run("dump", "memory://dump-test/00000000000000000000.log")
+    finally:
+        memory.rm("/dump-test", recursive=True)
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert "payload: v" in outcome.lines[-1]
