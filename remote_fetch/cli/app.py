@@ -24,6 +24,7 @@ __all__ = ["broker_says", "run"]
 _DESCRIPTION = "Read Kafka's tiered log segments straight from object storage."
 _COMMANDS = {
     "ls": "list segments",
+    "bounds": "show where the log of each partition lies",
     "plan": "show what a read would fetch",
     "cat": "print records",
     "dump": "print the batches of a segment, its indexes, or metadata records",
@@ -33,6 +34,8 @@ _COMMANDS = {
     "demo": "a tour of a small bucket that ships with the package",
 }
 """The commands. Each is a module of this package."""
+_MODULES = {"bounds": "bounds_table"}
+"""The modules of commands that have another name."""
 
 
 def run(argv: Sequence[str] | None = None) -> int:
@@ -72,7 +75,7 @@ def _run(words: list[str]) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary in _COMMANDS.items():
         if words[:1] == [name]:
-            import_module(f"remote_fetch.cli.{name}").add_parser(commands, summary)
+            import_module(f"remote_fetch.cli.{_MODULES.get(name, name)}").add_parser(commands, summary)
         else:
             commands.add_parser(name, help=summary)
     arguments = parser.parse_args(words)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from remote_fetch.cli.options import Once, about, add_common_options, config_from, partitions_from
@@ -25,7 +25,7 @@ from remote_fetch.model import RemoteLogSegmentMetadata
 from remote_fetch.observe import unusable_text
 from remote_fetch.session.session import Session
 
-__all__ = ["add_parser", "print_segments"]
+__all__ = ["add_parser", "print_segments", "print_table"]
 
 _HEADINGS = ("TOPIC", "PARTITION", "START", "END", "SIZE", "MAX TIMESTAMP", "SEGMENT ID")
 _UNUSABLE, _STORED = "ORPHANS", "STORED"
@@ -80,7 +80,7 @@ def print_segments(session: Session, topic: str | None, partitions: list[int] | 
         for timeline in timelines:
             counts += [str(timeline.orphan_updates)] * len(_lines(timeline))
         rows = [(*row, count) for row, count in zip(rows, counts, strict=True)]
-    _print_table(rows)
+    print_table(rows, _NUMBERS)
     known = [segment.segment_size_in_bytes for segment in segments if segment.size_known]
     unknown = f", {len(segments) - len(known)} of unknown size" if len(known) < len(segments) else ""
     in_store = f", {human_bytes(sum(stored.values()))} in the store" if stored else ""
@@ -111,11 +111,15 @@ def _row(segment: RemoteLogSegmentMetadata) -> tuple[str, ...]:
     return partition.topic, str(partition.partition), start, end, size, latest, str(segment.segment_id.id)
 
 
-def _print_table(rows: list[tuple[str, ...]]) -> None:
+def print_table(rows: Sequence[tuple[str, ...]], numbers: Collection[str]) -> None:
+    """Print rows under each other. The first has the headings. Columns whose heading is in `numbers` end at the right.
+
+    All rows have as many cells as the first.
+    """
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     for row in rows:
         cells = [
-            cell.rjust(width) if heading in _NUMBERS else cell.ljust(width)
+            cell.rjust(width) if heading in numbers else cell.ljust(width)
             for heading, cell, width in zip(rows[0], row, widths, strict=True)
         ]
         print("  ".join(cells).rstrip())

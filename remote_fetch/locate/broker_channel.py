@@ -16,12 +16,12 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from remote_fetch.errors import ConfigError, MissingExtra
 from remote_fetch.locate.broker_settings import map_properties
@@ -29,6 +29,8 @@ from remote_fetch.locate.caller_thread import CallerThread
 from remote_fetch.model import TopicIdPartition
 
 __all__ = ["BrokerChannel", "Discretion", "LocalBounds", "load_kafka"]
+
+T = TypeVar("T")
 
 _REST_S = 60.0
 """How long no call is made after a call that failed as a whole."""
@@ -92,25 +94,37 @@ class BrokerChannel:
         ListOffsets knows topics by name, so the caller checks that the name still stands for the topic id. After a call
         that failed as a whole, no call is made for a minute.
         """
-        unknown = dict.fromkeys(partitions, LocalBounds())
-        if not partitions or self._settings is None or self._clock() < self._rest_until_s:
-            return unknown
+        found = self._asked(lambda connection: connection.ask(partitions)) if partitions else None
+        if found is None:
+            return dict.fromkeys(partitions, LocalBounds())
+        for key, reason in found.reasons.items():
+            self._say_once(key, reason)
+        return found.bounds
+
+    def local_sizes(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
+        """The bytes of each partition's log on a broker's disk (DescribeLogDirs): of its largest replica.
+
+        A partition is missing if no broker tells, as without the right to describe the cluster. Never raises for an
+        error of a broker. Rests as `local_bounds`.
+        """
+        return (self._asked(lambda connection: connection.ask_sizes(partitions)) if partitions else None) or {}
+
+    def _asked(self, ask: Callable[[_Connection], Future[T]]) -> T | None:
+        """The answer to one question within the timeout. None, and the reason is reported, if the call failed."""
+        if self._settings is None or self._clock() < self._rest_until_s:
+            return None
         if self._connection is None:
             self._connection = _Connection(self._kafka, self._settings, self._timeout_ms)
         connection = self._connection
         try:
-            found = connection.ask(partitions).result(self._timeout_ms / 1000)
+            return ask(connection).result(self._timeout_ms / 1000)
         except TimeoutError:
             connection.abandon()
             self._rest("timeout", f"no answer within {self._timeout_ms} ms; the log of kafka-python may say more")
-            return unknown
         except Exception as error:  # the client may raise any class
             connection.close()
             self._rest(type(error).__name__, str(error) or type(error).__name__)
-            return unknown
-        for key, reason in found.reasons.items():
-            self._say_once(key, reason)
-        return found.bounds
+        return None
 
     def close(self) -> None:
         """Close the connections. Waits at most `timeout_ms`, then leaves the connection behind and reports that."""
@@ -173,6 +187,10 @@ class _Connection:
         deadline_s = time.monotonic() + self._timeout_ms / 1000
         return self._thread.submit(lambda: self._ask(partitions, deadline_s))
 
+    def ask_sizes(self, partitions: Sequence[TopicIdPartition]) -> Future[dict[TopicIdPartition, int]]:
+        """Ask all brokers for the sizes of these partitions in the client's thread."""
+        return self._thread.submit(lambda: self._sizes(partitions))
+
     def close(self) -> Future[None]:
         """Close the client after its current call, and end its thread."""
         closed = self._thread.submit(self._close)
@@ -202,6 +220,20 @@ class _Connection:
         tiered = self._offsets(self._kafka.OffsetSpec.LATEST_TIERED, names, deadline_s, reasons)
         bounds = {partition: _bounds(local.get(name), tiered.get(name)) for partition, name in wanted.items()}
         return _Answer(bounds, reasons)
+
+    def _sizes(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
+        if self._admin is None:
+            self._admin = self._open()
+        wanted: dict[str, list[int]] = {}
+        for partition in partitions:
+            wanted.setdefault(partition.topic, []).append(partition.partition)
+        sizes: dict[tuple[str, int], int] = {}
+        for broker in self._admin.describe_log_dirs(wanted):
+            for topic, one in _replicas(broker):
+                name = topic, one["partition_index"]
+                sizes[name] = max(sizes.get(name, 0), one["partition_size"])
+        names = {partition: (partition.topic, partition.partition) for partition in partitions}
+        return {partition: sizes[name] for partition, name in names.items() if name in sizes}
 
     def _open(self) -> Any:
         """Create a client and connect it. The timeout of this channel limits the connection and each request.
@@ -252,6 +284,13 @@ class _Connection:
             first = self._offsets(spec, names[:half], deadline_s, reasons)
             return first | self._offsets(spec, names[half:], deadline_s, reasons)
         return {name: at.offset for name, at in found.items()}
+
+
+def _replicas(broker: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The topic and the replica of each log of one broker's answer. A copy that a move is making does not count."""
+    for folder in broker["log_dirs"]:
+        for topic in folder["topics"]:
+            yield from ((topic["name"], one) for one in topic["partitions"] if not one["is_future_key"])
 
 
 def _bounds(earliest_local: int | None, latest_tiered: int | None) -> LocalBounds:

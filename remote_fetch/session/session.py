@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from remote_fetch.config import Config
 from remote_fetch.decode.run_decoder import is_native
-from remote_fetch.errors import ConfigError, ErrorKind, MissingExtra
+from remote_fetch.errors import ConfigError, ErrorKind
 from remote_fetch.fetch.broker_file import complete
 from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.readahead import RangeReader
@@ -51,6 +51,7 @@ from remote_fetch.session.decode_pool import DecodePool
 from remote_fetch.session.event_log import LogObserver
 from remote_fetch.session.fallback import FallbackRule
 from remote_fetch.session.librdkafka import check_properties
+from remote_fetch.session.local_logs import LocalLog, local_logs
 from remote_fetch.session.locators import open_broker_locator, open_listing, open_snapshot
 from remote_fetch.session.metadata_source import MetadataSource
 from remote_fetch.session.no_storage import NoStorage
@@ -67,8 +68,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Planned", "Session"]
 
-_CHANNEL_TIMEOUT_MS = 5_000
-"""Longest wait of the channel that does not go through librdkafka. With wrong credentials its client waits so long."""
 _STORAGE_KEYS = ("remote.storage.url", "remote.storage.fetcher.class")
 _IN_PLAIN_PYTHON = (
     "records are decoded in plain Python, about 100 times slower than natively: "
@@ -264,27 +263,29 @@ class Session:
         """
         if self.brokers is None or self.config.settings.reads_local or self.stepwise is not None:
             return {}  # a leader that is asked for locations gives none for what is on its own disk
-        from remote_fetch.locate.broker_channel import BrokerChannel  # noqa: PLC0415 - an extra is loaded for it
+        found = self.local_logs(partitions, "fetch.remote.when=not-local acts as always")
+        return {
+            partition: log.bounds.earliest_local_offset
+            for partition, log in found.items()
+            if log.bounds.earliest_local_offset is not None
+        }
+
+    def local_logs(
+        self, partitions: Sequence[TopicIdPartition], otherwise: str, *, sizes: bool = False
+    ) -> dict[TopicIdPartition, LocalLog]:
+        """The logs on the brokers' own disks. Empty without brokers. `otherwise`: the consequence if they do not tell.
+
+        The reasons are reported, each once.
+        """
+        if self.brokers is None:
+            return {}
 
         def say(text: str) -> None:
             if text not in self._said:
                 self._said.add(text)
-                self.observe(Notice(f"{text}; fetch.remote.when=not-local acts as always"))
+                self.observe(Notice(f"{text}; {otherwise}"))
 
-        try:
-            channel = BrokerChannel(self.brokers.cluster.properties, timeout_ms=_CHANNEL_TIMEOUT_MS, say=say)
-        except MissingExtra as error:
-            say(error.message)
-            return {}
-        try:
-            found = channel.local_bounds(partitions)
-        finally:
-            channel.close()
-        return {
-            partition: bounds.earliest_local_offset
-            for partition, bounds in found.items()
-            if bounds.earliest_local_offset is not None
-        }
+        return local_logs(self.brokers.cluster, partitions, say, sizes=sizes)
 
     def stored_size(self, segment: RemoteLogSegmentMetadata) -> int | None:
         """The bytes of a segment's objects in the store, None if its metadata does not tell: see `StoredSizer`."""

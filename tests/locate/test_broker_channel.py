@@ -43,6 +43,7 @@ class Brokers:
         self.answers: dict[tuple[str, int], Answer] = {}
         self.hook: Callable[[], None] = lambda: None
         self.refuses: Exception | None = None
+        self.log_dirs: list[dict[str, Any]] = []
         self.close_hook: Callable[[], None] = lambda: None
         self.calls: list[tuple[str, tuple[int, ...]]] = []
         self.configs: list[Mapping[str, Any]] = []
@@ -90,6 +91,11 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
             by_number = {one.partition: one for one in specs}
             found = script.answer(spec.name, tuple(by_number))
             return {by_number[number]: types.SimpleNamespace(offset=offset) for number, offset in found.items()}
+
+        def describe_log_dirs(self, wanted: Mapping[str, list[int]]) -> list[dict[str, Any]]:
+            script.hook()
+            script.calls.append(("log dirs", tuple(number for numbers in wanted.values() for number in numbers)))
+            return script.log_dirs
 
         def close(self) -> None:
             script.close_hook()
@@ -166,6 +172,37 @@ def test_one_client_for_all_calls_with_the_deadline_in_its_waits(brokers: Broker
     (config,) = brokers.configs
     assert config["bootstrap_servers"] == ["broker:9092"]
     assert config["bootstrap_timeout_ms"] == config["request_timeout_ms"] == LONG_MS
+
+
+def replicas(topic: str, sizes: Mapping[int, int], *, is_future: bool = False) -> dict[str, Any]:
+    partitions = [
+        {"partition_index": number, "partition_size": size, "offset_lag": 0, "is_future_key": is_future}
+        for number, size in sizes.items()
+    ]
+    return {"log_dir": "/data", "topics": [{"name": topic, "partitions": partitions}]}
+
+
+def test_the_largest_replica_tells_the_size(brokers: Brokers, channel: BrokerChannel, said: list[str]) -> None:
+    topic = partition(0).topic
+    brokers.log_dirs = [
+        {"broker": 1, "log_dirs": [replicas(topic, {0: 70, 1: 5}), replicas(topic, {0: 900}, is_future=True)]},
+        {"broker": 2, "log_dirs": [replicas(topic, {0: 80}), replicas("other", {0: 1_000})]},
+        {"broker": 3, "log_dirs": []},
+    ]
+    wanted = [partition(0), partition(1), partition(2)]
+    assert channel.local_sizes(wanted) == {partition(0): 80, partition(1): 5}
+    assert brokers.calls == [("log dirs", (0, 1, 2))]
+    assert (channel.local_sizes([]), said) == ({}, [])
+
+
+def test_sizes_that_nobody_tells(brokers: Brokers, channel: BrokerChannel, said: list[str]) -> None:
+    def refuse() -> None:
+        raise RuntimeError("not now")
+
+    brokers.hook = refuse
+    assert channel.local_sizes([partition(0)]) == {}
+    assert said == [f"{PREFIX}not now"]
+    assert bounds_of(channel) == LocalBounds()  # it rests
 
 
 def test_nothing_wanted_nothing_opened(brokers: Brokers, channel: BrokerChannel) -> None:

@@ -1,0 +1,99 @@
+"""`remote-fetch bounds`: where the log of each partition lies, in the tier and on the brokers' disks.
+
+Rules of the file:
+
+- One line for each partition. A dash, or null in JSON, stands for an unknown fact.
+- Nothing is read of a segment but the small files beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from remote_fetch.cli.ls import print_table
+from remote_fetch.cli.options import Once, about, add_common_options, config_from, partitions_from
+from remote_fetch.cli.report import human_bytes
+from remote_fetch.errors import UnknownTopic
+from remote_fetch.observe import Event, Notice
+from remote_fetch.prepare.log_layout import LogLayout, log_layouts
+from remote_fetch.session.session import Session
+
+__all__ = ["add_parser"]
+
+_OFFSETS = {
+    "LOG START": "log_start",
+    "TIER START": "tier_start",
+    "TIER END": "tier_end",
+    "REMOTE STABLE": "remote_stable_offset",
+    "LOCAL START": "local_start",
+    "LAST STABLE": "last_stable_offset",
+    "HIGH WATERMARK": "high_watermark",
+    "COPY LAG": "copy_lag",
+    "SEGMENTS": "segments",
+}
+_BYTES = {"REMOTE": "remote_bytes", "STORED": "stored_bytes", "LOCAL": "local_bytes"}
+
+
+def add_parser(commands: Any, summary: str) -> None:
+    """Add this command to `commands`, with `summary` as its short help."""
+    parser = commands.add_parser("bounds", help=summary, description=about(__doc__))
+    parser.set_defaults(run=_run)
+    parser.add_argument(
+        "-t", dest="topic", metavar="TOPIC", action=Once, required=True, help="the topic; NAME:ID for one topic id"
+    )
+    parser.add_argument("-p", dest="partitions", metavar="PARTITION", action="append", help="only this partition")
+    parser.add_argument("-J", "--json", dest="json", action="store_true", help="print one JSON object a partition")
+    add_common_options(parser)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    notices: list[str] = []
+
+    def hear(event: Event) -> None:
+        if isinstance(event, Notice):
+            notices.append(event.text)
+
+    wanted = partitions_from(arguments)
+    with Session.open(config_from(arguments), hear) as session:
+        notices.clear()  # they are about the decoder, and nothing is decoded here
+        found = session.locator.partitions(arguments.topic, wanted)
+        chosen = sorted(one for one in found if wanted is None or one.partition in wanted)
+        missing = sorted(set(wanted or ()) - {one.partition for one in chosen})
+        if missing or not chosen:
+            what = f"no partition {', '.join(map(str, missing))}" if missing else "no partitions"
+            raise UnknownTopic(what, topic=arguments.topic)
+        layouts = list(log_layouts(session, chosen))
+    if arguments.json:
+        for layout in layouts:
+            print(json.dumps(_as_json(layout)))
+    else:
+        heads = ("TOPIC", "PARTITION", *_OFFSETS, *_BYTES)
+        print_table([heads, *(_row(layout) for layout in layouts)], frozenset(heads[1:]))
+    for text in dict.fromkeys(notices):
+        print(f"% {text}", file=sys.stderr)
+    return 0
+
+
+def _row(layout: LogLayout) -> tuple[str, ...]:
+    offsets = [getattr(layout, name) for name in _OFFSETS.values()]
+    sizes = [getattr(layout, name) for name in _BYTES.values()]
+    return (
+        layout.partition.topic,
+        str(layout.partition.partition),
+        *("-" if number is None else str(number) for number in offsets),
+        *("-" if size is None else human_bytes(size) for size in sizes),
+    )
+
+
+def _as_json(layout: LogLayout) -> dict[str, Any]:
+    partition = layout.partition
+    fields = {name: getattr(layout, name) for name in (*_OFFSETS.values(), *_BYTES.values())}
+    return {
+        "topic": partition.topic,
+        "topic_id": str(partition.topic_id),
+        "partition": partition.partition,
+        **fields,
+    }

@@ -1,0 +1,50 @@
+"""Asks the brokers what their own disks hold of some partitions, through the channel beside librdkafka.
+
+Rules of the file:
+
+- A failure never ends a read: the facts are then unknown, and the reason is reported.
+- The channel lives for one question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from remote_fetch.errors import MissingExtra
+from remote_fetch.model import TopicIdPartition
+
+if TYPE_CHECKING:
+    from remote_fetch.locate.broker_channel import LocalBounds
+    from remote_fetch.locate.cluster import Cluster
+
+__all__ = ["LocalLog", "local_logs"]
+
+_CHANNEL_TIMEOUT_MS = 5_000
+"""Longest wait of the channel that does not go through librdkafka. With wrong credentials its client waits so long."""
+
+
+class LocalLog(NamedTuple):
+    """The part of a log on brokers' disks. `size_bytes` is the largest replica's, None if unknown."""
+
+    bounds: LocalBounds
+    size_bytes: int | None
+
+
+def local_logs(
+    cluster: Cluster, partitions: Sequence[TopicIdPartition], say: Callable[[str], None], *, sizes: bool = False
+) -> dict[TopicIdPartition, LocalLog]:
+    """The local log of each partition; empty without the extra `broker-api`. `sizes`: ask for the bytes too."""
+    from remote_fetch.locate.broker_channel import BrokerChannel  # noqa: PLC0415 - an extra is loaded for it
+
+    try:
+        channel = BrokerChannel(cluster.properties, timeout_ms=_CHANNEL_TIMEOUT_MS, say=say)
+    except MissingExtra as error:
+        say(error.message)
+        return {}
+    try:
+        bounds = channel.local_bounds(partitions)
+        known = channel.local_sizes(partitions) if sizes else {}
+    finally:
+        channel.close()
+    return {partition: LocalLog(found, known.get(partition)) for partition, found in bounds.items()}
