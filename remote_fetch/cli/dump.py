@@ -21,7 +21,7 @@ from remote_fetch.cli.dump_files import dump_file
 from remote_fetch.cli.dump_lines import Lines
 from remote_fetch.cli.dump_log import LogDump, say
 from remote_fetch.cli.options import about, add_common_options, config_from
-from remote_fetch.errors import ConfigError, CorruptSegment, UnknownTopic
+from remote_fetch.errors import ConfigError, CorruptSegment, RemoteFetchError, UnknownTopic
 from remote_fetch.model import OBJECT_KINDS, IndexType, IsolationLevel, RemoteLogSegmentMetadata, TopicIdPartition
 from remote_fetch.prepare.segment_bytes import index_bytes, object_segment, segment_bytes
 from remote_fetch.prepare.segment_files import object_of
@@ -92,7 +92,13 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--url goes with -t; an object is given by its whole path or URL", key="--url")
     config, is_sound = config_from(arguments), True
     for location in arguments.objects:
-        is_sound &= _dump_object(arguments, lines, config, location)
+        try:
+            is_sound &= _dump_object(arguments, lines, config, location)
+        except RemoteFetchError as error:
+            if not error.falls_back:
+                raise  # the caller has to change something
+            say(location.partition("?")[0], error)
+            is_sound = False
     return 0 if is_sound else 1
 
 

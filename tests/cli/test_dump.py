@@ -164,8 +164,13 @@ def test_names_that_tell_nothing(run: Run, tmp_path: Path) -> None:
     assert (outcome.code, outcome.stdout) == (1, b"")
     assert "--base-offset" in outcome.stderr
     assert run("dump", "--base-offset", "7", str(tmp_path / "a.index")).lines[1:] == ["offset: 8 position: 256"]
-    outcome = run("dump", str(tmp_path / "none.log"))
-    assert (outcome.code, outcome.stdout) == (1, b"")
+
+
+def test_an_object_that_cannot_be_read_is_said_and_the_next_one_follows(run: Run, tmp_path: Path) -> None:
+    there = tmp_path / "00000000000000000000.log"
+    there.write_bytes(log((0, b"v")))
+    outcome = run("dump", str(tmp_path / "none.log"), str(there))
+    assert (outcome.code, len(outcome.lines), outcome.lines[0]) == (1, 4, f"Dumping {there}")
     assert "none.log" in outcome.stderr
 
 
