@@ -111,13 +111,13 @@ class LogDump:
             return fault is None
         try:
             for record in _records(batch, self.codecs):
-                self._record(batch.header, record)
+                self._record(batch.header, record, is_valid=fault is None)
         except _NOT_AS_KAFKA_WRITES as error:
             say(file, error.at(position=batch.position, offset=batch.header.base_offset))
             return False
         return fault is None
 
-    def _record(self, header: BatchHeader, record: _Record) -> None:
+    def _record(self, header: BatchHeader, record: _Record, *, is_valid: bool) -> None:
         key, value = record.key, record.value
         fields: dict[str, Any] = {
             "offset": record.offset,
@@ -131,7 +131,8 @@ class LogDump:
             fields["headerKeys"] = [java_text(name) for name, _ in record.headers]
             more["headers"] = record.headers
         if record.crc is not None:
-            fields |= {"isValid": True, "crc": record.crc}
+            # The checksum of a message alone is its batch's. Those inside a compressed one have been checked.
+            fields |= {"isValid": is_valid or header.codec != 0, "crc": record.crc}
         if header.is_control:
             fields |= _control_fields(key, value)
         elif self.is_metadata:

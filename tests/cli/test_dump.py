@@ -244,6 +244,19 @@ def test_records_that_break_their_batch(run: Run, tmp_path: Path) -> None:
     assert "the record's length" in outcome.stderr
 
 
+def test_a_message_with_a_wrong_checksum(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000010.log"
+    data = bytearray((RECORDED / "legacy" / path.name).read_bytes())
+    data[33] ^= 1  # the last byte of the first message
+    path.write_bytes(data)
+    outcome = run("dump", str(path))
+    assert outcome.code == 1
+    assert outcome.lines[2].endswith("isvalid: false")
+    assert "isValid: false crc: 592888119 key: key payload: valud" in outcome.lines[3]
+    assert [line.split()[-1] for line in outcome.lines if "isvalid" in line].count("true") > 10
+    assert "position 0" in outcome.stderr
+
+
 def test_a_url_of_any_filesystem(run: Run) -> None:
     import fsspec
 

@@ -1,0 +1,90 @@
+"""The facts that a session learns of brokers' own disks, and a session without them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remote_fetch.errors import MissingExtra
+from remote_fetch.locate import broker_channel
+from remote_fetch.locate.broker_channel import LocalBounds
+from remote_fetch.model import TopicIdPartition, Uuid
+from remote_fetch.observe import Event, Notice
+from remote_fetch.session.local_logs import LocalLog
+from remote_fetch.session.session import Session
+
+ONE, TWO = (TopicIdPartition(Uuid(bytes(16)), "t", number) for number in range(2))
+
+
+class Channel:
+    """A scripted channel."""
+
+    closed = 0
+    asked_sizes = 0
+
+    def __init__(self, properties: Mapping[str, Any], *, timeout_ms: int, say: Any) -> None:
+        assert properties["bootstrap.servers"] == "127.0.0.1:1"
+        say("a reason")
+
+    def local_bounds(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, LocalBounds]:
+        return {ONE: LocalBounds(7, 9), TWO: LocalBounds()}
+
+    def local_sizes(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
+        type(self).asked_sizes += 1
+        return {TWO: 70}
+
+    def close(self) -> None:
+        type(self).closed += 1
+
+
+def session(tmp_path: Path, said: list[str], when: str = "not-local") -> Session:
+    def hear(event: Event) -> None:
+        if isinstance(event, Notice):
+            said.append(event.text)
+
+    config = {
+        "bootstrap.servers": "127.0.0.1:1",
+        "remote.storage.url": str(tmp_path),
+        "remote.locator": "listing",
+        "fetch.remote.when": when,
+        "log_level": 0,
+    }
+    return Session.open(config, hear)
+
+
+def test_starts_bounds_and_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_channel, "BrokerChannel", Channel)
+    monkeypatch.setattr(Channel, "closed", 0)
+    monkeypatch.setattr(Channel, "asked_sizes", 0)
+    said: list[str] = []
+    with session(tmp_path, said) as opened:
+        said.clear()
+        assert opened.local_starts([ONE, TWO]) == {ONE: 7}
+        assert (Channel.closed, Channel.asked_sizes) == (1, 0)
+        known = opened.local_logs([ONE, TWO], "so be it", sizes=True)
+    assert known == {ONE: LocalLog(LocalBounds(7, 9), None), TWO: LocalLog(LocalBounds(), 70)}
+    assert (Channel.closed, Channel.asked_sizes) == (2, 1)
+    assert said == ["a reason; fetch.remote.when=not-local acts as always"]  # a reason is reported once
+
+
+def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise MissingExtra("it is not installed", extra="broker-api")
+
+    monkeypatch.setattr(broker_channel, "BrokerChannel", refuse)
+    said: list[str] = []
+    with session(tmp_path, said) as opened:
+        said.clear()
+        assert opened.local_starts([ONE]) == {}
+        assert said == ["it is not installed; fetch.remote.when=not-local acts as always"]
+
+
+def test_nobody_is_asked_without_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(broker_channel, "BrokerChannel")
+    with session(tmp_path, [], when="always") as opened:
+        assert opened.local_starts([ONE]) == {}
+    with Session.open({"remote.storage.url": str(tmp_path)}) as opened:
+        assert opened.local_logs([ONE], "") == {}
