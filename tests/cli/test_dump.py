@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import base64
 import gzip
+import io
 import json
 import re
 import shutil
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from remote_fetch.cli.dump_lines import Lines
+from remote_fetch.cli.dump_log import LogDump
+from remote_fetch.formats.codecs import Codecs
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from tests.golden.conftest import DATA, AivenTier, Tier
@@ -242,6 +248,29 @@ def test_records_that_break_their_batch(run: Run, tmp_path: Path) -> None:
     assert "isvalid: false" in outcome.lines[2]
     assert "payload: second" in outcome.lines[4]
     assert "the record's length" in outcome.stderr
+
+
+def test_memory_holds_one_range_and_one_batch() -> None:
+    batch, count = log((0, bytes(MEBIBYTE))), 48
+    cut = len(batch) // 2
+
+    def ranges() -> Iterator[memoryview]:
+        """Each batch lies across two ranges."""
+        yield memoryview(batch[:cut])
+        for _ in range(count - 1):
+            yield memoryview(batch[cut:] + batch[:cut])
+        yield memoryview(batch[cut:])
+
+    output = io.BytesIO()
+    dump = LogDump(Lines(output), Codecs(), 2 * MEBIBYTE, has_data=False)
+    tracemalloc.start()
+    try:
+        assert dump.dump("f", 0, ranges())
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert output.getvalue().count(b"isvalid: true") == count
+    assert peak_bytes < 10 * MEBIBYTE
 
 
 def test_a_message_with_a_wrong_checksum(run: Run, tmp_path: Path) -> None:
