@@ -84,11 +84,11 @@ broker: $(VENV)/dev.stamp  ## a real broker with tiered storage to try things on
 
 # Three sizes. What the markers mean is in pyproject.toml.
 # - FAST=1: no broker, no Spark, no server of a store, nothing slow; two processes for two processors. Random searches
-#   try a quarter of their examples (tests/searches.py).
+#   try a fifth of their examples (tests/searches.py).
 # - a change: all but what is marked `scheduled`; random searches are short, and try half of their examples.
 # - the schedule (.github/workflows/ci.yml): all, and the random searches at length.
 HALF    := REMOTE_FETCH_EXAMPLES=$(or $(REMOTE_FETCH_EXAMPLES),0.5)
-QUARTER := REMOTE_FETCH_EXAMPLES=$(or $(REMOTE_FETCH_EXAMPLES),0.25)
+FIFTH   := REMOTE_FETCH_EXAMPLES=$(or $(REMOTE_FETCH_EXAMPLES),0.2)
 
 ifdef FAST
 test: test-fast  ## with FAST=1 the tests that need no Java and take two minutes; else check, then what proves a change
@@ -99,7 +99,7 @@ test: check
 endif
 
 test-fast: $(VENV)/dev.stamp
-	$(QUARTER) $(BIN)/python -m pytest -n 2 --dist worksteal \
+	$(FIFTH) $(BIN)/python -m pytest -n 2 --dist worksteal \
 	  -m "not scheduled and not java and not servers and not slow"
 
 test-all: check  ## check, then all tests, with the native decoder and in plain Python

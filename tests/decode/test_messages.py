@@ -20,7 +20,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pytest
 from confluent_kafka import Message
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.decode import message_reference
@@ -32,6 +32,7 @@ from remote_fetch.errors import ConfigError
 from remote_fetch.formats.batches import HEADER_BYTES, BatchHeader, read_header
 from remote_fetch.testing.records import Record, encode_batch
 from tests.cases import each_of
+from tests.searches import examples
 
 EVERYTHING = 2**63 - 1
 BASE_MS = 1_700_000_000_000
@@ -254,7 +255,7 @@ rows_of = st.lists(
 
 
 @given(rows=rows_of, data=st.data())
-@settings(deadline=None)
+@examples(100)
 def test_any_rows_in_any_slice_in_any_steps(engine: ModuleType, rows: list[dict[str, Any]], data: Any) -> None:
     """Also out of the middle of larger buffers, where no column begins at a whole byte of its validity bits."""
     numbered = [USUAL | row | {"offset": number} for number, row in enumerate(rows)]
@@ -340,7 +341,7 @@ headers_of = st.lists(st.tuples(st.sampled_from(KEYS) | names, values), max_size
 
 
 @given(rows=rows_of, lists=st.lists(headers_of, min_size=40, max_size=40), data=st.data())
-@settings(deadline=None)
+@examples(100)
 def test_both_engines_make_the_same(
     native_engine: ModuleType, rows: list[dict[str, Any]], lists: list[Any], data: Any
 ) -> None:
@@ -465,7 +466,7 @@ ints = st.integers(-(2**31), 2**31 - 1) | st.integers(-2, 6)
 
 
 @given(data=st.data())
-@settings(deadline=None)
+@examples(100)
 def test_hostile_columns_end_alike(native_engine: ModuleType, data: Any) -> None:
     """Both engines give the same messages, or the same error."""
 

@@ -99,6 +99,7 @@ def asked(cost: Cost, engine: str, low: datetime, high: datetime) -> list[tuple[
 
 
 @each_of("engine", ["polars", "duckdb"])
+@pytest.mark.slow
 def test_one_hour_of_a_day(day: dict[str, str], engine: str) -> None:
     whole, later, exact = Cost(day), Cost(day), Cost(day, timestamps_ascend=True)
     assert whole.scan.polars().select(pl.len()).collect().item() == HOURS * PARTITIONS * 10

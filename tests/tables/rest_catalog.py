@@ -87,7 +87,7 @@ def running(warehouse: Path, token: str = "open-sesame") -> Iterator[RestCatalog
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = False
-    thread = threading.Thread(target=server.serve_forever, name="rest-catalog")
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, name="rest-catalog")
     thread.start()
     told.url = f"http://127.0.0.1:{server.server_address[1]}"
     try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import fastavro
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.errors import ConfigError
@@ -21,6 +21,7 @@ from remote_fetch.typed.avro_decode import _is_quick
 from remote_fetch.typed.avro_schema import AvroSchema
 from remote_fetch.typed.outcome import Undecodable, decode_each
 from remote_fetch.typed.schema_text import SchemaText
+from tests.searches import examples
 from tests.typed.avro_cases import as_fastavro, encode, evolved, schemas, values
 
 
@@ -60,7 +61,7 @@ def _rounded(value: Any) -> Any:
     return str(value) if isinstance(value, uuid.UUID) else value
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(data=st.data(), quick=st.booleans())
 def test_random_values_are_read_as_fastavro_reads_them(data: st.DataObject, quick: bool) -> None:
     schema = data.draw(schemas(quick=quick))
@@ -69,7 +70,7 @@ def test_random_values_are_read_as_fastavro_reads_them(data: st.DataObject, quic
     assert typed(schema, rows) == as_peer(schema, rows)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(data=st.data(), quick=st.booleans())
 def test_values_of_an_older_schema_are_read_as_fastavro_reads_them(data: st.DataObject, quick: bool) -> None:
     writer = data.draw(schemas(quick=quick))

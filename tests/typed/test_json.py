@@ -7,13 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.typed.json_values import JsonReader
 from remote_fetch.typed.outcome import Undecodable, decode_each
 from remote_fetch.typed.schema_text import SchemaText
+from tests.searches import examples
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -57,7 +58,7 @@ def expected(row: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(ROWS, max_size=5), st.sampled_from((None, 2)), st.booleans())
 def test_random_values_are_read_as_python_reads_them(rows: list[Any], indent: int | None, ascii_only: bool) -> None:
     values = [json.dumps(row, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass") for row in rows]

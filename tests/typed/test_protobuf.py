@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from google.protobuf.message_factory import GetMessageClass
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.errors import ConfigError
@@ -17,6 +17,7 @@ from remote_fetch.typed.framing import SchemaRef, groups_of
 from remote_fetch.typed.outcome import Undecodable, decode_each
 from remote_fetch.typed.protobuf import ProtobufReader, _compiled
 from remote_fetch.typed.schema_text import SchemaText
+from tests.searches import examples
 
 INNER = SchemaText("PROTOBUF", 'syntax = "proto3"; package in; message Point { double x = 1; double y = 2; }')
 TEXT = """
@@ -75,7 +76,7 @@ def message_class(schema: SchemaText, name: str) -> Any:
     return GetMessageClass(_compiled(schema).pool.FindMessageTypeByName(name))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(MESSAGES, max_size=4))
 def test_random_messages_are_read_as_googles_library_reads_them(rows: list[Any]) -> None:
     of_schema, order = ProtobufReader(SCHEMA), message_class(SCHEMA, "shop.Order")
