@@ -11,7 +11,7 @@ from typing import Any
 
 import fastavro
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from remote_fetch.errors import ConfigError
@@ -77,7 +77,13 @@ def test_values_of_an_older_schema_are_read_as_fastavro_reads_them(data: st.Data
     reader = data.draw(evolved(writer))
     rows = data.draw(st.lists(values(writer), max_size=4))
     expected = as_peer(writer, rows, reader)
-    assert _same(typed(writer, rows, reader), expected)
+    try:
+        assert _same(typed(writer, rows, reader), expected)
+    except ConfigError as error:
+        # A version that drops all fields of an array's items leaves items without bytes, and these are refused.
+        if "an array whose items may take no bytes" not in str(error):
+            raise
+        reject()
 
 
 def _same(found: Any, expected: Any) -> bool:
