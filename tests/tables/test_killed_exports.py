@@ -38,8 +38,8 @@ def test_killed_at_some_points(tmp_path: Path, format_: str) -> None:
     assert len(kill(tmp_path, format_, 1, 2)) >= 4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("format_", ["delta", pytest.param("iceberg", marks=pytest.mark.scheduled)])
+@pytest.mark.scheduled
+@pytest.mark.parametrize("format_", FORMATS)
 def test_processes_at_once(tmp_path: Path, format_: str) -> None:
     """Three exports at the same time, one of them of one partition: each ends well, and each record is there once."""
     topic, where = Topic(tmp_path / "tier").grow(2), target(format_, tmp_path / "lake")
