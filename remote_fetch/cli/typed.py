@@ -4,7 +4,7 @@ Rules of the file:
 
 - A typed key or payload is printed as JSON, on one line. Text of the format `string` is printed as it is.
 - JSON has no bytes and no times: bytes are text of ISO-8859-1, as in Avro's own JSON, and times are ISO 8601.
-- What is no number in JSON (NaN, infinity) and decimals are text.
+- NaN, infinity and decimals are text: JSON has no such numbers.
 """
 
 from __future__ import annotations
