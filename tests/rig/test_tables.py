@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +18,7 @@ from tests.rig.rig import Rig
 from tests.rig.test_read import mixed_topic
 from tests.rig.test_spark import options_of
 from tests.rig.test_spark_streaming import LiveQuery, records
+from tests.rig.tutorials import blocks_of, half_tiered_topic, run_blocks
 from tests.spark.queries import run_to_end
 from tests.tables.tables import held, opened, target
 
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial" / "iceberg-table.md"
-_TIMEOUT_S = 120
 COLUMNS = ["partition", "offset", "key", "value"]
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -46,30 +42,9 @@ def shown(table: pa.Table) -> list[tuple[Any, ...]]:
 
 @pytest.mark.scheduled
 def test_the_tutorial(rig_43: Rig, tmp_path: Path) -> None:
-    topics.create_topic(rig_43, "orders-table", 2)
-    for partition in (0, 1):
-        topics.produce(rig_43, "orders-table", 100, partition=partition, seed=partition)
-    topics.wait_tiered(rig_43, "orders-table", (0, 1))
-    topics.set_config(rig_43, "orders-table", local_retention_ms=-2)
-    topics.produce(rig_43, "orders-table", 20, seed=5)
+    half_tiered_topic(rig_43, "orders-table")
     text = PAGE.read_text(encoding="utf-8").replace("-t orders ", "-t orders-table ")
-    scripts = Path(sys.executable).parent
-    environment = {
-        **os.environ,
-        "BROKER": rig_43.bootstrap,
-        "TIER": str(rig_43.remote),
-        "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
-    }
-    printed = []
-    for kind, block in re.findall(r"```(bash|python)\n(.*?)```", text, re.DOTALL):
-        if block.startswith("export"):
-            continue
-        command = ["bash", "-euc", block] if kind == "bash" else [sys.executable, "-c", block]
-        done = subprocess.run(
-            command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=_TIMEOUT_S, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        printed.append(done.stdout)
+    printed = run_blocks(rig_43, blocks_of(text), tmp_path)
     assert printed[0].startswith("200 rows in ")
     assert printed[1] == "[(0, 100, 99), (1, 100, 99)]\n"
     assert json.loads((tmp_path / "report.json").read_text())["rows"] == 20

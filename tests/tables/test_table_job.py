@@ -253,10 +253,8 @@ def test_commits_of_others_between(where: dict[str, Any], topic: Topic, monkeypa
     assert left == [0 if where["format"] == "iceberg" else 2]  # Delta takes both: they have no transaction in common
 
 
-def test_what_a_killed_job_leaves_when_others_go_on(
-    where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    export(topic, where, end=10)
+def die_before_the_commit(monkeypatch: pytest.MonkeyPatch, topic: Topic, where: dict[str, Any], **more: Any) -> None:
+    """An export that writes its files, and ends before its commit."""
 
     def dies(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -264,7 +262,15 @@ def test_what_a_killed_job_leaves_when_others_go_on(
     with monkeypatch.context() as patched:
         patched.setattr(table_job, "_commit", dies)
         with pytest.raises(KeyboardInterrupt):
-            export(topic, where, partitions=[0])
+            export(topic, where, **more)
+
+
+def test_what_a_killed_job_leaves_when_others_go_on(
+    where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export(topic, where, end=10)
+
+    die_before_the_commit(monkeypatch, topic, where, partitions=[0])
     export(topic, where)
     topic.grow()
     done = export(topic, where)
@@ -282,13 +288,7 @@ def test_staged_files_that_housekeeping_removed(
     """As a vacuum does it with files that are in no version: the job writes them again."""
     export(topic, where, end=10)
 
-    def dies(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(table_job, "_commit", dies)
-        with pytest.raises(KeyboardInterrupt):
-            export(topic, where)
+    die_before_the_commit(monkeypatch, topic, where)
     folder: Any = opened(where).folder()
     staged = sorted(files_below(where) - files_of(where))
     folder._fs.rm(f"{folder._root}/{staged[0]}")
