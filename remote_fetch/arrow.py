@@ -17,6 +17,7 @@ from remote_fetch.decode.columns import schema_for, wanted_columns
 from remote_fetch.observe import Observer, ignore
 from remote_fetch.prepare.arguments import parse_isolation
 from remote_fetch.prepare.job import plan_job
+from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.scan.scan import Scan
 from remote_fetch.session.session import Session
 from remote_fetch.typed.plan import plan_typed
@@ -85,7 +86,7 @@ def read_arrow(
         plans = plan_job(
             session, topic, start=start, end=end, partitions=partitions, isolation=level, log_start=log_start
         )
-        return _stream(session, plans, wanted, _typed_columns(topic, settings, wanted))
+        return _stream(session, plans, wanted, _typed_columns(topic, session.config, wanted))
     except BaseException:
         session.close()
         raise
@@ -110,10 +111,9 @@ def _with_formats(config: Mapping[str, Any], value_format: str | None, key_forma
     return {**config, **given} if given else config
 
 
-def _typed_columns(topic: str, settings: Mapping[str, Any], wanted: Sequence[str]) -> TypedColumns | None:
+def _typed_columns(topic: str, config: Config, wanted: Sequence[str]) -> TypedColumns | None:
     """The typed columns that a configuration asks for. None: keys and values stay bytes."""
-    config = Config.parse(settings)
-    plan = plan_typed(config, [topic.partition(":")[0]])
+    plan = plan_typed(config, [topic_name(topic)])
     if plan is None:
         return None
     from remote_fetch.typed.columns import TypedColumns  # noqa: PLC0415 - its libraries are needed here only

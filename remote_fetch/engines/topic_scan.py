@@ -18,18 +18,13 @@ import pyarrow.dataset as ds
 
 from remote_fetch.decode.columns import schema_for, wanted_columns
 from remote_fetch.engines.pruning import Box, Filter
-from remote_fetch.errors import ConfigError, MissingExtra
+from remote_fetch.errors import MissingExtra
 from remote_fetch.model import IsolationLevel
 from remote_fetch.observe import Observer, ignore
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice
-from remote_fetch.prepare.arguments import (
-    bounds_by_partition,
-    choose_partitions,
-    parse_isolation,
-    parse_log_starts,
-    parse_numbers,
-)
+from remote_fetch.prepare.arguments import check_topic, parse_isolation, parse_numbers
 from remote_fetch.prepare.bounds import resolve
+from remote_fetch.prepare.job import find_wanted
 from remote_fetch.prepare.planner import Planner, say_end
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 from remote_fetch.scan.scan import Scan
@@ -150,8 +145,7 @@ def scan_topic(
 
     Raises ConfigError for wrong arguments.
     """
-    if not isinstance(topic, str) or not topic:
-        raise ConfigError(f"topic={topic!r}: give a topic's name", key="topic")
+    check_topic(topic)
     wanted = wanted_columns(columns)
     schema_for(wanted)
     numbers = parse_numbers(partitions)
@@ -191,29 +185,30 @@ class _Plans:
     def of_all(self, *, is_outlined: bool) -> tuple[PartitionPlan, ...]:
         """The plan of each partition in which a row may match."""
         scan, session = self._scan, self._session
-        given = None if scan.partitions is None else list(scan.partitions)
-        if session.brokers is not None:
-            session.brokers.cluster.consumer(scan.isolation)  # it connects while the locator is asked
-        found = choose_partitions(session.locator.partitions(scan.topic, given), scan.topic, given)
-        numbers = [one.partition for one in found]
-        starts = bounds_by_partition(scan.start, "start", "earliest", numbers)
-        ends = bounds_by_partition(scan.end, "end", "latest", numbers)
-        log_starts = parse_log_starts(scan.log_start, numbers)
-        may = self._filter.may_match([Box(number) for number in numbers])
-        chosen = [one for one, is_kept in zip(found, may, strict=True) if is_kept]
-        if len(log_starts) < len(numbers):
+        wanted = find_wanted(
+            session,
+            scan.topic,
+            start=scan.start,
+            end=scan.end,
+            partitions=scan.partitions,
+            isolation=scan.isolation,
+            log_start=scan.log_start,
+        )
+        may = self._filter.may_match([Box(one.partition) for one in wanted.partitions])
+        chosen = [one for one, is_kept in zip(wanted.partitions, may, strict=True) if is_kept]
+        if wanted.has_unknown_log_start:
             self._planner.say_log_start_unknown()
 
         def planned(opened: OpenPartition) -> PartitionPlan:
             number = opened.partition.partition
-            first, stop = resolve(opened, starts[number], ends[number], self._planner.first_offset_at)
+            first, stop = resolve(opened, wanted.starts[number], wanted.ends[number], self._planner.first_offset_at)
             say_end(session.observe, opened, stop)
             first, stop = self._narrowed(opened, first, stop)
             make = self._planner.outline if is_outlined else self._planner.plan
             plan = make(opened, first, stop)
             return replace(plan, steps=self._matching(number, plan.steps))
 
-        return self._planner.open(chosen, planned, log_starts)
+        return self._planner.open(chosen, planned, wanted.log_starts)
 
     def _narrowed(self, opened: OpenPartition, first: int, stop: int) -> tuple[int, int]:
         """The part of the offsets [first, stop) in which a row may match."""

@@ -15,7 +15,20 @@ from remote_fetch.errors import ConfigError, UnknownTopic
 from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.prepare.bounds import Bound, parse_bound
 
-__all__ = ["bounds_by_partition", "choose_partitions", "parse_isolation", "parse_log_starts", "parse_numbers"]
+__all__ = [
+    "bounds_by_partition",
+    "check_topic",
+    "choose_partitions",
+    "parse_isolation",
+    "parse_log_starts",
+    "parse_numbers",
+]
+
+
+def check_topic(topic: object) -> None:
+    """Raise ConfigError if this is no name of a topic. None would stand for all topics."""
+    if not isinstance(topic, str) or not topic:
+        raise ConfigError(f"topic={topic!r}: give a topic's name", key="topic")
 
 
 def parse_isolation(value: object) -> IsolationLevel:

@@ -9,18 +9,66 @@ Rules of the file:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from remote_fetch.errors import ConfigError
-from remote_fetch.model import IsolationLevel
+from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.observe import Notice
-from remote_fetch.prepare.arguments import bounds_by_partition, choose_partitions, parse_log_starts, parse_numbers
-from remote_fetch.prepare.bounds import Timestamp, resolve
+from remote_fetch.prepare.arguments import (
+    bounds_by_partition,
+    check_topic,
+    choose_partitions,
+    parse_log_starts,
+    parse_numbers,
+)
+from remote_fetch.prepare.bounds import Bound, Timestamp, resolve
 from remote_fetch.prepare.planner import Planner, say_end
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 from remote_fetch.session.session import Session
 
-__all__ = ["plan_job"]
+__all__ = ["Wanted", "find_wanted", "plan_job"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The partitions of a bounded read, and by their numbers its bounds and the log start offsets that are known."""
+
+    partitions: tuple[TopicIdPartition, ...]
+    starts: Mapping[int, Bound]
+    ends: Mapping[int, Bound]
+    log_starts: Mapping[int, int]
+
+    @property
+    def has_unknown_log_start(self) -> bool:
+        """Whether the user does not give the log start offset of each partition."""
+        return len(self.log_starts) < len(self.partitions)
+
+
+def find_wanted(
+    session: Session,
+    topic: str,
+    *,
+    start: Any,
+    end: Any,
+    partitions: Iterable[int] | None,
+    isolation: IsolationLevel,
+    log_start: int | Mapping[int, int] | None,
+) -> Wanted:
+    """Ask the locator for the partitions, and check the bounds. The arguments are those of `read_arrow`.
+
+    Raises UnknownTopic, and ConfigError for wrong arguments.
+    """
+    if session.brokers is not None:
+        session.brokers.cluster.consumer(isolation)  # it connects while the locator is asked
+    given = parse_numbers(partitions)
+    chosen = choose_partitions(session.locator.partitions(topic, given), topic, given)
+    numbers = [partition.partition for partition in chosen]
+    return Wanted(
+        chosen,
+        bounds_by_partition(start, "start", "earliest", numbers),
+        bounds_by_partition(end, "end", "latest", numbers),
+        parse_log_starts(log_start, numbers),
+    )
 
 
 def plan_job(
@@ -34,18 +82,12 @@ def plan_job(
     log_start: int | Mapping[int, int] | None = None,
 ) -> tuple[PartitionPlan, ...]:
     """The plans of the wanted partitions, in order. Raises the errors of planning, which `read_arrow` lists."""
-    if not isinstance(topic, str) or not topic:  # None would stand for all topics
-        raise ConfigError(f"topic={topic!r}: give a topic's name", key="topic")
-    if session.brokers is not None:
-        session.brokers.cluster.consumer(isolation)  # it connects while the locator is asked
-    wanted = parse_numbers(partitions)
-    chosen = choose_partitions(session.locator.partitions(topic, wanted), topic, wanted)
-    numbers = [partition.partition for partition in chosen]
-    starts = bounds_by_partition(start, "start", "earliest", numbers)
-    ends = bounds_by_partition(end, "end", "latest", numbers)
-    log_starts = parse_log_starts(log_start, numbers)
+    check_topic(topic)
+    wanted = find_wanted(
+        session, topic, start=start, end=end, partitions=partitions, isolation=isolation, log_start=log_start
+    )
     planner = Planner(session, isolation)
-    if len(log_starts) < len(numbers):
+    if wanted.has_unknown_log_start:
         planner.say_log_start_unknown()
 
     late: list[int] = []
@@ -53,12 +95,12 @@ def plan_job(
 
     def planned(opened: OpenPartition) -> PartitionPlan:
         number = opened.partition.partition
-        first, stops[number] = resolve(opened, starts[number], ends[number], planner.first_offset_at)
-        if isinstance(starts[number], Timestamp) and first >= opened.end_offset:
+        first, stops[number] = resolve(opened, wanted.starts[number], wanted.ends[number], planner.first_offset_at)
+        if isinstance(wanted.starts[number], Timestamp) and first >= opened.end_offset:
             late.append(number)
         return planner.plan(opened, first, stops[number])
 
-    plans = planner.open(chosen, planned, log_starts)
+    plans = planner.open(wanted.partitions, planned, wanted.log_starts)
     for plan in plans:
         say_end(session.observe, plan.opened, stops[plan.opened.partition.partition])
     if len(late) == len(plans):  # usual for some of the partitions, but not for all of them

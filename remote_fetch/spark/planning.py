@@ -10,7 +10,7 @@ Rules of the file:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -26,7 +26,7 @@ from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.session.session import Session
 from remote_fetch.spark.limits import LimitRules, Restriction, check_covered, offsets_from, offsets_of
 from remote_fetch.spark.options import Limit, SourceOptions, Subscription, check_batch
-from remote_fetch.tables.planning import PlannedJob, check_same_topic, open_partitions, range_of
+from remote_fetch.tables.planning import PlannedJob, check_same_topic, open_partitions, planned_job
 from remote_fetch.tables.planning import tasks_of as shared_tasks_of
 from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.tasks import Task
@@ -74,7 +74,8 @@ def plan_batch(
     start, end = check_batch(options)
     with Session.open(options.config, observer) as session:
         range_bytes = session.config.settings.range_bytes
-        plans = tuple(_plans(session, options, start, end, restriction or Restriction()))
+        partitions = subscribed(session, options.subscription)
+        plans = tuple(_plans(session, options, partitions, start, end, restriction or Restriction()))
         tasks = tasks_of((plan for plan, _ in plans), options, session.locator.end_is_inferred)
         return JobPlan(tasks, estimate((task.steps for task in tasks), range_bytes, session.stored_size))
 
@@ -85,12 +86,11 @@ def plan_backfill(options: SourceOptions, held: Progress | None) -> PlannedJob:
     with Session.open(options.config) as session:
         partitions = subscribed(session, options.subscription)
         check_same_topic(held, partitions)
-        plans = tuple(_plans(session, options, start, end, Restriction(), {} if held is None else held.ends))
+        plans = tuple(
+            _plans(session, options, partitions, start, end, Restriction(), {} if held is None else held.ends)
+        )
         tasks = tasks_of((plan for plan, _ in plans), options, session.locator.end_is_inferred)
-        ranges = {plan.opened.partition.partition: range_of(plan, first) for plan, first in plans}
-        topic = partitions[0]
-        reads = Progress(topic.topic, str(topic.topic_id), ranges)
-        return PlannedJob(tasks, reads, tuple(one.partition for one in partitions))
+        return planned_job(tasks, plans, partitions)
 
 
 def tasks_of(
@@ -111,6 +111,7 @@ def tasks_of(
 def _plans(
     session: Session,
     options: SourceOptions,
+    partitions: Sequence[TopicIdPartition],
     start: Limit,
     end: Limit,
     wanted: Restriction,
@@ -118,7 +119,6 @@ def _plans(
 ) -> Iterator[tuple[PartitionPlan, int]]:
     """The plan of each partition, and the offset at which it begins. Partitions in `held` begin there."""
     rules = LimitRules(options.latest_if_unmatched, options.fail_on_data_loss)
-    partitions = subscribed(session, options.subscription)
     names = {(one.topic, one.partition) for one in partitions}
     check_covered(start, names, "startingOffsets")
     check_covered(end, names, "endingOffsets")

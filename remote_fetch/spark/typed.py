@@ -33,7 +33,7 @@ def plan_of(options: SourceOptions, *, learns: bool) -> TypedPlan | None:
 
 def typed_schema(plan: TypedPlan, options: SourceOptions, columns: Sequence[str]) -> pa.Schema:
     """The Arrow schema of `columns`, which are those of the source, with typed keys and values."""
-    return typed_columns(plan, options.config, columns).schema
+    return typed_columns(plan, Config.parse(options.config), columns).schema
 
 
 def spark_schema(plan: TypedPlan, options: SourceOptions) -> StructType:

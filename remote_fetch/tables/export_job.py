@@ -22,6 +22,7 @@ from remote_fetch.config import Config
 from remote_fetch.decode.columns import wanted_columns
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Observer
+from remote_fetch.prepare.arguments import check_topic
 from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.tables.directory_job import run_directory_job
 from remote_fetch.tables.export_plan import ExportBounds, plan_export
@@ -74,8 +75,7 @@ def run_export(bounds: ExportBounds, form: TableForm, destination: Destination, 
     """As `remote_fetch.export_topic`."""
     to = destination
     check_format(to.format)
-    if not isinstance(bounds.topic, str) or not bounds.topic:
-        raise ConfigError(f"topic={bounds.topic!r}: give a topic's name", key="topic")
+    check_topic(bounds.topic)
     spec = _spec(bounds, form, observer)
     if to.format in TABLES:
         with closing(open_table(to.format, to.to, to.options)) as table:
@@ -90,9 +90,10 @@ def _spec(bounds: ExportBounds, form: TableForm, observer: Observer) -> JobSpec:
             raise ConfigError(f"{name}={size}: it has to be positive", key=name)
     compression = check_compression(form.compression)
     columns = wanted_columns(form.columns)
-    typed = plan_typed(Config.parse(bounds.config), [topic_name(bounds.topic)], learns=True)
-    plain = None if typed is None else typed_columns(typed, bounds.config, columns).schema
-    schema = schema_of(columns, form.transform, plain)
+    config = Config.parse(bounds.config)
+    typed = plan_typed(config, [topic_name(bounds.topic)], learns=True)
+    typed_schema = None if typed is None else typed_columns(typed, config, columns).schema
+    schema = schema_of(columns, form.transform, typed_schema)
     check_partition_by(schema, form.partition_by)
     return JobSpec(
         topic=bounds.topic,

@@ -23,7 +23,7 @@ from remote_fetch.prepare.refusals import refuse_broker_ranges
 from remote_fetch.prepare.subscribed import partitions_of
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 from remote_fetch.session.session import Session
-from remote_fetch.tables.planning import PlannedJob, check_same_topic, range_of, tasks_of
+from remote_fetch.tables.planning import PlannedJob, check_same_topic, planned_job, tasks_of
 from remote_fetch.tables.progress import Progress
 
 __all__ = ["TIER", "ExportBounds", "plan_export"]
@@ -68,12 +68,9 @@ def plan_export(bounds: ExportBounds, held: Progress | None, observer: Observer 
             for plan, _ in plans:
                 refuse_broker_ranges(plan.opened.timeline, plan.steps)
         tasks = tasks_of((plan for plan, _ in plans), session.locator.end_is_inferred, task_bytes=bounds.task_bytes)
-        ranges = {plan.opened.partition.partition: range_of(plan, first) for plan, first in plans}
-        everything = partitions_of(session.brokers, session.locator, bounds.topic)
-        name = chosen[0]
-        return PlannedJob(
-            tasks, Progress(name.topic, str(name.topic_id), ranges), tuple(one.partition for one in everything)
-        )
+        is_all = bounds.partitions is None
+        everything = chosen if is_all else partitions_of(session.brokers, session.locator, bounds.topic)
+        return planned_job(tasks, plans, everything)
 
 
 class _Reads:

@@ -22,7 +22,7 @@ from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.tasks import Task, pack
 
-__all__ = ["PlannedJob", "check_same_topic", "open_partitions", "range_of", "tasks_of"]
+__all__ = ["PlannedJob", "check_same_topic", "open_partitions", "planned_job", "tasks_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def check_same_topic(held: Progress | None, partitions: Sequence[TopicIdPartitio
     name, now = partitions[0].topic, partitions[0].topic_id
     raise TopicRecreated(
         f"the table holds topic {name!r} with the id {held.topic_id}, and the topic has the id {now}: it was deleted "
-        "and created again, and its offsets begin anew",
+        "and created again, and its offsets begin with 0",
         topic=name,
         hint="Write the new topic to another table",
     )
@@ -60,9 +60,19 @@ def open_partitions(planner: Planner, partitions: Iterable[TopicIdPartition]) ->
         yield from planner.open(list(group), lambda opened: opened)
 
 
-def range_of(plan: PartitionPlan, first: int) -> tuple[int, int]:
+def _range_of(plan: PartitionPlan, first: int) -> tuple[int, int]:
     """The offsets [first, stop) that a plan reads, which begins at `first`."""
     return first, max((step.last_offset + 1 for step in plan.steps), default=first)
+
+
+def planned_job(
+    tasks: tuple[Task, ...], plans: Sequence[tuple[PartitionPlan, int]], partitions: Sequence[TopicIdPartition]
+) -> PlannedJob:
+    """A job of one topic, which has `partitions`. `plans` has each plan with the offset at which it begins."""
+    topic = partitions[0]
+    ranges = {plan.opened.partition.partition: _range_of(plan, first) for plan, first in plans}
+    reads = Progress(topic.topic, str(topic.topic_id), ranges)
+    return PlannedJob(tasks, reads, tuple(one.partition for one in partitions))
 
 
 def tasks_of(

@@ -56,7 +56,7 @@ def read_rows(
             if typed is None:
                 yield from Scan(session, plans, columns).batches()
             else:
-                into = typed_columns(typed, config, columns)
+                into = typed_columns(typed, session.config, columns)
                 yield from into.of(Scan(session, plans, into.raw_columns).batches())
         except OffsetOutOfRange as error:
             error.hint = loss_hint or error.hint
@@ -69,8 +69,8 @@ def _complete(session: Session, part: TaskPart) -> PartitionPlan:
     return complete(session, part.opened, part.steps)
 
 
-def typed_columns(plan: TypedPlan, config: Mapping[str, Any], columns: Sequence[str]) -> TypedColumns:
+def typed_columns(plan: TypedPlan, config: Config, columns: Sequence[str]) -> TypedColumns:
     """The typed columns of files: their types are those that Spark and Parquet have, too."""
     from remote_fetch.typed.columns import TypedColumns  # noqa: PLC0415 - its libraries are needed here only
 
-    return TypedColumns(plan, Config.parse(config), columns, is_portable=True)
+    return TypedColumns(plan, config, columns, is_portable=True)
