@@ -99,7 +99,7 @@ test: check
 endif
 
 test-fast: $(VENV)/dev.stamp
-	$(FIFTH) $(BIN)/python -m pytest -n 2 --dist worksteal \
+	$(FIFTH) $(BIN)/python -m pytest -n 3 --dist worksteal \
 	  -m "not scheduled and not java and not servers and not slow"
 
 test-all: check  ## check, then all tests, with the native decoder and in plain Python

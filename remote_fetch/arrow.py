@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from remote_fetch.config import Config
+from remote_fetch.config_typed import with_formats
 from remote_fetch.decode.columns import schema_for, wanted_columns
 from remote_fetch.observe import Observer, ignore
 from remote_fetch.prepare.arguments import parse_isolation
@@ -80,7 +81,7 @@ def read_arrow(
     wanted = wanted_columns(columns)
     schema_for(wanted)
     level = parse_isolation(isolation)
-    settings = _with_formats(config or {}, value_format, key_format)
+    settings = with_formats(config or {}, value_format, key_format)
     session = Session.open(settings, observer)
     try:
         plans = plan_job(
@@ -103,12 +104,6 @@ def _stream(
         )
     batches = typed.of(Scan(session, plans, typed.raw_columns).batches())
     return pa.RecordBatchReader.from_batches(typed.schema, _Batches(session, batches))
-
-
-def _with_formats(config: Mapping[str, Any], value_format: str | None, key_format: str | None) -> Mapping[str, Any]:
-    formats = {"value.format": value_format, "key.format": key_format}
-    given = {name: text for name, text in formats.items() if text is not None}
-    return {**config, **given} if given else config
 
 
 def _typed_columns(topic: str, config: Config, wanted: Sequence[str]) -> TypedColumns | None:

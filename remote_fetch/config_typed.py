@@ -8,9 +8,12 @@ Rules of the file:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from remote_fetch.config_key import Key, Type
 
-__all__ = ["FORMATS", "REGISTRY_DOC", "TYPED_KEYS", "TYPED_PREFIXES"]
+__all__ = ["FORMATS", "REGISTRY_DOC", "TYPED_KEYS", "TYPED_PREFIXES", "with_formats"]
 
 FORMATS = ("raw", "string", "json", "avro", "avro-confluent", "protobuf-confluent", "json-confluent")
 """The choices of `value.format` and `key.format`."""
@@ -74,3 +77,10 @@ REGISTRY_DOC = (
     "`schema.registry.basic.auth.user.info`, `schema.registry.ssl.ca.location` and the others."
 )
 """The meaning of `schema.registry.*`."""
+
+
+def with_formats(config: Mapping[str, Any], value_format: str | None, key_format: str | None) -> Mapping[str, Any]:
+    """The configuration, with `value.format` and `key.format` as the arguments of a read name them."""
+    formats = {"value.format": value_format, "key.format": key_format}
+    given = {name: text for name, text in formats.items() if text is not None}
+    return {**config, **given} if given else config

@@ -36,6 +36,8 @@ ON_A_BROKER = {
     "06_spark_backfill.py": "tests/rig/test_spark_streaming.py",
     "07_spark_available_now.py": "tests/rig/test_spark_streaming.py",
     "09_typed_values.py": "tests/rig/test_registry.py",
+    "12_protobuf.py": "tests/rig/test_registry.py",
+    "13_json.py": "tests/rig/test_registry.py",
 }
 """Examples that need one, and where they run."""
 

@@ -5,6 +5,7 @@ Rules of the file:
 - Nothing is asked of a store or a broker before an engine asks for rows.
 - A filter makes the plan smaller, and is applied to each batch as well: the plan may hold more than what matches.
 - A session is closed when the rows end, or when the iterator over them is dropped.
+- Typed keys and values are planned when the scan is made, for an engine asks for their types first.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from remote_fetch.config import Config
+from remote_fetch.config_typed import with_formats
 from remote_fetch.decode.columns import schema_for, wanted_columns
 from remote_fetch.engines.pruning import Box, Filter
+from remote_fetch.engines.scan_rows import ScanRows
 from remote_fetch.errors import MissingExtra
 from remote_fetch.model import IsolationLevel
 from remote_fetch.observe import Observer, ignore
@@ -26,12 +30,14 @@ from remote_fetch.prepare.arguments import check_topic, parse_isolation, parse_n
 from remote_fetch.prepare.bounds import resolve
 from remote_fetch.prepare.job import find_wanted
 from remote_fetch.prepare.planner import Planner, say_end
+from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 from remote_fetch.scan.scan import Scan
 from remote_fetch.session.session import Session
 from remote_fetch.tables.planning import tasks_of
 from remote_fetch.tables.task_reader import read_rows
 from remote_fetch.tables.tasks import Task
+from remote_fetch.typed.plan import TypedPlan, plan_typed
 
 if TYPE_CHECKING:
     import duckdb
@@ -57,23 +63,24 @@ class TopicScan:
     config: Mapping[str, Any] = field(repr=False)
     log_start: int | Mapping[int, int] | None
     timestamps_ascend: bool
+    typed: TypedPlan | None
     observer: Observer
 
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of its rows."""
-        return schema_for(self.columns)
+        return self._rows(self.columns).schema
 
     def batches(self, columns: Sequence[str] | None = None, filter: Any = None) -> Iterator[pa.RecordBatch]:  # noqa: A002 - as Arrow calls it
         """The rows of the columns that the Arrow expression `filter` leaves, in order of partition and offset.
 
         Raises the errors of `read_arrow`.
         """
-        wanted = wanted_columns(self.columns if columns is None else columns)
+        wanted = self._names(columns)
         if filter is None:
             yield from self.planned(wanted, None)
             return
-        for batch in self.planned((*wanted, *_also_read(wanted, self.columns, filter)), filter):
+        for batch in self.planned((*wanted, *_also_read(wanted, self.schema, filter)), filter):
             left = batch.filter(filter)
             if left.num_rows:
                 yield left.select(list(wanted))
@@ -111,14 +118,21 @@ class TopicScan:
 
     def read(self, task: Task, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of one of the `tasks`. Raises the errors of reading."""
-        wanted = wanted_columns(self.columns if columns is None else columns)
-        return read_rows(task, self.config, wanted, observer=self.observer)
+        rows = self._rows(self._names(columns))
+        return rows.named(read_rows(task, self.config, rows.columns, self.typed, observer=self.observer))
 
     def planned(self, columns: Sequence[str], filter: Any) -> Iterator[pa.RecordBatch]:  # noqa: A002 - as above
         """As `batches`, but with all rows that the plan brings, also such as do not match."""
         with Session.open(self.config, self.observer) as session:
             plans = _Plans(self, session, Filter(filter, self.schema)).of_all(is_outlined=False)
-            yield from Scan(session, plans, columns).batches()
+            rows = self._rows(columns)
+            yield from rows.named(rows.decoded(Scan(session, plans, rows.raw_columns).batches()))
+
+    def _names(self, columns: Sequence[str] | None) -> tuple[str, ...]:
+        return tuple(self.schema.names) if columns is None else wanted_columns(columns)
+
+    def _rows(self, names: Sequence[str]) -> ScanRows:
+        return ScanRows(names, self.typed, self.config)
 
 
 def scan_topic(
@@ -131,45 +145,52 @@ def scan_topic(
     columns: Sequence[str] | None = None,
     config: Mapping[str, Any] | None = None,
     log_start: int | Mapping[int, int] | None = None,
+    value_format: str | None = None,
+    key_format: str | None = None,
     timestamps_ascend: bool = False,
     observer: Observer = ignore,
 ) -> TopicScan:
     """A topic for engines that ask for columns and rows: `.polars()`, `.duckdb(connection)`, `.dataset()`, `.tasks()`.
 
     Filters on partition, offset and timestamp make the plan smaller before anything is fetched. The other arguments are
-    those of `read_arrow`, and nothing is read before an engine runs.
+    those of `read_arrow`, and nothing is read before an engine runs. Typed columns have the types of an export's files.
 
     Args:
         timestamps_ascend: The records of each partition stand in order of their timestamps, as with LogAppendTime. Then
             a filter on the latest time ends the read. Else it cannot: a later record may be an earlier one in time.
 
-    Raises ConfigError for wrong arguments.
+    Raises ConfigError for wrong arguments, and for typed columns the errors of the schema registry, which is asked now.
     """
     check_topic(topic)
     wanted = wanted_columns(columns)
     schema_for(wanted)
     numbers = parse_numbers(partitions)
-    return TopicScan(
+    settings = with_formats(config or {}, value_format, key_format)
+    typed = plan_typed(Config.parse(settings), [topic_name(topic)], learns=True)
+    scan = TopicScan(
         topic,
         start,
         end,
         None if numbers is None else tuple(numbers),
         parse_isolation(isolation),
         wanted,
-        dict(config or {}),
+        dict(settings),
         log_start,
         timestamps_ascend,
+        typed,
         observer,
     )
+    _ = scan.schema  # raises for a schema that is none, and for a library that is missing
+    return scan
 
 
-def _also_read(wanted: Sequence[str], known: Sequence[str], filter: Any) -> Iterator[str]:  # noqa: A002 - as above
+def _also_read(wanted: Sequence[str], schema: pa.Schema, filter: Any) -> Iterator[str]:  # noqa: A002 - as above
     """The columns beside the wanted ones without which the filter cannot be applied."""
-    for name in known:
+    for name in schema.names:
         if name in wanted:
             continue
         try:
-            schema_for([one for one in known if one != name]).empty_table().filter(filter)
+            pa.schema([field for field in schema if field.name != name]).empty_table().filter(filter)
         except pa.ArrowInvalid:
             yield name
 

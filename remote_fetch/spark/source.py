@@ -17,7 +17,7 @@ from remote_fetch.errors import ConfigError
 from remote_fetch.spark.batch import BatchReader, PushingReader
 from remote_fetch.spark.options import SourceOptions, parse_options
 from remote_fetch.spark.schema import columns_of, source_schema
-from remote_fetch.spark.typed import plan_of, spark_schema, typed_columns_of
+from remote_fetch.spark.typed import as_planned, plan_of, spark_schema, typed_columns_of
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
@@ -80,5 +80,6 @@ def _columns(options: SourceOptions, schema: StructType) -> tuple[tuple[str, ...
     """The columns of a schema, and the plan of those that are typed."""
     typed = plan_of(options, learns=True)
     if typed is not None:
+        typed = as_planned(typed, options, schema)
         return typed_columns_of(typed, options, schema), typed
     return columns_of((field.name, field.dataType.simpleString()) for field in schema.fields), None

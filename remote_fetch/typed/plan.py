@@ -32,13 +32,17 @@ _MOST_SCHEMA_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class ColumnPlan:
-    """How the column `name`, `key` or `value`, is decoded. `schema` is the reader's, None for strings."""
+    """How the column `name`, `key` or `value`, is decoded. `schema` is the reader's, None for strings.
+
+    `others` are the subject's versions, newest first, if the reader's schema is the latest one.
+    """
 
     name: str
     format: str
     on_error: str
     schema: SchemaText | None
     message: str | None
+    others: tuple[SchemaText, ...] = ()
 
     @property
     def is_framed(self) -> bool:
@@ -114,25 +118,28 @@ def _column(
     framed = registry if kind.endswith(_CONFLUENT) else None
     subject = _subject(name, text("schema.subject"), topics, needed=file is None) if framed else None
     schema = _from_file(file, f"{name}.schema.file", _KINDS[kind]) if file is not None else None
+    version = text("schema.version") or "latest"
+    is_latest = schema is None and version == "latest"
+    others: tuple[SchemaText, ...] = ()
     if framed is not None and subject is not None:
         if schema is None:
-            schema = framed.version(subject, _version(name, text("schema.version") or "latest"))
+            schema = framed.version(subject, _version(name, version))
         if learns:
-            _learn(framed, subject)
+            others = _learned(framed, subject)
     assert schema is not None
     if schema.kind != _KINDS[kind]:
         raise ConfigError(
             f"{name}.format={kind}, and the registry's subject {subject} has a schema of {schema.kind}",
             key=f"{name}.format",
         )
-    return ColumnPlan(name, kind, on_error, schema, message)
+    return ColumnPlan(name, kind, on_error, schema, message, others if is_latest else ())
 
 
-def _learn(registry: Registry, subject: str) -> None:
+def _learned(registry: Registry, subject: str) -> tuple[SchemaText, ...]:
     try:
-        registry.learn(subject, _MOST_VERSIONS)
+        return tuple(registry.learn(subject, _MOST_VERSIONS))
     except UnknownSchema:
-        return  # the reader's schema is a file, and the writers' lie elsewhere
+        return ()  # the reader's schema is a file, and the writers' lie elsewhere
 
 
 def _subject(name: str, given: str | None, topics: Sequence[str] | None, *, needed: bool) -> str | None:

@@ -77,11 +77,10 @@ class Registry:
             return self._keep(self._ask(lambda client: client.get_latest_version(subject), subject, version))
         return self._keep(self._version_of(subject, int(version)))
 
-    def learn(self, subject: str, most: int) -> None:
-        """Ask for the newest `most` versions of a subject, so that others need not. Raises as `version`."""
+    def learn(self, subject: str, most: int) -> list[SchemaText]:
+        """The newest `most` versions of a subject, newest first, so that others need not ask. Raises as `version`."""
         versions = self._ask(lambda client: client.get_versions(subject), subject, "all")
-        for number in sorted(versions)[-most:]:
-            self.version(subject, str(number))
+        return [self.version(subject, str(number)) for number in sorted(versions, reverse=True)[:most]]
 
     def close(self) -> None:
         """Close the connections. The next question opens one again."""

@@ -111,6 +111,14 @@ def read(rig: Rig, topic: str, kind: str | None = None, **more: str) -> list[Any
     return table.column("value").to_pylist()
 
 
+def run_example(name: str, rig: Rig, *more: str) -> list[str]:
+    """The lines that an example prints."""
+    command = [sys.executable, str(ROOT / "examples" / name), rig.bootstrap, str(rig.remote), *more]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
 def test_twenty_versions_of_avro(
     rig_43: Rig, new_topic: Callable[[str], str], registry: str, client: SchemaRegistryClient
 ) -> None:
@@ -135,10 +143,8 @@ def test_twenty_versions_of_avro(
     older = read(rig_43, topic, "avro-confluent", **url, **{"value.schema.version": "15", "value.on.error": "null"})
     assert [value and value["id"] for value in older] == [value["id"] for value in expected]
 
-    command = [sys.executable, str(ROOT / "examples" / "09_typed_values.py"), rig_43.bootstrap, str(rig_43.remote)]
-    done = subprocess.run([*command, topic, registry], capture_output=True, encoding="utf-8", timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[1:] == ["('NEW', 140, 19013, 0)", "('PAID', 64, 7014, 0)", "('SENT', 96, 19014, 0)"]
+    printed = run_example("09_typed_values.py", rig_43, topic, registry)
+    assert printed[1:] == ["('NEW', 140, 19013, 0)", "('PAID', 64, 7014, 0)", "('SENT', 96, 19014, 0)"]
 
     with pytest.raises(UnknownSchema, match="version 99"):
         read(rig_43, topic, "avro-confluent", **url, **{"value.schema.version": "99"})
@@ -160,6 +166,8 @@ def test_protobuf_with_nested_and_imported_messages(
     expected = [as_row(peer(value, context)) for value in read(rig_43, topic)]
     found = read(rig_43, topic, "protobuf-confluent", **{"schema.registry.url": registry})
     assert [{**value, "tags": dict(value["tags"])} for value in found] == expected
+    printed = run_example("12_protobuf.py", rig_43, topic, registry)
+    assert printed[1:] == ["(0, 30, 99)", "(1, 30, 97)", "(2, 30, 98)"]
 
 
 def test_json_schema_and_a_poisoned_value(
@@ -187,3 +195,14 @@ def test_json_schema_and_a_poisoned_value(
     assert found == [*expected, None]
     with pytest.raises(UndecodableValue, match=rf"{topic}-0, offset 100"):
         read(rig_43, topic, "json-confluent", **url)
+
+
+def test_json_without_a_registry(rig_43: Rig, new_topic: Callable[[str], str], tmp_path: Path) -> None:
+    topic, schema = new_topic("plain"), tmp_path / "order.json"
+    items = {"type": "array", "items": {"type": "object", "properties": {"sku": {"type": "string"}}}}
+    schema.write_text(json.dumps({"type": "object", "properties": {"id": {"type": "integer"}, "items": items}}))
+    values = [json.dumps({"id": at, "items": [{"sku": f"s{at}"}] * (at % 3)}).encode() for at in range(100)]
+    send(rig_43, topic, [*values, b'{"id": "poison"}'])
+    printed = run_example("13_json.py", rig_43, topic, str(schema), str(tmp_path / "files"))
+    assert printed[:2] == ["101 rows", "(100, 99, 99)"]
+    assert printed[2].startswith('(100, b\'{"id": "poison"}\', \'$.id: ')

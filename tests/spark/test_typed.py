@@ -14,6 +14,7 @@ from remote_fetch.spark import backfill
 from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.typed import plan_of
 from tests.spark.buckets import bucket_alone
+from tests.spark.queries import run_to_end
 from tests.typed.avro_cases import encode
 from tests.typed.bucket import write_bucket
 from tests.typed.registry_double import RegistryDouble, registry_double
@@ -62,6 +63,24 @@ def test_the_source_has_typed_columns(spark: SparkSession, options: dict[str, st
     assert [bytes(row.value_raw) for row in rows if row.value_raw is not None] == [b"poison"]
     assert "first byte is 112" in rows[-1].value_error
     assert not [path for path in registry.asked if path.startswith("/schemas/ids/")], "no task asks the registry"
+
+
+def test_a_stream_has_typed_columns_also_of_later_schemas(
+    spark: SparkSession, options: dict[str, str], registry: RegistryDouble, tmp_path: Path
+) -> None:
+    """A stream keeps the schema that it began with. Values of a schema that is newer than the stream are read by it."""
+    stream = spark.readStream.format("kafka_remote").options(**options, subscribe="orders", startingOffsets="earliest")
+    frame = stream.load()
+    third = registry.register("orders-value", {**V2, "fields": [*V2["fields"], {"name": "b", "type": "int"}]})
+    front = b"\0" + third.to_bytes(4, "big")
+    later = [front + encode(V2, {"a": at, "offset": None}) + encode("int", 7) for at in range(5)]
+    files, checkpoint = str(tmp_path / "files"), str(tmp_path / "checkpoint")
+    writer = frame.select("offset", "value.a", "value_error").writeStream.format("parquet")
+    write_bucket(tmp_path / "tier", [*(b"\0\0\0\0\1" + encode(V1, {"a": at}) for at in range(40)), *later])
+    writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    run_to_end(lambda: writer.start(files))
+    rows = sorted(tuple(row) for row in spark.read.parquet(files).collect())
+    assert rows == [*((at, at, None) for at in range(40)), *((40 + at, at, None) for at in range(5))]
 
 
 def test_a_backfill_has_typed_columns(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> None:
