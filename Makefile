@@ -23,7 +23,7 @@ ALL_DECODING := $(wildcard tests/prepare tests/scan tests/session tests/cli test
 # brokers of its own, a GB of memory for both versions.
 # In the order that tests/conftest.py gives: xdist's own begins with the files of most tests, which are not the slow ones.
 # A process that ends before its tests do ends the run: xdist would give its file to other processes, nine times.
-JOBS ?= 4
+JOBS ?= 5
 SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # The tests start hundreds of Python processes. Each would compile the whole product anew.
@@ -83,19 +83,17 @@ broker: $(VENV)/dev.stamp  ## a real broker with tiered storage to try things on
 # -------------------------------------------------------------------------------------------------------- prove it
 
 # Three sizes. What the markers mean is in pyproject.toml.
-# - FAST=1: no broker, no Spark, no server of a store, nothing slow; two processes for two processors. Random searches
-#   try a fifth of their examples (tests/searches.py).
-# - a change: all but what is marked `scheduled`; random searches are short, and try half of their examples.
+# - FAST=1: no broker, no Spark, no server of a store, nothing slow.
+# - a change: all but what is marked `scheduled`. Random searches try a fifth of their examples (tests/searches.py).
 # - the schedule (.github/workflows/ci.yml): all, and the random searches at length.
-HALF    := REMOTE_FETCH_EXAMPLES=$(or $(REMOTE_FETCH_EXAMPLES),0.5)
 FIFTH   := REMOTE_FETCH_EXAMPLES=$(or $(REMOTE_FETCH_EXAMPLES),0.2)
 
 ifdef FAST
-test: test-fast  ## with FAST=1 the tests that need no Java and take two minutes; else check, then what proves a change
+test: test-fast  ## with FAST=1 the tests that need no Java and take a minute and a half; else check, then what proves a change
 else
 test: check
-	$(HALF) $(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not scheduled"
-	$(if $(DECODING),$(HALF) $(BIN)/python -m pytest $(SIDE_BY_SIDE) -p tools.interpreted_decoder -m "not scheduled" $(DECODING))
+	$(FIFTH) $(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not scheduled"
+	$(if $(DECODING),$(FIFTH) $(BIN)/python -m pytest $(SIDE_BY_SIDE) -p tools.interpreted_decoder -m "not scheduled" $(DECODING))
 endif
 
 test-fast: $(VENV)/dev.stamp

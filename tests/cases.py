@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-__all__ = ["check_each", "each_of"]
+__all__ = ["check_each", "each_of", "of_a_change"]
 
 T = TypeVar("T")
 
@@ -41,6 +41,19 @@ def check_each(cases: Iterable[T], check: Callable[[T], object], name: Callable[
         names = "\n".join(f"  {failed}: {_first_line(error)}" for failed, error in failures)
         cause = BaseExceptionGroup("failed cases", [error for _, error in failures])
         raise AssertionError(f"{len(failures)} of {count} cases failed:\n{names}") from cause
+
+
+def of_a_change(values: Sequence[Any], *kept: Any) -> list[Any]:
+    """The values of a parameter: those in `kept`, else the first, run with every change, the others on a schedule.
+
+    A tuple has the values of several parameters.
+    """
+    kept = kept or (values[0],)
+
+    def left(value: Any) -> Any:
+        return pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.scheduled)
+
+    return [value if value in kept else left(value) for value in values]
 
 
 def each_of(

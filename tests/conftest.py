@@ -119,7 +119,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """How long the random workload of the broker tests runs, and which one it is."""
     workload = parser.getgroup("workload", "the random workloads on a real broker (tests/rig)")
     workload.addoption(
-        "--workload-seconds", type=float, default=6, metavar="S", help="how long it runs on each version (6)"
+        "--workload-seconds", type=float, default=4, metavar="S", help="how long it runs on each version (4)"
     )
     workload.addoption(
         "--workload-seed",

@@ -19,6 +19,7 @@ from remote_fetch.prepare.job import plan_job
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.scan.scan import Scan
 from remote_fetch.session.session import Session
+from tests.cases import of_a_change
 from tests.golden.places import each_place
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def settled(session: Session, share: Share) -> list[SegmentSlice]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target_bytes", [300, 2000])
+@pytest.mark.parametrize("target_bytes", of_a_change([2000, 300]))
 @each_place
 def test_parts_read_one_by_one_are_the_whole(place: Place, isolation: str, target_bytes: int) -> None:
     """Each part is completed and read alone, the last part first. Its records depend on no other part."""

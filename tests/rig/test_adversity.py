@@ -204,6 +204,7 @@ def test_uploads_that_fail_and_are_repeated(rig: Rig, new_topic: NewTopic, isola
     assert report.fallbacks == {}
 
 
+@pytest.mark.scheduled
 def test_cat_through_a_restart(rig_43: Rig, new_topic: NewTopic, isolation: str) -> None:
     """The command line stops in the middle, because its output is not read until the broker is back."""
     topic, count = new_topic("cat"), 3 * RECORDS

@@ -243,6 +243,7 @@ def test_the_scenarios_through_a_compacted_topic(tier: Tier, name: str, tmp_path
     assert_outcome(tier, keyed, last, tmp_path / "old")
 
 
+@pytest.mark.scheduled
 def test_every_face_goes_on_from_the_cache(
     tier: Tier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:

@@ -31,7 +31,7 @@ from tests.rig.acls import allow, revoke_all
 from tests.rig.consumer_faults import Delivered, Meddle, broken_store
 from tests.rig.faults import tier_folder
 from tests.rig.rig import Rig, single
-from tests.rig.test_read import ISOLATIONS, config_of
+from tests.rig.test_read import ISOLATION_OF_A_CHANGE, config_of
 
 NewTopic = Callable[[str], str]
 
@@ -50,7 +50,7 @@ def history(rig: Rig, topic: str, *, tail: int = TAIL) -> int:
     return RECORDS + tail
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
 def test_no_storage_is_configured(
     rig: Rig, new_topic: NewTopic, isolation: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -199,7 +199,7 @@ def once(happening: Callable[[], object], raised: type[Exception] | None = None)
     return meddle
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
 def test_a_topic_made_anew_in_the_middle(rig: Rig, new_topic: NewTopic, isolation: str) -> None:
     """The consumer gives all records of the new topic, and no record of the old topic after them."""
     topic = new_topic("anew")
@@ -266,7 +266,7 @@ def cut(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("damage", "reason"), [(Path.unlink, "not-found"), (cut, "corrupt")], ids=["gone", "cut"])
-@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
 def test_an_object_is_damaged_and_put_back(
     rig: Rig, new_topic: NewTopic, tmp_path: Path, isolation: str, damage: Callable[[Path], None], reason: str
 ) -> None:

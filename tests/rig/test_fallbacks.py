@@ -45,7 +45,7 @@ from tests.rig import topics
 from tests.rig.acls import allow, revoke_all
 from tests.rig.answers import assert_is_the_brokers
 from tests.rig.rig import Rig, single
-from tests.rig.test_read import ISOLATIONS, as_oracle, config_of, from_store, mixed_topic
+from tests.rig.test_read import ISOLATION_OF_A_CHANGE, ISOLATIONS, as_oracle, config_of, from_store, mixed_topic
 from tests.rig.topics import OracleRecord
 
 Meddle = Callable[[FetchCall, Buffer | None], Buffer | None]
@@ -228,7 +228,7 @@ def test_the_stream_is_the_brokers_and_the_reason_is_counted(
         assert set(report.retries) == {row.reason}
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
 def test_no_storage_is_configured(rig: Rig, tiered: Callable[[Rig], str], isolation: str) -> None:
     topic = tiered(rig)
     found, report = from_store({"bootstrap.servers": rig.bootstrap, "log_level": 0}, topic, isolation)
@@ -238,7 +238,7 @@ def test_no_storage_is_configured(rig: Rig, tiered: Callable[[Rig], str], isolat
     assert len([one for one in report.notices if "no remote storage is configured" in one]) == 1
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
 def test_a_topic_that_is_not_tiered_is_no_fallback(rig: Rig, new_topic: Callable[[str], str], isolation: str) -> None:
     topic = new_topic("plain")
     topics.create_topic(rig, topic, remote_storage_enable="false", local_retention_ms="-2")
@@ -253,7 +253,7 @@ def test_a_layout_that_nobody_knows(rig_43: Rig) -> None:
         from_store(config_of(rig_43, remote_storage_layout="nobody"), "fallbacks", "read_committed")
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
 def test_what_is_local_is_told_from_what_is_not_tiered(
     rig: Rig, new_topic: Callable[[str], str], isolation: str
 ) -> None:
@@ -290,7 +290,7 @@ def reader(guarded: Rig) -> Iterator[dict[str, Any]]:
     revoke_all(guarded, "reader")
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
 @pytest.mark.parametrize("operation", [None, "DESCRIBE"])
 def test_who_may_not_read_the_topic_gets_the_brokers_error(
     guarded: Rig, reader: dict[str, Any], isolation: str, operation: str | None
@@ -307,7 +307,7 @@ def test_who_may_not_read_the_topic_gets_the_brokers_error(
     assert (report.remote_gets, report.index_gets, report.broker_records) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
 def test_metadata_that_cannot_be_read(guarded: Rig, reader: dict[str, Any], isolation: str) -> None:
     allow(guarded, "reader", "READ", "guarded")
     found, report = from_store(reader, "guarded", isolation)

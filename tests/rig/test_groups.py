@@ -13,6 +13,7 @@ from functools import partial
 
 import pytest
 
+from tests.cases import of_a_change
 from tests.rig.group_apart import Ran, run_apart
 from tests.rig.group_checker import Assigned, Delivered, Event, Revoked, breaches
 from tests.rig.group_child import run_child
@@ -27,7 +28,7 @@ WAYS = [
     ("rig_39", "cooperative", ISOLATIONS[0]),
     ("rig_39", "eager", ISOLATIONS[1]),
     ("rig_39", "cooperative", ISOLATIONS[1]),
-    ("rig_43", "eager", ISOLATIONS[0]),
+    pytest.param("rig_43", "eager", ISOLATIONS[0], marks=pytest.mark.scheduled),
     ("rig_43", "cooperative", ISOLATIONS[1]),
     ("rig_43", "consumer", ISOLATIONS[0]),
     pytest.param("rig_43", "eager", ISOLATIONS[1], marks=pytest.mark.scheduled),
@@ -113,7 +114,8 @@ def test_a_group(
     "kinds", [pytest.param(("plain",), marks=pytest.mark.scheduled), KINDS], ids=["plain", "mixed"]
 )
 @pytest.mark.parametrize(
-    ("protocol", "isolation"), [("eager", ISOLATIONS[0]), ("cooperative", ISOLATIONS[1]), ("consumer", ISOLATIONS[0])]
+    ("protocol", "isolation"),
+    of_a_change([("consumer", ISOLATIONS[0]), ("eager", ISOLATIONS[0]), ("cooperative", ISOLATIONS[1])]),
 )
 def test_the_same_of_other_members(
     protocol: str, isolation: str, kinds: tuple[str, ...], settings: Settings, request: pytest.FixtureRequest
@@ -165,9 +167,9 @@ def is_enough_or_all(records: int, seen: dict[Place, list[int]], before: list[Ev
     ("fixture", "protocol", "commits_itself"),
     [
         ("rig_39", "eager", False),
-        ("rig_43", "eager", False),
+        pytest.param("rig_43", "eager", False, marks=pytest.mark.scheduled),
         ("rig_43", "cooperative", True),
-        ("rig_43", "consumer", False),
+        pytest.param("rig_43", "consumer", False, marks=pytest.mark.scheduled),
     ],
 )
 def test_switched_on_and_off_and_on_again(
@@ -188,7 +190,12 @@ def test_switched_on_and_off_and_on_again(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("protocol", "commits_itself"), [("eager", True), ("cooperative", False), ("consumer", False), ("consumer", True)]
+    ("protocol", "commits_itself"),
+    of_a_change(
+        [("eager", True), ("cooperative", False), ("consumer", False), ("consumer", True)],
+        ("cooperative", False),
+        ("consumer", True),
+    ),
 )
 def test_killed_and_restarted(protocol: str, commits_itself: bool, settings: Settings) -> None:
     """After SIGKILL during a read, the next consumer begins at the committed offsets, and no record is lost."""
@@ -257,7 +264,7 @@ def all_is_read(found: tuple[Rig, Setting], kind: str, befall: Callable[[Rig, Me
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["on", CONTROL])
-@pytest.mark.parametrize("protocol", ["eager", "consumer"])
+@pytest.mark.parametrize("protocol", of_a_change(["consumer", "eager"]))
 def test_a_member_is_silent_for_too_long(kind: str, protocol: str, settings: Settings) -> None:
     """The member loses its partitions (`max.poll.interval.ms`), is informed late, and joins again."""
 

@@ -14,6 +14,7 @@ from remote_fetch.locate.metadata_replay import MetadataTopic
 from remote_fetch.locate.metadata_topic import METADATA_TOPIC, MetadataTopicLocator
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import TopicIdPartition, Uuid
+from tests.cases import of_a_change
 from tests.rig.acls import allow, deny, revoke_all
 from tests.rig.brokers import FASTER_RESTARTS
 from tests.rig.faults import failing_uploads, tier_folder, topic_id
@@ -173,6 +174,7 @@ def elsewhere(rig_43: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield running
 
 
+@pytest.mark.scheduled
 def test_metadata_on_another_cluster(elsewhere: Rig, rig_43: Rig, new_topic: NewTopic) -> None:
     topic = new_topic("elsewhere")
     create_topic(elsewhere, topic, 2)
@@ -261,7 +263,7 @@ def test_who_may_describe_but_not_read_is_told_apart(guarded: Rig, user: dict[st
         assert not reader.cluster.describe("data").may_read
 
 
-@pytest.mark.parametrize("operation", [None, "DESCRIBE"])
+@pytest.mark.parametrize("operation", of_a_change([None, "DESCRIBE"]))
 def test_a_denied_metadata_topic_is_said_once(guarded: Rig, user: dict[str, str], operation: str | None) -> None:
     allow(guarded, "reader", "READ", "data")
     if operation is not None:
@@ -274,7 +276,7 @@ def test_a_denied_metadata_topic_is_said_once(guarded: Rig, user: dict[str, str]
         assert f"this principal may not read {METADATA_TOPIC}. Grant READ on the topic" in said
 
 
-@pytest.mark.parametrize("operation", ["READ", "ALL"])
+@pytest.mark.parametrize("operation", of_a_change(["READ", "ALL"]))
 def test_a_right_that_is_taken_away_is_said_too(guarded: Rig, user: dict[str, str], operation: str) -> None:
     """Located segments stay. New segments come through the broker."""
     allow(guarded, "reader", "READ", "data")

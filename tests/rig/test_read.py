@@ -21,6 +21,7 @@ from remote_fetch.prepare.job import plan_job
 from remote_fetch.scan.scan import Scan
 from remote_fetch.session.session import Session
 from remote_fetch.testing.faults import Fault, FaultKind, FaultyFetcher, FetchCall, Schedule, seeded
+from tests.cases import of_a_change
 from tests.rig import topics
 from tests.rig.answers import assert_is_the_brokers
 from tests.rig.metrics import topic_metrics
@@ -30,7 +31,7 @@ from tests.rig.topics import OracleRecord
 pytestmark = pytest.mark.each_version
 
 ISOLATIONS = ("read_committed", "read_uncommitted")
-ISOLATION_OF_A_CHANGE = (ISOLATIONS[0], pytest.param(ISOLATIONS[1], marks=pytest.mark.scheduled))
+ISOLATION_OF_A_CHANGE = of_a_change(ISOLATIONS)
 """For tests that restart or delete things. Both levels take the same steps there, and the second one runs at night."""
 
 

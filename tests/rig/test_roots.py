@@ -21,7 +21,7 @@ from tests.rig.artifacts import MissingTool
 from tests.rig.consumer_faults import Delivered
 from tests.rig.plugins import compiled
 from tests.rig.rig import VERSIONS, Rig, single
-from tests.rig.test_read import ISOLATIONS, from_store, mixed_topic
+from tests.rig.test_read import ISOLATION_OF_A_CHANGE, from_store, mixed_topic
 from tests.stores.s3_server import BUCKET, S3Server, s3_server
 
 TOPIC = "by-two-roots"
@@ -80,7 +80,7 @@ def test_both_roots_have_segments_whose_locations_fit_the_brokers_limit(two_root
     assert max(len(location.encode()) for location in locations) <= _BROKERS_LIMIT
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
 def test_the_records_are_the_brokers(two_roots: Roots, isolation: str) -> None:
     expected = topics.broker_records(two_roots.rig, TOPIC, 0, isolation)
     found, report = from_store(two_roots.config(), TOPIC, isolation)

@@ -137,6 +137,7 @@ def until_batches(query: Any, count: int) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.scheduled
 @pytest.mark.slow
 def test_stopped_and_started_again_at_random(
     rig_43: Rig, new_topic: Callable[[str], str], spark: SparkSession, tmp_path: Path, pytestconfig: pytest.Config
@@ -181,6 +182,7 @@ def test_stopped_and_started_again_at_random(
     print(counts)
 
 
+@pytest.mark.scheduled
 def test_a_checkpoint_serves_spark_s_own_source_too(
     rig_43: Rig, new_topic: Callable[[str], str], spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -253,6 +255,7 @@ def test_partitions_that_are_new(rig_43: Rig, new_topic: Callable[[str], str], d
     assert batch(stream, at, end) == [(1, offset) for offset in range(5)]
 
 
+@pytest.mark.scheduled
 def test_a_topic_that_is_made_anew(
     rig_43: Rig, new_topic: Callable[[str], str], caplog: pytest.LogCaptureFixture, driver: Make
 ) -> None:

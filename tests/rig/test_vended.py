@@ -27,7 +27,7 @@ from remote_fetch.errors import ConfigError
 from remote_fetch.locate import service_locator
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.observe import Report
-from tests.cases import each_of
+from tests.cases import each_of, of_a_change
 from tests.rig import topics
 from tests.rig.acls import allow, revoke_all
 from tests.rig.consumer_faults import Delivered
@@ -121,7 +121,7 @@ def test_a_token(scene: Scene) -> None:
     assert_all_from_the_store(report)
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
 def test_a_consumer(scene: Scene, isolation: str) -> None:
     config = scene.config(isolation_level=isolation)
     with Delivered.by(config, TOPIC, 0, tolerated=NO_GROUP) as delivered:
@@ -138,7 +138,7 @@ def spark_options(scene: Scene, isolation: str) -> dict[str, str]:
     return {"subscribe": TOPIC, "includeHeaders": "true", "minPartitions": "5", **keys}
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
 def test_tasks_of_spark(scene: Scene, isolation: str) -> None:
     """Each task opens its own session, with the plan of the driver."""
     found, report = rows(spark_options(scene, isolation))
@@ -154,7 +154,7 @@ def test_a_job_of_spark(scene: Scene, spark: SparkSession, isolation: str) -> No
     assert own == shown(scene.expected[isolation])
 
 
-@pytest.mark.parametrize("operation", [None, "DESCRIBE"])
+@pytest.mark.parametrize("operation", of_a_change([None, "DESCRIBE"]))
 def test_a_principal_without_read(scene: Scene, operation: str | None) -> None:
     """A principal without READ gets the broker's refusal from every face, and no URL from the service."""
     if operation is not None:
@@ -193,7 +193,7 @@ def asked(scene: Scene, user: str, path: str) -> tuple[int, bytes]:
         return answer.status, answer.data
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
 def test_permission_withdrawn_in_the_middle(scene: Scene, isolation: str) -> None:
     """The reader may still use URLs that it has got before. Then the broker's refusal comes."""
 

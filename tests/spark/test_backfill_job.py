@@ -33,6 +33,7 @@ from remote_fetch.tables.report import TableReport
 from remote_fetch.tables.saved_tasks import Reading, dump_job, load_job
 from remote_fetch.tables.target import Target
 from remote_fetch.tables.write_task import TaskWriter, schema_of
+from tests.cases import of_a_change
 from tests.golden.conftest import SETS, Tier
 from tests.scan.bucket import plain_log
 from tests.spark.buckets import bucket_alone, tier
@@ -121,7 +122,7 @@ def test_transform_and_partition_by(spark: SparkSession, tmp_path: Path) -> None
     assert spark.read.parquet(str(to)).count() == expected.num_rows
 
 
-@pytest.mark.parametrize("compression", [*COMPRESSIONS, "SNAPPY"])
+@pytest.mark.parametrize("compression", of_a_change([*COMPRESSIONS, "SNAPPY"], "zstd", "SNAPPY"))
 def test_every_compression_is_one_that_spark_reads(spark: SparkSession, tmp_path: Path, compression: str) -> None:
     to = tmp_path / "out"
     done = backfill(spark, "codecs", to=str(to), options=options(), compression=compression)

@@ -17,6 +17,7 @@ from remote_fetch.spark import register
 from remote_fetch.spark.batch import BatchReader
 from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.settings import settings_advice
+from tests.cases import of_a_change
 from tests.golden.conftest import SETS, Tier
 from tests.scan.bucket import UNCOMMITTED, plain_log
 from tests.scan.sparse import SparseTier
@@ -47,7 +48,7 @@ def plain(rows: list[Row]) -> list[tuple[Any, ...]]:
     return sorted(found, key=lambda row: row[2:5])
 
 
-@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize("isolation", of_a_change(["read_committed", "read_uncommitted"]))
 @pytest.mark.parametrize("name", SETS)
 def test_everything_that_real_brokers_wrote(spark: SparkSession, name: str, isolation: str) -> None:
     """As `read_arrow` reads it, which is compared with the brokers' own reading elsewhere."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from remote_fetch import read_arrow
+from tests.cases import of_a_change
 from tests.golden.conftest import SETS, Tier
 from tests.scan.bucket import plain_log
 from tests.spark.buckets import bucket_alone, tier
@@ -66,7 +67,7 @@ def places_in(config: dict[str, str], topics: list[str], isolation: str = "read_
     return sorted(found)
 
 
-@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize("isolation", of_a_change(["read_committed", "read_uncommitted"]))
 def test_available_now_drains(spark: SparkSession, tmp_path: Path, isolation: str) -> None:
     golden = Tier(SETS[0])
     topics = ["codecs", "tx"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import of_a_change
 from tests.own_processes import killed_after
 from tests.tables.tables import FORMATS, Topic, files_below, files_of, held, opened, same, target
 
@@ -33,7 +34,7 @@ def kill(directory: Path, format_: str, seed: int, points: int) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("format_", of_a_change(FORMATS, "delta"))
 def test_killed_at_some_points(tmp_path: Path, format_: str) -> None:
     assert len(kill(tmp_path, format_, 1, 2)) >= 4
 
