@@ -39,7 +39,7 @@ from remote_fetch.plan.saved import dump_plan
 from remote_fetch.service.answers import Page, Rank, as_bytes, segment_json, segments_json
 from remote_fetch.testing.records import Record, encode_batch, encode_legacy, encode_marker
 from remote_fetch.testing.segments import encode_offset_index
-from tools import fuzz_layouts, fuzz_parsers
+from tools import fuzz_layouts, fuzz_parsers, fuzz_typed
 from tools.fuzz_batches import damage_log, reseal_log
 from tools.fuzz_codecs import damage_stream, streams
 from tools.fuzz_damage import damage_entries, damage_json, damage_numbers, damage_varints, mutate
@@ -118,6 +118,8 @@ def targets(goldens: Path = GOLDENS, *, seeds_per_kind: int = 6) -> tuple[Target
         ),
         Target("object names", (names,), partial(fuzz_parsers.list_names, KafkaLocalLayout), inside=damage_numbers),
         *_layout_targets(goldens.with_name("aiven")),
+        *(Target(kind.name, kind.seeds, kind.read, inside=kind.damage) for kind in fuzz_typed.typed_kinds()),
+        Target("framing", (b"\0\0\0\0\1value", b"\1" + bytes(16) + b"\4\2\0value"), fuzz_typed.read_framings),
     )  # fmt: skip
 
 

@@ -68,9 +68,8 @@ class IcebergTarget:
     def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
         """As `Table.create`. The namespace is made, too."""
         known = self._lib.exceptions
-        namespace = self.name.rpartition(".")[0]
         try:
-            self._catalog.create_namespace_if_not_exists(namespace)
+            self._make_namespace(self.name.rpartition(".")[0])
             with self._catalog.create_table_transaction(self.name, schema) as transaction:
                 if partition_by:
                     with transaction.update_spec() as spec:
@@ -163,6 +162,15 @@ class IcebergTarget:
     def close(self) -> None:
         """As `Table.close`. A SQL catalog has connections to its database."""
         self._catalog.close()
+
+    def _make_namespace(self, name: str) -> None:
+        """Make the namespace unless it is there. Raises the catalog's error."""
+        try:
+            self._catalog.create_namespace_if_not_exists(name)
+        except Exception:
+            # Another process may have made it in between. A SQL catalog then shows an error of its database.
+            if not self._catalog.namespace_exists(name):
+                raise
 
     def _parsed(self, text: str) -> Progress:
         try:

@@ -63,7 +63,12 @@ def _quick(schema: AvroSchema) -> Decoder:
             batch = pyruhvro.deserialize_array(payloads.to_pylist(), text)
         except ValueError as error:  # UnicodeDecodeError is one too
             raise Undecodable(str(error)) from error
-        return pa.StructArray.from_arrays(batch.columns, names=batch.schema.names)
+        rows = pa.StructArray.from_arrays(batch.columns, names=batch.schema.names)
+        try:
+            rows.validate(full=True)  # pyruhvro takes the bytes of a string as they are
+        except pa.ArrowInvalid:
+            raise Undecodable("a string is not in UTF-8") from None
+        return rows
 
     return decode
 

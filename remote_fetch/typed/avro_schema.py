@@ -71,13 +71,18 @@ class AvroSchema:
 
 
 class _Physical:
-    """Rewrites a schema. Each named type is spelt out where it is met first."""
+    """Rewrites a schema. Each named type is spelt out where it is met first.
+
+    A name without a namespace means another type inside a record with one. So the record that wraps a branch has the
+    namespace of the record around it, and a type without a namespace says so inside a record with one.
+    """
 
     def __init__(self, names: Mapping[str, Any], keeps_all: bool = False) -> None:
         """`keeps_all`: unions, defaults and aliases stay, for resolution needs them."""
         self._names = names
         self._keeps_all = keeps_all
         self._met: set[str] = set()
+        self._namespace = ""
         self._wraps: Iterator[int] = iter(range(1 << 30))
 
     def of(self, schema: Any) -> Any:
@@ -105,7 +110,7 @@ class _Physical:
                 done.append(branch)
                 continue
             field = {"name": f"member{number}", "type": self.of(branch)}
-            done.append({"type": "record", "name": f"remote_fetch.Branch{next(self._wraps)}", "fields": [field]})
+            done.append({"type": "record", "name": f"remote_fetch_branch{next(self._wraps)}", "fields": [field]})
             number += 1
         return done
 
@@ -115,6 +120,9 @@ class _Physical:
             return name
         self._met.add(name)
         done: dict[str, Any] = {"type": "record" if kind == "error" else kind, "name": name}
+        around, self._namespace = self._namespace, name.rpartition(".")[0]
+        if around and not self._namespace:
+            done["namespace"] = ""
         kept = ("aliases", "default") if self._keeps_all else ()
         if kind == "enum":
             done["symbols"] = list(schema["symbols"])
@@ -129,6 +137,7 @@ class _Physical:
                 }
                 for field in schema["fields"]
             ]
+        self._namespace = around
         return {**done, **{key: schema[key] for key in kept if key in schema}}
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import sqlalchemy
+from pyiceberg.catalog.sql import SqlCatalog
 
 from remote_fetch.errors import ConfigError, OffsetOutOfRange, TableRefused, TopicRecreated, UnknownTopic
 from remote_fetch.model import Uuid
@@ -174,6 +175,25 @@ def test_two_jobs_at_once(where: dict[str, Any], topic: Topic, monkeypatch: pyte
         export(topic, where)
         assert same(held(where), topic.rows()), other
         assert is_clean(where)
+
+
+def test_another_process_makes_the_namespace_first(
+    tmp_path: Path, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A SQL catalog looks for a namespace and then inserts it. A row that comes in between makes its database fail."""
+    real, looked = SqlCatalog.namespace_exists, []
+
+    def looks(catalog: SqlCatalog, name: Any) -> bool:
+        looked.append(name)
+        if len(looked) > 1:
+            return real(catalog, name)
+        catalog.create_namespace(name)  # as another process, behind the look
+        return False
+
+    monkeypatch.setattr(SqlCatalog, "namespace_exists", looks)
+    where = target("iceberg", tmp_path / "lake")
+    assert export(topic, where).rows == 60
+    assert same(held(where), topic.rows())
 
 
 def test_jobs_of_different_partitions(where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:

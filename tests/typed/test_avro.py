@@ -252,3 +252,30 @@ def test_values_of_plain_types_need_no_record() -> None:
     assert typed("string", ["a", "b"]) == ["a", "b"]
     assert typed(["null", "long"], [None, 5]) == [None, 5]
     assert typed("int", [5], ["null", "long"]) == [5]
+
+
+@pytest.mark.parametrize(("outer", "inner"), [("", ""), ("shop", ""), ("", "shop"), ("shop", "shop"), ("a", "b.c")])
+def test_names_in_a_union_are_found_in_each_namespace(outer: str, inner: str) -> None:
+    """A branch is decoded inside a record of our own. The meaning of a name does not depend on it."""
+    item = {**record(("sku", "string"), name="Item"), "namespace": inner}
+    name = f"{inner}.Item" if inner else "Item"
+    held = {**record(("items", {"type": "array", "items": item}), name="Held"), "namespace": inner}
+    fields: list[tuple[str, Any]] = [("held", held)]
+    if inner or not outer:  # else the name means outer.Item
+        fields.append(("either", ["null", "string", name]))
+    schema = {**record(*fields, ("raw", "bytes")), "namespace": outer}
+    rows = [{"held": {"items": [{"sku": "a"}]}, "either": each, "raw": b""} for each in (None, "s", {"sku": "b"})]
+    rows = [{name: row[name] for name, _ in [*fields, ("raw", "")]} for row in rows]
+    assert typed(schema, rows) == as_peer(schema, rows)
+
+
+def test_a_string_that_is_not_in_utf_8_does_not_decode() -> None:
+    of_reader = AvroReader(text(record(("a", "string"), ("b", {"type": "map", "values": "string"}))))
+    sound = encode(record(("a", "string"), ("b", {"type": "map", "values": "string"})), {"a": "x", "b": {"k": "v"}})
+    broken = [sound.replace(letter, b"\xff") for letter in (b"x", b"k", b"v")]
+    payloads = pa.array([sound, *broken, sound], pa.binary())
+    decoded = decode_each(of_reader.decoder(), payloads, of_reader.arrow_type)
+    assert sorted(decoded.reasons) == [1, 2, 3]
+    assert set(decoded.reasons.values()) == {"a string is not in UTF-8"}
+    decoded.values.validate(full=True)
+    assert decoded.values.to_pylist()[0] == decoded.values.to_pylist()[4] == {"a": "x", "b": [("k", "v")]}
