@@ -93,7 +93,7 @@ test: test-fast  ## with FAST=1 the tests that need no Java and take a minute an
 else
 test: check
 	$(FIFTH) $(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not scheduled"
-	$(if $(DECODING),$(FIFTH) $(BIN)/python -m pytest $(SIDE_BY_SIDE) -p tools.interpreted_decoder -m "not scheduled" $(DECODING))
+	$(if $(DECODING),$(FIFTH) $(BIN)/python -m pytest -n 2 --dist loadfile -p tools.interpreted_decoder -m "not scheduled" $(DECODING))
 endif
 
 test-fast: $(VENV)/dev.stamp

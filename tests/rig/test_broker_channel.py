@@ -121,6 +121,7 @@ def allow_describe(rig: Rig, user: str, topic: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.scheduled
 @pytest.mark.parametrize("version", VERSIONS)
 def test_with_a_password(needs_broker: None, tmp_path: Path, caplog: pytest.LogCaptureFixture, version: str) -> None:
     caplog.set_level(logging.DEBUG, "kafka")

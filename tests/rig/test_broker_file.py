@@ -12,6 +12,7 @@ from tests.rig.rig import Rig
 from tests.rig.test_read import from_store
 
 
+@pytest.mark.scheduled
 def test_a_brokers_file_and_its_address(
     rig_43: Rig, new_topic: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,6 +56,7 @@ def test_a_topic_that_is_not_there_stays_away(rig: Rig, cluster: Cluster, new_to
     assert topic not in admin(rig).list_topics(timeout=10).topics
 
 
+@pytest.mark.scheduled
 def test_the_ends_are_answered_again_after_a_restart(rig: Rig, cluster: Cluster, new_topic: NewTopic) -> None:
     """The ends are known after a restart. A broker that shuts down answers with no leader or no brokers.
 

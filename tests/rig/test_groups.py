@@ -275,6 +275,7 @@ def test_a_member_is_silent_for_too_long(kind: str, protocol: str, settings: Set
     all_is_read(settings("rig_43", protocol, ISOLATIONS[0]), kind, be_silent, **more)
 
 
+@pytest.mark.scheduled
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # kafka-python's, to a broker that is away
 @pytest.mark.parametrize("kind", ["on", CONTROL])

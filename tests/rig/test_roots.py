@@ -46,6 +46,9 @@ class Roots(NamedTuple):
         return {"bootstrap.servers": self.rig.bootstrap, **self.s3.configs(), **url, **own}
 
 
+pytestmark = pytest.mark.scheduled
+
+
 @pytest.fixture(scope="module")
 def two_roots(needs_broker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Roots]:
     """The broker, the S3 server over one of the plug-in's directories, and a topic that is only in the tier."""

@@ -309,6 +309,7 @@ def test_a_backfill_with_the_brokers_part(
     assert done.cost.remote_gets > 0
 
 
+@pytest.mark.scheduled
 @pytest.mark.parametrize(
     ("name", "said"),
     [("06_spark_backfill.py", "rows in "), ("07_spark_available_now.py", "records in ")],

@@ -23,7 +23,7 @@ from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import BuiltSegment
 from remote_fetch.testing.stores import kafka_local_files
-from tests.cases import check_each
+from tests.cases import check_each, of_a_change
 from tests.fetchers.vending import Locate, Source, at, opened
 from tests.scan.bucket import COMMITTED, DENSE, UNCOMMITTED, expected_rows, read, snapshot_config
 from tests.stores.range_server import RangeServer
@@ -137,7 +137,7 @@ def test_the_truth(vended: Vended) -> None:
     assert len(right) == 3 * 8
 
 
-@pytest.mark.parametrize("isolation", [UNCOMMITTED, COMMITTED], ids=str)
+@pytest.mark.parametrize("isolation", of_a_change([COMMITTED, UNCOMMITTED]), ids=str)
 def test_right_rows_or_an_error_that_names_the_object(vended: Vended, isolation: object) -> None:
     lies = {**URL_LIES, **BYTE_LIES, **HARMLESS}
     config = snapshot_config(segment.metadata for segment in vended.segments)
