@@ -131,6 +131,8 @@ class DeltaTarget:
             if missing:  # a struct that is there gets the fields that it lacks
                 fields = self._lib.Schema.from_arrow(pa.schema([one.with_nullable(True) for one in missing])).fields
                 self._table.alter.add_columns(fields)
+                # The version that is seen is another one now, and may have a commit that came in between.
+                raise TableChanged("columns were added")
             self._table.create_write_transaction(
                 [self._action(path, file, schema) for path, file in addition.files],
                 mode="append",
@@ -142,6 +144,8 @@ class DeltaTarget:
                     app_transactions=list(self._transactions(addition)),
                 ),
             )
+        except TableChanged:
+            raise
         except self._lib.exceptions.CommitFailedError as error:
             raise TableChanged(said(error, self._options)) from None
         except Exception as error:

@@ -9,6 +9,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import errno
 import posixpath
 from collections.abc import Collection
 from contextlib import suppress
@@ -94,25 +95,39 @@ class Staging:
 
     def clean_up(self) -> None:
         """Remove plan and records. The plan is the last: by it the next driver knows a job that was being removed."""
-        if not self._fs.exists(self.staging):
-            return
-        for name in self._fs.ls(self.staging, detail=False):
+        for name in self._names_in(self.staging):
             if posixpath.basename(name.rstrip("/")) != _PLAN:
-                self._fs.rm(name, recursive=True)
+                self._remove(name)
         if self._fs.exists(self.staging):  # in an object store a folder ends with its last file
-            self._fs.rm(self.staging, recursive=True)
+            self._remove(self.staging)
 
     def drop_attempts(self, kept: Collection[str]) -> None:
         """Remove the directories of all attempts but those in `kept`."""
-        if not self._fs.exists(self.attempts):
-            return
-        for name in self._fs.ls(self.attempts, detail=False):
+        for name in self._names_in(self.attempts):
             if posixpath.basename(name.rstrip("/")) not in kept:
-                with suppress(FileNotFoundError):  # another driver of the same job cleans up too
-                    self._fs.rm(name, recursive=True)
+                self._remove(name)
         if not kept:
             with suppress(OSError):  # an object store has no directory to remove
                 self._fs.rmdir(self.attempts)
+
+    def _names_in(self, folder: str) -> list[str]:
+        try:
+            return list(self._fs.ls(folder, detail=False)) if self._fs.exists(folder) else []
+        except FileNotFoundError:  # another driver of the same job cleans up too
+            return []
+
+    def _remove(self, name: str) -> None:
+        """Remove a file or a folder. Another driver of the job may do the same, or still write into the folder.
+
+        Files that it writes stay until the next run finds them.
+        """
+        try:
+            self._fs.rm(name, recursive=True)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
 
     def _record_path(self, task: int) -> str:
         return posixpath.join(self._done, f"{task:05d}.json")

@@ -17,7 +17,6 @@ import json
 import random
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 
 from remote_fetch.errors import RemoteFetchError, TableRefused
 from remote_fetch.prepare.subscribed import topic_name
@@ -104,24 +103,24 @@ def _job_id(spec: JobSpec, held: Progress | None) -> str:
 
 def _commit(table: Table, spec: JobSpec, addition: Addition) -> None:
     """Commit upon the newest version. Raises _Overtaken if the job's partitions moved on, TableRefused if it fails."""
-    base = addition.held
+    base, topic, trouble = addition.held, addition.reads.topic, None
     for _ in range(_COMMITS):
-        try:
-            table.commit(addition, spec.schema)
-            return
-        except TableChanged as error:
-            trouble: Exception = error
-        except RemoteFetchError as error:
-            trouble = error
-        # Also behind an error the commit may have come in, with the answer lost.
-        table.refresh()
-        held = table.progress(addition.reads.topic)
+        # The version that is seen may be newer than the plan. A table that another job has just made has its records.
+        held = table.progress(topic)
         if _moved(base, held, addition.reads):
             raise _Overtaken from trouble
-        if not isinstance(trouble, TableChanged):
-            raise trouble
-        addition = Addition(addition.job_id, addition.records, addition.reads, held)
-        time.sleep(_PAUSE_S * (1 + random.random()))
+        try:
+            table.commit(Addition(addition.job_id, addition.records, addition.reads, held), spec.schema)
+            return
+        except TableChanged as error:
+            trouble = error
+            time.sleep(_PAUSE_S * (1 + random.random()))
+            table.refresh()
+        except RemoteFetchError as error:
+            table.refresh()  # the commit may have come in, with the answer lost
+            if _moved(base, table.progress(topic), addition.reads):
+                raise _Overtaken from error
+            raise
     raise TableRefused(
         f"{table.name}: {_COMMITS} times another commit was first, and none of them was of this topic",
         hint="The files are written: the same call again only commits them",
@@ -157,11 +156,9 @@ def _tidy_up(table: Table, held: Progress | None) -> list[str]:
 
 
 def _drop(staging: Staging, kept: set[str]) -> None:
-    """Remove what a job has left, but for the attempts in `kept`. Other drivers may be doing the same."""
-    with suppress(FileNotFoundError):
-        staging.drop_attempts(kept)
-    with suppress(FileNotFoundError):
-        staging.clean_up()
+    """Remove what a job has left, but for the attempts in `kept`."""
+    staging.drop_attempts(kept)
+    staging.clean_up()
 
 
 def _report(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +14,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import sqlalchemy
+from fsspec.implementations.local import LocalFileSystem
 from pyiceberg.catalog.sql import SqlCatalog
 
 from remote_fetch.errors import ConfigError, OffsetOutOfRange, TableRefused, TopicRecreated, UnknownTopic
 from remote_fetch.model import Uuid
 from remote_fetch.tables import table_job
+from remote_fetch.tables.formats import open_table
 from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.staging import Staging
 from remote_fetch.tables.table import Addition
 from tests.cases import each_of
-from tests.tables.tables import FORMATS, Topic, export, files_below, files_of, held, opened, same, target
+from tests.tables.tables import COLUMNS, FORMATS, Topic, export, files_below, files_of, held, opened, same, target
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -194,6 +198,65 @@ def test_another_process_makes_the_namespace_first(
     where = target("iceberg", tmp_path / "lake")
     assert export(topic, where).rows == 60
     assert same(held(where), topic.rows())
+
+
+def test_another_job_makes_the_table_first(
+    where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job planned for a table that was not there. The table that it finds has records that it planned to read."""
+    with closing(open_table(where["format"], where["to"], where.get("to_options"))) as table:
+        kind: Any = type(table)
+    create = kind.create
+
+    def late(*given: Any) -> None:
+        monkeypatch.setattr(kind, "create", create)
+        export(topic, where, partitions=[1])
+        create(*given)
+
+    monkeypatch.setattr(kind, "create", late)
+    done = export(topic, where)
+    assert (done.rows, done.ranges) == (30, {0: (0, 30), 1: (30, 30)})
+    assert same(held(where), topic.rows())
+    assert is_clean(where)
+
+
+def test_another_driver_writes_into_what_is_removed(
+    where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = LocalFileSystem.rm
+    left: list[Any] = []
+
+    def rm(filesystem: LocalFileSystem, name: Any, recursive: bool = False, **how: Any) -> None:
+        if recursive and "_remote_fetch" in str(name) and len(left) < 2:
+            left.append(name)
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", name)
+        remove(filesystem, name, recursive=recursive, **how)
+
+    monkeypatch.setattr(LocalFileSystem, "rm", rm)
+    assert export(topic, where).rows == 60
+    assert len(left) == 2
+    topic.grow()
+    assert export(topic, where).rows == 20
+    assert same(held(where), topic.rows())
+    assert is_clean(where)
+
+
+def test_columns_are_added_beside_a_commit_of_the_same_offsets(
+    where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Adding columns looks at the table again. What came in meanwhile is not read a second time."""
+    export(topic, where, end=10, columns=COLUMNS)
+    commit = table_job._commit
+
+    def meanwhile(*given: Any) -> None:
+        monkeypatch.setattr(table_job, "_commit", commit)
+        export(topic, where, end=20, columns=COLUMNS)
+        commit(*given)
+
+    monkeypatch.setattr(table_job, "_commit", meanwhile)
+    assert export(topic, where, columns=[*COLUMNS, "key"]).rows == 20
+    assert same(held(where), topic.rows())
+    assert held(where, ["partition", "offset", "key"]).column("key").null_count == 40
 
 
 def test_jobs_of_different_partitions(where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
