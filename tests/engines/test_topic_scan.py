@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -22,6 +23,7 @@ from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import write_kafka_local
 from tests.cases import each_of
 from tests.golden.conftest import SETS, Tier
+from tests.scan.bucket import snapshot_config
 
 HOURS, PARTITIONS = 24, 8
 HOUR_MS = 3_600_000
@@ -116,6 +118,22 @@ def test_one_hour_of_a_day(day: dict[str, str], engine: str) -> None:
     assert exact.records <= PARTITIONS * 10
     assert exact.gets <= 6 * PARTITIONS
     assert exact.size_bytes * 4 < whole.size_bytes
+
+
+def test_segments_whose_latest_time_is_known(tmp_path: Path) -> None:
+    """A segment is left out if its latest time is before what is wanted, and not if it is that time."""
+    log = LogBuilder()
+    for first_ms in (HOUR_MS, 0, 2 * HOUR_MS):  # not in order of time: the second segment begins after a match
+        log.append_batch([Record(at, first_ms + at) for at in range(5)])
+        log.roll()
+    segments = log.segments()
+    write_kafka_local(tmp_path / "tier", segments)
+    config = {"remote.storage.url": str(tmp_path / "tier"), **snapshot_config(one.metadata for one in segments)}
+    times = read_arrow("topic", columns=["timestamp"], config=config).read_all().column("timestamp")
+    cost = Cost(config)
+    found = [batch.column("offset") for batch in cost.scan.batches(["offset"], pc.field("timestamp") >= times[4])]
+    assert [offset for column in found for offset in column.to_pylist()] == [4, *range(10, 15)]
+    assert cost.records == 1 + 5, "the second segment is left out"
 
 
 @each_of("engine", ["polars", "duckdb"])

@@ -269,6 +269,26 @@ def test_names_in_a_union_are_found_in_each_namespace(outer: str, inner: str) ->
     assert typed(schema, rows) == as_peer(schema, rows)
 
 
+def test_a_type_without_a_namespace_inside_one_with_it() -> None:
+    bare = {**record(("x", "long"), name="Bare"), "namespace": ""}
+    inner = {**record(("bare", bare), name="Inner"), "namespace": "shop"}
+    schema = record(("inner", inner), ("again", ["null", "Bare", "string"]), ("raw", "bytes"))
+    rows: list[Any] = [{"inner": {"bare": {"x": 1}}, "again": each, "raw": b""} for each in ({"x": 2}, "s", None)]
+    parsed = fastavro.parse_schema(schema)
+    payloads = []
+    for row in rows:
+        data = io.BytesIO()
+        fastavro.schemaless_writer(data, parsed, row)
+        payloads.append(data.getvalue())
+    found = AvroReader(text(schema)).decoder()(pa.array(payloads, pa.binary())).to_pylist()
+    assert [row["inner"] for row in found] == [{"bare": {"x": 1}}] * 3
+    assert [row["again"] for row in found] == [
+        {"member0": {"x": 2}, "member1": None},
+        {"member0": None, "member1": "s"},
+        None,
+    ]
+
+
 def test_a_string_that_is_not_in_utf_8_does_not_decode() -> None:
     of_reader = AvroReader(text(record(("a", "string"), ("b", {"type": "map", "values": "string"}))))
     sound = encode(record(("a", "string"), ("b", {"type": "map", "values": "string"})), {"a": "x", "b": {"k": "v"}})

@@ -1,0 +1,34 @@
+"""The progress of a topic in a table: what follows what, and whether the offsets of a job are as it planned."""
+
+from __future__ import annotations
+
+import pytest
+
+from remote_fetch.tables.progress import Progress
+from remote_fetch.tables.table_job import _moved
+
+
+def progress(topic_id: str = "id", **ranges: tuple[int, int]) -> Progress:
+    """The ranges by partition, as `p0=(0, 10)`."""
+    return Progress("topic", topic_id, {int(name[1:]): found for name, found in ranges.items()})
+
+
+def test_what_follows_begins_where_the_first_began() -> None:
+    both = progress(p0=(5, 10), p1=(0, 3)).followed_by(progress(p0=(10, 20), p2=(7, 8)))
+    assert both.ranges == {0: (5, 20), 1: (0, 3), 2: (7, 8)}
+
+
+@pytest.mark.parametrize(
+    ("base", "held", "has_moved"),
+    [
+        (None, None, False),
+        (None, progress(p1=(0, 3)), False),
+        (None, progress(p0=(0, 3)), True),
+        (progress(p0=(0, 10)), progress(p0=(0, 10), p1=(0, 3)), False),
+        (progress(p0=(0, 10)), progress(p0=(0, 20)), True),
+        (progress(p0=(0, 10)), None, True),
+        (progress(p0=(0, 10)), progress("other", p0=(0, 10)), True),
+    ],
+)
+def test_a_job_of_partition_0_is_overtaken(base: Progress | None, held: Progress | None, has_moved: bool) -> None:
+    assert _moved(base, held, progress(p0=(10, 30))) is has_moved
