@@ -55,6 +55,7 @@ from remote_fetch.scan.rows import PartitionRows
 from remote_fetch.scan.slice_reader import SliceReader
 from remote_fetch.scan.work import BrokerWork, SharedPartition, Work, requests, work_for
 from remote_fetch.session.circuit import Circuit, is_storage_failure
+from remote_fetch.session.fallback import FallbackRule
 from remote_fetch.session.session import Session
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class Scan:
 
     Several scans of one session may run at once, each in its own thread. Each then needs its own `codecs`, and its
     share `max_bytes` of the session's budget. By default a scan takes the session's codecs and the whole budget.
+    `fallback`: another rule than the session's.
     """
 
     def __init__(
@@ -78,16 +80,17 @@ class Scan:
         *,
         codecs: Codecs | None = None,
         max_bytes: int | None = None,
+        fallback: FallbackRule | None = None,
     ) -> None:
         self._storage, self._locator, self._brokers = session.storage, session.locator, session.brokers
-        self._fallback, self._pool = session.fallback, session.decode_pool
+        self._fallback, self._pool = fallback or session.fallback, session.decode_pool
         self._codecs = codecs or session.codecs
         self._max_bytes = max_bytes
         self._columns = tuple(columns)
         self._circuit = Circuit()
         self._todo: deque[Work | BrokerWork] = deque()
         for plan in plans:
-            if session.fallback.reader is None:
+            if self._fallback.reader is None:
                 refuse_broker_ranges(plan.opened.timeline, plan.steps)
             if plan.steps:
                 partition = plan.opened.partition

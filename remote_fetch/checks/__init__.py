@@ -1,0 +1,1 @@
+"""The checks of operators: whether the store gives what the broker gives."""

@@ -1,0 +1,106 @@
+"""Two streams of Arrow batches side by side, and the first row in which they differ.
+
+Rules of the file:
+
+- Pure. Batches come from iterators. They have one schema with the column `offset`, in ascending order.
+- At most one batch of each side is held.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["Difference", "RowStream", "first_difference"]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A row in which two sides differ. The side that lacks the offset is None. `columns` are those that differ."""
+
+    offset: int
+    store: Mapping[str, Any] | None
+    broker: Mapping[str, Any] | None
+    columns: tuple[str, ...] = ()
+
+
+class RowStream:
+    """Rows in order of their offsets, taken in pieces that a caller chooses."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches: Iterator[pa.RecordBatch] = iter(batches)
+        self._batch: pa.RecordBatch | None = None
+
+    def below(self, stop: int) -> pa.RecordBatch | None:
+        """The next rows, with offsets below `stop`. They are not taken. None: there are no more."""
+        while self._batch is None or not self._batch.num_rows:
+            self._batch = next(self._batches, None)
+            if self._batch is None:
+                return None
+        offsets = self._batch.column("offset")
+        count = bisect_left(range(len(offsets)), stop, key=lambda at: offsets[at].as_py())
+        return self._batch.slice(0, count) if count else None
+
+    def take(self, count: int) -> None:
+        """Take so many of the rows that `below` gave."""
+        if self._batch is not None:
+            self._batch = self._batch.slice(count)
+
+    def skip_below(self, stop: int) -> None:
+        """Take all rows with offsets below `stop`."""
+        while (rows := self.below(stop)) is not None:
+            self.take(rows.num_rows)
+
+
+def first_difference(store: RowStream, broker: RowStream, stop: int) -> tuple[int, Difference | None]:
+    """Compare the rows below the offset `stop`: how many are alike, and the first one that is not."""
+    alike = 0
+    while True:
+        mine, theirs = store.below(stop), broker.below(stop)
+        if mine is None or theirs is None:
+            return alike, _alone(mine, theirs)
+        count = min(mine.num_rows, theirs.num_rows)
+        mine, theirs = mine.slice(0, count), theirs.slice(0, count)
+        if not mine.equals(theirs):
+            same = _rows_alike(mine, theirs)
+            return alike + same, _between(_row(mine, same), _row(theirs, same))
+        alike += count
+        store.take(count)
+        broker.take(count)
+
+
+def _alone(mine: pa.RecordBatch | None, theirs: pa.RecordBatch | None) -> Difference | None:
+    """The difference if one of the sides has ended. None if both have."""
+    if mine is None and theirs is None:
+        return None
+    row = _row(mine if mine is not None else theirs, 0)
+    return Difference(row["offset"], row if mine is not None else None, row if theirs is not None else None)
+
+
+def _rows_alike(mine: pa.RecordBatch, theirs: pa.RecordBatch) -> int:
+    """How many rows at the beginning are alike, of batches of one length that are not."""
+    low, high = 0, mine.num_rows - 1
+    while low < high:
+        middle = (low + high) // 2
+        if mine.slice(low, middle - low + 1).equals(theirs.slice(low, middle - low + 1)):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _between(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Difference:
+    if mine["offset"] < theirs["offset"]:
+        return Difference(mine["offset"], mine, None)
+    if theirs["offset"] < mine["offset"]:
+        return Difference(theirs["offset"], None, theirs)
+    return Difference(mine["offset"], mine, theirs, tuple(name for name in mine if mine[name] != theirs[name]))
+
+
+def _row(batch: Any, at: int) -> Mapping[str, Any]:
+    row: Mapping[str, Any] = batch.slice(at, 1).to_pylist()[0]
+    return row

@@ -1,0 +1,166 @@
+"""Reads a topic's tier both ways, from the store and through the broker, and compares record for record.
+
+Rules of the file:
+
+- The broker is the oracle. Its records come through confluent_kafka's own consumer.
+- Nothing falls back here. A segment that cannot be read is a finding.
+- Compared is what a read from the store would read there, and the holes of the tier. All else is counted by reason.
+- After the first difference of a step the check goes on with the next one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from remote_fetch.checks.comparison import Difference, RowStream, first_difference
+from remote_fetch.errors import ConfigError, RemoteFetchError
+from remote_fetch.model import IsolationLevel, TopicIdPartition
+from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice
+from remote_fetch.prepare.view import PartitionPlan
+from remote_fetch.scan.scan import Scan
+from remote_fetch.session.broker import BrokerReader
+from remote_fetch.session.fallback import FallbackRule
+from remote_fetch.session.session import Session
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "VERIFIED_COLUMNS",
+    "Finding",
+    "PartitionVerdict",
+    "broker_rows",
+    "choose_steps",
+    "store_rows",
+    "stretches",
+    "verify",
+]
+
+VERIFIED_COLUMNS = ("offset", "key", "value", "headers", "timestampMs", "timestampType", "leaderEpoch")
+"""Everything of a record that Kafka's consumers get."""
+_REASON = "verify"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong with a step: a difference, or the error of the store in `text`.
+
+    `is_aborted_shown`: the broker shows a record of an aborted transaction under read_committed. Kafka 3.6 to 3.9.0 do
+    (KAFKA-17801).
+    """
+
+    step: PlanStep
+    difference: Difference | None = None
+    text: str = ""
+    is_aborted_shown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionVerdict:
+    """The result for one partition. `left_out` counts offsets that were not compared, by reason."""
+
+    partition: TopicIdPartition
+    records: int
+    steps: int
+    left_out: Mapping[str, int]
+    findings: Sequence[Finding] = field(default_factory=tuple)
+
+
+def choose_steps(plan: PartitionPlan, share: float, dice: random.Random) -> tuple[list[PlanStep], Counter[str]]:
+    """The steps of a plan that are compared, and how many offsets are not, by reason.
+
+    `share` of the slices are chosen at random, at least one. Holes of the tier are compared all.
+    """
+    left_out: Counter[str] = Counter()
+    slices = [step for step in plan.steps if isinstance(step, SegmentSlice)]
+    chosen = slices if share >= 1 else dice.sample(slices, max(1, round(share * len(slices)))) if slices else []
+    wanted: list[PlanStep] = []
+    for step in plan.steps:
+        is_hole = isinstance(step, BrokerRange) and step.reason == Reason.HOLE
+        if is_hole or step in chosen:
+            wanted.append(step)
+            continue
+        reason = step.reason if isinstance(step, BrokerRange) else "not sampled"
+        left_out[reason] += step.last_offset - step.first_offset + 1
+    return wanted, left_out
+
+
+def verify(
+    session: Session, plans: Iterable[PartitionPlan], *, share: float = 1.0, dice: random.Random | None = None
+) -> Iterator[PartitionVerdict]:
+    """Compare the records of each plan, one partition after another.
+
+    Raises ConfigError without a broker, KafkaException, and OffsetOutOfRange if records are deleted during the check.
+    """
+    broker = session.fallback.reader
+    if broker is None:
+        raise ConfigError("verify compares with a broker, and none is configured", key="bootstrap.servers", hint="-b")
+    for plan in plans:
+        steps, left_out = choose_steps(plan, share, dice or random.Random())
+        yield _verify_partition(session, broker, plan, steps, left_out)
+
+
+def _verify_partition(
+    session: Session, broker: BrokerReader, plan: PartitionPlan, steps: Sequence[PlanStep], left_out: Mapping[str, int]
+) -> PartitionVerdict:
+    findings: list[Finding] = []
+    records = 0
+    for stretch in stretches(steps):
+        theirs = RowStream(broker_rows(broker, plan, stretch[0].first_offset, stretch[-1].last_offset))
+        for step in stretch:
+            stop = step.last_offset + 1
+            try:
+                alike, difference = first_difference(RowStream(store_rows(session, plan, [step])), theirs, stop)
+            except RemoteFetchError as error:
+                if not error.falls_back:
+                    raise
+                findings.append(Finding(step, text=str(error)))
+            else:
+                records += alike
+                if difference is not None:
+                    findings.append(
+                        Finding(step, difference, is_aborted_shown=_is_aborted(session, plan, step, difference))
+                    )
+            theirs.skip_below(stop)
+    return PartitionVerdict(plan.opened.partition, records, len(steps), left_out, tuple(findings))
+
+
+def stretches(steps: Sequence[PlanStep]) -> Iterator[list[PlanStep]]:
+    """The steps in groups whose offsets follow each other, so that the broker is asked for each group once."""
+    group: list[PlanStep] = []
+    for step in steps:
+        if group and step.first_offset != group[-1].last_offset + 1:
+            yield group
+            group = []
+        group.append(step)
+    if group:
+        yield group
+
+
+def store_rows(session: Session, plan: PartitionPlan, steps: Sequence[PlanStep]) -> Iterator[pa.RecordBatch]:
+    """The rows of these steps out of the store alone. A hole has none. Raises the errors of the store."""
+    slices = tuple(step for step in steps if isinstance(step, SegmentSlice))
+    alone = FallbackRule(session.storage.observe, lambda reason: None, None)
+    return Scan(session, [replace(plan, steps=slices)], VERIFIED_COLUMNS, fallback=alone).batches()
+
+
+def broker_rows(broker: BrokerReader, plan: PartitionPlan, first: int, last: int) -> Iterator[pa.RecordBatch]:
+    """The rows of offsets [first, last] through the broker."""
+    step = BrokerRange(plan.opened.partition, first, last, _REASON)
+    return broker.read(step, plan.opened.isolation, VERIFIED_COLUMNS)
+
+
+def _is_aborted(session: Session, plan: PartitionPlan, step: PlanStep, difference: Difference) -> bool:
+    """Whether the broker alone shows the record, and the store has it as one of an aborted transaction."""
+    is_committed = plan.opened.isolation is IsolationLevel.READ_COMMITTED
+    if difference.store is not None or not is_committed or not isinstance(step, SegmentSlice):
+        return False
+    opened = replace(plan.opened, isolation=IsolationLevel.READ_UNCOMMITTED)
+    whole = RowStream(store_rows(session, replace(plan, opened=opened, aborted=None), [step]))
+    whole.skip_below(difference.offset)
+    rows = whole.below(difference.offset + 1)
+    return rows is not None and rows.slice(0, 1).to_pylist()[0] == difference.broker

@@ -1,0 +1,206 @@
+"""`remote-fetch verify`: compare a topic's tier with the broker, record for record.
+
+Rules of the file:
+
+- stdout has a line for each partition and for each difference. Messages go to stderr.
+- The exit code is 0 if all is alike, 3 if something differs, and 1 if the comparison could not be made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from remote_fetch.checks.verify import (
+    Finding,
+    PartitionVerdict,
+    broker_rows,
+    choose_steps,
+    store_rows,
+    stretches,
+    verify,
+)
+from remote_fetch.cli.bounds import plans_from
+from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
+from remote_fetch.cli.report import Progress, report_lines
+from remote_fetch.errors import ConfigError
+from remote_fetch.observe import Report
+from remote_fetch.plan.cost import estimate
+from remote_fetch.plan.ranges import PlanStep, SegmentSlice
+from remote_fetch.prepare.view import PartitionPlan
+from remote_fetch.session.broker import BrokerReader
+from remote_fetch.session.session import Session
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["DIFFERENT", "add_parser"]
+
+DIFFERENT = 3
+"""The exit code if something differs: 1 and 2 mean, as in every command, that it could not run."""
+_SHOWN_BYTES = 60
+_KNOWN_BUG = (
+    "the broker shows a record of an aborted transaction: Kafka 3.6 to 3.9.0 do under read_committed (KAFKA-17801)"
+)
+
+
+def add_parser(commands: Any, summary: str) -> None:
+    """Add this command to `commands`, with `summary` as its short help."""
+    parser = commands.add_parser("verify", help=summary, description=about(__doc__))
+    parser.set_defaults(run=_run)
+    add_range_options(parser, topic_required=True)
+    add_common_options(parser)
+    checks = parser.add_argument_group("comparison")
+    checks.add_argument(
+        "--sample", type=float, default=1.0, metavar="SHARE", help="compare this share of the segments, such as 0.05"
+    )
+    checks.add_argument(
+        "--seed", type=int, metavar="N", help="choose the same segments as a run that printed this seed"
+    )
+    checks.add_argument(
+        "--time", action="store_true", help="first read the same records each way alone, and print how fast that is"
+    )
+    checks.add_argument("-J", "--json", dest="json", action="store_true", help="print one JSON object a partition")
+    checks.add_argument("-q", dest="quiet", action="store_true", help="no progress and no report on stderr")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if not 0 < arguments.sample <= 1:
+        raise ConfigError(f"--sample {arguments.sample:g}: give a share above 0 and up to 1", key="--sample")
+    seed = random.SystemRandom().randrange(10**9) if arguments.seed is None else arguments.seed
+    began = time.monotonic()
+    is_different = False
+    with Progress(enabled=not arguments.quiet) as progress, Session.open(config_from(arguments), progress) as session:
+        if session.fallback.reader is None:
+            raise ConfigError("verify compares with a broker: set bootstrap.servers (-b)", key="bootstrap.servers")
+        plans = plans_from(arguments, session)
+        if arguments.time:
+            for line in _timed(session, plans, arguments.sample, seed):
+                print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
+        progress.start(estimate([[s for p in plans for s in p.steps]], session.reader.range_bytes).size_bytes)
+        for verdict in verify(session, plans, share=arguments.sample, dice=random.Random(seed)):
+            is_different = is_different or bool(verdict.findings)
+            for line in [_json(verdict)] if arguments.json else _lines(verdict):
+                print(line, flush=True)
+        progress.stop()
+        if not arguments.quiet:
+            if arguments.sample < 1:
+                print(f"% chosen with --seed {seed}", file=sys.stderr)
+            for line in report_lines(session.counters.report(), time.monotonic() - began):
+                print(f"% {line}", file=sys.stderr)
+    return DIFFERENT if is_different else 0
+
+
+def _lines(verdict: PartitionVerdict) -> Iterator[str]:
+    place = f"{verdict.partition.topic}-{verdict.partition.partition}"
+    left = ", ".join(f"{count} {reason}" for reason, count in sorted(verdict.left_out.items()))
+    outcome = f"DIFFERENT in {len(verdict.findings)} of {verdict.steps}" if verdict.findings else f"{verdict.steps}"
+    yield (
+        f"{place}: {verdict.records} records alike, {outcome} segments"
+        + (f"; offsets not compared: {left}" if left else "")
+    )
+    for finding in verdict.findings:
+        yield from _finding_lines(place, finding)
+
+
+def _finding_lines(place: str, finding: Finding) -> Iterator[str]:
+    where = f"in {_segment(finding)}"
+    difference = finding.difference
+    if difference is None:
+        yield f"{place}: the store does not give what it should {where}: {finding.text}"
+        return
+    at = f"{place}, offset {difference.offset}, {where}"
+    if difference.broker is None or difference.store is None:
+        side, row = ("store", difference.store) if difference.broker is None else ("broker", difference.broker)
+        yield f"{at}: only the {side} has the record"
+        yield f"  {side}: {_shown(row or {}, tuple(row or ()))}"
+    else:
+        yield f"{at}: {', '.join(difference.columns)} differ"
+        yield f"  store:  {_shown(difference.store, difference.columns)}"
+        yield f"  broker: {_shown(difference.broker, difference.columns)}"
+    if finding.is_aborted_shown:
+        yield f"  {_KNOWN_BUG}"
+
+
+def _segment(finding: Finding) -> str:
+    step = finding.step
+    if isinstance(step, SegmentSlice):
+        return f"segment {step.segment.start_offset:020d}-{step.segment.segment_id.id}"
+    return f"a hole of the tier, offsets {step.first_offset} to {step.last_offset}"
+
+
+def _shown(row: Mapping[str, Any], columns: Sequence[str]) -> str:
+    return " ".join(f"{name}={_short(row[name])}" for name in columns)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, bytes) and len(value) > _SHOWN_BYTES:
+        return f"{value[:_SHOWN_BYTES]!r}... ({len(value)} bytes)"
+    return repr(value)
+
+
+def _json(verdict: PartitionVerdict) -> str:
+    def side(row: Mapping[str, Any] | None) -> Mapping[str, str] | None:
+        return None if row is None else {name: _short(value) for name, value in row.items()}
+
+    findings = []
+    for finding in verdict.findings:
+        difference, segment = finding.difference, getattr(finding.step, "segment", None)
+        findings.append(
+            {
+                "segment": None if segment is None else str(segment.segment_id.id),
+                "first_offset": finding.step.first_offset,
+                "last_offset": finding.step.last_offset,
+                "error": finding.text or None,
+                "offset": None if difference is None else difference.offset,
+                "columns": [] if difference is None else list(difference.columns),
+                "store": None if difference is None else side(difference.store),
+                "broker": None if difference is None else side(difference.broker),
+                "is_aborted_shown": finding.is_aborted_shown,
+            }
+        )
+    fields = {"topic": verdict.partition.topic, "partition": verdict.partition.partition, "records": verdict.records}
+    return json.dumps({**fields, "segments": verdict.steps, "left_out": dict(verdict.left_out), "findings": findings})
+
+
+def _timed(session: Session, plans: Iterable[PartitionPlan], share: float, seed: int) -> Iterator[str]:
+    """The speed of each way alone. The store is first, so that caches are warm for the broker."""
+    dice = random.Random(seed)
+    chosen = [(plan, choose_steps(plan, share, dice)[0]) for plan in plans]
+    before = session.counters.report()
+    yield _rate("store", (batch for plan, steps in chosen for batch in store_rows(session, plan, steps)))
+    yield f"  {_gets(before, session.counters.report())}"
+    broker = session.fallback.reader
+    assert broker is not None
+    yield _rate("broker", _through(broker, chosen))
+
+
+def _through(
+    broker: BrokerReader, chosen: Iterable[tuple[PartitionPlan, Sequence[PlanStep]]]
+) -> Iterator[pa.RecordBatch]:
+    for plan, steps in chosen:
+        for stretch in stretches(steps):
+            yield from broker_rows(broker, plan, stretch[0].first_offset, stretch[-1].last_offset)
+
+
+def _rate(way: str, batches: Iterable[pa.RecordBatch]) -> str:
+    began, records, size_bytes = time.monotonic(), 0, 0
+    for batch in batches:
+        records += batch.num_rows
+        size_bytes += batch.column("key").nbytes + batch.column("value").nbytes
+    took_s = max(time.monotonic() - began, 1e-9)
+    return (
+        f"{way}: {records} records in {took_s:.2f} s, {records / took_s:.0f} records/s, "
+        f"{size_bytes / took_s / 1e6:.1f} MB/s of keys and values"
+    )
+
+
+def _gets(before: Report, after: Report) -> str:
+    gets = after.remote_gets + after.index_gets - before.remote_gets - before.index_gets
+    size_bytes = after.remote_bytes + after.index_bytes - before.remote_bytes - before.index_bytes
+    return f"{gets} GETs of {size_bytes / 1e6:.1f} MB"

@@ -1,0 +1,294 @@
+"""`verify` beside a broker that is a second bucket: what is changed, lost, shown or missing is found."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from remote_fetch import read_arrow
+from remote_fetch.checks.verify import PartitionVerdict, verify
+from remote_fetch.errors import ConfigError
+from remote_fetch.model import IsolationLevel
+from remote_fetch.plan.ranges import BrokerRange
+from remote_fetch.prepare.job import plan_job
+from remote_fetch.session.session import Session
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
+from remote_fetch.testing.segments import BuiltSegment
+from remote_fetch.testing.stores import write_kafka_local
+from tests.scan.bucket import snapshot_config
+from tools.fuzz_batches import reseal_log
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run
+
+PRODUCER = 7
+COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
+
+
+def built(*, lost: bool = False) -> list[BuiltSegment]:
+    """Six segments of 20 records, of which the third has an aborted transaction. `lost`: record 85 is not there."""
+    log = LogBuilder("orders")
+    for segment in range(6):
+        if segment == 2:
+            log.begin(PRODUCER)
+            log.append_batch([Record(at, at, b"k", b"hidden") for at in range(18)], producer_id=PRODUCER)
+            log.abort(PRODUCER)
+            log.append_batch([Record(0, 0, b"k", b"last")])
+        else:
+            records = [Record(at, at, b"k%d" % at, b"value %d" % at, (("h", b"x"),)) for at in range(20)]
+            if lost and segment == 4:
+                del records[5]
+            log.append_batch(records, last_offset_delta=19)
+        log.roll()
+    return log.segments()
+
+
+def write_topic(folder: Path, *, lost: bool = False) -> Path:
+    """The topic as a broker tiers it."""
+    write_kafka_local(folder, built(lost=lost))
+    return folder
+
+
+class OtherBucket:
+    """Reads broker ranges out of a bucket. `shows`: the isolation level that it reads by, whichever it is asked for."""
+
+    def __init__(self, folder: Path, shows: IsolationLevel | None = None) -> None:
+        self._config = {"remote.storage.url": str(folder)}
+        self._shows = shows
+        self.asked: list[tuple[int, int]] = []
+
+    def read(self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        self.asked.append((step.first_offset, step.last_offset))
+        yield from read_arrow(
+            "orders",
+            start=step.first_offset,
+            end=step.last_offset + 1,
+            isolation=str(self._shows or isolation),
+            columns=columns,
+            config=self._config,
+        )
+
+
+Check = Callable[..., PartitionVerdict]
+
+
+@pytest.fixture
+def check(tmp_path: Path) -> Check:
+    """Verifies a folder beside the sound topic."""
+    sound = write_topic(tmp_path / "sound")
+
+    def run_check(
+        folder: Path,
+        isolation: IsolationLevel = COMMITTED,
+        *,
+        shows: IsolationLevel | None = None,
+        metadata: Mapping[str, str] | None = None,
+        **how: Any,
+    ) -> PartitionVerdict:
+        with Session.open({"remote.storage.url": str(folder), **(metadata or {})}) as session:
+            plans = plan_job(session, "orders", start="earliest", end="latest", partitions=None, isolation=isolation)
+            broker: Any = OtherBucket(sound, shows)
+            session.fallback.reader = broker
+            (verdict,) = verify(session, plans, **how)
+            assert how or broker.asked == [(0, 119)], "the broker is asked once for what is in one piece"
+            return verdict
+
+    return run_check
+
+
+def segment_file(folder: Path, number: int) -> Path:
+    return sorted(folder.rglob("*.log"))[number]
+
+
+@pytest.mark.parametrize("isolation", [COMMITTED, UNCOMMITTED])
+def test_all_is_alike(check: Check, tmp_path: Path, isolation: IsolationLevel) -> None:
+    verdict = check(tmp_path / "sound", isolation)
+    assert (verdict.records, verdict.steps, verdict.left_out, verdict.findings) == (
+        101 if isolation is COMMITTED else 119,
+        6,
+        {},
+        (),
+    )
+
+
+@pytest.mark.parametrize("isolation", [COMMITTED, UNCOMMITTED])
+def test_one_changed_byte(check: Check, tmp_path: Path, isolation: IsolationLevel) -> None:
+    """Its checksum is right, as if another program had written the object."""
+    path = segment_file(shutil.copytree(tmp_path / "sound", tmp_path / "changed"), 3)
+    path.write_bytes(reseal_log(path.read_bytes().replace(b"value 7", b"value X")))
+    verdict = check(tmp_path / "changed", isolation)
+    (finding,) = verdict.findings
+    difference = finding.difference
+    assert difference is not None
+    assert difference.store is not None
+    assert difference.broker is not None
+    assert (difference.offset, difference.columns) == (67, ("value",))
+    assert (difference.store["value"], difference.broker["value"]) == (b"value X", b"value 7")
+    assert verdict.records == (101 if isolation is COMMITTED else 119) - 13  # the rest of the segment is passed over
+
+
+def test_one_lost_record(check: Check, tmp_path: Path) -> None:
+    verdict = check(write_topic(tmp_path / "lost", lost=True))
+    (finding,) = verdict.findings
+    difference = finding.difference
+    assert difference is not None
+    assert difference.store is None
+    assert difference.broker is not None
+    assert (difference.offset, difference.broker["value"]) == (85, b"value 5")
+    assert not finding.is_aborted_shown
+
+
+def test_a_broker_that_shows_aborted_records(check: Check, tmp_path: Path) -> None:
+    verdict = check(tmp_path / "sound", COMMITTED, shows=UNCOMMITTED)
+    (finding,) = verdict.findings
+    assert finding.difference is not None
+    assert (finding.difference.offset, finding.difference.store) == (40, None)
+    assert finding.is_aborted_shown
+
+
+def test_an_object_that_is_gone_or_damaged(check: Check, tmp_path: Path) -> None:
+    folder = shutil.copytree(tmp_path / "sound", tmp_path / "gone")
+    path = segment_file(folder, 1)
+    path.write_bytes(path.read_bytes()[:-5] + b"wrong")
+    (finding,) = check(folder).findings
+    assert (finding.difference, finding.step.first_offset) == (None, 20)
+    assert finding.text.startswith("checksum mismatch")
+    assert f"object {path.stem}" in finding.text
+
+
+def test_a_hole_has_what_the_broker_has_there(check: Check, tmp_path: Path) -> None:
+    """The metadata lacks a segment, as after a lost record of its topic."""
+    known = [one.metadata for one in built() if one.metadata.start_offset != 20]
+    (finding,) = check(tmp_path / "sound", metadata=snapshot_config(known, tmp_path)).findings
+    assert isinstance(finding.step, BrokerRange)
+    assert finding.difference is not None
+    assert (finding.difference.offset, finding.difference.store) == (20, None)
+
+
+@pytest.mark.scheduled
+@pytest.mark.slow
+def test_one_of_a_million(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A changed byte, a lost record and an aborted record that is shown, each among a million records."""
+
+    def million(folder: Path, *, changed: int = -1, lost: int = -1, hides: int = -1) -> Path:
+        log = LogBuilder("orders")
+        for first in range(0, 1_000_000, 10_000):
+            records = []
+            for at in range(10_000):
+                if first + at != lost:
+                    value = b"value %d" % (first + at)
+                    records.append(Record(at, at, b"k", value if first + at != changed else value[:-1] + b"X"))
+            is_hidden = first <= hides < first + 10_000
+            if is_hidden:
+                log.begin(PRODUCER)
+            log.append_batch(records, last_offset_delta=9_999, producer_id=PRODUCER if is_hidden else -1)
+            if is_hidden:
+                log.abort(PRODUCER)
+            if first % 100_000 == 90_000:
+                log.roll()
+        write_kafka_local(folder, log.segments())
+        return folder
+
+    def found(folder: Path, broker: OtherBucket) -> PartitionVerdict:
+        with Session.open({"remote.storage.url": str(folder)}) as session:
+            plans = plan_job(session, "orders", start="earliest", end="latest", partitions=None, isolation=COMMITTED)
+            monkeypatch.setattr(session.fallback, "reader", broker)
+            (verdict,) = verify(session, plans)
+            return verdict
+
+    sound = million(tmp_path / "sound")
+    assert found(sound, OtherBucket(sound)).records == 1_000_000
+    for name, place in (("changed", 123_456), ("lost", 987_654)):
+        verdict = found(million(tmp_path / name, **{name: place}), OtherBucket(sound))
+        assert [one.difference and one.difference.offset for one in verdict.findings] == [place]
+    hidden = million(tmp_path / "hidden", hides=500_000)
+    verdict = found(hidden, OtherBucket(hidden, UNCOMMITTED))
+    (finding,) = verdict.findings
+    assert finding.difference is not None
+    assert (finding.difference.offset, finding.is_aborted_shown) == (500_000, True)
+
+
+def test_a_broker_that_shows_another_record(check: Check, tmp_path: Path) -> None:
+    """The store has an aborted record at that offset, and it is not the one that the broker shows."""
+    folder = shutil.copytree(tmp_path / "sound", tmp_path / "changed")
+    path = segment_file(folder, 2)
+    path.write_bytes(reseal_log(path.read_bytes().replace(b"hidden", b"Hidden", 1)))
+    (finding,) = check(folder, COMMITTED, shows=UNCOMMITTED).findings
+    assert finding.difference is not None
+    assert (finding.difference.offset, finding.is_aborted_shown) == (40, False)
+
+
+def test_a_sample(check: Check, tmp_path: Path) -> None:
+    verdict = check(tmp_path / "sound", share=0.34, dice=random.Random(3))
+    assert verdict.steps == 2
+    assert sum(verdict.left_out.values()) == 80
+    assert set(verdict.left_out) == {"not sampled"}
+
+
+def test_there_has_to_be_a_broker(run: Run, tmp_path: Path) -> None:
+    outcome = run("verify", "-t", "orders", "--url", str(write_topic(tmp_path / "tier")))
+    assert (outcome.code, outcome.stdout) == (1, b"")
+    assert "set bootstrap.servers (-b)" in outcome.stderr
+    with (
+        Session.open({"remote.storage.url": str(tmp_path / "tier")}) as session,
+        pytest.raises(ConfigError, match="-b"),
+    ):
+        list(verify(session, ()))
+    assert run("verify", "-t", "orders", "--url", "x", "--sample", "2").code == 1
+
+
+@pytest.fixture
+def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Gives the sessions of commands the sound topic as their broker."""
+    sound = write_topic(tmp_path / "sound")
+
+    def set_broker(shows: IsolationLevel | None = None) -> None:
+        opened = Session.open
+
+        def with_broker(*arguments: Any, **how: Any) -> Session:
+            session = opened(*arguments, **how)
+            if session.fallback.reader is None:
+                broker: Any = OtherBucket(sound, shows)
+                session.fallback.reader = broker
+            return session
+
+        monkeypatch.setattr("remote_fetch.cli.verify.Session.open", with_broker)
+
+    return set_broker
+
+
+def test_the_command(run: Run, beside: Callable[..., None], tmp_path: Path) -> None:
+    folder = shutil.copytree(tmp_path / "sound", tmp_path / "changed")
+    path = segment_file(folder, 3)
+    path.write_bytes(reseal_log(path.read_bytes().replace(b"value 7", b"value X")))
+    beside()
+    alike = run("verify", "-t", "orders", "--url", str(tmp_path / "sound"), "--time")
+    assert alike.code == 0
+    assert alike.lines[-1] == "orders-0: 101 records alike, 6 segments"
+    assert [line.split(":")[0] for line in alike.lines[:3:2]] == ["store", "broker"]
+    assert " 101 records in " in alike.lines[2]
+    outcome = run("verify", "-t", "orders", "--url", str(folder))
+    assert outcome.code == 3
+    assert outcome.lines[0] == "orders-0: 88 records alike, DIFFERENT in 1 of 6 segments"
+    assert outcome.lines[1].startswith("orders-0, offset 67, in segment 00000000000000000060-")
+    assert outcome.lines[1].endswith(": value differ")
+    assert outcome.lines[2:] == ["  store:  value=b'value X'", "  broker: value=b'value 7'"]
+    (line,) = run("verify", "-t", "orders", "--url", str(folder), "-J", "-q").lines
+    found: dict[str, Any] = json.loads(line)
+    assert (found["records"], found["findings"][0]["offset"], found["findings"][0]["columns"]) == (88, 67, ["value"])
+
+
+def test_the_command_names_the_brokers_fault(run: Run, beside: Callable[..., None], tmp_path: Path) -> None:
+    beside(UNCOMMITTED)
+    outcome = run("verify", "-t", "orders", "--url", str(tmp_path / "sound"), "-q")
+    assert (outcome.code, outcome.stderr) == (3, "")
+    assert "only the broker has the record" in outcome.lines[1]
+    assert "KAFKA-17801" in outcome.lines[-1]

@@ -1,0 +1,68 @@
+"""`verify` on a real broker: a sound topic of everything in both isolation levels, and one byte that was changed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from remote_fetch.cli import main
+from tests.rig import topics
+from tests.rig.rig import Rig
+from tests.rig.test_read import ISOLATION_OF_A_CHANGE, mixed_topic
+from tools.fuzz_batches import reseal_log
+
+VALUE = b"a value that is there once"
+
+
+@pytest.fixture
+def place(rig: Rig, new_topic: Callable[[str], str]) -> tuple[Rig, str]:
+    """A topic with all codecs and transactions, and with VALUE in a plain batch."""
+    topic = new_topic("verify")
+    mixed_topic(rig, topic)
+    producer = Producer({"bootstrap.servers": rig.bootstrap, **topics.QUIET})
+    producer.produce(topic, VALUE, partition=0)
+    assert producer.flush(30) == 0
+    topics.produce(rig, topic, 30, seed=3)
+    topics.wait_tiered(rig, topic)
+    return rig, topic
+
+
+def verify(rig: Rig, url: Path, topic: str, *more: str) -> int:
+    """The exit code of the command."""
+    return main(["verify", "-b", rig.bootstrap, "--url", str(url), "-t", topic, "-X", "log_level=0", *more])
+
+
+@pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
+def test_all_is_alike(place: tuple[Rig, str], capsys: pytest.CaptureFixture[str], isolation: str) -> None:
+    rig, topic = place
+    assert verify(rig, rig.remote, topic, "-J", "--time", "--isolation", isolation) == 0
+    captured = capsys.readouterr()
+    verdict = json.loads(captured.out)
+    assert verdict["findings"] == []
+    assert verdict["records"] + verdict["left_out"].get("not-tiered", 0) > 100
+    assert verdict["segments"] > 3
+    told = [line.split(" in ")[0] for line in captured.err.splitlines() if line.startswith(("store:", "broker:"))]
+    assert told == [f"{way}: {verdict['records']} records" for way in ("store", "broker")]
+
+
+@pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
+def test_one_changed_byte(
+    place: tuple[Rig, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], isolation: str
+) -> None:
+    """In a copy of the tier, with a right checksum. The command names offset, segment and both values."""
+    rig, topic = place
+    folder = shutil.copytree(rig.remote, tmp_path / "copy")
+    paths = folder.glob(f"kafka-tiered-storage/{topic}-0-*/*.log")
+    (path,) = (path for path in paths if VALUE in path.read_bytes())
+    path.write_bytes(reseal_log(path.read_bytes().replace(VALUE, b"X" + VALUE[1:])))
+    assert verify(rig, folder, topic, "-J", "-q", "--isolation", isolation) == 3
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert finding["columns"] == ["value"]
+    assert finding["store"]["value"] == repr(b"X" + VALUE[1:])
+    assert finding["broker"]["value"] == repr(VALUE)
+    assert finding["segment"] in path.name
