@@ -3,17 +3,19 @@
 Rules of the file:
 
 - Only artifacts that `pom.xml` and `spark-pom.xml` name are downloaded.
-- A folder that exists is complete.
+- A folder that exists is complete. Of several processes one downloads, and the others wait.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["MissingTool", "jars", "missing_tool", "spark_jars"]
+__all__ = ["MissingTool", "class_archive", "jars", "missing_tool", "spark_jars"]
 
 _HERE = Path(__file__).parent
 _FOLDER = _HERE.parent.parent / ".rig"
@@ -37,6 +39,11 @@ def jars(version: str) -> Path:
     return _copied(f"kafka-{version}", "pom.xml", f"-Dkafka.version={version}")
 
 
+def class_archive(version: str) -> Path:
+    """The file for the classes that a broker of that version loads (tests/rig/class_archives.py makes it)."""
+    return _FOLDER / f"kafka-{version}.jsa"
+
+
 def spark_jars() -> Path:
     """As `jars`, for the jars of Spark's own Kafka source."""
     return _copied("spark-kafka", "spark-pom.xml")
@@ -49,15 +56,20 @@ def _copied(name: str, pom: str, *settings: str) -> Path:
     reason = missing_tool()
     if reason is not None:
         raise MissingTool(reason)
+    _FOLDER.mkdir(exist_ok=True)
+    with open(_FOLDER / f"{name}.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():  # else another process was faster
+            _download(folder, pom, settings)
+    return folder
+
+
+def _download(folder: Path, pom: str, settings: Sequence[str]) -> None:
     partial = folder.with_name(f"{folder.name}.{os.getpid()}")
     command = ["mvn", "-q", "-B", "-f", str(_HERE / pom), *settings]
     command += ["dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_TIMEOUT_S, check=False)
     if done.returncode:
         shutil.rmtree(partial, ignore_errors=True)
-        raise MissingTool(f"Maven could not bring {name}: {(done.stdout + done.stderr)[-2000:]}")
-    try:
-        partial.rename(folder)
-    except OSError:  # another run was faster
-        shutil.rmtree(partial, ignore_errors=True)
-    return folder
+        raise MissingTool(f"Maven could not bring {folder.name}: {(done.stdout + done.stderr)[-2000:]}")
+    partial.rename(folder)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.rig.artifacts import missing_tool
+from tests.rig.class_archives import make_class_archive
 from tests.rig.rig import VERSIONS, Rig, single
 
 __all__ = ["FASTER_RESTARTS", "needs_broker", "new_topic", "rig", "rig_39", "rig_43"]
@@ -35,6 +36,7 @@ def needs_broker() -> None:
 
 
 def _shared(name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    make_class_archive(_RIGS[name])
     with single(tmp_path_factory.mktemp(name), _RIGS[name], properties=FASTER_RESTARTS) as running:
         running.wait_tier_ready()
         yield running

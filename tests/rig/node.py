@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.rig.artifacts import jars
+from tests.rig.artifacts import class_archive, jars
 from tests.rig.ports import free_port
 
 __all__ = ["Node"]
@@ -44,6 +44,7 @@ class Node:
     properties: Mapping[str, str]
     heap_mb: int = 512
     full_compiler: bool = False
+    java_options: tuple[str, ...] = ()
     jmx_port: int = field(default_factory=free_port)
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
     _log_from: int = field(default=0, repr=False)
@@ -92,7 +93,13 @@ class Node:
         ]
         if not self.full_compiler:
             options.append(_QUICK_COMPILER)
-        command = [*self.java(self.heap_mb), *options, "kafka.Kafka", str(self.folder / "server.properties")]
+        command = [
+            *self.java(self.heap_mb),
+            *options,
+            *self.java_options,
+            "kafka.Kafka",
+            str(self.folder / "server.properties"),
+        ]
         with open(self.log_file, "ab") as log:
             log.write(b"== start\n")
             log.flush()
@@ -109,7 +116,9 @@ class Node:
 
     def java(self, heap_mb: int) -> list[str]:
         """The beginning of a command that runs a class of this Kafka version."""
-        return ["java", f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-cp", f"{jars(self.version)}/*"]
+        archive = class_archive(self.version)
+        classes = [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"] if archive.exists() else []
+        return ["java", f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", *classes, "-cp", f"{jars(self.version)}/*"]
 
     def wait_started(self) -> None:
         """Wait until the broker says that it is up. Raises RuntimeError with the end of its log."""

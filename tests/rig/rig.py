@@ -188,6 +188,7 @@ def single(
     access_control: bool = False,
     secured: bool = False,
     full_compiler: bool = False,
+    java_options: tuple[str, ...] = (),
 ) -> Iterator[Rig]:
     """A cluster of one node, which is broker and controller. `properties` are added to its own.
 
@@ -220,7 +221,7 @@ def single(
         **({} if certificates is None else security.properties(certificates)),
         **(properties or {}),
     }
-    node = Node(version, folder / "node-1", own, full_compiler=full_compiler)
+    node = Node(version, folder / "node-1", own, full_compiler=full_compiler, java_options=java_options)
     rig = Rig(version, {1: node}, {1: f"127.0.0.1:{port}"}, remote)
     if access_control or secured:
         rig.sasl_bootstrap = f"127.0.0.1:{sasl}"
