@@ -27,6 +27,7 @@ _COMMANDS = {
     "bounds": "show where the log of each partition lies",
     "plan": "show what a read would fetch",
     "cat": "print records",
+    "grep": "print the records that have a key, a header or a value",
     "verify": "compare the tier with the broker, record for record",
     "dump": "print the batches of a segment, its indexes, or metadata records",
     "export": "write records to Parquet files or a table",

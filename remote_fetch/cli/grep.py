@@ -1,0 +1,151 @@
+"""`remote-fetch grep`: print the records that have a key, a header or a value.
+
+Rules of the file:
+
+- stdout has records as bytes, as `cat` prints them, and nothing else.
+- The exit code is 0 if a record matches, 3 if none does, and 1 if the search failed.
+- A partition is left out only if the user names the producer's partitioner.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from remote_fetch.checks.search import PARTITIONERS, Conditions, partition_of
+from remote_fetch.cli.bounds import plans_from
+from remote_fetch.cli.options import Once, about, add_common_options, add_range_options, config_from
+from remote_fetch.cli.output import add_output_options, print_report, printer_from
+from remote_fetch.cli.printer import ROW_COLUMNS, rows_of
+from remote_fetch.cli.report import Progress
+from remote_fetch.cli.typed import typed_config, typed_rows
+from remote_fetch.errors import ConfigError
+from remote_fetch.plan.cost import estimate
+from remote_fetch.scan.scan import Scan
+from remote_fetch.session.session import Session
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["NONE_MATCHES", "add_parser"]
+
+NONE_MATCHES = 3
+"""The exit code if no record matches: 1 and 2 mean, as in every command, that it could not run."""
+
+
+def add_parser(commands: Any, summary: str) -> None:
+    """Add this command to `commands`, with `summary` as its short help."""
+    parser = commands.add_parser("grep", help=summary, description=about(__doc__))
+    parser.set_defaults(run=_run)
+    wanted = parser.add_argument_group("conditions, all of which a record has to meet")
+    wanted.add_argument("-k", "--key", action=Once, metavar="KEY", help="the key is this text")
+    wanted.add_argument(
+        "--key-regex", action=Once, metavar="REGEX", help="the key has a match of this regular expression (RE2)"
+    )
+    wanted.add_argument("--value", action=Once, metavar="TEXT", help="the value has this text")
+    wanted.add_argument(
+        "--value-regex", action=Once, metavar="REGEX", help="the value has a match of this regular expression (RE2)"
+    )
+    wanted.add_argument(
+        "--header", action=Once, metavar="NAME[=VALUE]", help="there is a header of this name, or with this value"
+    )
+    wanted.add_argument(
+        "--partitioner", choices=tuple(PARTITIONERS),
+        help="with -k: read only the partition to which this partitioner sends the key. murmur2 is Java's, "
+        "consistent librdkafka's. Records of a time when the topic had another number of partitions are missed",
+    )  # fmt: skip
+    wanted.add_argument(
+        "--partition-count", type=int, metavar="N", help="with --partitioner and without -b: the topic's partitions"
+    )
+    add_range_options(parser, topic_required=True)
+    add_common_options(parser)
+    add_output_options(parser)
+
+
+def _conditions(arguments: argparse.Namespace) -> Conditions:
+    name, equals, value = (arguments.header or "").partition("=")
+    conditions = Conditions(
+        key=_bytes(arguments.key),
+        key_regex=arguments.key_regex,
+        value=_bytes(arguments.value),
+        value_regex=arguments.value_regex,
+        header=None if arguments.header is None else name,
+        header_value=_bytes(value) if equals else None,
+    )
+    conditions.check()
+    if arguments.partitioner is not None:
+        if arguments.key is None:
+            raise ConfigError("--partitioner finds the partition of a key: give it with -k", key="--partitioner")
+        if arguments.partitions:
+            raise ConfigError("--partitioner and -p exclude each other", key="--partitioner")
+    return conditions
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else text.encode("utf-8", "surrogateescape")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    print_row, conditions = printer_from(arguments), _conditions(arguments)
+    began = time.monotonic()
+    found = 0
+    left = sys.maxsize if arguments.count is None else arguments.count
+    output = sys.stdout.buffer
+    config = typed_config(arguments, config_from(arguments))
+    with (
+        Progress(enabled=not (arguments.quiet or sys.stdout.isatty())) as progress,
+        Session.open(config, progress) as session,
+    ):
+        try:
+            typed = typed_rows(config, arguments.topic)
+            rows = rows_of if typed is None else typed.of
+            for batch in _matching(arguments, conditions, session, progress):
+                for row in rows(batch.slice(0, min(left, batch.num_rows))):
+                    output.write(print_row(row))
+                    found += 1
+                    if arguments.unbuffered:
+                        output.flush()
+                output.flush()
+                left -= batch.num_rows
+                if left <= 0:
+                    break
+        finally:
+            progress.stop()
+            if not arguments.quiet:
+                print(f"% {found} records match", file=sys.stderr)
+                print_report(session.counters, time.monotonic() - began, None)
+    return 0 if found else NONE_MATCHES
+
+
+def _matching(
+    arguments: argparse.Namespace, conditions: Conditions, session: Session, progress: Progress
+) -> Iterator[pa.RecordBatch]:
+    if arguments.partitioner is not None:
+        number = partition_of(conditions.key or b"", _partition_count(arguments, session), arguments.partitioner)
+        arguments.partitions = [str(number)]
+        if not arguments.quiet:
+            print(f"% partition {number} by {arguments.partitioner}", file=sys.stderr)
+    plans = plans_from(arguments, session)
+    progress.start(estimate([[s for p in plans for s in p.steps]], session.reader.range_bytes).size_bytes)
+    if arguments.count == 0:
+        return
+    for batch in Scan(session, plans, ROW_COLUMNS).batches():
+        matching = conditions.matching(batch)
+        if matching.num_rows:
+            yield matching
+
+
+def _partition_count(arguments: argparse.Namespace, session: Session) -> int:
+    count: int | None = arguments.partition_count
+    if count is None and session.brokers is not None:
+        count = len(session.brokers.cluster.describe(arguments.topic.partition(":")[0]).partitions)
+    if count is None or count <= 0:
+        raise ConfigError(
+            "--partitioner needs the number of partitions, which a bucket does not tell",
+            key="--partition-count",
+            hint="Give --partition-count N, or -b BROKERS",
+        )
+    return count

@@ -1,0 +1,78 @@
+"""The options that say how records are printed, for all commands that print records.
+
+Rules of the file: letters are kcat's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from remote_fetch.cli.printer import Row, delimiter_bytes, format_printer, json_printer
+from remote_fetch.cli.report import report_lines
+from remote_fetch.cli.typed import add_typed_options, packs_of
+from remote_fetch.cli.unpack import unpackers
+from remote_fetch.errors import ConfigError
+from remote_fetch.observe import Counters
+
+__all__ = ["add_output_options", "print_report", "printer_from"]
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> Any:
+    """Add the options, and return their group."""
+    output = parser.add_argument_group("output")
+    output.add_argument("-c", dest="count", type=int, metavar="COUNT", help="stop after this many records")
+    output.add_argument("-f", dest="format", metavar="FORMAT", help=r"kcat's format string, such as '%%o %%k %%s\n'")
+    output.add_argument("-J", dest="json", action="store_true", help="print one JSON object a record, as kcat does")
+    output.add_argument("-K", dest="key_delimiter", metavar="DELIM", help="print the key and this before each payload")
+    output.add_argument(
+        "-D", dest="delimiter", metavar="DELIM", default=r"\n", help=r"print this after each record (\n)"
+    )
+    output.add_argument("-Z", dest="null", action="store_true", help="print NULL for null and empty keys and payloads")
+    add_typed_options(
+        output,
+        "print packed numbers: key=FORMAT, value=FORMAT, or FORMAT for both, of the tokens < > b B h H i I q Q c s $ "
+        "and space; or avro: JSON of Avro by the registry of -r",
+    )
+    output.add_argument("-u", dest="unbuffered", action="store_true", help="hand on each record at once")
+    output.add_argument(
+        "--binary", choices=("text", "base64"), default="text",
+        help="with -J: keys, payloads and header values as text (default) or base64",
+    )  # fmt: skip
+    output.add_argument("-q", dest="quiet", action="store_true", help="no progress and no report on stderr")
+    return output
+
+
+def printer_from(arguments: argparse.Namespace) -> Callable[[Row], bytes]:
+    """The bytes of a record, as the options say. Raises ConfigError for options that exclude each other."""
+    if arguments.count is not None and arguments.count < 0:
+        raise ConfigError(f"-c {arguments.count}: give a number of records", key="-c")
+    packs = packs_of(arguments.unpack)[1]
+    if arguments.json:
+        if arguments.format is not None:
+            raise ConfigError("-f and -J exclude each other", key="-f")
+        if packs:
+            raise ConfigError("-s and -J exclude each other: JSON has keys and payloads as they are", key="-s")
+        return json_printer(arguments.binary, delimiter_bytes(arguments.delimiter))
+    template = arguments.format
+    if template is None:
+        key = "" if arguments.key_delimiter is None else f"%k{_literal(arguments.key_delimiter)}"
+        template = f"{key}%s{_literal(arguments.delimiter)}"
+    return format_printer(template, shows_null=arguments.null, unpack=unpackers(packs))
+
+
+def print_report(counters: Counters, elapsed_s: float, count: int | None) -> None:
+    """Print the report of a read on stderr. `count`: no more records were printed than this."""
+    report = counters.report()
+    if count is not None:
+        # The last batch may hold more records than were printed.
+        report = replace(report, records=min(report.records, count))
+    for line in report_lines(report, elapsed_s):
+        print(f"% {line}", file=sys.stderr)
+
+
+def _literal(delimiter: str) -> str:
+    return delimiter.replace("%", "%%")
