@@ -16,14 +16,14 @@ ARGS ?=
 
 # A second run decodes in plain Python. tests/decode compares both decoders in the first run already. With a change the
 # second run reads what brokers wrote, at night it takes all that decodes.
-DECODING := $(wildcard $(addprefix tests/,golden/test_records.py test_arrow.py))
+DECODING := $(wildcard $(addprefix tests/,golden/test_records.py))
 ALL_DECODING := $(wildcard tests/prepare tests/scan tests/session tests/cli tests/golden tests/test_examples.py tests/test_arrow*.py tests/test_fuzz.py)
 
 # Whole test files side by side, more than processors, for those with brokers mostly wait. Each of the processes has
 # brokers of its own, a GB of memory for both versions.
 # In the order that tests/conftest.py gives: xdist's own begins with the files of most tests, which are not the slow ones.
 # A process that ends before its tests do ends the run: xdist would give its file to other processes, nine times.
-JOBS ?= 6
+JOBS ?= 5
 SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # The tests start hundreds of Python processes. Each would compile the whole product anew.

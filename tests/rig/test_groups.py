@@ -29,7 +29,7 @@ WAYS = [
     ("rig_39", "eager", ISOLATIONS[1]),
     ("rig_39", "cooperative", ISOLATIONS[1]),
     pytest.param("rig_43", "eager", ISOLATIONS[0], marks=pytest.mark.scheduled),
-    ("rig_43", "cooperative", ISOLATIONS[1]),
+    pytest.param("rig_43", "cooperative", ISOLATIONS[1], marks=pytest.mark.scheduled),
     ("rig_43", "consumer", ISOLATIONS[0]),
     pytest.param("rig_43", "eager", ISOLATIONS[1], marks=pytest.mark.scheduled),
     pytest.param("rig_43", "cooperative", ISOLATIONS[0], marks=pytest.mark.scheduled),

@@ -152,6 +152,7 @@ def get(url: str, headers: dict[str, str]) -> tuple[int, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.scheduled
 def test_a_service_with_the_brokers_acls(guarded: Rig, no_rules: None, tmp_path: Path) -> None:
     options = ("--mechanisms", "PLAIN,OAUTHBEARER", "--allowed-for", "1", "--refused-for", "0", "--log-level", "debug")
     reader, as_token = basic("reader", SECRET), bearer(token("reader"))
