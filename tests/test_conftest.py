@@ -93,6 +93,7 @@ def test_a():
 """
 
 
+@pytest.mark.scheduled
 def test_interpreted_decoder(tmp_path: Path) -> None:
     stand_in(tmp_path)
     # A conftest that imports the decoder, as those of our packages do, comes after the plugin.
@@ -104,6 +105,7 @@ def test_interpreted_decoder(tmp_path: Path) -> None:
     assert "decoder: plain Python" in result.stdout
 
 
+@pytest.mark.scheduled
 def test_interpreted_decoder_wants_to_be_first(tmp_path: Path) -> None:
     stand_in(tmp_path)
     (tmp_path / "remote_fetch" / "decode" / "_native.py").write_text("", encoding="utf-8")

@@ -100,6 +100,7 @@ def shows_something(ran: Ran, kinds: tuple[str, ...]) -> bool:
 
 
 @pytest.mark.soak
+@pytest.mark.scheduled
 @pytest.mark.slow
 @pytest.mark.parametrize(("fixture", "protocol", "isolation"), WAYS)
 def test_a_group(
@@ -109,6 +110,7 @@ def test_a_group(
 
 
 @pytest.mark.soak
+@pytest.mark.scheduled
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kinds", [pytest.param(("plain",), marks=pytest.mark.scheduled), KINDS], ids=["plain", "mixed"]

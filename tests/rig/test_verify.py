@@ -39,11 +39,17 @@ def verify(rig: Rig, url: Path, topic: str, *more: str) -> int:
 
 @pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
 def test_all_is_alike(place: tuple[Rig, str], capsys: pytest.CaptureFixture[str], isolation: str) -> None:
+    """On a broker before 3.9.1 a difference is its known fault, and is named so."""
     rig, topic = place
-    assert verify(rig, rig.remote, topic, "-J", "--time", "--isolation", isolation) == 0
+    code = verify(rig, rig.remote, topic, "-J", "--time", "--isolation", isolation)
     captured = capsys.readouterr()
     verdict = json.loads(captured.out)
-    assert verdict["findings"] == []
+    if isolation == "read_committed" and not rig.is_at_least(3, 9, 1):
+        print(captured.out)
+        assert all(finding["is_aborted_shown"] for finding in verdict["findings"])
+        assert code == (3 if verdict["findings"] else 0)
+        return
+    assert (verdict["findings"], code) == ([], 0)
     assert verdict["records"] + verdict["left_out"].get("not-tiered", 0) > 100
     assert verdict["segments"] > 3
     told = [line.split(" in ")[0] for line in captured.err.splitlines() if line.startswith(("store:", "broker:"))]
@@ -61,7 +67,8 @@ def test_one_changed_byte(
     (path,) = (path for path in paths if VALUE in path.read_bytes())
     path.write_bytes(reseal_log(path.read_bytes().replace(VALUE, b"X" + VALUE[1:])))
     assert verify(rig, folder, topic, "-J", "-q", "--isolation", isolation) == 3
-    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    (finding,) = (one for one in findings if not one["is_aborted_shown"])
     assert finding["columns"] == ["value"]
     assert finding["store"]["value"] == repr(b"X" + VALUE[1:])
     assert finding["broker"]["value"] == repr(VALUE)

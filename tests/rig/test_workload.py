@@ -36,6 +36,7 @@ _SHOWN_STEPS = 120
 
 
 @pytest.mark.soak
+@pytest.mark.scheduled
 @pytest.mark.slow
 def test_a_random_workload(rig: Rig, new_topic: Callable[[str], str], pytestconfig: pytest.Config) -> None:
     """Make runs of about ninety steps until the time is over. The first run is always completed."""

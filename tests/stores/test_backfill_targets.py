@@ -16,12 +16,15 @@ import pytest
 
 from remote_fetch.spark import backfill
 from remote_fetch.tables.target import Target
+from tests.cases import of_a_change
 from tests.spark.test_backfill_job import options, rows, wanted
 from tests.stores.servers import StoreServer
 from tests.tables.test_target import dies_anywhere
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.parametrize("store", of_a_change(["s3", "gcs", "azure"]), indirect=True)
 
 OPTIONS = "remote.storage.options."
 TOPIC = "codecs"
