@@ -16,6 +16,8 @@ import pytest
 
 from remote_fetch.decode.run_decoder import is_native
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(__file__).parent
 
 SKIPPED = "import pytest\n\ndef test_a(): pass\n\n@pytest.mark.skip(reason='no broker here')\ndef test_b(): pass\n"

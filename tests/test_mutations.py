@@ -10,6 +10,8 @@ import pytest
 from tools import mutations
 from tools.mutations import Mutation, TableError
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 
 PRODUCT = "def half(number: int) -> int:\n    return number // 2\n"

@@ -317,6 +317,7 @@ class Sized(Tier):
         return self.size_bytes
 
 
+@pytest.mark.slow
 class TestSizes:
     @EXACT
     @each_of("at", [0, 1, 2])

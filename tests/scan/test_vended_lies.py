@@ -137,6 +137,7 @@ def test_the_truth(vended: Vended) -> None:
     assert len(right) == 3 * 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", of_a_change([COMMITTED, UNCOMMITTED]), ids=str)
 def test_right_rows_or_an_error_that_names_the_object(vended: Vended, isolation: object) -> None:
     lies = {**URL_LIES, **BYTE_LIES, **HARMLESS}
@@ -162,6 +163,7 @@ def test_right_rows_or_an_error_that_names_the_object(vended: Vended, isolation:
     assert failed.keys() == URL_LIES.keys() | BYTE_LIES.keys()  # each of these was noticed, and no harmless one
 
 
+@pytest.mark.slow
 def test_with_a_broker_all_rows(vended: Vended) -> None:
     lies = {**URL_LIES, **BYTE_LIES}
     config = {
