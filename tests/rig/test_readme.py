@@ -13,7 +13,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +22,7 @@ from confluent_kafka import Producer
 
 from tests.rig import topics
 from tests.rig.rig import Rig
+from tests.rig.tutorials import run_command
 from tests.spark.session import QUICK_COMPILER
 
 ROOT = Path(__file__).parents[2]
@@ -93,18 +93,7 @@ def tier(rig_39: Rig) -> Path:
 def run(command: list[str], folder: Path) -> str:
     """The output of a command. The command must succeed, and print no failure on stderr."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        cwd=folder,
-        env=environment,
-        timeout=_TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, f"{command[-1]}: {done.stderr}"
-    return done.stdout
+    return run_command(command, folder, environment, _TIMEOUT_S)
 
 
 def test_no_block_is_left_out() -> None:

@@ -13,13 +13,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.rig import topics
 from tests.rig.rig import Rig
 
-__all__ = ["blocks_of", "half_tiered_topic", "run_blocks"]
+__all__ = ["blocks_of", "half_tiered_topic", "run_blocks", "run_command"]
 
 _TIMEOUT_S = 120
 _BLOCK = re.compile(r"```(bash|python)\n(.*?)```", re.DOTALL)
@@ -40,6 +40,24 @@ def blocks_of(text: str) -> list[tuple[str, str]]:
     return _BLOCK.findall(text)
 
 
+def run_command(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], timeout_s: float = _TIMEOUT_S
+) -> str:
+    """The standard output of a command. The command must succeed."""
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        cwd=folder,
+        env=environment,
+        timeout=timeout_s,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command[-1]}: {done.stderr}"
+    return done.stdout
+
+
 def run_blocks(
     rig: Rig, blocks: Sequence[tuple[str, str]], folder: Path, python_options: Sequence[str] = ()
 ) -> list[str]:
@@ -56,16 +74,5 @@ def run_blocks(
         if text.startswith("export"):
             continue
         command = ["bash", "-euc", text] if kind == "bash" else [sys.executable, *python_options, "-c", text]
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            cwd=folder,
-            env=environment,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        printed.append(done.stdout)
+        printed.append(run_command(command, folder, environment))
     return printed

@@ -6,6 +6,7 @@ import errno
 import json
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,18 @@ def topic(tmp_path: Path) -> Topic:
 def is_clean(where: dict[str, Any]) -> bool:
     """Whether nothing is left beside the table's files."""
     return files_below(where) == files_of(where) and opened(where).folder().jobs() == []
+
+
+def before_the_commit(monkeypatch: pytest.MonkeyPatch, run: Callable[[], object]) -> None:
+    """Let `run` happen once, when the next job is about to commit."""
+    commit = table_job._commit
+
+    def late(*given: Any) -> None:
+        monkeypatch.setattr(table_job, "_commit", commit)
+        run()
+        commit(*given)
+
+    monkeypatch.setattr(table_job, "_commit", late)
 
 
 def test_a_table_goes_on_where_it_ends(where: dict[str, Any], topic: Topic) -> None:
@@ -167,16 +180,11 @@ def test_a_mistyped_topic_makes_no_table(where: dict[str, Any], topic: Topic, tm
 def test_two_jobs_at_once(where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job with the same arguments, and one with others, come in first. Records that both wanted are there once."""
     export(topic, where, end=10)
-    commit = table_job._commit
-    for other in ({}, {"columns": ["partition", "offset", "timestamp", "value", "topic"]}, {"partitions": [0]}):
+    others: tuple[dict[str, Any], ...]
+    others = ({}, {"columns": ["partition", "offset", "timestamp", "value", "topic"]}, {"partitions": [0]})
+    for other in others:
         topic.grow()
-
-        def meanwhile(*given: Any, other: dict[str, Any] = other) -> None:
-            monkeypatch.setattr(table_job, "_commit", commit)
-            export(topic, where, **other)
-            commit(*given)
-
-        monkeypatch.setattr(table_job, "_commit", meanwhile)
+        before_the_commit(monkeypatch, partial(export, topic, where, **other))
         export(topic, where)
         assert same(held(where), topic.rows()), other
         assert is_clean(where)
@@ -247,14 +255,7 @@ def test_columns_are_added_beside_a_commit_of_the_same_offsets(
 ) -> None:
     """Adding columns looks at the table again. Offsets that came in by another commit are not read a second time."""
     export(topic, where, end=10, columns=COLUMNS)
-    commit = table_job._commit
-
-    def meanwhile(*given: Any) -> None:
-        monkeypatch.setattr(table_job, "_commit", commit)
-        export(topic, where, end=20, columns=COLUMNS)
-        commit(*given)
-
-    monkeypatch.setattr(table_job, "_commit", meanwhile)
+    before_the_commit(monkeypatch, lambda: export(topic, where, end=20, columns=COLUMNS))
     assert export(topic, where, columns=[*COLUMNS, "key"]).rows == 20
     assert same(held(where), topic.rows())
     assert held(where, ["partition", "offset", "key"]).column("key").null_count == 40
@@ -263,14 +264,7 @@ def test_columns_are_added_beside_a_commit_of_the_same_offsets(
 def test_jobs_of_different_partitions(where: dict[str, Any], topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both come in: the second finds the table changed, but not where it reads."""
     export(topic, where, end=10)
-    commit = table_job._commit
-
-    def meanwhile(*given: Any) -> None:
-        monkeypatch.setattr(table_job, "_commit", commit)
-        export(topic, where, partitions=[1])
-        commit(*given)
-
-    monkeypatch.setattr(table_job, "_commit", meanwhile)
+    before_the_commit(monkeypatch, lambda: export(topic, where, partitions=[1]))
     counters = Counters()
     done = export(topic, where, partitions=[0], observer=counters)
     assert (done.ranges, done.tasks_run) == ({0: (10, 30)}, done.tasks)
