@@ -52,7 +52,10 @@ _INT64_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class TopicScan:
-    """A topic that was not read yet: see `scan_topic`. Pickles, with its configuration, if the observer does."""
+    """A topic that was not read yet: see `scan_topic`. Pickles, with its configuration, if the observer does.
+
+    `schema` is the Arrow schema of its rows.
+    """
 
     topic: str
     start: Any
@@ -64,12 +67,8 @@ class TopicScan:
     log_start: int | Mapping[int, int] | None
     timestamps_ascend: bool
     typed: TypedPlan | None
+    schema: pa.Schema
     observer: Observer
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The Arrow schema of its rows."""
-        return self._rows(self.columns).schema
 
     def batches(self, columns: Sequence[str] | None = None, filter: Any = None) -> Iterator[pa.RecordBatch]:  # noqa: A002 - as Arrow calls it
         """The rows of the columns that the Arrow expression `filter` leaves, in order of partition and offset.
@@ -167,7 +166,7 @@ def scan_topic(
     numbers = parse_numbers(partitions)
     settings = with_formats(config or {}, value_format, key_format)
     typed = plan_typed(Config.parse(settings), [topic_name(topic)], learns=True)
-    scan = TopicScan(
+    return TopicScan(
         topic,
         start,
         end,
@@ -178,10 +177,9 @@ def scan_topic(
         log_start,
         timestamps_ascend,
         typed,
+        ScanRows(wanted, typed, settings).schema,
         observer,
     )
-    _ = scan.schema  # raises for a schema that is none, and for a library that is missing
-    return scan
 
 
 def _also_read(wanted: Sequence[str], schema: pa.Schema, filter: Any) -> Iterator[str]:  # noqa: A002 - as above
