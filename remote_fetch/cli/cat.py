@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
-from remote_fetch.cli.output import add_output_options, print_report, printer_from
+from remote_fetch.cli.output import add_output_options, print_records, print_report, printer_from
 from remote_fetch.cli.printer import ROW_COLUMNS, Row, rows_of
 from remote_fetch.cli.report import Progress
 from remote_fetch.cli.typed import typed_config, typed_rows
@@ -75,19 +75,11 @@ def _print_records(
 ) -> None:
     plans = plans_from(arguments, session)
     progress.start(estimate([[s for p in plans for s in p.steps]], session.reader.range_bytes).size_bytes)
-    left = arguments.count if arguments.count is not None else sys.maxsize
-    output = sys.stdout.buffer
-    if left == 0:
+    if arguments.count == 0:
         return
-    for batch in chain(Scan(session, plans, ROW_COLUMNS).batches(), _following(arguments, session, plans)):
-        for row in rows(batch.slice(0, min(left, batch.num_rows))):
-            output.write(print_row(row))
-            if arguments.unbuffered:
-                output.flush()
-        output.flush()
-        left -= batch.num_rows
-        if left <= 0:
-            return
+    batches = chain(Scan(session, plans, ROW_COLUMNS).batches(), _following(arguments, session, plans))
+    for _ in print_records(arguments, batches, rows, print_row):
+        pass
 
 
 def _following(

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 from remote_fetch.checks.search import PARTITIONERS, Conditions, partition_of
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.options import Once, about, add_common_options, add_range_options, config_from
-from remote_fetch.cli.output import add_output_options, print_report, printer_from
+from remote_fetch.cli.output import add_output_options, print_records, print_report, printer_from
 from remote_fetch.cli.printer import ROW_COLUMNS, rows_of
 from remote_fetch.cli.report import Progress
 from remote_fetch.cli.typed import typed_config, typed_rows
 from remote_fetch.errors import ConfigError
 from remote_fetch.plan.cost import estimate
+from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.scan.scan import Scan
 from remote_fetch.session.session import Session
 
@@ -92,8 +93,6 @@ def _run(arguments: argparse.Namespace) -> int:
     print_row, conditions = printer_from(arguments), _conditions(arguments)
     began = time.monotonic()
     found = 0
-    left = sys.maxsize if arguments.count is None else arguments.count
-    output = sys.stdout.buffer
     config = typed_config(arguments, config_from(arguments))
     with (
         Progress(enabled=not (arguments.quiet or sys.stdout.isatty())) as progress,
@@ -102,16 +101,9 @@ def _run(arguments: argparse.Namespace) -> int:
         try:
             typed = typed_rows(config, arguments.topic)
             rows = rows_of if typed is None else typed.of
-            for batch in _matching(arguments, conditions, session, progress):
-                for row in rows(batch.slice(0, min(left, batch.num_rows))):
-                    output.write(print_row(row))
-                    found += 1
-                    if arguments.unbuffered:
-                        output.flush()
-                output.flush()
-                left -= batch.num_rows
-                if left <= 0:
-                    break
+            batches = _matching(arguments, conditions, session, progress)
+            for printed in print_records(arguments, batches, rows, print_row):
+                found += printed
         finally:
             progress.stop()
             if not arguments.quiet:
@@ -141,7 +133,7 @@ def _matching(
 def _partition_count(arguments: argparse.Namespace, session: Session) -> int:
     count: int | None = arguments.partition_count
     if count is None and session.brokers is not None:
-        count = len(session.brokers.cluster.describe(arguments.topic.partition(":")[0]).partitions)
+        count = len(session.brokers.cluster.describe(topic_name(arguments.topic)).partitions)
     if count is None or count <= 0:
         raise ConfigError(
             "--partitioner needs the number of partitions, which a bucket does not tell",

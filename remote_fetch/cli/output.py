@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remote_fetch.cli.printer import Row, delimiter_bytes, format_printer, json_printer
 from remote_fetch.cli.report import report_lines
@@ -18,7 +18,10 @@ from remote_fetch.cli.unpack import unpackers
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Counters
 
-__all__ = ["add_output_options", "print_report", "printer_from"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["add_output_options", "print_records", "print_report", "printer_from"]
 
 
 def add_output_options(parser: argparse.ArgumentParser) -> Any:
@@ -62,6 +65,28 @@ def printer_from(arguments: argparse.Namespace) -> Callable[[Row], bytes]:
         key = "" if arguments.key_delimiter is None else f"%k{_literal(arguments.key_delimiter)}"
         template = f"{key}%s{_literal(arguments.delimiter)}"
     return format_printer(template, shows_null=arguments.null, unpack=unpackers(packs))
+
+
+def print_records(
+    arguments: argparse.Namespace,
+    batches: Iterable[pa.RecordBatch],
+    rows: Callable[[pa.RecordBatch], Iterator[Row]],
+    print_row: Callable[[Row], bytes],
+) -> Iterator[int]:
+    """Print the records of the batches, at most `-c` of them. Yields how many of each batch were printed."""
+    left = sys.maxsize if arguments.count is None else arguments.count
+    output = sys.stdout.buffer
+    for batch in batches:
+        printed = batch.slice(0, min(left, batch.num_rows))
+        for row in rows(printed):
+            output.write(print_row(row))
+            if arguments.unbuffered:
+                output.flush()
+        output.flush()
+        yield printed.num_rows
+        left -= batch.num_rows
+        if left <= 0:
+            return
 
 
 def print_report(counters: Counters, elapsed_s: float, count: int | None) -> None:

@@ -22,6 +22,7 @@ from remote_fetch.cli.printer import ROW_COLUMNS, Row, rows_of
 from remote_fetch.cli.unpack import FIELDS
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
+from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.typed.plan import plan_typed
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def typed_config(arguments: argparse.Namespace, config: dict[str, Any]) -> dict[
 def typed_rows(config: Mapping[str, Any], topic: str) -> TypedRows | None:
     """The typed keys and payloads of a topic, None for none. Raises ConfigError and the errors of a registry."""
     parsed = Config.parse(config)
-    plan = plan_typed(parsed, [topic.partition(":")[0]])
+    plan = plan_typed(parsed, [topic_name(topic)])
     if plan is None:
         return None
     from remote_fetch.typed.columns import TypedColumns  # noqa: PLC0415 - its libraries are needed here only
