@@ -33,6 +33,7 @@ __all__ = [
     "VERIFIED_COLUMNS",
     "Finding",
     "PartitionVerdict",
+    "broker_of",
     "broker_rows",
     "choose_steps",
     "store_rows",
@@ -70,6 +71,14 @@ class PartitionVerdict:
     findings: Sequence[Finding] = field(default_factory=tuple)
 
 
+def broker_of(session: Session) -> BrokerReader:
+    """The reader of the session's brokers. Raises ConfigError if none is configured."""
+    broker = session.fallback.reader
+    if broker is None:
+        raise ConfigError("verify compares with a broker: set bootstrap.servers (-b)", key="bootstrap.servers")
+    return broker
+
+
 def choose_steps(plan: PartitionPlan, share: float, dice: random.Random) -> tuple[list[PlanStep], Counter[str]]:
     """The steps of a plan that are compared, and how many offsets are not, by reason.
 
@@ -77,11 +86,13 @@ def choose_steps(plan: PartitionPlan, share: float, dice: random.Random) -> tupl
     """
     left_out: Counter[str] = Counter()
     slices = [step for step in plan.steps if isinstance(step, SegmentSlice)]
-    chosen = slices if share >= 1 else dice.sample(slices, max(1, round(share * len(slices)))) if slices else []
+    if share < 1 and slices:
+        slices = dice.sample(slices, max(1, round(share * len(slices))))
+    chosen = {step.first_offset for step in slices}  # each offset is in one step
     wanted: list[PlanStep] = []
     for step in plan.steps:
         is_hole = isinstance(step, BrokerRange) and step.reason == Reason.HOLE
-        if is_hole or step in chosen:
+        if is_hole or step.first_offset in chosen:
             wanted.append(step)
             continue
         reason = step.reason if isinstance(step, BrokerRange) else "not sampled"
@@ -96,11 +107,9 @@ def verify(
 
     Raises ConfigError without a broker, KafkaException, and OffsetOutOfRange if records are deleted during the check.
     """
-    broker = session.fallback.reader
-    if broker is None:
-        raise ConfigError("verify compares with a broker, and none is configured", key="bootstrap.servers", hint="-b")
+    broker, dice = broker_of(session), dice or random.Random()
     for plan in plans:
-        steps, left_out = choose_steps(plan, share, dice or random.Random())
+        steps, left_out = choose_steps(plan, share, dice)
         yield _verify_partition(session, broker, plan, steps, left_out)
 
 

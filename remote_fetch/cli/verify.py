@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from remote_fetch.checks.verify import (
     Finding,
     PartitionVerdict,
+    broker_of,
     broker_rows,
     choose_steps,
     store_rows,
@@ -76,11 +77,10 @@ def _run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     is_different = False
     with Progress(enabled=not arguments.quiet) as progress, Session.open(config_from(arguments), progress) as session:
-        if session.fallback.reader is None:
-            raise ConfigError("verify compares with a broker: set bootstrap.servers (-b)", key="bootstrap.servers")
+        broker = broker_of(session)  # before a plan is made
         plans = plans_from(arguments, session)
         if arguments.time:
-            for line in _timed(session, plans, arguments.sample, seed):
+            for line in _timed(session, broker, plans, arguments.sample, seed):
                 print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
         progress.start(estimate([[s for p in plans for s in p.steps]], session.reader.range_bytes).size_bytes)
         for verdict in verify(session, plans, share=arguments.sample, dice=random.Random(seed)):
@@ -168,15 +168,15 @@ def _json(verdict: PartitionVerdict) -> str:
     return json.dumps({**fields, "segments": verdict.steps, "left_out": dict(verdict.left_out), "findings": findings})
 
 
-def _timed(session: Session, plans: Iterable[PartitionPlan], share: float, seed: int) -> Iterator[str]:
+def _timed(
+    session: Session, broker: BrokerReader, plans: Iterable[PartitionPlan], share: float, seed: int
+) -> Iterator[str]:
     """The speed of each way alone. The store is first, so that caches are warm for the broker."""
     dice = random.Random(seed)
     chosen = [(plan, choose_steps(plan, share, dice)[0]) for plan in plans]
     before = session.counters.report()
     yield _rate("store", (batch for plan, steps in chosen for batch in store_rows(session, plan, steps)))
     yield f"  {_gets(before, session.counters.report())}"
-    broker = session.fallback.reader
-    assert broker is not None
     yield _rate("broker", _through(broker, chosen))
 
 
