@@ -9,7 +9,7 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import entry_points
 from typing import Any, cast
@@ -25,9 +25,26 @@ from fetchers._signing import MAX_EXPIRY_S, SigningStore, cannot_sign, names_to_
 from fetchers._store import FsspecStore
 from fetchers._survey import surveyed
 from remote_fetch.errors import ConfigError, MissingExtra, RemoteFetchError
+from remote_fetch.fetch.inventory import ExpectedObject, InventoryLayout
 from remote_fetch.fetch.plugins import own_entry_point
-from remote_fetch.fetch.spi import Layout, ObjectStore, PartitionLayout, RootedLayout, SizedLayout, StoredSizer
-from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata, Survey, TopicIdPartition
+from remote_fetch.fetch.spi import (
+    Layout,
+    ObjectInfo,
+    ObjectStore,
+    PartitionLayout,
+    RootedLayout,
+    SizedLayout,
+    SizedStore,
+    StoredSizer,
+)
+from remote_fetch.model import (
+    Buffer,
+    IndexType,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    Survey,
+    TopicIdPartition,
+)
 
 __all__ = ["ComposedFetcher", "load_layout", "without_secrets"]
 
@@ -191,6 +208,33 @@ class ComposedFetcher:
         if isinstance(layout, PartitionLayout):
             return layout.list_partition(store, partition)
         return (one for one in layout.list_segments(store, partition.topic) if one.topic_id_partition == partition)
+
+    def list_objects(self) -> Iterator[ObjectInfo]:
+        """As `ObjectInventory.list_objects`."""
+        return self._opened()[1].list()
+
+    def expected_objects(self, metadata: RemoteLogSegmentMetadata) -> Sequence[ExpectedObject]:
+        """As `ObjectInventory.expected_objects`."""
+        return self._inventory().expected_objects(self._opened()[1], metadata)
+
+    def segment_of(self, name: str) -> RemoteLogSegmentId | None:
+        """As `ObjectInventory.segment_of`. Raises ConfigError if the layout cannot tell."""
+        return self._inventory().segment_of(name)
+
+    def object_size(self, name: str) -> int | None:
+        """As `ObjectInventory.object_size`."""
+        store = self._opened()[1]
+        return store.size(name) if isinstance(store, SizedStore) else None
+
+    def _inventory(self) -> InventoryLayout:
+        layout = self._opened()[0]
+        if not isinstance(layout, InventoryLayout):
+            raise ConfigError(
+                f"the layout {self._layout_name()!r} does not tell which objects a segment has (it has no "
+                "expected_objects)",
+                key="remote.storage.layout",
+            )
+        return layout
 
     def sign(self, metadata: RemoteLogSegmentMetadata, kinds: Collection[str], expires_s: int) -> Mapping[str, str]:
         """As `ObjectSigner.sign`. Raises ConfigError if this storage has no signatures."""

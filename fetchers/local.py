@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -40,6 +41,14 @@ class _LocalStore(FsspecStore):
             return b""
         return self._mapped(name, _read, self.path_of(name), start, end, self.identities)
 
+    def _entries(self, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """As `FsspecStore._entries`, one name after another: a partition may have a million files."""
+        with self._mapped(prefix, _scan, self.path_of(prefix)) as found:
+            for entry in found:
+                kind = "directory" if entry.is_dir() else "file"
+                with suppress(FileNotFoundError):  # deleted since it was listed
+                    yield f"{prefix}/{entry.name}".lstrip("/"), {"type": kind, "size": entry.stat().st_size}
+
     def measure(self, path: str) -> int | None:
         """As `FsspecStore.measure`."""
         status = os.stat(path)
@@ -58,6 +67,14 @@ class LocalFetcher(ComposedFetcher):
 
     protocol = "file"
     store_type = _LocalStore
+
+
+def _scan(path: str) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
+    """The names in a directory. None of them if it is no directory, as with other filesystems."""
+    try:
+        return os.scandir(path or "/")
+    except (FileNotFoundError, NotADirectoryError):
+        return nullcontext(iter(()))
 
 
 def _read(path: str, start: int, end: int, identities: Identities) -> memoryview:

@@ -14,7 +14,7 @@ Sources: the plug-in's ObjectKeyFactory (names) and SegmentCustomMetadataField w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
@@ -26,7 +26,7 @@ from fetchers.layouts.aiven_backends import from_aiven_properties
 from fetchers.layouts.aiven_cache import Known, ManifestCache
 from fetchers.layouts.aiven_keys import KEY_FILE_OPTION, Cipher, KeyRing, key_files
 from fetchers.layouts.aiven_manifest import ByteRange, Manifest, parse_manifest
-from fetchers.layouts.aiven_names import MANIFEST_SUFFIX, levels_below, partitions_named, segments_named
+from fetchers.layouts.aiven_names import MANIFEST_SUFFIX, levels_below, partitions_named, segment_of, segments_named
 from fetchers.layouts.naming import checked_names
 from fetchers.layouts.options import layout_options
 from remote_fetch.errors import (
@@ -37,11 +37,13 @@ from remote_fetch.errors import (
     SegmentNotFound,
     UnsupportedFormat,
 )
+from remote_fetch.fetch.inventory import ExpectedObject
 from remote_fetch.fetch.spi import BrokerStorage, ObjectStore
 from remote_fetch.formats.tagged_fields import read_compact_string, read_tagged_fields, read_varlong
 from remote_fetch.model import (
     Buffer,
     IndexType,
+    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     TopicIdPartition,
 )
@@ -198,6 +200,19 @@ class AivenLayout:
         if written != configured:
             names["written-manifest"] = written + _MANIFEST
         return checked_names(names, metadata)
+
+    def expected_objects(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> Sequence[ExpectedObject]:
+        """As `InventoryLayout.expected_objects`: log, indexes and manifest. The manifest alone tells their sizes."""
+        _, written = self._names(metadata)
+        return [
+            ExpectedObject(written + _LOG, ("log",)),
+            ExpectedObject(written + _INDEXES, tuple(kind.value for kind in IndexType)),
+            ExpectedObject(written + _MANIFEST, ("manifest",)),
+        ]
+
+    def segment_of(self, name: str) -> RemoteLogSegmentId | None:
+        """As `InventoryLayout.segment_of`."""
+        return segment_of(name, self._prefix, (_LOG, _INDEXES, _MANIFEST))
 
     def _names(self, metadata: RemoteLogSegmentMetadata) -> tuple[str, str]:
         """The name that the options give a segment's objects, without suffix, and the name they were written under."""

@@ -17,7 +17,7 @@ from itertools import islice
 from remote_fetch.fetch.spi import ObjectStore
 from remote_fetch.model import UNKNOWN_SIZE, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 
-__all__ = ["MANIFEST_SUFFIX", "levels_below", "partitions_named", "segments_named"]
+__all__ = ["MANIFEST_SUFFIX", "levels_below", "partitions_named", "segment_of", "segments_named"]
 
 MANIFEST_SUFFIX = ".rsm-manifest"
 
@@ -53,6 +53,21 @@ def segments_named(
         segment = _segment_of(partition, stem.removeprefix(f"{path}/"))
         if stem != info.name and segment is not None:
             yield stem, segment
+
+
+def segment_of(name: str, prefix: str, suffixes: tuple[str, ...]) -> RemoteLogSegmentId | None:
+    """The segment that an object belongs to, by the last three parts of its name and one of `suffixes`.
+
+    Of the key prefix only the part counts that is not a folder.
+    """
+    parts = name.rsplit("/", 2)
+    suffix = next((suffix for suffix in suffixes if name.endswith(suffix)), None)
+    if len(parts) < 3 or suffix is None:
+        return None
+    named = _topic_of(parts[0].rpartition("/")[2], prefix.rpartition("/")[2])
+    partition = None if named is None else _partition_of(named[1], named[0], parts[1])
+    segment = None if partition is None else _segment_of(partition, parts[2].removesuffix(suffix))
+    return None if segment is None else segment.segment_id
 
 
 def levels_below(store: ObjectStore, prefix: str, folder: str) -> int | None:

@@ -12,7 +12,7 @@ Rules of the file:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from fetchers.layouts.naming import checked_names
 from fetchers.layouts.options import layout_options
 from remote_fetch.errors import ConfigError, CorruptSegment, SegmentNotFound, StorageDenied, Unlocatable
+from remote_fetch.fetch.inventory import ExpectedObject
 from remote_fetch.fetch.spi import BrokerStorage, ObjectInfo, ObjectStore, SizedStore
 from remote_fetch.model import (
     Buffer,
@@ -44,6 +45,7 @@ _SUFFIXES = {
     IndexType.TRANSACTION: ".txnindex",
     IndexType.LEADER_EPOCH: ".leader_epoch_checkpoint",
 }
+_KINDS = {"log": ".log", **{index_type.value: suffix for index_type, suffix in _SUFFIXES.items()}}
 _ALWAYS = {_SUFFIXES[IndexType.PRODUCER_SNAPSHOT], _SUFFIXES[IndexType.LEADER_EPOCH]}
 """Every finished upload has these files. The `.log` comes first, so that an upload without them has not ended."""
 _PARTITION = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})-(?P<id>[A-Za-z0-9_-]{22})")
@@ -141,12 +143,32 @@ class KafkaLocalLayout:
 
     def object_names(self, metadata: RemoteLogSegmentMetadata, store: ObjectStore | None = None) -> Mapping[str, str]:
         """As `ObjectNamer.object_names`. Lists folders until they show the tree, or until a listing is refused."""
+        return checked_names(self._names(metadata, store), metadata)
+
+    def _names(self, metadata: RemoteLogSegmentMetadata, store: ObjectStore | None) -> Mapping[str, str]:
         if store is not None and self._tree is None and not self._cannot_look:
             self._tree_in(store, listed=True)
-        tree = self._likely_tree
-        suffixes = {"log": ".log", **{index_type.value: suffix for index_type, suffix in _SUFFIXES.items()}}
-        names = {kind: f"{tree}{_name(metadata, suffix)}" for kind, suffix in suffixes.items()}
-        return checked_names(names, metadata)
+        stem = f"{self._likely_tree}{_name(metadata, '')}"
+        return {kind: stem + suffix for kind, suffix in _KINDS.items()}
+
+    def expected_objects(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> Sequence[ExpectedObject]:
+        """As `InventoryLayout.expected_objects`: each file is an object. A transaction index may be missing."""
+        return [
+            ExpectedObject(
+                name, (kind,), metadata.known_size_bytes if kind == "log" else None, kind != IndexType.TRANSACTION.value
+            )
+            for kind, name in self._names(metadata, store).items()
+        ]
+
+    def segment_of(self, name: str) -> RemoteLogSegmentId | None:
+        """As `InventoryLayout.segment_of`, by the last two parts of the name."""
+        folder, _, file = name.rpartition("/")
+        match = _SEGMENT.fullmatch(file)
+        partition = None if match is None else _partition_of(folder.rpartition("/")[2])
+        segment_id = None if match is None else _uuid_of(match["stem"][21:])
+        if match is None or partition is None or segment_id is None or match["suffix"] not in _KINDS.values():
+            return None
+        return RemoteLogSegmentId(partition, segment_id)
 
     def list_segments(self, store: ObjectStore, topic: str | None) -> Iterator[RemoteLogSegmentMetadata]:
         """As `Layout.list_segments`: every `.log` object, with its size."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from uuid import UUID
 from fetchers.layouts.naming import checked_names
 from fetchers.layouts.options import layout_options
 from remote_fetch.errors import ConfigError, CorruptSegment, SegmentNotFound, UnsupportedFormat
+from remote_fetch.fetch.inventory import ExpectedObject
 from remote_fetch.fetch.spi import ObjectInfo, ObjectStore, SizedStore
 from remote_fetch.model import (
     Buffer,
@@ -148,6 +149,37 @@ class PlainLayout:
             return checked_names({file: self._name(metadata, file) for file in self._files}, metadata)
         except UnsupportedFormat as error:
             raise self._unsignable() from error
+
+    def expected_objects(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> Sequence[ExpectedObject]:
+        """As `InventoryLayout.expected_objects`. A transaction index may be missing."""
+        return [
+            ExpectedObject(
+                self._name(metadata, file),
+                (file,),
+                metadata.known_size_bytes if file == _LOG else None,
+                file != IndexType.TRANSACTION.value,
+            )
+            for file in self._files
+        ]
+
+    def segment_of(self, name: str) -> RemoteLogSegmentId | None:
+        """As `InventoryLayout.segment_of`. None for all names if the template has no ids of topics and segments."""
+        parts, levels = name.split("/"), self._levels({})
+        if len(parts) != len(levels):
+            return None
+        values: dict[str, str] = {}
+        for part, level in zip(parts, levels, strict=True):
+            match = level.pattern.fullmatch(part)
+            if match is None:
+                return None
+            values |= match.groupdict()
+        has_ids = bool({"topic_id", "topic_uuid"} & values.keys()) and {"topic", "partition"} <= values.keys()
+        partition = _partition_of(values) if has_ids and values["file"] in self._files.values() else None
+        try:
+            segment_id = _id_of(values.get("segment_id"), values.get("segment_uuid"))
+        except ValueError:
+            return None
+        return None if partition is None or segment_id is None else RemoteLogSegmentId(partition, segment_id)
 
     def _unsignable(self) -> ConfigError:
         key = f"{_OPTION}template"

@@ -29,6 +29,7 @@ _COMMANDS = {
     "cat": "print records",
     "grep": "print the records that have a key, a header or a value",
     "verify": "compare the tier with the broker, record for record",
+    "audit": "compare the metadata topic with the storage",
     "dump": "print the batches of a segment, its indexes, or metadata records",
     "export": "write records to Parquet files or a table",
     "config": "check a configuration",

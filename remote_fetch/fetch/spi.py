@@ -6,6 +6,7 @@ Rules of the file:
 - A fetcher needs this page, `remote_fetch.model` and `remote_fetch.errors`, and nothing else of the package.
 - A fetcher is found by its short name in the entry-point group `remote_fetch.fetchers`, or named as
   `package.module:Class`.
+- What only an audit asks for is in `remote_fetch.fetch.inventory`.
 - The built-in fetchers join two parts: a *layout* (how a storage plug-in names and stores segments) and an *object
   store* (ranged reads and listings). You can write either part alone.
 """

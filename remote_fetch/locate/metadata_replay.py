@@ -73,7 +73,7 @@ def _wall_clock_ms() -> int:
 class MetadataTopic:
     """The metadata topic of one cluster. Thread-safe. `name` is that of the topic.
 
-    `cache` keeps replays for later readers. `now_ms` is the wall clock.
+    `cache` keeps replays for later readers. `new_replay` makes an empty replay. `now_ms` is the wall clock.
     """
 
     def __init__(
@@ -83,11 +83,13 @@ class MetadataTopic:
         timeout_ms: int,
         name: str = METADATA_TOPIC,
         cache: ReplayCache | None = None,
+        new_replay: Callable[[Uuid | None], Replay] = Replay.of,
         now_ms: Callable[[], int] = _wall_clock_ms,
     ) -> None:
         self.name = name
         self._cluster = cluster
         self._cache = cache
+        self._new_replay = new_replay
         self._now_ms = now_ms
         self._tombstones = Tombstones(cluster, name)
         self._origin: TopicOrigin | None = None
@@ -201,7 +203,9 @@ class MetadataTopic:
             self._save_soon(self._replay(topic_id))
 
     def _replay(self, topic_id: Uuid | None) -> Replay:
-        return self._replays.setdefault(topic_id, Replay.of(topic_id))
+        if topic_id not in self._replays:
+            self._replays[topic_id] = self._new_replay(topic_id)
+        return self._replays[topic_id]
 
     def _partition_count(self) -> int:
         """How many partitions the metadata topic has.
@@ -241,7 +245,7 @@ class MetadataTopic:
             bounds |= self._bounds(replay.read_to.keys() - bounds.keys())
             if self._cache is not None:
                 self._origin = self._origin_of(self._patiently(lambda: self._cluster.describe(self.name)))
-            replay = self._replays[topic_id] = Replay.of(topic_id)
+            replay = self._replays[topic_id] = self._new_replay(topic_id)
         unproven = self._resume(topic_id, replay, bounds, began_ms) if resumes else {}
         if unproven:
             # Else librdkafka waits for a second until it knows the leaders that it asks.
@@ -261,7 +265,7 @@ class MetadataTopic:
                 consumer.assign(starts)
                 self._consume(consumer, replay, ends)
             except CutOff:
-                self._replays[topic_id] = Replay.of(topic_id)
+                self._replays[topic_id] = self._new_replay(topic_id)
                 self._catch_up(topic_id, tuple(replay.read_to), resumes=False)
                 return
             finally:

@@ -23,7 +23,6 @@ from dataclasses import dataclass, field, replace
 from remote_fetch.errors import RemoteFetchError
 from remote_fetch.formats.metadata_records import (
     PartitionDeleteRecord,
-    SegmentMetadataRecord,
     SegmentSnapshotRecord,
     parse_metadata_record,
     topic_id_of,
@@ -41,6 +40,7 @@ from remote_fetch.locate.uploads import (
     Rest,
     Said,
     Upload,
+    said_by,
 )
 from remote_fetch.model import Buffer, RemoteLogSegmentState, TopicIdPartition, Uuid
 
@@ -205,13 +205,7 @@ class TimelineBuilder:
         if isinstance(record, PartitionDeleteRecord):
             self._delete_partition(record, offset)
             return
-        said: Said
-        if isinstance(record, SegmentMetadataRecord):
-            said = record.metadata
-            segment_id, state = said.segment_id, said.state
-        else:
-            segment_id, state = record.segment_id, record.state
-            said = state, record.broker_id, record.event_timestamp_ms, record.custom_metadata
+        segment_id, state, said = said_by(record)
         partition = self._partition(segment_id.topic_id_partition)
         head = head_of(value)
         if is_usual_head(head) and partition.id == segment_id.topic_id_partition:

@@ -24,10 +24,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias, TypeVar
 
+from remote_fetch.formats.metadata_records import SegmentMetadataRecord, SegmentUpdateRecord
 from remote_fetch.formats.metadata_usual import SegmentChange, build_usual_segment
-from remote_fetch.model import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
+from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
 
-__all__ = ["DELETED", "FINISHED", "NO_EPOCH", "STARTED", "Gone", "Keys", "LooseUpload", "Rest", "Said", "Upload"]
+__all__ = [
+    "DELETED",
+    "FINISHED",
+    "NO_EPOCH",
+    "STARTED",
+    "Gone",
+    "Keys",
+    "LooseUpload",
+    "Rest",
+    "Said",
+    "Upload",
+    "key_of_segment",
+    "said_by",
+]
 
 STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
@@ -41,6 +55,21 @@ _UPDATE_KEY_SUFFIX = b":UPDATE"
 
 Said: TypeAlias = SegmentChange | RemoteLogSegmentMetadata | bytes
 """The contents of a record: the change of an update, or a full description (as bytes, if it has the usual form)."""
+
+
+def said_by(
+    record: SegmentMetadataRecord | SegmentUpdateRecord,
+) -> tuple[RemoteLogSegmentId, RemoteLogSegmentState, Said]:
+    """The segment that a record is about, the state that it gives, and its contents."""
+    if isinstance(record, SegmentMetadataRecord):
+        return record.metadata.segment_id, record.metadata.state, record.metadata
+    change = record.state, record.broker_id, record.event_timestamp_ms, record.custom_metadata
+    return record.segment_id, record.state, change
+
+
+def key_of_segment(key: bytes) -> bytes:
+    """The key of a segment's own record, by the key of any of its records. That of an update may end with `:UPDATE`."""
+    return key.removesuffix(_UPDATE_KEY_SUFFIX)
 
 
 class Upload:
@@ -154,17 +183,14 @@ class Gone:
 
 
 class Keys(Generic[Owner]):
-    """Which segments were last written under which key, for tombstones (KIP-1266). Each has an owner, its partition.
-
-    A key of an update may end with `:UPDATE`. It counts as the key of the segment's own record.
-    """
+    """Which segments were last written under which key, for tombstones (KIP-1266). Each has an owner, its partition."""
 
     def __init__(self) -> None:
         self._ids: dict[bytes, dict[bytes, Owner]] = {}
 
     def note(self, key: bytes, segment_id: bytes, owner: Owner) -> tuple[tuple[bytes, Owner], ...]:
         """Add a segment under a key. Returns the segments that the key had before, none if it had this one."""
-        ids = self._ids.setdefault(key.removesuffix(_UPDATE_KEY_SUFFIX), {})
+        ids = self._ids.setdefault(key_of_segment(key), {})
         if segment_id in ids:
             return ()
         before = tuple(ids.items())
@@ -173,7 +199,7 @@ class Keys(Generic[Owner]):
 
     def take(self, key: bytes) -> tuple[tuple[bytes, Owner], ...]:
         """Remove a key and return its segments."""
-        return tuple(self._ids.pop(key.removesuffix(_UPDATE_KEY_SUFFIX), {}).items())
+        return tuple(self._ids.pop(key_of_segment(key), {}).items())
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes, Owner]]:
         """Each key with each of its segments and the owner."""

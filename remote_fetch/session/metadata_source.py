@@ -10,17 +10,18 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
-from remote_fetch.model import TOPIC_NAME_RULE, is_topic_name
+from remote_fetch.model import TOPIC_NAME_RULE, Uuid, is_topic_name
 from remote_fetch.session.brokers import CLUSTER_TIMEOUT_MS, make_cluster
 
 if TYPE_CHECKING:
     from remote_fetch.locate.cluster import Cluster
     from remote_fetch.locate.metadata_replay import MetadataTopic
+    from remote_fetch.locate.replay import Replay
     from remote_fetch.locate.replay_cache import ReplayCache
 
 __all__ = ["MetadataSource"]
@@ -42,10 +43,23 @@ class MetadataSource:
         properties = {**self._config.librdkafka, **self._config.locator}
         if self._is_shared:
             return self._take(properties)
+        self._own_topic = self._make(self._open_cluster(properties))
+        return self._own_topic
+
+    def open_records(self, new_replay: Callable[[Uuid | None], Replay]) -> MetadataTopic:
+        """The metadata topic for a reader that keeps records in its own way. Nothing is saved. Raises ConfigError."""
+        from remote_fetch.locate.metadata_replay import MetadataTopic  # noqa: PLC0415 - librdkafka is loaded for it
+
+        cluster = self._open_cluster({**self._config.librdkafka, **self._config.locator})
+        self._own_topic = MetadataTopic(
+            cluster, timeout_ms=CLUSTER_TIMEOUT_MS, name=self._topic_name(), new_replay=new_replay
+        )
+        return self._own_topic
+
+    def _open_cluster(self, properties: dict[str, Any]) -> Cluster:
         if self._config.locator:
             self._own_cluster = make_cluster(properties)
-        self._own_topic = self._make(self._own_cluster or self._cluster)
-        return self._own_topic
+        return self._own_cluster or self._cluster
 
     def set_sasl_credentials(self, username: str, password: str) -> MetadataTopic | None:
         """Take new credentials, unless the topic has a user of its own. Return the topic to read through from now on.
@@ -74,12 +88,15 @@ class MetadataSource:
     def _make(self, cluster: Cluster) -> MetadataTopic:
         from remote_fetch.locate.metadata_replay import MetadataTopic  # noqa: PLC0415 - librdkafka is loaded for it
 
-        settings = self._config.settings
-        place, name = settings.locator_cache, settings.locator_topic
-        if not is_topic_name(name):
-            raise ConfigError(f"remote.locator.topic={name[:300]!r}: {TOPIC_NAME_RULE}", key="remote.locator.topic")
+        place, name = self._config.settings.locator_cache, self._topic_name()
         cache = None if place is None else self._open_cache(place)
         return MetadataTopic(cluster, timeout_ms=CLUSTER_TIMEOUT_MS, name=name, cache=cache)
+
+    def _topic_name(self) -> str:
+        name = self._config.settings.locator_topic
+        if not is_topic_name(name):
+            raise ConfigError(f"remote.locator.topic={name[:300]!r}: {TOPIC_NAME_RULE}", key="remote.locator.topic")
+        return name
 
     def _open_cache(self, place: str) -> ReplayCache:
         from remote_fetch.locate.replay_cache import ReplayCache  # noqa: PLC0415 - only if it is used

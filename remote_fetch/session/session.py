@@ -18,6 +18,7 @@ from remote_fetch.decode.run_decoder import is_native
 from remote_fetch.errors import ConfigError, ErrorKind
 from remote_fetch.fetch.broker_file import complete
 from remote_fetch.fetch.deadlines import RetryPolicy
+from remote_fetch.fetch.inventory import ObjectInventory
 from remote_fetch.fetch.readahead import RangeReader
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.fetch.sizes import SegmentSizes
@@ -291,6 +292,16 @@ class Session:
         """The bytes of a segment's objects in the store, None if its metadata does not tell: see `StoredSizer`."""
         fetcher = self._fetcher
         return fetcher.stored_size(segment) if isinstance(fetcher, StoredSizer) else None
+
+    def inventory(self) -> ObjectInventory:
+        """The part of the fetcher that tells the objects of the storage. Raises ConfigError if the fetcher cannot."""
+        if not isinstance(self._fetcher, ObjectInventory):
+            raise ConfigError(
+                f"the fetcher {type(self._fetcher).__name__} does not tell which objects are in the storage",
+                key="remote.storage.fetcher.class",
+                hint="It needs the methods of remote_fetch.fetch.spi.ObjectInventory",
+            )
+        return self._fetcher
 
     def note_unusable(self, timeline: Timeline) -> None:
         """Report metadata records that locate no segment, if their number has grown since the last report.

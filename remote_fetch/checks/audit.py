@@ -1,0 +1,291 @@
+"""Compares the metadata topic with the storage: finds missing, damaged and left-over objects.
+
+Rules of the file:
+
+- Nothing is changed, neither in the storage nor in the metadata topic.
+- The storage is listed first, and the metadata topic is read after that: an object that was listed then has an event.
+- Brokers go on writing during an audit. An object that an upload or a deletion may have changed since is asked for
+  again, before it is a finding.
+- Memory does not grow with the number of segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from remote_fetch.checks.audit_book import AuditBook, Judged, TopicTotals
+from remote_fetch.checks.audit_rules import (
+    ENTRY_BYTES,
+    judge_index_size,
+    judge_life,
+    judge_order,
+    judge_size,
+    of_segment,
+)
+from remote_fetch.checks.audit_segment import SegmentLife, key_of, life_of
+from remote_fetch.checks.findings import Finding, FindingKind
+from remote_fetch.errors import CorruptSegment, SegmentNotFound, UnsupportedFormat
+from remote_fetch.fetch.inventory import ObjectInventory
+from remote_fetch.fetch.spi import ObjectInfo
+from remote_fetch.locate.replay import Replay
+from remote_fetch.locate.timeline_builder import TimelineBuilder
+from remote_fetch.model import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+)
+
+__all__ = ["NO_TOPIC", "Audit", "AuditOptions", "AuditSources", "Progressed"]
+
+NO_TOPIC = Uuid(bytes(16))
+"""The id of no topic (Kafka's ZERO_UUID)."""
+
+_FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+_ASKED_AGAIN = 1_000
+"""How many objects are asked for one by one. If more seem to be missing, the listing is right."""
+
+Progressed = Callable[[str, int, int | None], None]
+"""Called with the name of a step, how far it is, and how far it goes if that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOptions:
+    """The scope of an audit.
+
+    - `topic` is one topic's name, None: all topics.
+    - A copy or a deletion that began before `stale_before_ms` and did not end is a finding.
+    - `is_deep`: every segment is read whole.
+    """
+
+    topic: str | None
+    stale_before_ms: int
+    is_deep: bool = False
+
+
+class _Records(TimelineBuilder):
+    """Hands every record of the metadata topic to `take`, and keeps none."""
+
+    def __init__(self, take: Callable[[bytes | None, bytes | None, int, int], None]) -> None:
+        super().__init__()
+        self._take = take
+
+    def apply(self, value: Any, *, key: bytes | None = None, offset: int, source: int = 0) -> None:
+        """As `TimelineBuilder.apply`."""
+        self._take(value, key, offset, source)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSources:
+    """Where an audit gets its facts.
+
+    - `inventory` tells the objects. `stored_size` as `StoredSizer.stored_size`.
+    - `open_records` opens the metadata topic with a function that makes empty replays. The result reads on to the end.
+    - `topic_id` tells the id that a topic has now: `NO_TOPIC` if there is none, None if the brokers do not tell.
+    - `log_start` tells the log start offset of a partition, None if the brokers do not tell.
+    - `read_deeply` tells what is wrong with the bytes of a segment.
+    """
+
+    inventory: ObjectInventory
+    open_records: Callable[[Callable[[Uuid | None], Replay]], Callable[[], object]]
+    topic_id: Callable[[str], Uuid | None]
+    log_start: Callable[[TopicIdPartition], int | None]
+    read_deeply: Callable[[RemoteLogSegmentMetadata], Iterable[Finding]] = lambda _: ()
+    stored_size: Callable[[RemoteLogSegmentMetadata], int | None] = lambda _: None
+
+
+class Audit:
+    """One audit. `findings` makes it; `totals` and `changed` are known after that.
+
+    `changed` counts the segments that were not judged, because they changed during the audit.
+    """
+
+    def __init__(self, sources: AuditSources, options: AuditOptions, progressed: Progressed = lambda *_: None) -> None:
+        self._sources = sources
+        self._inventory = sources.inventory
+        self._options = options
+        self._progressed = progressed
+        self._book = AuditBook()
+        self._read_metadata: Callable[[], object] = lambda: None
+        self._has_replay = False
+        self._topics: dict[str, Uuid | None] = {}
+        self._asked = 0
+        self.totals: tuple[TopicTotals, ...] = ()
+        self.changed = 0
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield the findings. May be called once. Raises the errors of the sources."""
+        with self._book:
+            self._list()
+            self._read_metadata = self._sources.open_records(self._new_replay)
+            self._read_metadata()
+            yield from self._judged_lives()
+            self.totals = tuple(self._book.totals())
+            yield from self._judged_objects()
+            yield from judge_order(self._finished(), self._log_start)
+            for info, segment, kind in self._book.unclaimed():
+                yield from self._judged_unclaimed(info, segment, kind)
+            if self._options.is_deep:
+                yield from self._judged_deeply()
+
+    # --------------------------------------------------------------------------------------------------- what there is
+
+    def _list(self) -> None:
+        topic = self._options.topic
+        for count, info in enumerate(self._inventory.list_objects(), 1):
+            owner = self._inventory.segment_of(info.name)
+            if topic is None or (owner is not None and owner.topic_id_partition.topic == topic):
+                self._book.add_object(info, None if owner is None else key_of(owner))
+            if count % 1_000 == 0:
+                self._progressed("objects listed", count, None)
+
+    def _new_replay(self, topic_id: Uuid | None) -> Replay:
+        if self._has_replay:
+            self._book.forget_records()
+        self._has_replay = True
+        return Replay(_Records(self._take))
+
+    def _take(self, value: bytes | None, key: bytes | None, offset: int, source: int) -> None:
+        self._book.add_record(value, key, offset, source, self._options.topic)
+
+    # ------------------------------------------------------------------------------------------------------- judgement
+
+    def _judged_lives(self) -> Iterator[Finding]:
+        """Judge each segment by its events, and note the objects that it should have."""
+        for damaged in self._book.damaged():
+            place = f"partition {damaged.source}, offset {damaged.offset} of the metadata topic"
+            yield Finding(FindingKind.MALFORMED_EVENT, f"{place}: {damaged.text}")
+        for count, history in enumerate(self._book.histories(), 1):
+            if count % 1_000 == 0:
+                self._progressed("segments judged", count, None)
+            life = life_of(history.values)
+            if life.is_gone or history.is_gone:
+                self._book.bury(life)
+                continue
+            if history.is_replaced and life.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:
+                continue
+            is_topic_gone = self._is_topic_gone(life.segment_id.topic_id_partition)
+            finding = judge_life(life, stale_before_ms=self._options.stale_before_ms, is_topic_gone=is_topic_gone)
+            yield from self._noted(life, history.values, finding)
+
+    def _noted(self, life: SegmentLife, values: tuple[bytes, ...], finding: Finding | None) -> Iterator[Finding]:
+        metadata = life.metadata
+        stored_bytes = None if metadata is None else self._sources.stored_size(metadata)
+        number = self._book.add_segment(life, values, stored_bytes)
+        if metadata is None:
+            if finding is not None:
+                yield finding
+            return
+        try:
+            expected = self._inventory.expected_objects(metadata)
+        except (CorruptSegment, UnsupportedFormat) as error:
+            yield of_segment(Finding(FindingKind.WRONG_METADATA, str(error)), life)
+            return
+        is_deleted = finding is not None and finding.kind is FindingKind.DELETED_TOPIC
+        self._book.expect(number, expected, is_finished=life.state is _FINISHED and not is_deleted)
+        if finding is not None:
+            yield finding
+        if is_deleted and finding is not None:
+            for info in self._book.objects_named(each.name for each in expected):
+                yield replace(
+                    finding, text="an object of a deleted topic", object_name=info.name, size_bytes=info.size_bytes,
+                    may_delete=True,
+                )  # fmt: skip
+
+    def _judged_objects(self) -> Iterator[Finding]:
+        for sized in self._book.wrong_objects():
+            life = life_of(sized.segment.values)
+            found_bytes = self._asked_again(sized.name)
+            if found_bytes is None and sized.found_bytes is None and self._is_changed(life):
+                continue
+            seen = sized if found_bytes is None else sized._replace(found_bytes=found_bytes)
+            if seen.found_bytes is None or seen.expected_bytes not in (None, seen.found_bytes):
+                yield of_segment(judge_size(seen), life)
+        for kind, entry_bytes in ENTRY_BYTES:
+            for sized in self._book.index_objects(kind, entry_bytes):
+                yield of_segment(judge_index_size(sized, entry_bytes), life_of(sized.segment.values))
+        for segment, stored_bytes, found_bytes in self._book.wrong_sums():
+            kind = FindingKind.SHORT if found_bytes < stored_bytes else FindingKind.TOO_LONG
+            text = f"its objects together have {found_bytes} bytes, and {stored_bytes} by the metadata"
+            yield of_segment(Finding(kind, text), life_of(segment.values))
+
+    def _asked_again(self, name: str) -> int | None:
+        """The size of an object, None if it is not there, or if it would be asked for too often."""
+        if self._asked >= _ASKED_AGAIN:
+            return None
+        self._asked += 1
+        try:
+            return self._inventory.object_size(name)
+        except SegmentNotFound:
+            return None
+
+    def _is_changed(self, life: SegmentLife) -> bool:
+        """Whether the metadata topic has an event of the segment that is later than the first reading."""
+        self._book.second_reading()
+        self._read_metadata()
+        is_changed = self._book.is_touched(key_of(life.segment_id))
+        self.changed += is_changed
+        return is_changed
+
+    def _finished(self) -> Iterator[RemoteLogSegmentMetadata]:
+        for _, metadata in self._finished_segments():
+            yield metadata
+
+    def _finished_segments(self) -> Iterator[tuple[Judged, RemoteLogSegmentMetadata]]:
+        for judged in self._book.segments():
+            metadata = life_of(judged.values).metadata
+            if metadata is not None and metadata.state is _FINISHED:
+                yield judged, metadata
+
+    def _judged_unclaimed(self, info: ObjectInfo, segment: bytes | None, kind: str) -> Iterator[Finding]:
+        owner = self._inventory.segment_of(info.name)
+        found = Finding(FindingKind.UNKNOWN_OBJECT, "", owner, object_name=info.name, size_bytes=info.size_bytes)
+        if owner is None or segment is None:
+            yield replace(found, text="no name that the layout gives")
+        elif kind == "live":
+            yield replace(found, text="the segment has its objects under other names")
+        elif kind == "gone":
+            if self._is_there(info):
+                text = "the segment was deleted, and this object of it is left"
+                yield replace(found, kind=FindingKind.ORPHANED, text=text, may_delete=True)
+        elif kind == "none":
+            text = "the metadata topic knows the topic, and not this segment"
+            yield replace(found, kind=FindingKind.ORPHANED, text=text, may_delete=True)
+        else:
+            text = "the metadata topic has no event of this topic: another cluster's, or a topic of long ago"
+            yield replace(found, kind=FindingKind.UNKNOWN_TOPIC, text=text)
+
+    def _is_there(self, info: ObjectInfo) -> bool:
+        """Whether an object is still there. It may have been deleted after it was listed."""
+        if self._asked >= _ASKED_AGAIN:
+            return True
+        self._asked += 1
+        try:
+            self._inventory.object_size(info.name)
+        except SegmentNotFound:
+            return False
+        return True
+
+    def _judged_deeply(self) -> Iterator[Finding]:
+        total_bytes = sum(each.segment_bytes for each in self.totals)
+        done_bytes = 0
+        for judged, segment in self._finished_segments():
+            found = list(self._sources.read_deeply(segment))
+            if any(each.kind is FindingKind.MISSING for each in found) and self._is_changed(life_of(judged.values)):
+                found = []
+            yield from found
+            done_bytes += segment.known_size_bytes or 0
+            self._progressed("bytes read", done_bytes, total_bytes)
+
+    # --------------------------------------------------------------------------------------------------------- brokers
+
+    def _is_topic_gone(self, partition: TopicIdPartition) -> bool:
+        """Whether the cluster has no topic of this name and id. False if the brokers do not tell."""
+        if partition.topic not in self._topics:
+            self._topics[partition.topic] = self._sources.topic_id(partition.topic)
+        return self._topics[partition.topic] not in (None, partition.topic_id)
+
+    def _log_start(self, partition: TopicIdPartition) -> int | None:
+        return None if self._is_topic_gone(partition) else self._sources.log_start(partition)

@@ -1,0 +1,351 @@
+"""The facts of an audit, on disk: the objects of the storage, the records of the metadata topic, the segments.
+
+Rules of the file:
+
+- An SQLite database in a file without a name. SQLite removes it, and keeps at most `_CACHE_KIB` of it in memory.
+- Sorting and joining is SQLite's, so that memory does not grow with the number of segments.
+- Rows come out one after the other. A caller may write other tables between them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from remote_fetch.checks.audit_segment import SegmentLife, key_of
+from remote_fetch.errors import RemoteFetchError
+from remote_fetch.fetch.inventory import ExpectedObject
+from remote_fetch.fetch.spi import ObjectInfo
+from remote_fetch.formats.metadata_records import PartitionDeleteRecord, SegmentSnapshotRecord, parse_metadata_record
+from remote_fetch.locate.uploads import key_of_segment, said_by
+from remote_fetch.model import Uuid
+
+__all__ = ["AuditBook", "Damaged", "History", "Judged", "Sized", "TopicTotals"]
+
+_CACHE_KIB = 16_384
+_ROWS_AT_ONCE = 5_000
+
+_TABLES = """
+CREATE TABLE object (name TEXT PRIMARY KEY, size_bytes INTEGER, segment BLOB) WITHOUT ROWID;
+CREATE TABLE record (segment BLOB, at INTEGER, key BLOB, value BLOB);
+CREATE TABLE last_of_key (key BLOB PRIMARY KEY, segment BLOB, at INTEGER, gone INTEGER) WITHOUT ROWID;
+CREATE TABLE damaged (source INTEGER, at INTEGER, text TEXT);
+CREATE TABLE touched (segment BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE gone_partition (partition BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE segment (
+    number INTEGER PRIMARY KEY, segment BLOB, partition BLOB, state INTEGER, is_known INTEGER, start INTEGER,
+    stop INTEGER, life BLOB, stored_bytes INTEGER, topic TEXT, size_bytes INTEGER, max_ms INTEGER
+);
+CREATE TABLE gone_segment (segment BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE expected (
+    name TEXT PRIMARY KEY, number INTEGER, kinds TEXT, size_bytes INTEGER, is_required INTEGER
+) WITHOUT ROWID;
+"""
+_PRAGMAS = ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{_CACHE_KIB}", "temp_store=FILE")
+
+
+_KIND_OF_UNCLAIMED = """
+CASE WHEN o.segment IN (SELECT segment FROM segment) THEN 'live' WHEN o.segment IN (SELECT segment FROM gone_segment)
+THEN 'gone' WHEN substr(o.segment, 1, 16) IN (SELECT id FROM topic_id) THEN 'none' ELSE 'unknown' END
+"""
+
+
+class History(NamedTuple):
+    """The values of a segment's records, in order.
+
+    - `is_gone`: a tombstone of its key or an event of its partition has deleted it.
+    - `is_replaced`: another segment was written under its key later (KIP-1266).
+    """
+
+    values: tuple[bytes, ...]
+    is_gone: bool
+    is_replaced: bool
+
+
+class TopicTotals(NamedTuple):
+    """The sizes of a topic in the storage: finished segments, with the bytes of their logs; objects, with their bytes.
+
+    `oldest_ms` and `newest_ms` are the largest timestamps of the first and of the last segment by time, -1 without any.
+    """
+
+    topic: str
+    topic_id: Uuid
+    partitions: int
+    segments: int
+    segment_bytes: int
+    objects: int
+    object_bytes: int
+    oldest_ms: int
+    newest_ms: int
+
+
+class Damaged(NamedTuple):
+    """A record of the metadata topic that cannot be read: its metadata partition, its offset, and the reason."""
+
+    source: int
+    offset: int
+    text: str
+
+
+class Judged(NamedTuple):
+    """A segment in the book: its number, the values of its records, and its offsets."""
+
+    number: int
+    values: tuple[bytes, ...]
+
+
+class Sized(NamedTuple):
+    """An object that a segment should have, and its size in the storage; None: it is not there."""
+
+    segment: Judged
+    name: str
+    kinds: tuple[str, ...]
+    expected_bytes: int | None
+    found_bytes: int | None
+
+
+class AuditBook:
+    """The book of one audit. For one thread. Use it as a context manager."""
+
+    def __init__(self) -> None:
+        self._db = sqlite3.connect("", isolation_level=None)
+        for pragma in _PRAGMAS:
+            self._db.execute(f"PRAGMA {pragma}")
+        self._db.executescript(_TABLES)
+        self._objects: list[tuple[str, int, bytes | None]] = []
+        self._records: list[tuple[bytes, int, bytes | None, bytes]] = []
+        self._expected: list[tuple[str, int, str, int | None, bool]] = []
+        self._segments: list[tuple[Any, ...]] = []
+        self._gone: list[tuple[bytes]] = []
+        self._segment_count = 0
+        self._is_second = False
+
+    def close(self) -> None:
+        """Remove the database. May be called twice."""
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --------------------------------------------------------------------------------------------------------- writing
+
+    def add_object(self, info: ObjectInfo, segment: bytes | None) -> None:
+        """Note an object of the storage. `segment` is the segment's key if its name tells it."""
+        self._objects.append((info.name, info.size_bytes, segment))
+        if len(self._objects) >= _ROWS_AT_ONCE:
+            self._flush()
+
+    def add_record(self, value: bytes | None, key: bytes | None, offset: int, source: int, topic: str | None) -> None:
+        """Note a record of the metadata topic, at `offset` of its partition `source`. `topic` None: of all topics.
+
+        After `second_reading`, only the segment is noted, as one that has changed.
+        """
+        if value is None:
+            if key is not None:
+                self._flush()
+                self._db.execute("UPDATE last_of_key SET gone = 1 WHERE key = ?", (key_of_segment(key),))
+            return
+        try:
+            record = parse_metadata_record(value)
+        except RemoteFetchError as error:
+            if not self._is_second:
+                self._db.execute("INSERT INTO damaged VALUES (?, ?, ?)", (source, offset, str(error)))
+            return
+        if isinstance(record, SegmentSnapshotRecord):
+            return  # it names no partition
+        if isinstance(record, PartitionDeleteRecord):
+            partition = record.topic_id_partition
+            raw = partition.topic_id.raw + partition.partition.to_bytes(4, "big")
+            self._db.execute("INSERT OR IGNORE INTO gone_partition VALUES (?)", (raw,))
+            return
+        segment_id = said_by(record)[0]
+        if topic not in (None, segment_id.topic_id_partition.topic):
+            return
+        segment = key_of(segment_id)
+        if self._is_second:
+            self._db.execute("INSERT OR IGNORE INTO touched VALUES (?)", (segment,))
+            return
+        self._records.append((segment, offset, None if key is None else key_of_segment(key), bytes(value)))
+        if len(self._records) >= _ROWS_AT_ONCE:
+            self._flush()
+
+    def forget_records(self) -> None:
+        """Forget the records, because the metadata topic is read from its beginning again."""
+        self._records.clear()
+        for table in ("record", "last_of_key", "damaged", "gone_partition"):
+            self._db.execute(f"DELETE FROM {table}")
+
+    def second_reading(self) -> None:
+        """From now on records are those that were written during the audit."""
+        self._is_second = True
+
+    def add_segment(self, life: SegmentLife, values: Iterable[bytes], stored_bytes: int | None) -> int:
+        """Note a segment that was not deleted. Returns its number."""
+        metadata = life.metadata
+        key = key_of(life.segment_id)
+        packed = b"".join(len(value).to_bytes(4, "big") + value for value in values)
+        start, stop = (-1, -1) if metadata is None else (metadata.start_offset, metadata.end_offset)
+        size_bytes, max_ms = (
+            (0, -1) if metadata is None else (metadata.known_size_bytes or 0, metadata.max_timestamp_ms)
+        )
+        row = (
+            key, key[:20], int(life.state), metadata is not None, start, stop, packed, stored_bytes,
+            life.segment_id.topic_id_partition.topic, size_bytes, max_ms,
+        )  # fmt: skip
+        self._segment_count += 1
+        self._segments.append((self._segment_count, *row))
+        return self._segment_count
+
+    def bury(self, life: SegmentLife) -> None:
+        """Note a segment that was deleted."""
+        self._gone.append((key_of(life.segment_id),))
+        if len(self._gone) >= _ROWS_AT_ONCE:
+            self._flush()
+
+    def expect(self, number: int, objects: Iterable[ExpectedObject], *, is_finished: bool) -> None:
+        """Note the objects that a segment may have. Those of a finished upload have to be there."""
+        for each in objects:
+            kinds = ",".join(each.kinds)
+            size_bytes = each.size_bytes if is_finished else None
+            self._expected.append((each.name, number, kinds, size_bytes, each.is_required and is_finished))
+        if len(self._expected) >= _ROWS_AT_ONCE:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._db.execute("BEGIN")
+        self._db.executemany("INSERT OR REPLACE INTO object VALUES (?, ?, ?)", self._objects)
+        self._db.executemany("INSERT INTO record VALUES (?, ?, ?, ?)", self._records)
+        self._db.executemany(
+            "INSERT OR REPLACE INTO last_of_key VALUES (?, ?, ?, 0)",
+            [(key, segment, at) for segment, at, key, _ in self._records if key is not None],
+        )
+        self._db.executemany("INSERT OR IGNORE INTO expected VALUES (?, ?, ?, ?, ?)", self._expected)
+        self._db.executemany("INSERT INTO segment VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self._segments)
+        self._db.executemany("INSERT OR IGNORE INTO gone_segment VALUES (?)", self._gone)
+        self._db.execute("COMMIT")
+        for rows in (self._objects, self._records, self._expected, self._segments, self._gone):
+            rows.clear()
+
+    # --------------------------------------------------------------------------------------------------------- reading
+
+    def histories(self) -> Iterator[History]:
+        """The history of each segment, sorted by topic id and partition."""
+        self._flush()
+        rows = self._db.execute(
+            "SELECT r.segment, r.value, k.gone OR p.partition IS NOT NULL, k.segment != r.segment FROM record r "
+            "LEFT JOIN last_of_key k ON k.key = r.key "
+            "LEFT JOIN gone_partition p ON p.partition = substr(r.segment, 1, 20) ORDER BY r.segment, r.at"
+        )
+        for _, group in groupby(rows, itemgetter(0)):
+            found = list(group)
+            values = tuple(row[1] for row in found)
+            yield History(values, any(row[2] for row in found), any(row[3] for row in found))
+
+    def damaged(self) -> Iterator[Damaged]:
+        """The records that cannot be read."""
+        return (Damaged(*row) for row in self._db.execute("SELECT source, at, text FROM damaged ORDER BY source, at"))
+
+    def segments(self) -> Iterator[Judged]:
+        """All segments that were not deleted, by partition and offsets."""
+        self._flush()
+        return self._judged("SELECT number, life FROM segment ORDER BY partition, start, stop, segment")
+
+    def wrong_objects(self) -> Iterator[Sized]:
+        """Objects of finished segments that are missing, or that have another size than the metadata says."""
+        self._flush()
+        rows = self._db.execute(
+            "SELECT s.number, s.life, e.name, e.kinds, e.size_bytes, o.size_bytes FROM expected e "
+            "JOIN segment s ON s.number = e.number LEFT JOIN object o ON o.name = e.name "
+            "WHERE (o.name IS NULL AND e.is_required) OR o.size_bytes != e.size_bytes "
+            "ORDER BY s.partition, s.start, e.name"
+        )
+        for number, life, name, kinds, expected, found in rows:
+            yield Sized(Judged(number, _unpacked(life)), name, tuple(kinds.split(",")), expected, found)
+
+    def index_objects(self, kind: str, entry_bytes: int) -> Iterator[Sized]:
+        """Objects that hold indexes of one kind, and whose size is no multiple of an entry's."""
+        rows = self._db.execute(
+            "SELECT s.number, s.life, e.name, e.kinds, NULL, o.size_bytes FROM expected e "
+            "JOIN segment s ON s.number = e.number JOIN object o ON o.name = e.name "
+            "WHERE e.kinds = ? AND s.state = 1 AND o.size_bytes % ? != 0 ORDER BY e.name",
+            (kind, entry_bytes),
+        )
+        for number, life, name, kinds, expected, found in rows:
+            yield Sized(Judged(number, _unpacked(life)), name, tuple(kinds.split(",")), expected, found)
+
+    def wrong_sums(self) -> Iterator[tuple[Judged, int, int]]:
+        """Finished segments whose objects together have another size than the plug-in wrote down: the latter, theirs.
+
+        Segments with a missing object are left out.
+        """
+        rows = self._db.execute(
+            "SELECT s.number, s.life, s.stored_bytes, sum(o.size_bytes) AS found FROM expected e "
+            "JOIN segment s ON s.number = e.number LEFT JOIN object o ON o.name = e.name "
+            "WHERE s.stored_bytes IS NOT NULL AND s.state = 1 GROUP BY s.number "
+            "HAVING found != s.stored_bytes AND sum(o.name IS NULL) = 0"
+        )
+        for number, life, stored, found in rows:
+            yield Judged(number, _unpacked(life)), stored, found
+
+    def unclaimed(self) -> Iterator[tuple[ObjectInfo, bytes | None, str]]:
+        """Objects of no segment: each with the key of the segment that its name tells, and what is known of that one.
+
+        The segment is `live` or `gone`, `none` if the topic is known and the segment is not, or `unknown`.
+        """
+        self._flush()
+        self._db.execute("CREATE TEMP TABLE topic_id AS SELECT DISTINCT substr(segment, 1, 16) AS id FROM record")
+        self._db.execute("CREATE INDEX segment_key ON segment (segment)")
+        rows = self._db.execute(
+            f"SELECT o.name, o.size_bytes, o.segment, {_KIND_OF_UNCLAIMED} FROM object o "
+            "LEFT JOIN expected e ON e.name = o.name WHERE e.name IS NULL ORDER BY o.segment, o.name"
+        )
+        return ((ObjectInfo(name, size), segment, kind) for name, size, segment, kind in rows)
+
+    def objects_named(self, names: Iterable[str]) -> Iterator[ObjectInfo]:
+        """Those of the names that are in the storage."""
+        for name in names:
+            row = self._db.execute("SELECT name, size_bytes FROM object WHERE name = ?", (name,)).fetchone()
+            if row is not None:
+                yield ObjectInfo(*row)
+
+    def totals(self) -> Iterator[TopicTotals]:
+        """The sizes of each topic, by name."""
+        self._flush()
+        rows = self._db.execute(
+            "SELECT substr(partition, 1, 16) AS id, min(topic), count(DISTINCT partition), sum(state = 1), "
+            "sum(size_bytes * (state = 1)), coalesce(objects, 0), coalesce(object_bytes, 0), "
+            "min(CASE WHEN state = 1 THEN max_ms END), max(CASE WHEN state = 1 THEN max_ms END) FROM segment "
+            "LEFT JOIN ("
+            "SELECT substr(s.partition, 1, 16) AS of_id, count(*) AS objects, sum(o.size_bytes) AS object_bytes "
+            "FROM expected e JOIN segment s ON s.number = e.number JOIN object o ON o.name = e.name GROUP BY 1"
+            ") ON of_id = id GROUP BY 1 ORDER BY 2, 1"
+        )
+        for raw, topic, partitions, segments, size, objects, object_bytes, oldest, newest in rows:
+            oldest_ms, newest_ms = (-1 if ms is None else ms for ms in (oldest, newest))
+            yield TopicTotals(topic, Uuid(raw), partitions, segments, size, objects, object_bytes, oldest_ms, newest_ms)
+
+    def is_touched(self, segment: bytes) -> bool:
+        """Whether the second reading has found a record of the segment."""
+        found = self._db.execute("SELECT 1 FROM touched WHERE segment = ?", (segment,)).fetchone()
+        return found is not None
+
+    def _judged(self, query: str) -> Iterator[Judged]:
+        return (Judged(number, _unpacked(life)) for number, life in self._db.execute(query))
+
+
+def _unpacked(life: bytes) -> tuple[bytes, ...]:
+    values, at = [], 0
+    while at < len(life):
+        size_bytes = int.from_bytes(life[at : at + 4], "big")
+        values.append(life[at + 4 : at + 4 + size_bytes])
+        at += 4 + size_bytes
+    return tuple(values)

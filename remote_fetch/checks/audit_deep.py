@@ -1,0 +1,151 @@
+"""Reads segments whole, with all files beside them, and finds their faults.
+
+Rules of the file:
+
+- Only errors that say something about the segment are findings. An error of the storage itself is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from remote_fetch.checks.findings import Finding, FindingKind
+from remote_fetch.checks.log_check import LogCheck, LogFacts
+from remote_fetch.errors import (
+    CorruptSegment,
+    DecompressionLimit,
+    SegmentNotFound,
+    UnsupportedFormat,
+)
+from remote_fetch.formats.checkpoints import parse_leader_epoch_checkpoint, parse_producer_snapshot
+from remote_fetch.formats.codecs import Codecs
+from remote_fetch.formats.indexes import OffsetIndex, TimeIndex, parse_transaction_index
+from remote_fetch.model import (
+    AbortedTransaction,
+    Buffer,
+    IndexType,
+    LeaderEpoch,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+)
+from remote_fetch.prepare.segment_bytes import segment_bytes
+from remote_fetch.prepare.segment_files import read_parsed
+from remote_fetch.session.storage import Storage
+
+__all__ = ["DeepAudit"]
+
+T = TypeVar("T")
+
+_FAULTS = (CorruptSegment, DecompressionLimit, UnsupportedFormat)
+
+
+class DeepAudit:
+    """Reads the segments of partitions whole, one after the other.
+
+    A transaction may begin in one segment and end in the next. If segments come in the order of their offsets, both
+    are seen together.
+    """
+
+    def __init__(self, storage: Storage, codecs: Codecs) -> None:
+        self._storage = storage
+        self._codecs = codecs
+        self._next: tuple[TopicIdPartition, int] | None = None
+        self._open_producers: set[int] = set()
+
+    def findings(self, segment: RemoteLogSegmentMetadata) -> Iterator[Finding]:
+        """The faults in the bytes of a segment. Raises the errors of the storage."""
+        files = _Files(self._storage, segment)
+        partition, start, end = segment.topic_id_partition, segment.start_offset, segment.end_offset
+        settings = self._storage.settings
+        check = LogCheck(
+            segment,
+            self._codecs,
+            max_batch_bytes=settings.max_batch_bytes,
+            max_decompressed_bytes=settings.max_decompressed_bytes,
+            offset_index=files.read(IndexType.OFFSET, lambda data: OffsetIndex.parse(data, start, end_offset=end)),
+            time_index=files.read(IndexType.TIMESTAMP, lambda data: TimeIndex.parse(data, start, end_offset=end)),
+            open_producers=self._open_producers if self._next == (partition, start) else (),
+        )
+        transactions = files.read(IndexType.TRANSACTION, parse_transaction_index)
+        epochs = files.read(IndexType.LEADER_EPOCH, parse_leader_epoch_checkpoint)
+        files.read(IndexType.PRODUCER_SNAPSHOT, parse_producer_snapshot)
+        yield from files.findings
+        self._next = None
+        try:
+            facts = check.read(segment_bytes(self._storage, segment))
+        except SegmentNotFound as error:
+            yield files.finding(FindingKind.MISSING, f"its log: {error}")
+            return
+        except _FAULTS as error:
+            yield files.finding(FindingKind.CORRUPT, str(error))
+            return
+        self._next, self._open_producers = (partition, end + 1), check.open_producers
+        for kind, text in _judged(check, facts, segment, transactions, epochs):
+            yield files.finding(kind, text)
+
+
+class _Files:
+    """The files beside a segment. `findings` are the faults of those that were read."""
+
+    def __init__(self, storage: Storage, segment: RemoteLogSegmentMetadata) -> None:
+        self._storage = storage
+        self._segment = segment
+        self.findings: list[Finding] = []
+
+    def finding(self, kind: FindingKind, text: str) -> Finding:
+        """A finding about the segment."""
+        segment = self._segment
+        return Finding(kind, text, segment.segment_id, segment.start_offset, segment.end_offset)
+
+    def read(self, index_type: IndexType, parse: Callable[[Buffer], T]) -> T | None:
+        """One file, None if it is missing or damaged."""
+        try:
+            return read_parsed(self._storage, self._segment, index_type, parse)
+        except SegmentNotFound as error:
+            self.findings.append(self.finding(FindingKind.MISSING, f"its {index_type} index: {error}"))
+        except _FAULTS as error:
+            self.findings.append(self.finding(FindingKind.DAMAGED_INDEX, f"{index_type} index: {error}"))
+        return None
+
+
+def _judged(
+    check: LogCheck,
+    facts: LogFacts,
+    segment: RemoteLogSegmentMetadata,
+    transactions: tuple[AbortedTransaction, ...] | None,
+    epochs: tuple[LeaderEpoch, ...] | None,
+) -> Iterator[tuple[FindingKind, str]]:
+    """The facts of indexes and metadata that the batches contradict."""
+    size_bytes = segment.known_size_bytes
+    if size_bytes is not None and facts.size_bytes != size_bytes:
+        kind = FindingKind.SHORT if facts.size_bytes < size_bytes else FindingKind.TOO_LONG
+        yield kind, f"its log has {facts.size_bytes} bytes, and {size_bytes} by the metadata"
+    for index_type, fault in ((IndexType.OFFSET, check.offset_fault()), (IndexType.TIMESTAMP, check.time_fault())):
+        if fault is not None:
+            yield FindingKind.DAMAGED_INDEX, f"{index_type} index: {fault}"
+    for fault in check.transaction_faults(transactions):
+        yield FindingKind.DAMAGED_INDEX, f"{IndexType.TRANSACTION} index: {fault}"
+    for text in _wrong_metadata(segment, facts, epochs):
+        yield FindingKind.WRONG_METADATA, text
+
+
+def _wrong_metadata(
+    segment: RemoteLogSegmentMetadata, facts: LogFacts, epochs: tuple[LeaderEpoch, ...] | None
+) -> Iterator[str]:
+    """The facts of the metadata that the log contradicts."""
+    if not facts.batches:
+        yield "its log has no batch"
+        return
+    if facts.first_offset < segment.start_offset or facts.last_offset > segment.end_offset:
+        yield f"its batches have offsets {facts.first_offset} to {facts.last_offset}"
+    if 0 <= segment.max_timestamp_ms < facts.max_timestamp_ms:
+        yield f"a record has the timestamp {facts.max_timestamp_ms} ms, after MaxTimestampMs {segment.max_timestamp_ms}"
+    header = facts.wrong_epoch
+    if header is not None:
+        yield f"the batch at offset {header.base_offset} has leader epoch {header.leader_epoch} (SegmentLeaderEpochs)"
+    if epochs is not None and segment.segment_leader_epochs:
+        known = {entry.epoch for entry in epochs}
+        lacking = [entry.epoch for entry in segment.segment_leader_epochs if entry.epoch not in known]
+        if lacking:
+            yield f"its leader-epoch checkpoint lacks the epochs {lacking} of the metadata"

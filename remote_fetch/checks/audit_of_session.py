@@ -1,0 +1,69 @@
+"""Opens the sources of an audit: the storage and the brokers of a session.
+
+Rules of the file:
+
+- The metadata topic is read by a client of its own, and nothing that is read is saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import KafkaError, KafkaException
+
+from remote_fetch.checks.audit import NO_TOPIC, AuditSources
+from remote_fetch.checks.audit_deep import DeepAudit
+from remote_fetch.errors import ConfigError
+from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.replay import Replay
+from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
+from remote_fetch.session.metadata_source import MetadataSource
+from remote_fetch.session.session import Session
+
+__all__ = ["audit_sources"]
+
+
+@contextmanager
+def audit_sources(session: Session) -> Iterator[AuditSources]:
+    """The sources of an audit. Raises ConfigError without brokers, and if the fetcher does not tell its objects."""
+    if session.brokers is None:
+        raise ConfigError("audit reads the metadata topic: set bootstrap.servers (-b)", key="bootstrap.servers")
+    cluster = session.brokers.cluster
+    source = MetadataSource(session.config, cluster, shared=False)
+
+    def open_records(new_replay: Callable[[Uuid | None], Replay]) -> Callable[[], object]:
+        return source.open_records(new_replay).read_all
+
+    try:
+        yield AuditSources(
+            session.inventory(),
+            open_records,
+            lambda topic: _topic_id(cluster, topic),
+            lambda partition: _log_start(cluster, partition),
+            DeepAudit(session.storage, session.codecs).findings,
+            session.stored_size,
+        )
+    finally:
+        source.finish()
+        source.close()
+
+
+def _topic_id(cluster: Cluster, topic: str) -> Uuid | None:
+    try:
+        return cluster.describe(topic).topic_id
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return NO_TOPIC
+        if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return None
+        raise
+
+
+def _log_start(cluster: Cluster, partition: TopicIdPartition) -> int | None:
+    try:
+        return cluster.log_bounds(partition, IsolationLevel.READ_UNCOMMITTED).log_start_offset
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return None
+        raise

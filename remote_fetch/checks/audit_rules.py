@@ -1,0 +1,109 @@
+"""The rules of an audit: faults of a segment, of an object, and of the order of segments.
+
+Rules of the file:
+
+- Pure. Each rule takes values and gives findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from remote_fetch.checks.audit_book import Sized
+from remote_fetch.checks.audit_segment import SegmentLife, faults_of
+from remote_fetch.checks.findings import Finding, FindingKind
+from remote_fetch.formats.indexes import LEGACY_ENTRY_BYTES, TIME_ENTRY_BYTES, TRANSACTION_ENTRY_BYTES
+from remote_fetch.model import IndexType, RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
+
+__all__ = ["ENTRY_BYTES", "judge_index_size", "judge_life", "judge_order", "judge_size", "of_segment"]
+
+_STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
+_DELETING = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+
+ENTRY_BYTES = (
+    (IndexType.OFFSET.value, LEGACY_ENTRY_BYTES // 2),
+    (IndexType.TIMESTAMP.value, TIME_ENTRY_BYTES),
+    (IndexType.TRANSACTION.value, TRANSACTION_ENTRY_BYTES),
+)
+"""The size of an index is a multiple of this. Entries of offset indexes have 8 or 12 bytes (KIP-1333)."""
+
+
+def of_segment(finding: Finding, life: SegmentLife) -> Finding:
+    """The finding with the segment and its offsets."""
+    metadata = life.metadata
+    start, end = (-1, -1) if metadata is None else (metadata.start_offset, metadata.end_offset)
+    return replace(finding, segment_id=life.segment_id, start_offset=start, end_offset=end)
+
+
+def judge_life(life: SegmentLife, *, stale_before_ms: int, is_topic_gone: bool) -> Finding | None:
+    """The fault of a segment by its events alone, None without one. The segment was not deleted."""
+    kind, text = None, ""
+    if is_topic_gone:
+        kind, text = FindingKind.DELETED_TOPIC, "the cluster has no topic of this name and id any more"
+    elif life.metadata is None:
+        kind = FindingKind.ORPHANED_EVENT
+        text = f"an event says {life.state.name}, but no event says what the segment is"
+    elif life.state is _STARTED and life.event_ms < stale_before_ms:
+        kind, text = FindingKind.STALE_COPY, "its copy has begun and never ended (COPY_SEGMENT_STARTED)"
+    elif life.state is _DELETING and life.event_ms < stale_before_ms:
+        kind, text = FindingKind.STALE_DELETE, "its deletion has begun and never ended (DELETE_SEGMENT_STARTED)"
+    elif (fault := faults_of(life.metadata)) is not None:
+        kind, text = FindingKind.WRONG_METADATA, fault
+    return None if kind is None else of_segment(Finding(kind, text), life)
+
+
+def judge_size(sized: Sized) -> Finding:
+    """The fault of an object that is missing or has another size than the metadata says."""
+    name, wanted, found = sized.name, sized.expected_bytes, sized.found_bytes
+    what = "the log" if sized.kinds == ("log",) else f"the object of {', '.join(sized.kinds)}"
+    if found is None:
+        return Finding(FindingKind.MISSING, f"{what} is not in the storage", object_name=name)
+    kind = FindingKind.SHORT if wanted is not None and found < wanted else FindingKind.TOO_LONG
+    return Finding(kind, f"{what} has {found} bytes, and {wanted} by the metadata", object_name=name, size_bytes=found)
+
+
+def judge_index_size(sized: Sized, entry_bytes: int) -> Finding:
+    """The fault of an index whose size no index has."""
+    text = f"the {sized.kinds[0]} index has {sized.found_bytes} bytes, no multiple of {entry_bytes}"
+    return Finding(FindingKind.DAMAGED_INDEX, text, object_name=sized.name, size_bytes=sized.found_bytes)
+
+
+def judge_order(
+    segments: Iterable[RemoteLogSegmentMetadata], log_start: Callable[[TopicIdPartition], int | None]
+) -> Iterator[Finding]:
+    """Holes and overlaps. The segments are finished, and sorted by partition, start and end.
+
+    - `log_start` tells the log start offset of a partition, None if it is not known. Before it nothing has to be there.
+    - Two segments overlap if both have offsets of one leader epoch. After a change of leaders, that is usual.
+    """
+    before: RemoteLogSegmentMetadata | None = None
+    start: int | None = None
+    for segment in segments:
+        if before is None or before.topic_id_partition != segment.topic_id_partition:
+            before, start = None, log_start(segment.topic_id_partition)
+        wanted = start if before is None else before.end_offset + 1
+        if wanted is not None and segment.start_offset > max(wanted, start or 0):
+            text = f"no segment has the offsets {max(wanted, start or 0)} to {segment.start_offset - 1} before it"
+            yield _of(FindingKind.HOLE, text, segment)
+        elif before is not None and _overlap(before, segment):
+            last = min(before.end_offset, segment.end_offset)
+            text = f"segment {before.segment_id.id} has the offsets {segment.start_offset} to {last} too"
+            yield _of(FindingKind.OVERLAP, text, segment)
+        if before is None or segment.end_offset > before.end_offset:
+            before = segment
+
+
+def _of(kind: FindingKind, text: str, segment: RemoteLogSegmentMetadata) -> Finding:
+    return Finding(kind, text, segment.segment_id, segment.start_offset, segment.end_offset)
+
+
+def _overlap(before: RemoteLogSegmentMetadata, segment: RemoteLogSegmentMetadata) -> bool:
+    is_reached = segment.start_offset <= before.end_offset
+    return is_reached and _epoch_at(before, segment) == _epoch_at(segment, segment)
+
+
+def _epoch_at(segment: RemoteLogSegmentMetadata, at: RemoteLogSegmentMetadata) -> int | None:
+    """The leader epoch that `segment` gives to the first offset of `at`."""
+    begun = [entry.epoch for entry in segment.segment_leader_epochs if entry.start_offset <= at.start_offset]
+    return begun[-1] if begun else None

@@ -1,0 +1,78 @@
+"""The life of one segment by its records in the metadata topic, and whether its metadata can be true.
+
+Rules of the file:
+
+- Pure.
+- The state of a segment is that of `remote_fetch.locate.uploads`, as readers take it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from remote_fetch.formats.metadata_records import SegmentMetadataRecord, SegmentUpdateRecord, parse_metadata_record
+from remote_fetch.locate.uploads import DELETED, Upload, said_by
+from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState
+
+__all__ = ["SEGMENT_KEY_BYTES", "SegmentLife", "faults_of", "key_of", "life_of"]
+
+SEGMENT_KEY_BYTES = 36
+
+
+def key_of(segment_id: RemoteLogSegmentId) -> bytes:
+    """Topic id, partition and segment id: the identity of a segment in 36 bytes, sorted by partition."""
+    partition = segment_id.topic_id_partition
+    return partition.topic_id.raw + partition.partition.to_bytes(4, "big") + segment_id.id.raw
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentLife:
+    """One segment by all its events in the metadata topic.
+
+    - `metadata` is None if its first record is missing: then nothing but its state is known.
+    - `event_ms` is the time of its last event.
+    """
+
+    segment_id: RemoteLogSegmentId
+    state: RemoteLogSegmentState
+    metadata: RemoteLogSegmentMetadata | None
+    event_ms: int
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the segment was deleted."""
+        return self.state is DELETED
+
+
+def life_of(values: Iterable[bytes]) -> SegmentLife:
+    """The life of a segment from the values of all its records, in the order of their offsets.
+
+    Each of them was parsed before: this raises nothing.
+    """
+    upload, event_ms = Upload(), -1
+    segment_id: RemoteLogSegmentId | None = None
+    for value in values:
+        record = parse_metadata_record(value)
+        assert isinstance(record, (SegmentMetadataRecord, SegmentUpdateRecord)), "others name no segment"
+        segment_id, state, said = said_by(record)
+        upload.take(said, state, 0)
+        metadata = record.metadata if isinstance(record, SegmentMetadataRecord) else record
+        event_ms = max(event_ms, metadata.event_timestamp_ms)
+    assert segment_id is not None, "a segment has a record"
+    return SegmentLife(segment_id, upload.state, upload.metadata(segment_id.topic_id_partition), event_ms)
+
+
+def faults_of(metadata: RemoteLogSegmentMetadata) -> str | None:
+    """The reason why no segment of a broker has this metadata, None if one can have it."""
+    epochs = metadata.segment_leader_epochs
+    if not epochs:
+        return "it has no leader epochs (SegmentLeaderEpochs)"
+    if epochs[0].start_offset > metadata.start_offset:
+        return (
+            f"its first leader epoch begins at offset {epochs[0].start_offset}, after the segment (SegmentLeaderEpochs)"
+        )
+    starts = [entry.start_offset for entry in epochs]
+    if starts != sorted(starts) or starts[-1] > metadata.end_offset + 1:
+        return f"its leader epochs begin at the offsets {starts} (SegmentLeaderEpochs)"
+    return None

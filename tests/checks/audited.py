@@ -1,0 +1,128 @@
+"""A tier that a real broker wrote, in a folder of the test, with its metadata records: to damage and to audit."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from remote_fetch.checks.audit import NO_TOPIC, Audit, AuditOptions, AuditSources
+from remote_fetch.checks.audit_deep import DeepAudit
+from remote_fetch.checks.findings import Finding
+from remote_fetch.formats.metadata_records import SegmentMetadataRecord, encode_metadata_record
+from remote_fetch.locate.replay import Replay
+from remote_fetch.locate.timeline import Timeline
+from remote_fetch.model import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+)
+from remote_fetch.session.session import Session
+from tests.golden.conftest import Tier
+
+NOW_MS = 4_000_000_000_000
+
+
+class Event(NamedTuple):
+    """A record of the metadata topic."""
+
+    value: bytes | None
+    key: bytes | None
+    offset: int
+    source: int
+
+
+@dataclass
+class AuditedTier:
+    """A copy of a tier and its metadata records. The topics of the set exist, and their logs start where they did."""
+
+    tier: Tier
+    folder: Path
+    events: list[Event] = field(default_factory=list)
+    later: list[Event] = field(default_factory=list)
+    """The records of the second reading."""
+    topic_ids: dict[str, Uuid | None] = field(default_factory=dict)
+    log_starts: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, tier: Tier, folder: Path) -> AuditedTier:
+        """A copy of the tier in `folder`."""
+
+        made = cls(tier, Path(shutil.copytree(tier.url, folder)))
+        for line in tier.lines("metadata"):
+            value, key = (None if line[name] is None else base64.b64decode(line[name]) for name in ("value", "key"))
+            made.events.append(Event(value, key, line["offset"], line["partition"]))
+        made.topic_ids = {name: Uuid.parse(facts["topic_id"]) for name, facts in tier.facts["topics"].items()}
+        made.log_starts = {(line["topic"], line["partition"]): line["earliest"] for line in tier.facts["offsets"]}
+        return made
+
+    def audit(self, *, topic: str | None = None, is_deep: bool = False, stale_before_ms: int = NOW_MS) -> list[Finding]:
+        """The findings."""
+        return self.audited(topic=topic, is_deep=is_deep, stale_before_ms=stale_before_ms)[0]
+
+    def audited(
+        self, *, topic: str | None = None, is_deep: bool = False, stale_before_ms: int = NOW_MS
+    ) -> tuple[list[Finding], Audit]:
+        """The findings, and the audit that made them."""
+        config = {**self.tier.config, "remote.storage.url": str(self.folder), "remote.locator": "listing"}
+        with Session.open(config) as session:
+            audit = Audit(self.sources(session), AuditOptions(topic, stale_before_ms, is_deep))
+            return list(audit.findings()), audit
+
+    def sources(self, session: Session) -> AuditSources:
+        """The storage of a session, and everything else from here."""
+        return AuditSources(
+            session.inventory(),
+            self._open_records,
+            lambda name: self.topic_ids.get(name, NO_TOPIC),
+            lambda partition: self.log_starts.get((partition.topic, partition.partition)),
+            DeepAudit(session.storage, session.codecs).findings,
+            session.stored_size,
+        )
+
+    def _open_records(self, new_replay: Callable[[Uuid | None], Replay]) -> Callable[[], object]:
+        replay, readings = new_replay(None), [self.events, self.later]
+
+        def read() -> None:
+            for event in readings.pop(0) if readings else ():
+                replay.builder.apply(event.value, key=event.key, offset=event.offset, source=event.source)
+
+        return read
+
+    # --------------------------------------------------------------------------------------------------------- damages
+
+    @property
+    def timelines(self) -> Mapping[TopicIdPartition, Timeline]:
+        """The timelines of the records of the set."""
+        return self.tier.timelines
+
+    def segment(self, topic: str, at: int, partition: int = 0) -> RemoteLogSegmentMetadata:
+        """A finished segment of a topic that exists."""
+        topic_id = self.topic_ids[topic]
+        assert topic_id is not None
+        return self.timelines[TopicIdPartition(topic_id, topic, partition)].segments[at]
+
+    def file(self, segment: RemoteLogSegmentMetadata, suffix: str) -> Path:
+        """One of its files, in the layout of LocalTieredStorage."""
+        (found,) = self.folder.rglob(f"{segment.start_offset:020d}-{segment.segment_id.id}{suffix}")
+        return found
+
+    def add(self, segment: RemoteLogSegmentMetadata) -> None:
+        """Another record that describes a segment, in its state."""
+        value = encode_metadata_record(SegmentMetadataRecord(segment))
+        self.events.append(Event(value, None, 10**6 + len(self.events), 0))
+
+    def change(self, segment: RemoteLogSegmentMetadata, **fields: object) -> RemoteLogSegmentMetadata:
+        """A record that says something else of a finished segment."""
+        changed = replace(segment, state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED, **fields)  # type: ignore[arg-type]
+        self.add(changed)
+        return changed
+
+    def drop(self, segment: RemoteLogSegmentMetadata) -> None:
+        """Remove all records of a segment."""
+        raw = segment.segment_id.id.raw
+        self.events = [event for event in self.events if event.value is None or raw not in event.value]

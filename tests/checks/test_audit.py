@@ -1,0 +1,409 @@
+"""The audit of a tier that a real broker wrote: nothing on a sound one, and every planted defect on a damaged one."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from remote_fetch.checks.audit_book import TopicTotals
+from remote_fetch.checks.findings import SEVERITIES, FindingKind, Severity
+from remote_fetch.formats.metadata_records import (
+    PartitionDeleteRecord,
+    RemotePartitionDeleteState,
+    SegmentUpdateRecord,
+    encode_metadata_record,
+)
+from remote_fetch.model import (
+    LeaderEpoch,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+)
+from tests.checks.audited import NOW_MS, AuditedTier, Event
+from tests.golden.conftest import AIVEN_SETS, SETS, AivenTier, Tier
+from tools.fuzz_batches import reseal_log
+
+KIND = FindingKind
+STATES = RemoteLogSegmentState
+TOPIC = "tx"
+"""Five segments in partition 0, two of them with aborted transactions."""
+
+
+@pytest.fixture
+def sound(tmp_path: Path) -> AuditedTier:
+    """A tier of Kafka 4.1 without a defect."""
+    return AuditedTier.of(Tier(SETS[0]), tmp_path / "tier")
+
+
+@pytest.mark.parametrize("tier", [*map(Tier, SETS), *map(AivenTier, AIVEN_SETS)], ids=lambda tier: tier.name)
+def test_nothing_is_wrong_with_what_brokers_wrote(tier: Tier, tmp_path: Path) -> None:
+    """But the uploads of the topic `retried`, which failed, and whose end no broker wrote."""
+    found, audit = AuditedTier.of(tier, tmp_path / "tier").audited(is_deep=True)
+    left_open = {
+        (finding.kind, finding.segment_id and finding.segment_id.topic_id_partition.topic) for finding in found
+    }
+    assert left_open <= {(KIND.STALE_COPY, "retried"), (KIND.STALE_DELETE, "retried")}
+    segments = [timeline.segments for timeline in tier.timelines.values()]
+    assert sum(each.segments for each in audit.totals) == sum(map(len, segments))
+    assert sum(each.segment_bytes for each in audit.totals) == sum(
+        segment.segment_size_in_bytes for found in segments for segment in found
+    )
+
+
+def test_the_totals_of_a_topic(sound: AuditedTier) -> None:
+    _, audit = sound.audited(topic=TOPIC)
+    topic_id = sound.topic_ids[TOPIC]
+    assert topic_id is not None
+    segments = [one for number in (0, 1) for one in sound.timelines[TopicIdPartition(topic_id, TOPIC, number)].segments]
+    files = [path for path in sound.folder.rglob("*.*") if path.parent.name.startswith(f"{TOPIC}-0-{topic_id}")]
+    files += [path for path in sound.folder.rglob("*.*") if path.parent.name.startswith(f"{TOPIC}-1-{topic_id}")]
+    times = [segment.max_timestamp_ms for segment in segments]
+    size_bytes = sum(segment.segment_size_in_bytes for segment in segments)
+    sizes = [path.stat().st_size for path in files]
+    assert audit.totals == (
+        TopicTotals(TOPIC, topic_id, 2, len(segments), size_bytes, len(files), sum(sizes), min(times), max(times)),
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ planted defects
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A defect: `plant` damages a tier and names the segment of the finding, None: it has none."""
+
+    kind: FindingKind
+    plant: Callable[[AuditedTier], RemoteLogSegmentMetadata | None]
+    is_deep: bool = False
+
+
+Plant = Callable[[AuditedTier], RemoteLogSegmentMetadata]
+
+
+def _lost(suffix: str, at: int = 2) -> Plant:
+    def plant(tier: AuditedTier) -> RemoteLogSegmentMetadata:
+        segment = tier.segment(TOPIC, at)
+        tier.file(segment, suffix).unlink()
+        return segment
+
+    return plant
+
+
+def _resized(suffix: str, change: int) -> Plant:
+    def plant(tier: AuditedTier) -> RemoteLogSegmentMetadata:
+        segment = tier.segment(TOPIC, 2)
+        path = tier.file(segment, suffix)
+        path.write_bytes(path.read_bytes()[:change] if change < 0 else path.read_bytes() + bytes(change))
+        return segment
+
+    return plant
+
+
+def _rewritten(suffix: str, change: Callable[[bytes], bytes], at: int = 2) -> Plant:
+    def plant(tier: AuditedTier) -> RemoteLogSegmentMetadata:
+        segment = tier.segment(TOPIC, at)
+        path = tier.file(segment, suffix)
+        changed = change(path.read_bytes())
+        assert changed != path.read_bytes()
+        path.write_bytes(changed)
+        return segment
+
+    return plant
+
+
+def _told(**fields: object) -> Plant:
+    """The metadata topic says something else of a segment."""
+    return lambda tier: tier.change(tier.segment(TOPIC, 2), **fields)
+
+
+def _in_state(state: STATES) -> Plant:
+    """A segment that has no objects and has reached a state."""
+
+    def plant(tier: AuditedTier) -> RemoteLogSegmentMetadata:
+        segment = replace(_new(tier, 200, 300), state=state)
+        tier.add(segment)
+        return segment
+
+    return plant
+
+
+def _new(tier: AuditedTier, start: int, end: int) -> RemoteLogSegmentMetadata:
+    like = tier.segment(TOPIC, 2)
+    segment_id = RemoteLogSegmentId(like.topic_id_partition, Uuid(b"a new segment id"))
+    epochs = (LeaderEpoch(0, start),)
+    return replace(like, segment_id=segment_id, start_offset=start, end_offset=end, segment_leader_epochs=epochs)
+
+
+def _orphaned_event(tier: AuditedTier) -> RemoteLogSegmentMetadata:
+    segment = _new(tier, 200, 300)
+    record = SegmentUpdateRecord(segment.segment_id, 1, 5, None, STATES.COPY_SEGMENT_FINISHED)
+    tier.events.append(Event(encode_metadata_record(record), None, 10**6, 0))
+    return segment
+
+
+def _malformed_event(tier: AuditedTier) -> None:
+    tier.events.append(Event(b"\x01\x00\x00nonsense", None, 77, 3))
+
+
+def _overlap(tier: AuditedTier) -> RemoteLogSegmentMetadata:
+    """A second upload of the middle segment, with all its files."""
+    like = tier.segment(TOPIC, 2)
+    again = replace(
+        _new(tier, like.start_offset + 1, like.end_offset), segment_leader_epochs=like.segment_leader_epochs
+    )
+    for path in tier.folder.rglob(f"*-{like.segment_id.id}.*"):
+        path.with_name(f"{again.start_offset:020d}-{again.segment_id.id}{path.suffix}").write_bytes(path.read_bytes())
+    tier.add(again)
+    return again
+
+
+def _hole(tier: AuditedTier) -> RemoteLogSegmentMetadata:
+    """All traces of a segment are lost."""
+    lost = tier.segment(TOPIC, 2)
+    tier.drop(lost)
+    for path in tier.folder.rglob(f"*-{lost.segment_id.id}.*"):
+        path.unlink()
+    return tier.segment(TOPIC, 3)
+
+
+def _hole_at_the_start(tier: AuditedTier) -> RemoteLogSegmentMetadata:
+    for path in tier.folder.rglob(f"*-{tier.segment(TOPIC, 0).segment_id.id}.*"):
+        path.unlink()
+    tier.drop(tier.segment(TOPIC, 0))
+    return tier.segment(TOPIC, 1)
+
+
+def _unknown_segment(tier: AuditedTier) -> RemoteLogSegmentMetadata:
+    """An object of a segment that no event names, in a folder of a topic that events name."""
+    segment = _new(tier, 200, 300)
+    folder = tier.file(tier.segment(TOPIC, 2), ".log").parent
+    (folder / f"{200:020d}-{segment.segment_id.id}.log").write_bytes(b"left over")
+    return segment
+
+
+def _left_after_deletion(tier: AuditedTier) -> RemoteLogSegmentMetadata:
+    """The first segment was deleted, and one of its files was not."""
+    segment = tier.segment(TOPIC, 0)
+    tier.log_starts[TOPIC, 0] = segment.end_offset + 1
+    for path in tier.folder.rglob(f"*-{segment.segment_id.id}.*"):
+        if path.suffix != ".index":
+            path.unlink()
+    record = SegmentUpdateRecord(segment.segment_id, 1, NOW_MS, None, STATES.DELETE_SEGMENT_FINISHED)
+    tier.events.append(Event(encode_metadata_record(record), None, 10**6, 0))
+    return segment
+
+
+def _unknown_topic(tier: AuditedTier) -> RemoteLogSegmentMetadata:
+    """A file of another cluster's topic below the same root."""
+    partition = TopicIdPartition(Uuid(b"another cluster."), "foreign", 0)
+    segment = replace(_new(tier, 0, 9), segment_id=RemoteLogSegmentId(partition, Uuid(b"a new segment id")))
+    folder = tier.folder / "kafka-tiered-storage" / f"foreign-0-{partition.topic_id}"
+    folder.mkdir()
+    (folder / f"{0:020d}-{segment.segment_id.id}.log").write_bytes(b"not ours")
+    return segment
+
+
+def _unknown_object(tier: AuditedTier) -> None:
+    (tier.folder / "notes.txt").write_text("of a person", encoding="utf-8")
+
+
+def _misplaced(tier: AuditedTier) -> RemoteLogSegmentMetadata:
+    segment = tier.segment(TOPIC, 2)
+    path = tier.file(segment, ".index")
+    path.with_name(path.name.replace("0000", "0001", 1)).write_bytes(b"")
+    return segment
+
+
+def _aborted_unlisted(data: bytes) -> bytes:
+    return data[34:]
+
+
+def _first_epoch(data: bytes) -> bytes:
+    """A checkpoint whose only epoch is 7."""
+    return b"0\n1\n7 0\n"
+
+
+PLANTED = {
+    "log lost": Planted(KIND.MISSING, _lost(".log")),
+    "offset index lost": Planted(KIND.MISSING, _lost(".index")),
+    "time index lost": Planted(KIND.MISSING, _lost(".timeindex")),
+    "producer snapshot lost": Planted(KIND.MISSING, _lost(".snapshot")),
+    "leader-epoch checkpoint lost": Planted(KIND.MISSING, _lost(".leader_epoch_checkpoint")),
+    "log cut off": Planted(KIND.SHORT, _resized(".log", -100)),
+    "log goes on": Planted(KIND.TOO_LONG, _resized(".log", 100)),
+    "another size in the metadata": Planted(KIND.TOO_LONG, _told(segment_size_in_bytes=7)),
+    "time index cut off": Planted(KIND.DAMAGED_INDEX, _resized(".timeindex", -1)),
+    "offset index goes on": Planted(KIND.DAMAGED_INDEX, _resized(".index", 3)),
+    "no leader epochs": Planted(KIND.WRONG_METADATA, _told(segment_leader_epochs=())),
+    "leader epochs begin late": Planted(KIND.WRONG_METADATA, _told(segment_leader_epochs=(LeaderEpoch(0, 50),))),
+    "hole": Planted(KIND.HOLE, _hole),
+    "hole at the log start": Planted(KIND.HOLE, _hole_at_the_start),
+    "overlap": Planted(KIND.OVERLAP, _overlap),
+    "copy never ended": Planted(KIND.STALE_COPY, _in_state(STATES.COPY_SEGMENT_STARTED)),
+    "deletion never ended": Planted(KIND.STALE_DELETE, _in_state(STATES.DELETE_SEGMENT_STARTED)),
+    "event of an unknown segment": Planted(KIND.ORPHANED_EVENT, _orphaned_event),
+    "event that cannot be read": Planted(KIND.MALFORMED_EVENT, _malformed_event),
+    "objects of no segment": Planted(KIND.ORPHANED, _unknown_segment),
+    "objects of a deleted segment": Planted(KIND.ORPHANED, _left_after_deletion),
+    "objects of another cluster": Planted(KIND.UNKNOWN_TOPIC, _unknown_topic),
+    "file of a person": Planted(KIND.UNKNOWN_OBJECT, _unknown_object),
+    "file under another offset": Planted(KIND.UNKNOWN_OBJECT, _misplaced),
+    "byte of a record changed": Planted(KIND.CORRUPT, _rewritten(".log", lambda log: log[:-1] + b"\xff"), is_deep=True),
+    "record area damaged, checksum right": Planted(
+        KIND.CORRUPT, _rewritten(".log", lambda log: reseal_log(log[:-1] + b"\x55")), is_deep=True
+    ),
+    "batch moved": Planted(
+        KIND.CORRUPT, _rewritten(".log", lambda log: struct.pack(">q", 400) + log[8:]), is_deep=True
+    ),
+    "offset index names no batch": Planted(
+        KIND.DAMAGED_INDEX, _rewritten(".index", lambda index: index[:-1] + bytes([index[-1] ^ 1])), is_deep=True
+    ),
+    "time index too early": Planted(
+        KIND.DAMAGED_INDEX,
+        _rewritten(".timeindex", lambda index: index[:-12] + struct.pack(">q", 1) + index[-4:]),
+        is_deep=True,
+    ),
+    "aborted transaction not listed": Planted(
+        KIND.DAMAGED_INDEX, _rewritten(".txnindex", _aborted_unlisted, at=1), is_deep=True
+    ),
+    "transaction index lost": Planted(
+        KIND.DAMAGED_INDEX,
+        _lost(".txnindex", at=1),
+        is_deep=True,
+    ),
+    "producer snapshot damaged": Planted(
+        KIND.DAMAGED_INDEX, _rewritten(".snapshot", lambda data: data[:-1] + b"\x55"), is_deep=True
+    ),
+    "checkpoint of other epochs": Planted(
+        KIND.WRONG_METADATA, _rewritten(".leader_epoch_checkpoint", _first_epoch), is_deep=True
+    ),
+    "batches of another leader epoch": Planted(
+        KIND.WRONG_METADATA, _told(segment_leader_epochs=(LeaderEpoch(5, 47),)), is_deep=True
+    ),
+    "later timestamps than the metadata says": Planted(KIND.WRONG_METADATA, _told(max_timestamp_ms=1), is_deep=True),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_defect_is_found_and_nothing_else(sound: AuditedTier, name: str) -> None:
+    planted = PLANTED[name]
+    segment = planted.plant(sound)
+    found = sound.audit(is_deep=planted.is_deep)
+    segment_id = None if segment is None else segment.segment_id
+    assert {(finding.kind, finding.segment_id) for finding in found} == {(planted.kind, segment_id)}
+    assert all(finding.text for finding in found)
+
+
+def test_all_defects_at_once(sound: AuditedTier) -> None:
+    """Those of different segments do not hide each other."""
+    names = ("log lost", "hole at the log start", "copy never ended", "objects of another cluster", "file of a person")
+    for name in names:
+        PLANTED[name].plant(sound)
+    assert {finding.kind for finding in sound.audit()} == {PLANTED[name].kind for name in names}
+
+
+def test_a_deleted_topic(sound: AuditedTier) -> None:
+    """Its segments are one finding each. Each of its objects may be deleted."""
+    sound.topic_ids[TOPIC] = Uuid(b"made once again.")
+    found = sound.audit()
+    assert {finding.kind for finding in found} == {KIND.DELETED_TOPIC}
+    names = {finding.object_name for finding in found if finding.may_delete}
+    files = [path for path in sound.folder.rglob("*.*") if path.parent.name.startswith((f"{TOPIC}-0", f"{TOPIC}-1"))]
+    assert names == {str(path.relative_to(sound.folder)) for path in files}
+    assert {finding.object_name for finding in found if not finding.may_delete} == {None}
+
+
+def test_only_what_no_broker_needs_may_be_deleted(sound: AuditedTier) -> None:
+    for name in ("objects of no segment", "objects of another cluster", "file of a person", "log lost"):
+        PLANTED[name].plant(sound)
+    deletable = [finding.kind for finding in sound.audit() if finding.may_delete]
+    assert deletable == [KIND.ORPHANED]
+
+
+def test_one_topic_alone(sound: AuditedTier) -> None:
+    PLANTED["log lost"].plant(sound)
+    PLANTED["file of a person"].plant(sound)
+    assert sound.audit(topic="codecs") == []
+    assert [finding.kind for finding in sound.audit(topic=TOPIC)] == [KIND.MISSING]
+
+
+class TestWhileBrokersWrite:
+    """The storage is listed before the metadata topic is read."""
+
+    def test_a_segment_that_was_uploaded_after_the_listing(
+        self, sound: AuditedTier, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        hidden = sound.segment(TOPIC, 4)
+        raw = str(hidden.segment_id.id)
+        scan = os.scandir
+
+        class Early:
+            """A directory as it was before the upload."""
+
+            def __init__(self, path: str) -> None:
+                self._found = scan(path)
+
+            def __enter__(self) -> list[os.DirEntry[str]]:
+                with self._found as found:
+                    return [entry for entry in found if raw not in entry.name]
+
+            def __exit__(self, *_: object) -> None: ...
+
+        monkeypatch.setattr(os, "scandir", Early)
+        assert sound.audit() == []
+
+    def test_a_segment_that_was_deleted_after_the_first_reading(self, sound: AuditedTier) -> None:
+        segment = sound.segment(TOPIC, 0)
+        for path in sound.folder.rglob(f"*-{segment.segment_id.id}.*"):
+            path.unlink()
+        record = SegmentUpdateRecord(segment.segment_id, 1, NOW_MS, None, STATES.DELETE_SEGMENT_STARTED)
+        sound.later.append(Event(encode_metadata_record(record), None, 10**6, 0))
+        found, audit = sound.audited()
+        assert found == []
+        assert audit.changed
+
+    def test_an_upload_under_way(self, sound: AuditedTier) -> None:
+        """Its objects are not left over, and those that it still lacks are not missing."""
+        segment = _unknown_segment(sound)
+        sound.add(replace(segment, state=STATES.COPY_SEGMENT_STARTED, event_timestamp_ms=NOW_MS))
+        assert sound.audit(stale_before_ms=NOW_MS) == []
+
+
+class TestTombstones:
+    """Keys and tombstones of KIP-1266's drafts."""
+
+    def test_a_tombstone_deletes_the_segment_of_its_key(self, sound: AuditedTier) -> None:
+        PLANTED["copy never ended"].plant(sound)
+        sound.events[-1] = sound.events[-1]._replace(key=b"k")
+        sound.events.append(Event(None, b"k:UPDATE", 10**6 + 1, 0))
+        assert sound.audit() == []
+
+    def test_a_new_upload_under_its_key_replaces_an_unfinished_one(self, sound: AuditedTier) -> None:
+        PLANTED["copy never ended"].plant(sound)
+        sound.events[-1] = sound.events[-1]._replace(key=b"k")
+        again = replace(_new(sound, 200, 300), state=STATES.COPY_SEGMENT_STARTED, event_timestamp_ms=NOW_MS)
+        other = RemoteLogSegmentId(again.topic_id_partition, Uuid(b"an upload again."))
+        sound.add(replace(again, segment_id=other))
+        sound.events[-1] = sound.events[-1]._replace(key=b"k", offset=10**7)
+        assert sound.audit() == []
+
+    def test_a_partition_that_is_deleted_has_no_segments(self, sound: AuditedTier) -> None:
+        PLANTED["copy never ended"].plant(sound)
+        partition = sound.segment(TOPIC, 0).topic_id_partition
+
+        record = PartitionDeleteRecord(partition, 1, NOW_MS, RemotePartitionDeleteState.DELETE_PARTITION_MARKED)
+        sound.events.append(Event(encode_metadata_record(record), None, 10**7, 0))
+        assert {finding.kind for finding in sound.audit()} == {KIND.ORPHANED}
+
+
+def test_every_kind_has_a_planted_defect() -> None:
+    assert {planted.kind for planted in PLANTED.values()} == set(FindingKind) - {KIND.DELETED_TOPIC}
+    assert len(PLANTED) >= 25
+    assert {kind for kind in FindingKind if SEVERITIES[kind] is Severity.NOTE} == {KIND.UNKNOWN_OBJECT, KIND.OVERLAP}
