@@ -68,6 +68,13 @@ KEYS: Mapping[str, Key] = MappingProxyType(
                 "an installed layout knows the broker's storage plug-in. What is set beside it wins over the file.",
             ),
             Key(
+                "remote.storage.prices",
+                Type.STRING,
+                None,
+                "A TOML file with prices of GETs and bytes, for the cost that `plan` and reports tell. Unset: list "
+                "prices of S3, Cloud Storage and Azure (`remote_fetch/plan/prices.toml`).",
+            ),
+            Key(
                 "remote.storage.fetcher.class",
                 Type.STRING,
                 None,
@@ -183,6 +190,30 @@ KEYS: Mapping[str, Key] = MappingProxyType(
                 64 << 20,
                 "Most bytes held or under way at once, over all partitions of one reader.",
                 minimum=1024,
+            ),
+            Key(
+                "fetch.remote.max.bytes.per.second",
+                Type.INTEGER,
+                None,
+                "Most bytes a second that this process reads from the store: a budget that all readers share which are "
+                "open at the same time with the same limits. Waiting for it counts against no timeout.",
+                minimum=1024,
+            ),
+            Key(
+                "fetch.remote.max.gets.per.second",
+                Type.INTEGER,
+                None,
+                "Most GETs a second of this process, of ranges and of indexes; as the bytes.",
+                minimum=1,
+            ),
+            Key(
+                "fetch.remote.budget.processes",
+                Type.INTEGER,
+                1,
+                "How many processes share both budgets. Each takes its part. Spark's readers set it to the tasks that "
+                "run at once.",
+                minimum=1,
+                maximum=1_000_000,
             ),
             Key(
                 "fetch.remote.task.bytes",

@@ -43,6 +43,7 @@ class Settings:
     storage_roots: str | None
     storage_layout: str | None
     storage_broker_properties: str | None
+    storage_prices: str | None
     fetcher_class: str | None
     fetcher_class_path: str | None
     locator: str | None
@@ -58,6 +59,9 @@ class Settings:
     retry_backoff_ms: int
     range_bytes: int
     max_bytes: int
+    max_bytes_per_second: int | None
+    max_gets_per_second: int | None
+    budget_processes: int
     task_bytes: int
     broker_timeout_ms: int
     pushdown: bool
@@ -77,12 +81,16 @@ class Settings:
         def text(name: str) -> str | None:
             return None if values[name] is None else get(name, str)
 
+        def number(name: str) -> int | None:
+            return None if values[name] is None else get(name, int)
+
         return cls(
             enabled=get("fetch.remote.enabled", bool),
             storage_url=text("remote.storage.url"),
             storage_roots=text("remote.storage.roots"),
             storage_layout=text("remote.storage.layout"),
             storage_broker_properties=text("remote.storage.broker.properties"),
+            storage_prices=text("remote.storage.prices"),
             fetcher_class=text("remote.storage.fetcher.class"),
             fetcher_class_path=text("remote.storage.fetcher.class.path"),
             locator=text("remote.locator"),
@@ -98,6 +106,9 @@ class Settings:
             retry_backoff_ms=get("fetch.remote.retry.backoff.ms", int),
             range_bytes=get("fetch.remote.range.bytes", int),
             max_bytes=get("fetch.remote.max.bytes", int),
+            max_bytes_per_second=number("fetch.remote.max.bytes.per.second"),
+            max_gets_per_second=number("fetch.remote.max.gets.per.second"),
+            budget_processes=get("fetch.remote.budget.processes", int),
             task_bytes=get("fetch.remote.task.bytes", int),
             broker_timeout_ms=get("fetch.remote.broker.timeout.ms", int),
             pushdown=get("fetch.remote.pushdown", bool),

@@ -62,7 +62,7 @@ def _run(arguments: argparse.Namespace) -> int:
             # Also before an error in the middle of the read, because the report helps to understand it.
             has_read = session.counters.report().records > 0 or sys.exc_info()[0] is None
             if has_read and not arguments.quiet:
-                print_report(session.counters, time.monotonic() - began, arguments.count)
+                print_report(session, time.monotonic() - began, arguments.count)
     return 0
 
 

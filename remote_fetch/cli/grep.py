@@ -108,7 +108,7 @@ def _run(arguments: argparse.Namespace) -> int:
             progress.stop()
             if not arguments.quiet:
                 print(f"% {found} records match", file=sys.stderr)
-                print_report(session.counters, time.monotonic() - began, None)
+                print_report(session, time.monotonic() - began, None)
     return 0 if found else NONE_MATCHES
 
 

@@ -20,10 +20,12 @@ from remote_fetch.cli.report import human_bytes
 from remote_fetch.errors import Unlocatable
 from remote_fetch.observe import Event, Notice
 from remote_fetch.plan.cost import PlanCost, StoredSize, estimate, untold
+from remote_fetch.plan.prices import Prices
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
 from remote_fetch.plan.saved import dump_plan
 from remote_fetch.prepare.refusals import refuse_broker_ranges
 from remote_fetch.prepare.view import PartitionPlan
+from remote_fetch.session.price_table import open_prices
 from remote_fetch.session.session import Session
 
 __all__ = ["add_parser", "print_plan"]
@@ -56,7 +58,8 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             _print_json([step for plan in plans for step in plan.steps], arguments.custom_metadata, session.stored_size)
         else:
-            print_plan(plans, session.reader.range_bytes, session.stored_size)
+            prices = open_prices(session.config.settings)
+            print_plan(plans, session.reader.range_bytes, session.stored_size, prices)
         if session.brokers is None:
             _print_refusal(plans)
     sys.stdout.flush()
@@ -91,8 +94,10 @@ def _print_refusal(plans: Sequence[PartitionPlan]) -> None:
         print(f"% to be refused: {error}", file=sys.stderr)
 
 
-def print_plan(plans: Sequence[PartitionPlan], range_bytes: int, stored_size: StoredSize = untold) -> None:
-    """Print every step of the plans, and their total cost."""
+def print_plan(
+    plans: Sequence[PartitionPlan], range_bytes: int, stored_size: StoredSize = untold, prices: Prices | None = None
+) -> None:
+    """Print every step of the plans, and their total cost, with `prices` in money too."""
     for plan in plans:
         partition = plan.opened.partition
         print(f"{partition.topic}-{partition.partition}: {_cost(estimate([plan.steps], range_bytes, stored_size))}")
@@ -100,6 +105,9 @@ def print_plan(plans: Sequence[PartitionPlan], range_bytes: int, stored_size: St
             print(f"  {step}")
     total = estimate([[step for plan in plans for step in plan.steps]], range_bytes, stored_size)
     print(f"total: {_cost(total)}, mean {human_bytes(total.mean_bytes_per_get)} per GET")
+    if prices is not None:
+        size_bytes = total.size_bytes if total.stored_bytes is None else total.stored_bytes
+        print(f"cost: {prices.text(total.gets, size_bytes)}")
 
 
 def _cost(cost: PlanCost) -> str:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from remote_fetch.observe import Event, RangeFetched, Report, unusable_text
+from remote_fetch.plan.prices import Prices
 
 __all__ = ["Progress", "human_bytes", "report_lines"]
 
@@ -28,8 +29,8 @@ def human_bytes(size_bytes: float) -> str:
     return f"{size_bytes:.0f} {_UNITS[0]}" if unit == 0 else f"{size_bytes:.1f} {_UNITS[unit]}"
 
 
-def report_lines(report: Report, elapsed_s: float) -> list[str]:
-    """The report at the end: records, remote bytes, GETs, speed, and every retry, fallback and notice."""
+def report_lines(report: Report, elapsed_s: float, prices: Prices | None = None) -> list[str]:
+    """The report at the end: records, remote bytes, GETs, speed, cost, and every retry, fallback and notice."""
     speed = report.remote_bytes / elapsed_s / 1e6 if elapsed_s > 0 else 0.0
     segments = (
         f"remote bytes: {human_bytes(report.remote_bytes)} in {report.remote_gets} GETs, "
@@ -42,6 +43,9 @@ def report_lines(report: Report, elapsed_s: float) -> list[str]:
     ]
     if report.broker_records:
         lines.insert(2, f"broker bytes: {human_bytes(report.broker_bytes)} in {report.broker_records} records")
+    if prices is not None:
+        gets, size_bytes = report.remote_gets + report.index_gets, report.remote_bytes + report.index_bytes
+        lines.insert(2, f"cost: {prices.text(gets, size_bytes)}")
     for name, counts in (
         ("retries", report.retries),
         ("read twice", report.rereads),

@@ -35,6 +35,7 @@ from remote_fetch.plan.cost import estimate
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.session.broker import BrokerReader
+from remote_fetch.session.price_table import open_prices
 from remote_fetch.session.session import Session
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def _run(arguments: argparse.Namespace) -> int:
     is_different = False
     with Progress(enabled=not arguments.quiet) as progress, Session.open(config_from(arguments), progress) as session:
         broker = broker_of(session)  # before a plan is made
+        prices = open_prices(session.config.settings)
         plans = plans_from(arguments, session)
         if arguments.time:
             for line in _timed(session, broker, plans, arguments.sample, seed):
@@ -91,7 +93,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if not arguments.quiet:
             if arguments.sample < 1:
                 print(f"% chosen with --seed {seed}", file=sys.stderr)
-            for line in report_lines(session.counters.report(), time.monotonic() - began):
+            for line in report_lines(session.counters.report(), time.monotonic() - began, prices):
                 print(f"% {line}", file=sys.stderr)
     return DIFFERENT if is_different else 0
 

@@ -25,16 +25,25 @@ __all__ = ["Call", "DaemonPool"]
 
 T = TypeVar("T")
 
+_CANCEL_CHECK_S = 0.1
+"""How often a thread that waits for the turn of a call looks whether the call was cancelled."""
+
 
 class Call(Generic[T]):
     """One submitted call: its result or its error, and its start time.
 
     It adds two things to the standard library's Future: a running call can be given up, and the deadline counts from
-    the start of the call.
+    the start of the call. `turn` tells, once, when the call may start (`time.monotonic`); None: at any time.
     """
 
-    def __init__(self, function: Callable[[], T], progressed_s: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(
+        self,
+        function: Callable[[], T],
+        progressed_s: Callable[[], float] = lambda: 0.0,
+        turn: Callable[[], float] | None = None,
+    ) -> None:
         self._function = function
+        self.turn = turn
         self._progressed_s = progressed_s
         self._future: Future[T] = Future()
         self._started_at: float | None = None
@@ -65,9 +74,10 @@ class Call(Generic[T]):
     def wait(self, timeout_ms: int) -> T:
         """Wait for the result, for at most `timeout_ms` after the start of the call.
 
-        While the call is still queued, `timeout_ms` counts from the begin of `wait`, or from the last success in the
-        pool if that is later. So a queued call times out if all threads hang, but not if the pool is only busy. Raises
-        the error of the call, StorageTimeout after that time, and Cancelled after `cancel`.
+        While the call is still queued, `timeout_ms` counts from the begin of `wait`, from the last success in the pool,
+        or from the turn of a call that waits for it, whichever is last. So a queued call times out if all threads hang,
+        but not if the pool is only busy. Raises the error of the call, StorageTimeout after that time, and Cancelled
+        after `cancel`.
         """
         asked_at = time.monotonic()
         while not self._future.done():
@@ -99,17 +109,18 @@ class DaemonPool:
         self._threads: list[threading.Thread] = []
         self._open: set[Call[Any]] = set()  # submitted, and not finished
         self._closed = False
-        self._progressed_s = 0.0
+        self._closing = threading.Event()
+        self._progressed_s = self._turn_s = 0.0
 
-    def submit(self, function: Callable[[], T]) -> Call[T]:
-        """Queue a call. After `close`, the call is cancelled at once."""
+    def submit(self, function: Callable[[], T], turn: Callable[[], float] | None = None) -> Call[T]:
+        """Queue a call. After `close`, the call is cancelled at once. `turn` is that of `Call`."""
 
         def counted() -> T:
             result = function()
             self._progressed_s = time.monotonic()
             return result
 
-        call = Call(counted, lambda: self._progressed_s)
+        call = Call(counted, lambda: max(self._progressed_s, self._turn_s), turn)
         with self._lock:
             if self._closed:
                 call.cancel()
@@ -136,6 +147,7 @@ class DaemonPool:
         while (call := self._queue.get()) is not None:
             self._window.enter()
             try:
+                self._wait_for_turn(call)
                 if self._closed:
                     call.cancel()
                 call.run()
@@ -145,6 +157,16 @@ class DaemonPool:
                 self._open.discard(call)
             del call  # a result must not live on in an idle thread
 
+    def _wait_for_turn(self, call: Call[Any]) -> None:
+        """Wait until the turn of a call, if it has one. A call that is cancelled during the wait loses its turn."""
+        if call.turn is None or call.is_done:
+            return
+        turn_s = call.turn()
+        self._turn_s = max(self._turn_s, turn_s)
+        while (left_s := turn_s - time.monotonic()) > 0 and not call.is_done:
+            if self._closing.wait(min(left_s, _CANCEL_CHECK_S)):
+                return
+
     def close(self, timeout_ms: int) -> int:
         """End the threads, and wait at most `timeout_ms` for calls under way. Return how many threads still run.
 
@@ -152,6 +174,7 @@ class DaemonPool:
         """
         with self._lock:
             self._closed = True
+            self._closing.set()
             threads = list(self._threads)
         self._window.close()
         while True:

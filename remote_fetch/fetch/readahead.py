@@ -7,6 +7,7 @@ Rules of the file:
 - Ranges are handed over in the order of the requests, whichever GET ends first.
 - A GET that is late is not repeated. Its bytes are used when they arrive.
 - If the store throttles, fewer GETs run at the same time for a while.
+- With a budget a GET waits for its turn in a thread of the pool, before its deadline begins.
 - If the store refuses the credentials, the fetcher looks them up again, and the GET is repeated.
 """
 
@@ -22,6 +23,7 @@ from itertools import islice
 from typing import TypeVar
 
 from remote_fetch.errors import RemoteFetchError, StorageDenied, StorageThrottled
+from remote_fetch.fetch.budget import Budget
 from remote_fetch.fetch.credentials import Renewal
 from remote_fetch.fetch.deadlines import RetryPolicy
 from remote_fetch.fetch.pool import Call, DaemonPool
@@ -87,12 +89,14 @@ class RangeReader:
         range_bytes: int,
         observer: Observer,
         max_threads: int = 16,
+        budget: Budget | None = None,
     ) -> None:
         self._fetcher = fetcher
         self._policy = policy
         self._max_bytes = max_bytes
         self._observer = observer
         self._closed = threading.Event()
+        self._budget = budget
         self.range_bytes = min(range_bytes, max_bytes)
         self.max_parallel = max(1, min(max_threads, max_bytes // self.range_bytes))
         self._window = Window(self.max_parallel)
@@ -152,15 +156,17 @@ class RangeReader:
         return self._pool.is_busy
 
     def _start(self, request: RangeRequest) -> Call[memoryview]:
-        return self._pool.submit(lambda: self._get(request))
+        return self._pool.submit(lambda: self._get(request), self._turn(request.size_bytes))
+
+    def _turn(self, size_bytes: int) -> Callable[[], float] | None:
+        return None if self._budget is None else partial(self._budget.reserve, size_bytes)
 
     def _get(self, request: RangeRequest) -> memoryview:
         def once() -> memoryview:
-            return memoryview(
-                self._fetcher.fetch_log_segment(request.segment, request.start_position, request.end_position)
-            ).cast("B")
+            data = self._fetcher.fetch_log_segment(request.segment, request.start_position, request.end_position)
+            return memoryview(data).cast("B")
 
-        return self._timed(once, request.segment, partial(self._note, request.segment, None))
+        return self._timed(once, request.segment, partial(self._note, request.segment, None), request.size_bytes)
 
     def read(self, request: RangeRequest) -> memoryview:
         """Read the bytes of one request. Raises the errors of `read_ahead`."""
@@ -193,7 +199,8 @@ class RangeReader:
             data = self._fetcher.fetch_index(segment, index_type)
             return None if data is None else memoryview(data).cast("B")
 
-        return self._pool.submit(lambda: self._timed(once, segment, partial(self._note, segment, index_type)))
+        note = partial(self._note, segment, index_type)
+        return self._pool.submit(lambda: self._timed(once, segment, note, 0), self._turn(0))
 
     def start_size(self, segment: RemoteLogSegmentMetadata) -> Call[int | None] | None:
         """Start to ask for the true size of a segment. None if the fetcher is not a SegmentSizer.
@@ -203,7 +210,7 @@ class RangeReader:
         fetcher = self._fetcher
         if not isinstance(fetcher, SegmentSizer):
             return None
-        return self._pool.submit(lambda: self._timed(lambda: fetcher.size(segment), segment, lambda size, s: None))
+        return self._pool.submit(lambda: self._timed(lambda: fetcher.size(segment), segment, lambda size, s: 0, None))
 
     def _note(
         self,
@@ -211,12 +218,24 @@ class RangeReader:
         index_type: IndexType | None,
         data: memoryview | None,
         duration_s: float,
-    ) -> None:
+    ) -> int:
         size_bytes = 0 if data is None else data.nbytes
         self._observer(RangeFetched(segment.topic_id_partition, size_bytes, duration_s, index_type))
+        return size_bytes
 
-    def _timed(self, once: Callable[[], T], segment: RemoteLogSegmentMetadata, note: Callable[[T, float], None]) -> T:
+    def _timed(
+        self,
+        once: Callable[[], T],
+        segment: RemoteLogSegmentMetadata,
+        note: Callable[[T, float], int],
+        reserved_bytes: int | None,
+    ) -> T:
+        """Make a call with all its attempts. `note` takes the result and the seconds, and returns its bytes.
+
+        `reserved_bytes` were taken from the budget for the first attempt. None: the call is outside of the budget.
+        """
         partition = segment.topic_id_partition
+        budget = None if reserved_bytes is None else self._budget
 
         def measured() -> T:
             began = time.monotonic()
@@ -226,10 +245,14 @@ class RangeReader:
                 self._window.throttled(began)
                 raise
             self._window.answered()
-            note(result, time.monotonic() - began)
+            came_bytes = note(result, time.monotonic() - began)
+            if budget is not None and came_bytes != reserved_bytes:
+                budget.charge(came_bytes - (reserved_bytes or 0))
             return result
 
         def retried(error: RemoteFetchError) -> None:
+            if budget is not None:
+                budget.charge(0, gets=1)
             self._observer(RangeRetried(partition, error.kind))
 
         def with_credentials() -> T:

@@ -48,6 +48,7 @@ from remote_fetch.observe import (
     ignore,
 )
 from remote_fetch.session.brokers import open_brokers
+from remote_fetch.session.budgets import BudgetLease
 from remote_fetch.session.decode_pool import DecodePool
 from remote_fetch.session.event_log import LogObserver
 from remote_fetch.session.fallback import FallbackRule
@@ -135,12 +136,14 @@ class Session:
         log_starts = None if planned is None else planned.log_starts
         self.brokers = open_brokers(config.librdkafka, settings, self.observe, shared=shared, log_starts=log_starts)
         self.fallback = FallbackRule(self.observe, self.surveyor.explain, self.brokers)
+        self._budget = BudgetLease(settings)
         self.reader = RangeReader(
             fetcher,
             RetryPolicy(settings.read_timeout_ms, settings.retry_backoff_ms),
             max_bytes=settings.max_bytes,
-            range_bytes=settings.range_bytes,
+            range_bytes=self._budget.range_bytes(settings.range_bytes),
             observer=self.observe,
+            budget=self._budget.budget,
         )
         sizes = SegmentSizes(self.reader, self.observe, timeout_ms=settings.read_timeout_ms)
         self.storage = Storage(self.reader, sizes, self.observe, settings)
@@ -354,6 +357,7 @@ class Session:
             self._metadata_locator.pass_on_remarks()
         if self._broker_locator is not None:
             self._broker_locator.close()
+        self._budget.give_back()
         self._log.close()
 
     def __enter__(self) -> Self:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from remote_fetch.spark.backfill_request import BackfillRequest, CheckedRequest
+from remote_fetch.spark.budgets import split_among, tasks_at_once
 from remote_fetch.spark.limits import FAIL_ON_DATA_LOSS_HINT
 from remote_fetch.spark.planning import plan_backfill, subscribed
 from remote_fetch.spark.wave import Wave
@@ -61,7 +62,11 @@ def _spec(spark: SparkSession, request: BackfillRequest, checked: CheckedRequest
         partition_by=tuple(request.partition_by),
         compression=lambda: checked.compression or _sessions_compression(spark),
         row_group_bytes=request.row_group_bytes,
-        reading=Reading(source.config, source.isolation, lambda session: subscribed(session, source.subscription)),
+        reading=Reading(
+            split_among(source.config, tasks_at_once(spark)),
+            source.isolation,
+            lambda session: subscribed(session, source.subscription),
+        ),
         plan=partial(plan_backfill, source),
         run=lambda writer, tasks, numbers: _run(spark, writer, tasks, numbers),
         loss_hint=FAIL_ON_DATA_LOSS_HINT,

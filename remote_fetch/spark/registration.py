@@ -16,6 +16,7 @@ from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Report
+from remote_fetch.spark.budgets import tasks_at_once
 from remote_fetch.spark.settings import settings_advice
 from remote_fetch.spark.source import KafkaRemoteDataSource
 
@@ -64,11 +65,13 @@ def register_source(spark: SparkSession) -> Registered:
     for text in advice:
         warnings.warn(text, stacklevel=3)
     accumulator = _accumulator(spark)
+    at_once = tasks_at_once(spark)
 
     class RegisteredSource(KafkaRemoteDataSource):
         """The source of one session. Spark pickles a class made in a function together with its attributes."""
 
         totals = accumulator
+        tasks_at_once = at_once
 
     spark.dataSource.register(RegisteredSource)
     return Registered(accumulator, advice)

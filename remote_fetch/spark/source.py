@@ -8,6 +8,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyspark
@@ -15,6 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.spark.batch import BatchReader, PushingReader
+from remote_fetch.spark.budgets import split_among
 from remote_fetch.spark.options import SourceOptions, parse_options
 from remote_fetch.spark.schema import columns_of, source_schema
 from remote_fetch.spark.typed import as_planned, plan_of, spark_schema, typed_columns_of
@@ -35,6 +37,9 @@ class KafkaRemoteDataSource(DataSource):
     totals: Accumulator[Report] | None = None
     """Where tasks add their reports; `register_source` sets it in a subclass made for one session."""
 
+    tasks_at_once: int | None = None
+    """How many tasks share a budget; `register_source` sets it too."""
+
     @classmethod
     def name(cls) -> str:
         """The name of the format."""
@@ -53,9 +58,14 @@ class KafkaRemoteDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of these columns. Raises ConfigError for wrong options and for unknown columns."""
-        options = parse_options(self.options)
+        options = self._options()
         kind = PushingReader if options.pushes_filters else BatchReader
         return kind(options, *_columns(options, schema), totals=self.totals)
+
+    def _options(self) -> SourceOptions:
+        """The options of a reader, with its tasks' part of a budget."""
+        options = parse_options(self.options)
+        return replace(options, config=split_among(options.config, self.tasks_at_once))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader of micro-batches. Raises as `reader`, and ConfigError for a PySpark older than 4.2."""
@@ -70,7 +80,7 @@ class KafkaRemoteDataSource(DataSource):
         from remote_fetch.spark.stream_driver import StreamDriver  # noqa: PLC0415 - as above
         from remote_fetch.spark.stream_limits import parse_trigger_limits  # noqa: PLC0415 - as above
 
-        options = parse_options(self.options)
+        options = self._options()
         limits = parse_trigger_limits(self.options)
         reader = BatchReader(options, *_columns(options, schema), totals=self.totals)
         return StreamReader(StreamDriver(options, limits), reader, limits)

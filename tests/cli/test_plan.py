@@ -131,3 +131,16 @@ def test_custom_metadata_are_left_out_unless_they_are_asked_for(capsys: pytest.C
     _print_json([piece, rest], with_custom_metadata=True)
     shown = capsys.readouterr()
     assert (load_plan(shown.out), shown.err) == ((piece, rest), "")
+
+
+def test_the_cost_by_a_table_of_prices(run: Run, bucket: str, tmp_path: Path) -> None:
+    """`plan` tells it before, and `cat` after."""
+    file = tmp_path / "prices.toml"
+    prices = "gets_1000 = 1000\ngb_same_region = 0\ngb_to_internet = 1000"
+    file.write_text(f"[file]\n{prices}\n", encoding="utf-8")
+    priced = ("--url", bucket, "-t", "shop", "-X", f"remote.storage.prices={file}")
+    total, cost = run("plan", *priced).lines[-2:]
+    gets = int(total.split(" segments, ")[1].split(" GETs")[0])
+    assert cost.startswith(f"cost: about ${1000 * gets / 1000:.2f} in the store's region, $")
+    assert "% cost: about $" in run("cat", *priced, "-e").stderr
+    assert "cost:" not in run("plan", "--url", bucket, "-t", "shop").stdout.decode()

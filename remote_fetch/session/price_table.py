@@ -1,0 +1,30 @@
+"""Opens the table of prices: the one that ships with the package, or the user's own file."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from urllib.parse import urlsplit
+
+from remote_fetch.errors import ConfigError
+from remote_fetch.plan.prices import Prices, parse_prices
+from remote_fetch.settings import Settings
+
+__all__ = ["open_prices"]
+
+_MAX_BYTES = 1 << 20
+
+
+def open_prices(settings: Settings) -> Prices | None:
+    """The prices of the configured store, None if the table has none for its URL. Raises ConfigError."""
+    scheme = urlsplit(settings.storage_url or "").scheme
+    name = settings.storage_prices
+    if name is None:
+        shipped = files("remote_fetch.plan").joinpath("prices.toml")
+        return parse_prices(shipped.read_text(encoding="utf-8"), scheme, file="the table of this package")
+    key = "remote.storage.prices"
+    try:
+        with open(name, encoding="utf-8") as file:
+            text = file.read(_MAX_BYTES)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{key}: {error}", key=key) from None
+    return parse_prices(text, scheme or "file", file=name)

@@ -1,0 +1,215 @@
+"""A budget of bytes and GETs a second: the times that it gives, and a reader that waits for them."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from remote_fetch.config import Config
+from remote_fetch.errors import Cancelled, StorageThrottled
+from remote_fetch.fetch.budget import Budget
+from remote_fetch.fetch.deadlines import RetryPolicy
+from remote_fetch.fetch.readahead import RangeReader, RangeRequest
+from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata
+from remote_fetch.observe import ignore
+from remote_fetch.session.budgets import BudgetLease
+from tests.fetch.test_readahead import segments
+
+SIZE = 1_000_000
+SEGMENT = segments(1)[0]
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+class TestTimes:
+    def test_bytes_follow_each_other_at_the_rate(self, clock: Clock) -> None:
+        budget = Budget(1000, None, clock)
+        assert [budget.reserve(size) for size in (500, 2000, 0, 1)] == [100.0, 100.5, 102.5, 102.5]
+
+    def test_gets_follow_each_other_at_the_rate(self, clock: Clock) -> None:
+        budget = Budget(None, 4, clock)
+        assert [budget.reserve(10**9) for _ in range(3)] == [100.0, 100.25, 100.5]
+
+    def test_the_narrower_limit_counts(self, clock: Clock) -> None:
+        budget = Budget(1000, 2, clock)
+        assert [budget.reserve(size) for size in (100, 100, 3000, 0)] == pytest.approx([100.0, 100.5, 101.0, 103.2])
+
+    def test_a_pause_saves_nothing_up(self, clock: Clock) -> None:
+        budget = Budget(1000, 10, clock)
+        budget.reserve(1000)
+        clock.now = 200.0
+        assert [budget.reserve(1000) for _ in range(3)] == [200.0, 201.0, 202.0]
+
+    def test_what_came_without_a_reservation_delays_the_next(self, clock: Clock) -> None:
+        budget = Budget(1000, 10, clock)
+        assert budget.reserve(0) == 100.0
+        budget.charge(500, gets=1)
+        assert budget.reserve(0) == 100.5
+        budget.charge(-500)
+        assert budget.reserve(0) == pytest.approx(100.3)
+
+
+class Store:
+    """A fetcher that notes when each GET began and how much it asked for."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.begun: list[tuple[float, int]] = []
+        self._failures = failures
+        self._lock = threading.Lock()
+
+    def configure(self, configs: object) -> None: ...
+
+    def fetch_log_segment(self, metadata: RemoteLogSegmentMetadata, start: int, end: int = -1) -> Buffer:
+        with self._lock:
+            self.begun.append((time.monotonic(), end - start))
+            self._failures -= 1
+            if self._failures >= 0:
+                raise StorageThrottled("slow down")
+        return bytes(end - start)
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> Buffer | None:
+        with self._lock:
+            self.begun.append((time.monotonic(), 0))
+        return bytes(600)
+
+    def close(self) -> None: ...
+
+
+def reader(store: Store, budget: Budget, timeout_ms: int = 5000) -> RangeReader:
+    policy = RetryPolicy(timeout_ms, 1)
+    return RangeReader(store, policy, max_bytes=8 * SIZE, range_bytes=SIZE, observer=ignore, budget=budget)
+
+
+def requests(count: int, size: int = SIZE) -> list[RangeRequest]:
+    return [RangeRequest(SEGMENT, at * size, (at + 1) * size) for at in range(count)]
+
+
+def test_gets_begin_no_sooner_than_the_budget_lets_them() -> None:
+    """However many threads, generators and indexes: bytes that began by a time are no more than its budget."""
+    store, rate = Store(), 20 * SIZE
+    open_reader = reader(store, Budget(rate, 100))
+    began = time.monotonic()
+
+    def read() -> None:
+        for _, awaited in open_reader.read_ahead(requests(5)):
+            awaited()
+        open_reader.read_index(SEGMENT, IndexType.OFFSET)
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    open_reader.close()
+    assert len(store.begun) == 4 * 6
+    before = 0
+    for number, (at, size) in enumerate(sorted(store.begun)):
+        assert before <= (at - began) * rate + 1
+        assert number <= (at - began) * 100 + 1
+        before += size
+
+
+def test_waiting_for_the_budget_counts_against_no_timeout() -> None:
+    store = Store()
+    open_reader = reader(store, Budget(5 * SIZE, None), timeout_ms=100)
+    found = [awaited() for _, awaited in open_reader.read_ahead(requests(4))]
+    open_reader.close()
+    assert [len(each) for each in found] == [SIZE] * 4
+
+
+def test_another_attempt_is_charged() -> None:
+    budget = Budget(None, 50)
+    open_reader = reader(Store(failures=3), budget)
+    open_reader.read(requests(1)[0])
+    began = time.monotonic()
+    assert budget.reserve(0) - began > 1.5 / 50
+    open_reader.close()
+
+
+def test_a_range_that_is_shorter_gives_the_rest_back() -> None:
+    class Short(Store):
+        def fetch_log_segment(self, metadata: RemoteLogSegmentMetadata, start: int, end: int = -1) -> Buffer:
+            return b"x"
+
+    budget = Budget(SIZE, None)
+    open_reader = reader(Short(), budget)
+    for request in requests(3):
+        open_reader.read(request)
+    assert budget.reserve(0) - time.monotonic() < 0.5
+    open_reader.close()
+
+
+@pytest.mark.parametrize("end", ["close", "generator"])
+def test_a_wait_for_the_budget_can_be_ended(end: str) -> None:
+    store = Store()
+    open_reader = reader(store, Budget(1, None))  # the second range would come in a week
+    ranges = open_reader.read_ahead(requests(3))
+    _, first = next(ranges)
+    first()
+    _, second = next(ranges)
+    began = time.monotonic()
+    if end == "generator":
+        ranges.close()
+        open_reader.close()
+    else:
+        threading.Timer(0.05, open_reader.close).start()
+    with pytest.raises(Cancelled):
+        second()
+    open_reader.close()
+    assert time.monotonic() - began < 5
+    assert len(store.begun) == 1
+
+
+class TestSessions:
+    def lease(self, **more: object) -> BudgetLease:
+        keys = {name.replace("_", "."): value for name, value in more.items()}
+        return BudgetLease(Config.parse({"remote.storage.url": "/x", **keys}).settings)
+
+    def test_sessions_with_the_same_limits_share_one_budget(self) -> None:
+        limits = {"fetch_remote_max_bytes_per_second": 5000, "fetch_remote_max_gets_per_second": 5}
+        first, second, other = (
+            self.lease(**limits),
+            self.lease(**limits),
+            self.lease(fetch_remote_max_gets_per_second=5),
+        )
+        assert first.budget is second.budget is not None
+        assert other.budget is not first.budget
+        shared = first.budget
+        first.give_back()
+        first.give_back()
+        third = self.lease(**limits)
+        assert third.budget is shared
+        for lease in (second, third, other):
+            lease.give_back()
+        last = self.lease(**limits)
+        assert last.budget is not shared
+        last.give_back()
+
+    def test_without_a_limit_there_is_none(self) -> None:
+        lease = self.lease()
+        assert lease.budget is None
+        assert lease.range_bytes(7) == 7
+        lease.give_back()
+
+    def test_processes_take_a_part_each(self) -> None:
+        lease = self.lease(fetch_remote_max_bytes_per_second=4_000_000, fetch_remote_budget_processes=4)
+        assert lease.budget is not None
+        start = lease.budget.reserve(1_000_000)
+        assert lease.budget.reserve(0) - start == pytest.approx(1)
+        assert lease.range_bytes(8 << 20) == 1_000_000
+        lease.give_back()
