@@ -74,7 +74,8 @@ def test_a_topic_that_was_deleted(
     topics.wait_tiered(rig, topic)
     copy = shutil.copytree(rig.remote, tmp_path / "copy")
     folder = tier_folder(rig, topic, 0)
-    topics.admin(rig).delete_topics([topic])[topic].result(60)
+    admin = topics.admin(rig)
+    admin.delete_topics([topic])[topic].result(60)
     rig.until("the broker has deleted the segments", lambda: not list(folder.glob("*.log")))
     assert audit(rig, rig.remote, "-t", topic) == 0
     assert lines_of(capsys) == ([], [])

@@ -1,0 +1,79 @@
+"""`remote-fetch offsets`: translate committed offsets of a topic into those of its restored topic.
+
+Rules of the file:
+
+- Offsets come and go as CSV, in the form of `kafka-consumer-groups --reset-offsets --export` and `--from-file`.
+- Rows of other topics are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from remote_fetch.cli.options import about
+from remote_fetch.errors import ConfigError
+from remote_fetch.restore.journal import JournalHead, read_maps
+from remote_fetch.restore.offset_map import OffsetMap
+
+__all__ = ["add_parser"]
+
+_MAX_BYTES = 256 << 20
+
+
+def add_parser(commands: Any, summary: str) -> None:
+    """Add this command to `commands`, with `summary` as its short help."""
+    parser = commands.add_parser("offsets", help=summary, description=about(__doc__))
+    parser.set_defaults(run=_run)
+    parser.add_argument("journal", metavar="JOURNAL", help="the journal of the restore")
+    parser.add_argument(
+        "offsets", metavar="FILE", nargs="?", default="-",
+        help="lines of TOPIC,PARTITION,OFFSET or GROUP,TOPIC,PARTITION,OFFSET (default: stdin)",
+    )  # fmt: skip
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    head, maps = read_maps(Path(arguments.journal))
+    left_out = 0
+    output = csv.writer(sys.stdout, lineterminator="\n")
+    for row in _rows(arguments.offsets):
+        translated = _translated(row, head, maps)
+        if translated is None:
+            left_out += 1
+        else:
+            output.writerow(translated)
+    if left_out:
+        print(f"% {left_out} rows left out: they are not of topic {head.topic}", file=sys.stderr)
+    return 0
+
+
+def _rows(name: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows of the file with their numbers. Raises ConfigError if it cannot be read."""
+    try:
+        if name == "-":
+            text = sys.stdin.read(_MAX_BYTES)
+        else:
+            with open(name, encoding="utf-8") as file:
+                text = file.read(_MAX_BYTES)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{name}: {error}") from None
+    return ((number, row) for number, row in enumerate(csv.reader(io.StringIO(text)), 1) if row)
+
+
+def _translated(numbered: tuple[int, Sequence[str]], head: JournalHead, maps: dict[int, OffsetMap]) -> list[str] | None:
+    """The row of the new topic, None for another topic's."""
+    number, row = numbered
+    *group, topic, partition, offset = ("", "", "", *row)[-max(len(row), 3) :]
+    if len(row) not in (3, 4) or not partition.strip().isdecimal() or not offset.strip().isdecimal():
+        raise ConfigError(f"row {number}: TOPIC,PARTITION,OFFSET or GROUP,TOPIC,PARTITION,OFFSET expected")
+    if topic.strip() != head.topic:
+        return None
+    known = maps.get(int(partition))
+    if known is None:
+        raise ConfigError(f"row {number}: the journal has no partition {int(partition)} of {head.topic}")
+    return [*group, head.target, str(int(partition)), str(known.translate(int(offset)))]

@@ -1,0 +1,123 @@
+"""`remote-fetch replay`: write a range of records into a topic once again.
+
+Rules of the file:
+
+- stdout has one line at the end. Messages go to stderr.
+- A replay cannot go on after an error. Then the line says how far it came.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from contextlib import closing
+from typing import Any
+
+from remote_fetch.cli.bounds import plans_from
+from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
+from remote_fetch.cli.report import human_bytes, report_lines
+from remote_fetch.cli.restore import add_target_options, target_from
+from remote_fetch.errors import ConfigError
+from remote_fetch.plan.cost import estimate
+from remote_fetch.restore.replay import REPLAYED_COLUMNS, Pace, Replayed, replay
+from remote_fetch.scan.scan import Scan
+from remote_fetch.session.session import Session
+
+__all__ = ["add_parser"]
+
+_SAID_EVERY_S = 60.0
+
+
+def add_parser(commands: Any, summary: str) -> None:
+    """Add this command to `commands`, with `summary` as its short help."""
+    parser = commands.add_parser("replay", help=summary, description=about(__doc__))
+    parser.set_defaults(run=_run)
+    add_range_options(parser, topic_required=True)
+    target = add_target_options(
+        parser, to_help="bootstrap.servers of the target (default: those of -b)", topic_help="the topic to write to"
+    )
+    target.add_argument(
+        "--partition-by", choices=("number", "key"), default="number",
+        help="a record goes into the partition of the same number (default), or where its key belongs",
+    )  # fmt: skip
+    target.add_argument(
+        "--timestamps",
+        choices=("kept", "now"),
+        default="kept",
+        help="the records' own (default), or new ones",
+    )
+    target.add_argument("--max-records-per-second", type=float, metavar="N", help="send no more than this")
+    target.add_argument("--max-bytes-per-second", type=float, metavar="N", help="of keys and values")
+    target.add_argument("--dry-run", action="store_true", help="say what would be sent")
+    parser.add_argument("-q", dest="quiet", action="store_true", help="no progress and no report on stderr")
+    add_common_options(parser)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.to_topic is None:
+        raise ConfigError("name the topic to write to: --to-topic TOPIC", key="--to-topic")
+    for name in ("max_records_per_second", "max_bytes_per_second"):
+        limit = getattr(arguments, name)
+        if limit is not None and not limit > 0:
+            option = "--" + name.replace("_", "-")
+            raise ConfigError(f"{option} {limit:g}: give a number above 0", key=option)
+    began, done = time.monotonic(), Replayed()
+    brokers = arguments.to or arguments.brokers
+    with (
+        Session.open(config_from(arguments)) as session,
+        closing(target_from(arguments, brokers, arguments.to_topic)) as target,
+    ):
+        plans = plans_from(arguments, session)
+        numbers = [plan.opened.partition.partition for plan in plans]
+        _check_target(target.partitions(), numbers, arguments)
+        if arguments.dry_run:
+            cost = estimate([[step for plan in plans for step in plan.steps]], session.reader.range_bytes)
+            offsets = sum(step.last_offset - step.first_offset + 1 for plan in plans for step in plan.steps)
+            print(f"{offsets} offsets, {human_bytes(cost.size_bytes)} of segments, to {arguments.to_topic}")
+            return 0
+        try:
+            replay(
+                Scan(session, plans, REPLAYED_COLUMNS).batches(),
+                target,
+                done,
+                keeps_partitions=arguments.partition_by == "number",
+                keeps_timestamps=arguments.timestamps == "kept",
+                pace=Pace(arguments.max_records_per_second, arguments.max_bytes_per_second),
+                progressed=_Said(quiet=arguments.quiet),
+            )
+        finally:
+            print(f"{done.records} records, {human_bytes(done.size_bytes)} of keys and values, sent{_reached(done)}")
+        if not arguments.quiet:
+            for line in report_lines(session.counters.report(), time.monotonic() - began):
+                print(f"% {line}", file=sys.stderr)
+    return 0
+
+
+def _check_target(found: tuple[int, ...], wanted: list[int], arguments: argparse.Namespace) -> None:
+    missing = sorted(set(wanted).difference(found))
+    if missing and arguments.partition_by == "number":
+        raise ConfigError(
+            f"the topic {arguments.to_topic!r} has no partition {missing[0]}",
+            key="--to-topic",
+            hint="Give it as many partitions as the old topic has, or use --partition-by key",
+        )
+
+
+def _reached(done: Replayed) -> str:
+    offsets = done.next_offsets or {}
+    reached = ", ".join(f"{number}: {offset}" for number, offset in sorted(offsets.items()))
+    return f"; next offset of each partition: {reached}" if reached else ""
+
+
+class _Said:
+    """A line a minute about how many records are sent."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._is_quiet = quiet
+        self._next_s = time.monotonic() + _SAID_EVERY_S
+
+    def __call__(self, records: int) -> None:
+        if not self._is_quiet and time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + _SAID_EVERY_S
+            print(f"% {records} records sent", file=sys.stderr, flush=True)

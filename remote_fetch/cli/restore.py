@@ -1,0 +1,197 @@
+"""`remote-fetch restore`: write a topic of the tier into another cluster, each record once.
+
+Rules of the file:
+
+- The journal is a file of the user. The same command again goes on with the job of the journal.
+- stdout has one line at the end. Messages go to stderr.
+- The exit code is 0 if all is restored, 3 if the new topic differs from the tier, and 1 if the job could not end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from remote_fetch.cli.options import Once, about, add_common_options, config_from, pairs_from
+from remote_fetch.cli.report import human_bytes, report_lines
+from remote_fetch.errors import ConfigError
+from remote_fetch.model import TopicIdPartition, Uuid
+from remote_fetch.prepare.arguments import parse_isolation
+from remote_fetch.restore.job import Restore, Restored, RestoreRequest
+from remote_fetch.restore.target import Target, consumer_properties_of
+from remote_fetch.restore.verify import Unlike, first_unlike, new_records, old_records
+from remote_fetch.session.session import Session
+
+__all__ = ["DIFFERENT", "add_parser", "add_target_options", "target_from"]
+
+DIFFERENT = 3
+"""The exit code if the new topic differs: 1 and 2 mean, as in every command, that it could not end."""
+_SAID_EVERY_S = 60.0
+
+
+def add_target_options(parser: argparse.ArgumentParser, *, to_help: str, topic_help: str) -> Any:
+    """Add the options of the cluster and topic that are written to. Returns their group."""
+    group = parser.add_argument_group("target")
+    group.add_argument("--to", metavar="BROKERS", action=Once, help=to_help)
+    group.add_argument("--to-topic", metavar="TOPIC", action=Once, help=topic_help)
+    group.add_argument(
+        "--to-property", metavar="KEY=VALUE", action="append", default=[],
+        help="a property of librdkafka's producer, such as security.protocol=SASL_SSL; may be repeated",
+    )  # fmt: skip
+    return group
+
+
+def target_from(arguments: argparse.Namespace, brokers: str | None, topic: str) -> Target:
+    """The target that the options name. Raises ConfigError."""
+    properties = dict(pairs_from(arguments.to_property, "--to-property"))
+    if brokers is not None:
+        properties["bootstrap.servers"] = brokers
+    if "bootstrap.servers" not in properties:
+        raise ConfigError("name the brokers of the target: --to HOST:PORT", key="--to")
+    return Target(properties, topic)
+
+
+def add_parser(commands: Any, summary: str) -> None:
+    """Add this command to `commands`, with `summary` as its short help."""
+    parser = commands.add_parser("restore", help=summary, description=about(__doc__))
+    parser.set_defaults(run=_run)
+    parser.add_argument(
+        "-t", dest="topic", metavar="TOPIC", action=Once, required=True, help="the old topic; NAME:ID for one topic id"
+    )
+    parser.add_argument(
+        "--journal", metavar="FILE", action=Once, help="the file of the job (default: TOPIC.restore.jsonl)"
+    )
+    parser.add_argument(
+        "--isolation", default="read_committed", metavar="LEVEL", help="read_committed (default) or read_uncommitted"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
+    parser.add_argument("--no-verify", action="store_true", help="do not compare both topics at the end")
+    parser.add_argument("-J", "--json", dest="json", action="store_true", help="print the outcome as a JSON object")
+    parser.add_argument("-q", dest="quiet", action="store_true", help="no progress and no report on stderr")
+    target = add_target_options(
+        parser, to_help="bootstrap.servers of the other cluster", topic_help="the new topic (default: the old name)"
+    )
+    target.add_argument(
+        "--topic-config", metavar="KEY=VALUE", action="append", default=[],
+        help="a setting of the new topic if it is made; may be repeated",
+    )  # fmt: skip
+    target.add_argument(
+        "--replication-factor", type=int, default=-1, metavar="N", help="of the new topic (default: as the brokers say)"
+    )
+    target.add_argument(
+        "--any-retention", action="store_true", help="write into a topic that may delete old records by its settings"
+    )
+    add_common_options(parser)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    began = time.monotonic()
+    name = arguments.topic.partition(":")[0]
+    request = RestoreRequest(
+        arguments.topic,
+        Path(arguments.journal or f"{name}.restore.jsonl"),
+        parse_isolation(arguments.isolation),
+        pairs_from(arguments.topic_config, "--topic-config"),
+        arguments.replication_factor,
+        arguments.any_retention,
+    )
+    with (
+        Session.open(config_from(arguments)) as session,
+        closing(target_from(arguments, arguments.to, arguments.to_topic or name)) as target,
+    ):
+        restore = Restore(session, target, request, _Said(quiet=arguments.quiet))
+        if arguments.dry_run:
+            _print_dry(restore, target)
+            return 0
+        restored = restore.run()
+        unlike = {} if arguments.no_verify else _compared(session, restore, target)
+        if not arguments.quiet:
+            for line in report_lines(session.counters.report(), time.monotonic() - began):
+                print(f"% {line}", file=sys.stderr)
+    print(_as_json(restored, unlike, request) if arguments.json else _as_text(restored, unlike, request, target.topic))
+    return DIFFERENT if unlike else 0
+
+
+class _Said:
+    """A line a minute about how many records are restored."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._is_quiet = quiet
+        self._next_s = time.monotonic() + _SAID_EVERY_S
+
+    def __call__(self, records: int) -> None:
+        if not self._is_quiet and time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + _SAID_EVERY_S
+            print(f"% {records} records restored", file=sys.stderr, flush=True)
+
+
+def _print_dry(restore: Restore, target: Target) -> None:
+    plans = restore.planned()
+    for plan in plans:
+        partition = plan.opened.partition
+        offsets = sum(step.last_offset - step.first_offset + 1 for step in plan.steps)
+        size_bytes = sum(getattr(step, "size_bytes", None) or 0 for step in plan.steps)
+        print(
+            f"{partition.topic}-{partition.partition} to {target.topic}-{partition.partition}: {offsets} offsets, "
+            f"{human_bytes(size_bytes)} of {len(plan.steps)} segments"
+        )
+
+
+def _compared(session: Session, restore: Restore, target: Target) -> Mapping[int, Unlike]:
+    """The first difference of each partition that differs."""
+    found: dict[int, Unlike] = {}
+    topic_id = Uuid.parse(target.topic_id())
+    with Session.open(consumer_properties_of(target.properties)) as reading:
+        for plan in restore.plans:
+            number = plan.opened.partition.partition
+            known = restore.maps[number]
+            partition = TopicIdPartition(topic_id, target.topic, number)
+            end = target.ends([number])[number]
+            with (
+                closing(old_records(session, plan)) as old,
+                closing(new_records(reading, partition, known.target_start, end)) as new,
+            ):
+                unlike = first_unlike(old, new)[1]
+            if unlike is not None:
+                found[number] = unlike
+    return found
+
+
+def _as_text(restored: Restored, unlike: Mapping[int, Unlike], request: RestoreRequest, topic: str) -> str:
+    records = sum(restored.of_partitions.values())
+    offsets = "with their offsets" if restored.keeps_offsets else f"with other offsets, which {request.journal} maps"
+    of_run = f"{restored.records} records, {human_bytes(restored.size_bytes)} of keys and values in this run"
+    lines = [f"{topic}: {records} records in {len(restored.of_partitions)} partitions, {offsets}; {of_run}"]
+    if restored.untimed:
+        lines.append(f"{restored.untimed} records have the time of this run: no producer can send theirs, 0 or below")
+    lines += [f"partition {number} DIFFERS: {_unlike_text(each)}" for number, each in sorted(unlike.items())]
+    return "\n".join(lines)
+
+
+def _unlike_text(unlike: Unlike) -> str:
+    if unlike.source_offset is None:
+        return f"the new topic has more records, from offset {unlike.target_offset} on"
+    if unlike.target_offset is None:
+        return f"the new topic lacks the records from offset {unlike.source_offset} of the old one on"
+    return f"offset {unlike.source_offset} of the old topic is not offset {unlike.target_offset} of the new one"
+
+
+def _as_json(restored: Restored, unlike: Mapping[int, Unlike], request: RestoreRequest) -> str:
+    return json.dumps(
+        {
+            "records": sum(restored.of_partitions.values()),
+            "partitions": {str(number): count for number, count in restored.of_partitions.items()},
+            "records_of_this_run": restored.records,
+            "bytes_of_this_run": restored.size_bytes,
+            "untimed": restored.untimed,
+            "keeps_offsets": restored.keeps_offsets,
+            "journal": str(request.journal),
+            "different": {str(number): _unlike_text(each) for number, each in unlike.items()},
+        }
+    )

@@ -1,0 +1,283 @@
+"""Restores a topic of a tier into a topic of another cluster: each record once, in order, also after a crash.
+
+Rules of the file:
+
+- The records of a partition come in one order, by the same plan in every run. So the records in the new partition are
+  the first ones of that order, and their number says where a later run goes on.
+- The new topic belongs to the restore. A record of another writer is found by its number, and ends the job.
+- The journal is behind the topic, never ahead of it.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from remote_fetch.errors import ConfigError
+from remote_fetch.model import IsolationLevel
+from remote_fetch.prepare.job import plan_job
+from remote_fetch.prepare.view import PartitionPlan
+from remote_fetch.restore.journal import Journal, JournalHead
+from remote_fetch.restore.offset_map import OffsetMap
+from remote_fetch.restore.target import Target
+from remote_fetch.scan.scan import Scan
+from remote_fetch.session.session import Session
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["RESTORED_COLUMNS", "Restore", "RestoreRequest", "Restored"]
+
+RESTORED_COLUMNS = ("offset", "key", "value", "headers", "timestampMs")
+_CHECKPOINT_BYTES = 64 << 20
+_CHECKPOINT_S = 5.0
+_STABLE_S = 2.0
+"""How long the end of a partition has to stay the same before a run goes on: a request of the run before may still be
+under way in the broker."""
+_LOOK_AGAIN_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreRequest:
+    """The old topic, by its name (NAME or NAME:ID), and the journal of the job.
+
+    - `topic_config` and `replication` are for a new topic that is made. -1: as the brokers have it.
+    - `any_retention`: the new topic may delete old records.
+    """
+
+    topic: str
+    journal: Path
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
+    topic_config: Mapping[str, str] | None = None
+    replication: int = -1
+    any_retention: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The outcome: records and bytes of keys and values of this run, and the records of all runs by partition.
+
+    - `untimed` counts records of this run whose timestamp no producer can send (0 and below).
+    - `keeps_offsets`: each record has its old offset.
+    """
+
+    records: int
+    size_bytes: int
+    untimed: int
+    of_partitions: Mapping[int, int]
+    keeps_offsets: bool
+
+
+class Restore:
+    """One run of a restore. `progressed` is called with the number of records that are done."""
+
+    def __init__(
+        self,
+        session: Session,
+        target: Target,
+        request: RestoreRequest,
+        progressed: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._session = session
+        self._target = target
+        self._request = request
+        self._progressed = progressed
+        self._records = self._size_bytes = self._untimed = 0
+        self.plans: tuple[PartitionPlan, ...] = ()
+        self.maps: Mapping[int, OffsetMap] = {}
+
+    def run(self) -> Restored:
+        """Write what the new topic lacks.
+
+        Raises ConfigError for a target that is not the job's, the errors of reading, and KafkaException of the target.
+        """
+        request = self._request
+        self.planned()
+        is_new = not request.journal.exists()
+        journal = self._begin() if is_new else Journal.resume(request.journal)
+        try:
+            if not is_new:
+                self._check_job(journal)
+                self._take_over(journal)
+            self.maps = journal.maps
+            for plan in self.plans:
+                self._partition(plan, journal)
+            self._check_ends(journal)
+        finally:
+            journal.close()
+        of_partitions = {number: sum(run.records for run in each.runs()) for number, each in journal.maps.items()}
+        keeps = all(each.keeps_offsets for each in journal.maps.values())
+        return Restored(self._records, self._size_bytes, self._untimed, of_partitions, keeps)
+
+    def planned(self) -> tuple[PartitionPlan, ...]:
+        """The plans of all partitions. Raises the errors of planning."""
+        request = self._request
+        self.plans = plan_job(
+            self._session, request.topic, start="earliest", end="latest", partitions=None, isolation=request.isolation
+        )
+        if not self.plans:
+            raise ConfigError(f"the tier has no partition of {request.topic!r}", key="-t")
+        return self.plans
+
+    # ------------------------------------------------------------------------------------------------ begin and resume
+
+    def _begin(self) -> Journal:
+        """A new job. The new topic is made, or is there and empty."""
+        request, partition = self._request, self.plans[0].opened.partition
+        numbers = [plan.opened.partition.partition for plan in self.plans]
+        target_id, _ = self._target.open(
+            max(numbers) + 1, request.topic_config or {}, request.replication, any_retention=request.any_retention
+        )
+        ends = self._target.ends(numbers)
+        starts = self._target.starts(numbers)
+        filled = [number for number in numbers if ends[number] > starts[number]]
+        if filled:
+            raise ConfigError(
+                f"the topic {self._target.topic!r} of the target has records, in partition {filled[0]}",
+                key="--to-topic",
+                hint=f"Name an empty topic, or the journal of the run that wrote them; {request.journal} is none yet",
+            )
+        head = JournalHead(
+            partition.topic, str(partition.topic_id), request.isolation.value, self._target.topic, target_id, ends
+        )
+        return Journal.create(request.journal, head)
+
+    def _check_job(self, journal: Journal) -> None:
+        """Raise ConfigError if the journal belongs to another job."""
+        request, partition = self._request, self.plans[0].opened.partition
+        head = JournalHead(
+            partition.topic, str(partition.topic_id), request.isolation.value, self._target.topic,
+            self._target.topic_id(), journal.head.starts,
+        )  # fmt: skip
+        numbers = {plan.opened.partition.partition for plan in self.plans}
+        if head != journal.head or numbers != journal.maps.keys():
+            raise ConfigError(
+                f"{request.journal} belongs to another job: {_described(journal.head)}; now {_described(head)}",
+                key="--journal",
+                hint="Name the same topics and isolation level as the run before, or a new journal and an empty topic",
+            )
+
+    def _take_over(self, journal: Journal) -> None:
+        """Find the records that the new topic has and the journal has not."""
+        ends = self._stable_ends(journal.maps.keys())
+        for plan in self.plans:
+            number = plan.opened.partition.partition
+            known = journal.maps[number]
+            ahead = ends[number] - known.target_next
+            if ahead < 0:
+                raise ConfigError(
+                    f"partition {number} of the target ends with offset {ends[number] - 1}, and the journal knows "
+                    f"records up to {known.target_next - 1}",
+                    key="--journal",
+                    hint="The target has lost records. Begin again with an empty topic and a new journal",
+                )
+            for source, count in _stretches(self._batches(plan, known), ahead):
+                journal.add(number, source, count)
+            if ends[number] != known.target_next:
+                more = ends[number] - known.target_next
+                raise ConfigError(
+                    f"partition {number} of the target has {more} records more than the tier",
+                    key="--to-topic",
+                    hint="Another writer has written to the topic. Begin again with an empty topic and a new journal",
+                )
+        journal.sync()
+
+    def _stable_ends(self, numbers: Collection[int]) -> dict[int, int]:
+        """The ends of the new partitions, after they have not changed for a while."""
+        ends = self._target.ends(numbers)
+        since = time.monotonic()
+        while time.monotonic() - since < _STABLE_S:
+            time.sleep(_LOOK_AGAIN_S)
+            now = self._target.ends(numbers)
+            if now != ends:
+                ends, since = now, time.monotonic()
+        return ends
+
+    # --------------------------------------------------------------------------------------------------------- records
+
+    def _batches(self, plan: PartitionPlan, known: OffsetMap) -> Iterator[pa.RecordBatch]:
+        """The records of a partition that follow those of the map."""
+        first = max(known.source_next, 0)
+        steps = tuple(step for step in plan.steps if step.last_offset >= first)
+        for batch in Scan(self._session, [replace(plan, steps=steps)], RESTORED_COLUMNS).batches():
+            offsets = batch.column("offset")
+            at = bisect_left(range(len(offsets)), first, key=lambda row: offsets[row].as_py())
+            if at < batch.num_rows:
+                yield batch.slice(at)
+
+    def _partition(self, plan: PartitionPlan, journal: Journal) -> None:
+        number = plan.opened.partition.partition
+        pending: list[tuple[int, int]] = []
+        pending_bytes, since = 0, time.monotonic()
+        for batch in self._batches(plan, journal.maps[number]):
+            pending += _runs_of(_offsets_of(batch))
+            pending_bytes += self._write(number, batch)
+            if pending_bytes >= _CHECKPOINT_BYTES or time.monotonic() - since >= _CHECKPOINT_S:
+                self._checkpoint(number, journal, pending)
+                pending, pending_bytes, since = [], 0, time.monotonic()
+        self._checkpoint(number, journal, pending)
+
+    def _write(self, number: int, batch: pa.RecordBatch) -> int:
+        columns = (batch.column(name).to_pylist() for name in RESTORED_COLUMNS[1:])
+        write, size_bytes = self._target.write, 0
+        for key, value, headers, timestamp_ms in zip(*columns, strict=True):
+            named = [(header["key"], header["value"]) for header in headers or ()]
+            write(number, key, value, named, timestamp_ms)
+            self._untimed += timestamp_ms < 1
+            size_bytes += len(key or b"") + len(value or b"")
+        self._records += batch.num_rows
+        self._size_bytes += size_bytes
+        return size_bytes
+
+    def _checkpoint(self, number: int, journal: Journal, pending: Sequence[tuple[int, int]]) -> None:
+        """Wait until all records are acknowledged, and note them. Raises ConfigError if there are others too."""
+        if not pending:
+            return
+        self._target.flush()
+        for source, count in pending:
+            journal.add(number, source, count)
+        self._check_ends(journal, number)
+        journal.sync()
+        self._progressed(self._records)
+
+    def _check_ends(self, journal: Journal, *numbers: int) -> None:
+        """Raise ConfigError if the new topic has other records than the journal, in these partitions or in all."""
+        for number, end in self._target.ends(numbers or journal.maps.keys()).items():
+            known = journal.maps[number].target_next
+            if end != known:
+                raise ConfigError(
+                    f"partition {number} of the target ends with offset {end - 1}, and {known - 1} was written last",
+                    key="--to-topic",
+                    hint="Another writer writes to the topic. Begin again with an empty topic and a new journal",
+                )
+
+
+def _offsets_of(batch: pa.RecordBatch) -> list[int]:
+    offsets: list[Any] = batch.column("offset").to_pylist()
+    return offsets
+
+
+def _runs_of(offsets: Sequence[int]) -> list[tuple[int, int]]:
+    """Ascending offsets as (first, how many follow each other)."""
+    found = []
+    for _, group in groupby(enumerate(offsets), lambda pair: pair[1] - pair[0]):
+        members = list(group)
+        found.append((members[0][1], len(members)))
+    return found
+
+
+def _stretches(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[tuple[int, int]]:
+    """The first `count` records, as (first offset, how many follow each other). There may be fewer."""
+    while count > 0 and (batch := next(batches, None)) is not None:
+        offsets = _offsets_of(batch)[:count]
+        yield from _runs_of(offsets)
+        count -= len(offsets)
+
+
+def _described(head: JournalHead) -> str:
+    return f"{head.topic}:{head.topic_id} ({head.isolation}) to {head.target}:{head.target_id}"

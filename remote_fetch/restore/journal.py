@@ -1,0 +1,140 @@
+"""The journal of a restore: a file that says which records are in the new topic. A later run goes on from it.
+
+    {"restore": 1, "topic": "orders", "topic_id": "...", "isolation": "read_committed", "target": "orders", ...}
+    {"partition": 0, "source": 0, "target": 0, "records": 4000}
+
+Rules of the file:
+
+- Lines are appended after the broker has acknowledged their records, and are on disk before the next ones are sent.
+- A last line that is cut off does not count: its records are found in the new topic.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from remote_fetch.errors import ConfigError
+from remote_fetch.restore.offset_map import OffsetMap, Run
+
+__all__ = ["Journal", "JournalHead", "read_maps"]
+
+_VERSION = 1
+_MAX_LINE_BYTES = 1 << 20
+_MAX_OFFSET = 2**63 - 2
+
+
+@dataclass(frozen=True, slots=True)
+class JournalHead:
+    """The job that a journal belongs to. `starts` are the first offsets of the new partitions."""
+
+    topic: str
+    topic_id: str
+    isolation: str
+    target: str
+    target_id: str
+    starts: Mapping[int, int] = field(default_factory=dict)
+
+
+class Journal:
+    """A journal that is open for writing. `maps` has the offset map of each partition."""
+
+    def __init__(self, file: BinaryIO, head: JournalHead, maps: dict[int, OffsetMap]) -> None:
+        self._file = file
+        self.head = head
+        self.maps = maps
+
+    @classmethod
+    def create(cls, path: Path, head: JournalHead) -> Journal:
+        """A new journal. Raises ConfigError if the file exists or cannot be made."""
+        try:
+            file = open(path, "xb")  # noqa: SIM115 - `close` does
+        except OSError as error:
+            raise ConfigError(f"--journal: {error}", key="--journal") from None
+        journal = cls(file, head, {number: OffsetMap(start) for number, start in head.starts.items()})
+        fields = asdict(head) | {"starts": {str(number): start for number, start in head.starts.items()}}
+        journal._write({"restore": _VERSION, **fields})
+        journal.sync()
+        return journal
+
+    @classmethod
+    def resume(cls, path: Path) -> Journal:
+        """The journal in a file, to go on with. Raises ConfigError for a file that is none."""
+        head, maps, end = _read(path)
+        file = open(path, "r+b")  # noqa: SIM115 - `close` does
+        file.truncate(end)
+        file.seek(end)
+        return cls(file, head, maps)
+
+    def add(self, partition: int, source: int, count: int) -> None:
+        """Note records that the new topic has."""
+        run = self.maps[partition].add(source, count)
+        self._write({"partition": partition, **run._asdict()})
+
+    def sync(self) -> None:
+        """Put all lines on disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file. May be called twice."""
+        self._file.close()
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(line).encode() + b"\n")
+
+
+def read_maps(path: Path) -> tuple[JournalHead, dict[int, OffsetMap]]:
+    """The job of a journal and its offset maps. Raises ConfigError for a file that is none."""
+    head, maps, _ = _read(path)
+    return head, maps
+
+
+def _read(path: Path) -> tuple[JournalHead, dict[int, OffsetMap], int]:
+    """The head, the maps, and the byte after the last whole line."""
+    maps: dict[int, OffsetMap] = {}
+    head: JournalHead | None = None
+    end = 0
+    try:
+        with open(path, "rb") as file:
+            while (line := file.readline(_MAX_LINE_BYTES)).endswith(b"\n"):
+                if head is None:
+                    head = _head_of(json.loads(line))
+                    maps = {number: OffsetMap(start) for number, start in head.starts.items()}
+                else:
+                    _take(maps, json.loads(line))
+                end += len(line)
+    except OSError as error:
+        raise ConfigError(f"--journal: {error}", key="--journal") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} is no journal of a restore, at byte {end}: {error}", key="--journal") from None
+    if head is None:
+        raise ConfigError(f"{path} is no journal of a restore: it has no first line", key="--journal")
+    return head, maps, end
+
+
+def _head_of(line: Mapping[str, Any]) -> JournalHead:
+    if line["restore"] != _VERSION:
+        raise ValueError(f"version {line['restore']!r}; {_VERSION} is known")
+    starts = {int(number): _offset(start) for number, start in line["starts"].items()}
+    topic, topic_id, isolation, target, target_id = (
+        str(line[name]) for name in ("topic", "topic_id", "isolation", "target", "target_id")
+    )
+    return JournalHead(topic, topic_id, isolation, target, target_id, starts)
+
+
+def _take(maps: Mapping[int, OffsetMap], line: Mapping[str, Any]) -> None:
+    run = Run(*(_offset(line[name]) for name in Run._fields))
+    added = maps[line["partition"]].add(run.source, run.records)
+    if added.target != run.target:
+        raise ValueError(f"{run} does not follow the line before it")
+
+
+def _offset(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= _MAX_OFFSET:
+        raise ValueError(f"{value!r} is no offset")
+    return value

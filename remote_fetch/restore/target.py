@@ -1,0 +1,225 @@
+"""The new topic: makes it, asks for its ends, and writes records into its partitions in order.
+
+Rules of the file:
+
+- The producer is idempotent: the broker writes each record once, in the order of the calls.
+- Memory is bounded by librdkafka's queue. A full queue is waited for.
+- An error of one record ends the writing. Records behind it may be in the topic, and the caller asks for its ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from remote_fetch.broker_errors import is_passing
+from remote_fetch.deadline import Deadline, retry
+from remote_fetch.errors import ConfigError, UnknownTopic
+from remote_fetch.locate.cluster import Cluster
+from remote_fetch.session.brokers import make_cluster
+
+__all__ = ["Target", "consumer_properties_of"]
+
+_TIMEOUT_S = 30.0
+_RETRY_S = 0.1
+_FLUSH_S = 1.0
+_QUEUE_KBYTES = 131_072
+_KEEPING: Mapping[str, str] = MappingProxyType(
+    {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+)
+"""Settings of a topic that keeps all its records."""
+_DEFAULTS: Mapping[str, Any] = {
+    "enable.idempotence": True,
+    "linger.ms": 20,
+    "batch.size": 1_000_000,
+    "compression.type": "zstd",
+    "queue.buffering.max.messages": 500_000,
+    "queue.buffering.max.kbytes": _QUEUE_KBYTES,
+    "message.max.bytes": 1_000_000_000,
+}
+"""The properties of a user replace these, but for idempotence."""
+
+
+class Target:
+    """One topic of a cluster, by the properties of a producer. Close it in the end."""
+
+    def __init__(self, properties: Mapping[str, Any], topic: str) -> None:
+        self.topic = topic
+        self.properties = {**_DEFAULTS, **properties, "enable.idempotence": True}
+        self._cluster: Cluster = make_cluster(consumer_properties_of(self.properties))
+        self._producer: Producer | None = None
+        self._failure: KafkaException | None = None
+        self._pending = 0
+
+    # ----------------------------------------------------------------------------------------------------- the topic
+
+    def open(
+        self, partitions: int, config: Mapping[str, str], replication: int, *, any_retention: bool = False
+    ) -> tuple[str, bool]:
+        """Make the topic unless it exists. Returns its id, and whether it was made.
+
+        A new topic keeps its records for ever, unless `config` says something else: old records are older than most
+        retention times. Raises ConfigError if the topic exists with fewer partitions, or with settings that delete
+        records (`any_retention`: they may), and KafkaException.
+        """
+        try:
+            found = self._cluster.describe(self.topic)
+        except KafkaException as error:
+            if not _is_unknown(error):
+                raise
+            self._create(partitions, config, replication)
+            return self._id_after_creation(), True
+        if len(found.partitions) < partitions:
+            raise ConfigError(
+                f"the topic {self.topic!r} of the target has {len(found.partitions)} partitions, and {partitions} are "
+                "needed",
+                key="--to-topic",
+                hint="Name a topic that does not exist: it is made with as many partitions as the old one has",
+            )
+        if not any_retention:
+            self._check_retention()
+        return str(found.topic_id), False
+
+    def _check_retention(self) -> None:
+        settings = self._cluster.topic_settings(self.topic)
+        found = {name: settings[name] for name in _KEEPING if settings.get(name, _KEEPING[name]) != _KEEPING[name]}
+        if found:
+            raise ConfigError(
+                f"the topic {self.topic!r} of the target deletes records: "
+                + ", ".join(f"{name}={value}" for name, value in found.items()),
+                key="--to-topic",
+                hint="Old records may be deleted at once. Set "
+                + ", ".join(f"{name}={_KEEPING[name]}" for name in found)
+                + " until the restore has ended, or use --any-retention",
+            )
+
+    def topic_id(self) -> str:
+        """The id of the topic. Raises UnknownTopic if it does not exist, and KafkaException."""
+        try:
+            return str(self._cluster.describe(self.topic).topic_id)
+        except KafkaException as error:
+            if _is_unknown(error):
+                raise UnknownTopic("the target has no such topic", topic=self.topic) from None
+            raise
+
+    def partitions(self) -> tuple[int, ...]:
+        """The numbers of its partitions. Raises as `topic_id`."""
+        try:
+            return self._cluster.describe(self.topic).partitions
+        except KafkaException as error:
+            if _is_unknown(error):
+                raise UnknownTopic("the target has no such topic", topic=self.topic) from None
+            raise
+
+    def starts(self, partitions: Collection[int]) -> dict[int, int]:
+        """The log start offset of each partition. Raises KafkaException."""
+        return {number: low for number, (low, _, _) in self._bounds(partitions).items()}
+
+    def ends(self, partitions: Collection[int]) -> dict[int, int]:
+        """The end of each partition, exclusive. Raises KafkaException."""
+        return {number: high for number, (_, high, _) in self._bounds(partitions).items()}
+
+    def _bounds(self, partitions: Collection[int]) -> dict[int, tuple[int, int, int]]:
+        """Asked until an answer comes: the leaders of a new topic are known a moment after it is made."""
+        return retry(
+            lambda: self._cluster.ends(self.topic, partitions), KafkaException,
+            until=Deadline.after(_TIMEOUT_S), pause_s=_RETRY_S, may_pass=is_passing,
+        )  # fmt: skip
+
+    def _create(self, partitions: int, config: Mapping[str, str], replication: int) -> None:
+        admin = AdminClient(consumer_properties_of(self.properties))
+        new = NewTopic(self.topic, partitions, replication, config={**_KEEPING, **config})
+        admin.create_topics([new])[self.topic].result(_TIMEOUT_S)
+
+    def _id_after_creation(self) -> str:
+        """Brokers know a new topic a moment after the controller has made it."""
+        found = retry(
+            lambda: self._cluster.describe(self.topic), KafkaException, until=Deadline.after(_TIMEOUT_S),
+            pause_s=_RETRY_S, may_pass=lambda error: is_passing(error) or _is_unknown(error),
+        )  # fmt: skip
+        return str(found.topic_id)
+
+    # --------------------------------------------------------------------------------------------------- the records
+
+    def write(
+        self,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[tuple[str, bytes | None]],
+        timestamp_ms: int,
+    ) -> None:
+        """Send a record; `partition` None: the producer's partitioner chooses. Raises KafkaException.
+
+        A timestamp below 1 cannot be sent: librdkafka takes 0 for the time of the call. The broker then has that time.
+        """
+        where: dict[str, Any] = {} if partition is None else {"partition": partition}
+        named: list[tuple[str, str | bytes | None]] = [*headers]
+        while True:
+            try:
+                self._opened().produce(self.topic, value, key, headers=named, timestamp=max(timestamp_ms, 0), **where)
+                self._pending += 1
+                return
+            except BufferError:
+                self._opened().poll(0.1)
+                self._check()
+
+    def flush(self) -> None:
+        """Wait until the broker has acknowledged all records. Raises KafkaException with the first error.
+
+        librdkafka gives a record up after `message.timeout.ms` (`delivery.timeout.ms`), five minutes by default.
+        """
+        if self._producer is None:
+            return
+        while self._producer.flush(_FLUSH_S):
+            self._check()
+        self._check()
+        self._pending = 0
+
+    def _opened(self) -> Producer:
+        if self._producer is None:
+            properties = {**self.properties, "delivery.report.only.error": True, "on_delivery": self._delivered}
+            self._producer = Producer(properties)
+        return self._producer
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and self._failure is None:
+            self._failure = KafkaException(error)
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        """Drop what was not sent, and close the clients. May be called twice."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.purge()
+            producer.flush(_TIMEOUT_S)
+        self._cluster.close()
+
+
+_OF_PRODUCERS = frozenset(
+    {
+        "acks", "batch.num.messages", "batch.size", "compression.codec", "compression.level", "compression.type",
+        "delivery.timeout.ms", "enable.gapless.guarantee", "enable.idempotence", "linger.ms",
+        "max.in.flight", "max.in.flight.requests.per.connection", "message.send.max.retries", "message.timeout.ms",
+        "partitioner", "queue.buffering.backpressure.threshold", "queue.buffering.max.kbytes",
+        "queue.buffering.max.messages", "queue.buffering.max.ms", "request.required.acks", "request.timeout.ms",
+        "retries", "sticky.partitioning.linger.ms", "transaction.timeout.ms", "transactional.id",
+    }
+)  # fmt: skip
+"""Properties that only producers take."""
+
+
+def _is_unknown(error: KafkaException) -> bool:
+    return bool(error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+
+def consumer_properties_of(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The properties of a producer that consumers and administrators of the same cluster take too."""
+    return {name: value for name, value in properties.items() if name not in _OF_PRODUCERS}

@@ -1,0 +1,121 @@
+"""`restore`, `offsets` and `replay` on the command line, with a topic in memory as target."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.restore.fake_target import FakeTarget
+from tests.restore.test_restore import PARTITIONS, bucket, expected, hurry
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run
+
+__all__ = ["bucket", "hurry"]
+
+
+@pytest.fixture
+def target(monkeypatch: pytest.MonkeyPatch) -> FakeTarget:
+    made = FakeTarget(topic="orders")
+
+    def chosen(arguments: Any, brokers: str | None, topic: str) -> FakeTarget:
+        assert brokers == "other:9092"
+        made.topic = topic
+        return made
+
+    for module in ("restore", "replay"):
+        monkeypatch.setattr(f"remote_fetch.cli.{module}.target_from", chosen)
+    return made
+
+
+def arguments_of(bucket: Path, tmp_path: Path) -> tuple[str, ...]:
+    return ("--url", str(bucket), "-t", "orders", "--to", "other:9092", "--journal", str(tmp_path / "journal"))
+
+
+def test_a_restore(run: Run, bucket: Path, target: FakeTarget, tmp_path: Path) -> None:
+    done = run("restore", *arguments_of(bucket, tmp_path), "--no-verify", "--topic-config", "retention.ms=-1")
+    assert done.code == 0, done.stderr
+    wanted = expected(bucket, "read_committed")
+    assert target.logs == wanted
+    assert target.config == {"retention.ms": "-1"}
+    count = sum(map(len, wanted.values()))
+    assert done.lines[0].startswith(f"orders: {count} records in {PARTITIONS} partitions, with other offsets, which ")
+    again = run("restore", *arguments_of(bucket, tmp_path), "--no-verify", "-J", "-q")
+    outcome = json.loads(again.stdout)
+    assert (outcome["records"], outcome["records_of_this_run"], outcome["different"]) == (count, 0, {})
+    assert again.stderr == ""
+
+
+def test_a_dry_run_writes_nothing(run: Run, bucket: Path, target: FakeTarget, tmp_path: Path) -> None:
+    done = run("restore", *arguments_of(bucket, tmp_path), "--dry-run", "--to-topic", "copy")
+    assert done.code == 0
+    assert done.lines[0].startswith("orders-0 to copy-0: 80 offsets, ")
+    assert len(done.lines) == PARTITIONS
+    assert target.logs == {}
+    assert not (tmp_path / "journal").exists()
+
+
+def test_offsets_of_groups(run: Run, bucket: Path, target: FakeTarget, tmp_path: Path) -> None:
+    assert run("restore", *arguments_of(bucket, tmp_path), "--no-verify", "-q", "--to-topic", "copy").code == 0
+    exported = tmp_path / "groups.csv"
+    exported.write_text(
+        '"billing",orders,0,7\nbilling,"orders",2,47\naudit,clicks,0,3\norders,2,120\n', encoding="utf-8"
+    )
+    done = run("offsets", str(tmp_path / "journal"), str(exported))
+    assert done.code == 0
+    assert done.lines == ["billing,copy,0,7", "billing,copy,2,5", f"copy,2,{len(target.logs[2])}"]
+    assert "1 rows left out" in done.stderr
+
+
+@pytest.mark.parametrize("row", ["orders,0", "orders,x,1", "orders,0,-1", "orders,0,1,2,3", "orders,9,1"])
+def test_rows_that_are_no_offsets(run: Run, bucket: Path, target: FakeTarget, tmp_path: Path, row: str) -> None:
+    assert run("restore", *arguments_of(bucket, tmp_path), "--no-verify", "-q").code == 0
+    exported = tmp_path / "groups.csv"
+    exported.write_text(f"orders,0,1\n{row}\n", encoding="utf-8")
+    done = run("offsets", str(tmp_path / "journal"), str(exported))
+    assert done.code == 1
+    assert "row 2" in done.stderr
+
+
+def test_a_replay(run: Run, bucket: Path, target: FakeTarget) -> None:
+    target.logs = {number: [] for number in range(PARTITIONS)}
+    arguments = ("replay", "--url", str(bucket), "-t", "orders", "--to", "other:9092", "--to-topic", "again")
+    dry = run(*arguments, "-p", "0", "-o", "10", "--end", "30", "--dry-run")
+    assert dry.lines[0].startswith("20 offsets, ")
+    assert target.logs[0] == []
+    done = run(*arguments, "-p", "0", "-o", "10", "--end", "30", "--max-records-per-second", "100000")
+    assert done.code == 0, done.stderr
+    assert target.logs[0] == expected(bucket, "read_committed")[0][10:30]
+    assert done.lines[0].endswith("sent; next offset of each partition: 0: 30")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("restore", "-t", "orders", "--url", "/x"), "--to HOST:PORT"),
+        (("restore", "-t", "orders", "--url", "/x", "--to", "h:1", "--to-property", "x"), "--to-property, number 1"),
+        (("replay", "-t", "orders", "--url", "/x", "--to", "h:1"), "--to-topic TOPIC"),
+        (
+            ("replay", "-t", "o", "--url", "/x", "--to", "h:1", "--to-topic", "t", "--max-records-per-second", "0"),
+            "above 0",
+        ),
+        (("offsets", "/no/such/journal"), "--journal"),
+    ],
+)
+def test_arguments_that_cannot_be_used(run: Run, arguments: tuple[str, ...], said: str) -> None:
+    done = run(*arguments)
+    assert done.code == 1
+    assert said in done.stderr
+
+
+def test_a_topic_with_too_few_partitions(run: Run, bucket: Path, target: FakeTarget) -> None:
+    target.logs = {0: []}
+    arguments = ("replay", "--url", str(bucket), "-t", "orders", "--to", "other:9092", "--to-topic", "again")
+    done = run(*arguments)
+    assert done.code == 1
+    assert "no partition 1" in done.stderr
+    assert run(*arguments, "--partition-by", "key").code == 0
+    assert len(target.logs[0]) == sum(map(len, expected(bucket, "read_committed").values()))

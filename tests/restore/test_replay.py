@@ -1,0 +1,91 @@
+"""A replay into a topic in memory: the records, where they go, and how fast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from remote_fetch.decode.columns import schema_for
+from remote_fetch.restore.replay import REPLAYED_COLUMNS, Pace, Replayed, replay
+from tests.restore.fake_target import FakeTarget
+
+
+class Clock:
+    """A clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 50.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def batches(*counts: int) -> Iterator[pa.RecordBatch]:
+    """A batch of so many records for each partition in turn. Keys have as many bytes as the record's number."""
+    for number, count in enumerate(counts):
+        rows: list[dict[str, Any]] = [
+            {"partition": number, "offset": 10 + at, "key": b"k" * at, "value": b"v" * 10,
+             "headers": [{"key": "h", "value": b"x"}], "timestampMs": 1000 + at}
+            for at in range(count)
+        ]  # fmt: skip
+        yield pa.RecordBatch.from_pylist(rows, schema=schema_for(REPLAYED_COLUMNS))
+
+
+def replayed(
+    target: FakeTarget, *counts: int, pace: Pace | None = None, clock: Clock | None = None, **how: bool
+) -> Replayed:
+    done, clock = Replayed(), clock or Clock()
+    made: Any = target
+    replay(
+        batches(*counts), made, done, keeps_partitions=how.get("keeps_partitions", True),
+        keeps_timestamps=how.get("keeps_timestamps", True), pace=pace or Pace(), clock=clock, sleep=clock.sleep,
+    )  # fmt: skip
+    return done
+
+
+def test_records_in_their_partitions() -> None:
+    target = FakeTarget(logs={0: [], 1: []})
+    done = replayed(target, 3, 2)
+    assert (done.records, done.size_bytes, done.next_offsets) == (5, 5 * 10 + 3 + 1, {0: 13, 1: 12})
+    assert target.logs[1] == [
+        (b"", b"v" * 10, [("h", b"x")], 1000),
+        (b"k", b"v" * 10, [("h", b"x")], 1001),
+    ]
+
+
+def test_partitions_by_key_and_new_timestamps() -> None:
+    target = FakeTarget(logs={0: [], 1: []})
+    replayed(target, 4, keeps_partitions=False, keeps_timestamps=False)
+    assert [[key for key, *_ in log] for log in target.logs.values()] == [[b"", b"kk"], [b"k", b"kkk"]]
+    assert {timestamp for log in target.logs.values() for *_, timestamp in log} == {0}
+
+
+@pytest.mark.parametrize(
+    ("pace", "least_s"),
+    [(Pace(records_per_second=1000), 4.0), (Pace(bytes_per_second=100_000), 99.0), (Pace(), 0.0)],
+)
+def test_the_pace(pace: Pace, least_s: float) -> None:
+    """5,000 records, with 12.5 MB of keys and values. The last records are sent when the time of all others is over."""
+    clock = Clock()
+    replayed(FakeTarget(logs={0: []}), 5_000, pace=pace, clock=clock)
+    took_s = clock.now - 50
+    assert took_s >= least_s
+    assert took_s <= 1.3 * least_s
+
+
+def test_what_was_sent_before_an_error_is_told() -> None:
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield from batches(4)
+        raise OSError("the store is gone")
+
+    done, target = Replayed(), FakeTarget(logs={0: []})
+    made: Any = target
+    with pytest.raises(OSError, match="gone"):
+        replay(broken(), made, done, keeps_partitions=True, keeps_timestamps=True, pace=Pace())
+    assert (done.records, done.next_offsets) == (4, {0: 14})

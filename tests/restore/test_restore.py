@@ -1,0 +1,270 @@
+"""A restore from a bucket into a topic in memory: every record once, also if runs die in the middle."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+
+from remote_fetch import read_arrow
+from remote_fetch.errors import ConfigError
+from remote_fetch.model import IsolationLevel, Uuid
+from remote_fetch.restore import job
+from remote_fetch.restore.job import Restore, Restored, RestoreRequest
+from remote_fetch.restore.journal import read_maps
+from remote_fetch.restore.target import Target
+from remote_fetch.restore.verify import Unlike, first_unlike
+from remote_fetch.session.session import Session
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
+from remote_fetch.testing.stores import write_kafka_local
+from tests.restore.fake_target import FakeTarget, Written
+
+PRODUCER = 7
+PARTITIONS = 3
+HEAD = {"restore": 1, "topic": "t", "topic_id": "i", "isolation": "x", "target": "t", "target_id": "i"}
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three partitions: dense from 0 on; with an aborted and a committed transaction; dense from 40 on, with gaps."""
+    folder = tmp_path_factory.mktemp("tier")
+    topic_id = Uuid(bytes(range(16)))
+    for number in range(PARTITIONS):
+        log = LogBuilder("orders", topic_id, number, start_offset=40 if number == 2 else 0)
+        for segment in range(4):
+            if number == 1 and segment in (1, 2):
+                log.begin(PRODUCER)
+                log.append_batch([Record(at, at, b"k", b"in transaction") for at in range(5)], producer_id=PRODUCER)
+                (log.abort if segment == 1 else log.commit)(PRODUCER)
+            records = [
+                Record(
+                    at,
+                    1000 + at,
+                    b"k%d" % at if at % 3 else None,
+                    b"value %d" % at if at % 4 else None,
+                    (("h", b"x"), ("n", None)),
+                )
+                for at in range(20)
+                if number < 2 or at % 6
+            ]
+            log.append_batch(records, last_offset_delta=19)
+            log.roll()
+        write_kafka_local(folder, log.segments())
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint after each batch, and no waiting for a broker."""
+    monkeypatch.setattr(job, "_CHECKPOINT_BYTES", 1)
+    monkeypatch.setattr(job, "_STABLE_S", 0.0)
+
+
+def expected(bucket: Path, isolation: str) -> dict[int, list[Written]]:
+    """The records of each partition, in order."""
+    found: dict[int, list[Written]] = {number: [] for number in range(PARTITIONS)}
+    with read_arrow(
+        "orders", config={"remote.storage.url": str(bucket)}, isolation=isolation,
+        columns=("partition", "key", "value", "headers", "timestampMs"),
+    ) as reader:  # fmt: skip
+        for row in reader.read_all().to_pylist():
+            headers = [(header["key"], header["value"]) for header in row["headers"] or ()]
+            found[row["partition"]].append((row["key"], row["value"], headers, row["timestampMs"]))
+    return found
+
+
+def restore(bucket: Path, journal: Path, target: FakeTarget, isolation: str = "read_committed") -> Restored:
+    """One run."""
+    request = RestoreRequest("orders", journal, IsolationLevel(isolation))
+    with Session.open({"remote.storage.url": str(bucket), "fetch.remote.range.bytes": 1024}) as session:
+        made: Any = target
+        return Restore(session, made, request).run()
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_a_whole_topic(bucket: Path, tmp_path: Path, isolation: str) -> None:
+    target = FakeTarget()
+    restored = restore(bucket, tmp_path / "journal", target, isolation)
+    assert target.logs == expected(bucket, isolation)
+    assert restored.of_partitions == {number: len(log) for number, log in target.logs.items()}
+    assert restored.records == sum(map(len, target.logs.values()))
+    assert not restored.keeps_offsets
+    head, maps = read_maps(tmp_path / "journal")
+    assert (head.topic, head.target, head.isolation) == ("orders", "new", isolation)
+    assert maps[0].keeps_offsets
+    assert not maps[2].keeps_offsets
+    assert maps[2].translate(41) == 0
+    assert maps[2].translate(47) == 5  # 40 and 46 are gaps
+
+
+def test_runs_that_die_anywhere_leave_each_record_once(bucket: Path, tmp_path: Path) -> None:
+    wanted = expected(bucket, "read_committed")
+    for seed in range(30):
+        dice, target, journal = random.Random(seed), FakeTarget(), tmp_path / f"journal-{seed}"
+        for _ in range(10):
+            target.fails_after = dice.randrange(40)
+            try:
+                restore(bucket, journal, target)
+            except KafkaException:
+                if dice.random() < 0.3 and journal.exists():
+                    tear(journal, dice)
+        target.fails_after = None
+        restore(bucket, journal, target)
+        assert target.logs == wanted, seed
+
+
+def tear(journal: Path, dice: random.Random) -> None:
+    """The machine stops while a line is written: what follows the first line may be cut anywhere."""
+    data = journal.read_bytes()
+    head = data.index(b"\n") + 1
+    journal.write_bytes(data[: dice.randrange(head, len(data) + 1)])
+
+
+def test_a_run_after_the_end_writes_nothing(bucket: Path, tmp_path: Path) -> None:
+    target = FakeTarget()
+    first = restore(bucket, tmp_path / "journal", target)
+    again = restore(bucket, tmp_path / "journal", target)
+    assert again.records == 0
+    assert again.of_partitions == first.of_partitions
+    assert target.logs == expected(bucket, "read_committed")
+
+
+class TestWrongTargets:
+    def test_a_topic_with_records(self, bucket: Path, tmp_path: Path) -> None:
+        target = FakeTarget(logs={0: [], 1: [(None, b"x", [], 1)], 2: []})
+        with pytest.raises(ConfigError, match=r"has records, in partition 1.*Name an empty topic"):
+            restore(bucket, tmp_path / "journal", target)
+        assert not (tmp_path / "journal").exists()
+
+    def test_an_empty_topic_whose_offsets_begin_late(self, bucket: Path, tmp_path: Path) -> None:
+        """All its records were deleted. New ones have later offsets."""
+        target = FakeTarget(first_offsets={0: 500})
+        restored = restore(bucket, tmp_path / "journal", target)
+        assert not restored.keeps_offsets
+        assert read_maps(tmp_path / "journal")[1][0].translate(7) == 507
+
+    def test_another_writer(self, bucket: Path, tmp_path: Path) -> None:
+        class Shared(FakeTarget):
+            def flush(self) -> None:
+                super().flush()
+                if self.flushes == 2:
+                    self.logs[0].append((None, b"of another", [], 1))
+
+        with pytest.raises(ConfigError, match="Another writer"):
+            restore(bucket, tmp_path / "journal", Shared())
+
+    def test_a_writer_after_the_end(self, bucket: Path, tmp_path: Path) -> None:
+        target = FakeTarget()
+        restore(bucket, tmp_path / "journal", target)
+        target.logs[2].append((None, b"of another", [], 1))
+        with pytest.raises(ConfigError, match="partition 2 of the target has 1 records more"):
+            restore(bucket, tmp_path / "journal", target)
+
+    def test_a_target_that_lost_records(self, bucket: Path, tmp_path: Path) -> None:
+        target = FakeTarget()
+        restore(bucket, tmp_path / "journal", target)
+        del target.logs[1][-2:]
+        with pytest.raises(ConfigError, match="has lost records"):
+            restore(bucket, tmp_path / "journal", target)
+
+    def test_the_journal_of_another_job(self, bucket: Path, tmp_path: Path) -> None:
+        target = FakeTarget()
+        restore(bucket, tmp_path / "journal", target)
+        with pytest.raises(ConfigError, match="belongs to another job"):
+            restore(bucket, tmp_path / "journal", target, "read_uncommitted")
+        target.topic = "renamed"
+        with pytest.raises(ConfigError, match=r"to new:.*to renamed:"):
+            restore(bucket, tmp_path / "journal", target)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"", b"{}\n", b"not json\n", b'{"restore": 2}\n', b"[1]\n",
+        json.dumps({**HEAD, "starts": {"0": -1}}).encode() + b"\n",
+        json.dumps({**HEAD, "starts": [0]}).encode() + b"\n",
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_journal(bucket: Path, tmp_path: Path, line: bytes) -> None:
+    (tmp_path / "journal").write_bytes(line)
+    with pytest.raises(ConfigError, match="is no journal of a restore"):
+        restore(bucket, tmp_path / "journal", FakeTarget())
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"source": 3}, {"partition": 9}, {"target": 7}, {"records": 0}, {"source": 2**63}, {"source": "99"}]
+)
+def test_a_journal_with_a_line_that_cannot_be(bucket: Path, tmp_path: Path, wrong: dict[str, Any]) -> None:
+    journal = tmp_path / "journal"
+    restore(bucket, journal, FakeTarget())
+    right = {"partition": 0, "source": 99, "target": 20, "records": 1}
+    lines = [{**right, "source": 0, "target": 0, "records": 20}, right | wrong]
+    head = journal.read_bytes().splitlines(keepends=True)[0]
+    journal.write_bytes(head + b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    with pytest.raises(ConfigError, match="is no journal of a restore, at byte"):
+        read_maps(journal)
+
+
+class TestComparing:
+    def batches(
+        self, bucket: Path, cut: int, change: Callable[[dict[str, Any]], None] = lambda row: None
+    ) -> Iterator[Any]:
+        """The records of partition 0, in batches of `cut`."""
+        import pyarrow as pa
+
+        columns, config = ("offset", "key", "value", "headers", "timestampMs"), {"remote.storage.url": str(bucket)}
+        with read_arrow("orders", config=config, columns=columns, partitions=[0]) as reader:
+            table = reader.read_all()
+        rows = table.to_pylist()
+        for row in rows:
+            change(row)
+        return iter(pa.Table.from_pylist(rows, schema=table.schema).to_batches(max_chunksize=cut))
+
+    def test_alike(self, bucket: Path) -> None:
+        def moved(row: dict[str, Any]) -> None:
+            row["offset"] += 7
+
+        assert first_unlike(self.batches(bucket, 7), self.batches(bucket, 11, moved)) == (80, None)
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("key", b"other"),
+            ("value", None),
+            ("headers", []),
+            ("headers", [{"key": "h", "value": b"y"}]),
+            ("timestampMs", 5),
+        ],
+    )
+    def test_one_field_of_one_record(self, bucket: Path, name: str, value: object) -> None:
+        def changed(row: dict[str, Any]) -> None:
+            if row["offset"] == 53:
+                row[name] = value
+
+        found = first_unlike(self.batches(bucket, 7), self.batches(bucket, 11, changed))
+        assert found == (53, Unlike(53, 53, 53))
+
+    def test_a_timestamp_that_no_producer_can_send(self, bucket: Path) -> None:
+        def timed(at: int) -> Callable[[dict[str, Any]], None]:
+            def change(row: dict[str, Any]) -> None:
+                row["timestampMs"] = at
+
+            return change
+
+        assert first_unlike(self.batches(bucket, 9, timed(0)), self.batches(bucket, 9, timed(99)))[1] is None
+
+    def test_one_side_ends(self, bucket: Path) -> None:
+        assert first_unlike(self.batches(bucket, 7), iter(())) == (0, Unlike(0, 0, None))
+        assert first_unlike(iter(()), self.batches(bucket, 7)) == (0, Unlike(0, None, 0))
+
+
+def test_a_target_has_the_methods_of_the_fake() -> None:
+    """The tests above stand for the real one. `tests/rig/test_restore.py` has a real one."""
+    for name in (name for name in vars(FakeTarget) if not name.startswith("_") and callable(getattr(FakeTarget, name))):
+        assert callable(getattr(Target, name))

@@ -1,0 +1,159 @@
+"""A restore into a second real broker: equal record for record, also if runs are killed anywhere."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from remote_fetch.cli import main
+from remote_fetch.restore.journal import read_maps
+from tests.rig import topics
+from tests.rig.rig import Rig
+from tests.rig.test_read import transaction
+from tests.rig.topics import OracleRecord, broker_records
+
+PARTITIONS = 5
+SMALL = ("--to-property", "batch.size=2000")
+"""Topics of the tests have segments of 8 KB, and no batch may be larger."""
+KEPT = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int | None]
+
+
+def fill(rig: Rig, topic: str) -> None:
+    """Records of every shape in five partitions; transactions that abort and commit; headers, nulls, odd timestamps."""
+    topics.create_topic(rig, topic, PARTITIONS)
+    for number in range(PARTITIONS):
+        topics.produce(rig, topic, 300, partition=number, seed=number, compression_type=("none", "zstd")[number % 2])
+    with transaction(rig, topic, 40, "a", seed=6) as first, transaction(rig, topic, 40, "b", seed=7) as second:
+        first.abort_transaction(30)
+        second.commit_transaction(30)
+    for number in range(PARTITIONS):
+        topics.produce(rig, topic, 40, partition=number, seed=90 + number)
+    topics.wait_tiered(rig, topic, range(PARTITIONS))
+
+
+def arguments_of(lost: Rig, other: Rig, topic: str, journal: Path) -> list[str]:
+    """Of the bucket alone: the old brokers are not asked."""
+    return ["restore", "--url", str(lost.remote), "-t", topic, "--to", other.bootstrap, "--journal", str(journal), "-q"]
+
+
+def kept(record: OracleRecord) -> KEPT:
+    """A record without its offset. A producer cannot send timestamps of 0 and below."""
+    return record.key, record.value, record.headers, record.timestamp_ms if record.timestamp_ms > 0 else None
+
+
+def check_equal(lost: Rig, other: Rig, topic: str, journal: Path) -> None:
+    """Both topics record for record, and every old offset at the record that a reader there would have got next."""
+    _, maps = read_maps(journal)
+    for number in range(PARTITIONS):
+        old = broker_records(lost, topic, number, "read_committed")
+        new = broker_records(other, topic, number, "read_committed")
+        untimed = {at for at, record in enumerate(old) if record.timestamp_ms <= 0}
+        assert [kept(record) for record in old] == [
+            (*kept(record)[:3], None) if at in untimed else kept(record) for at, record in enumerate(new)
+        ]
+        places = {record.offset: at for at, record in enumerate(new)}
+        for at, record in enumerate(old):
+            assert places[maps[number].translate(record.offset)] == at
+
+
+def test_a_topic_in_another_cluster(
+    rig_43: Rig, rig_39: Rig, new_topic: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, journal = new_topic("restored"), tmp_path / "journal"
+    fill(rig_43, topic)
+    assert main([*arguments_of(rig_43, rig_39, topic, journal), "-J"]) == 0
+    outcome = json.loads(capsys.readouterr().out)
+    assert outcome["different"] == {}
+    assert outcome["records"] == outcome["records_of_this_run"] > PARTITIONS * 300
+    check_equal(rig_43, rig_39, topic, journal)
+
+
+def test_a_difference_at_the_end_is_told(
+    rig_43: Rig, rig_39: Rig, new_topic: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The new topic turns all timestamps into its own."""
+    topic, journal = new_topic("restored"), tmp_path / "journal"
+    topics.create_topic(rig_43, topic)
+    topics.produce(rig_43, topic, 40)
+    topics.wait_tiered(rig_43, topic)
+    arguments = arguments_of(rig_43, rig_39, topic, journal)
+    assert main([*arguments, "--topic-config", "message.timestamp.type=LogAppendTime"]) == 3
+    assert "partition 0 DIFFERS: offset 0 of the old topic" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.scheduled)])
+def test_runs_that_are_killed_anywhere(
+    rig_43: Rig, rig_39: Rig, new_topic: Callable[[str], str], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], kills: int,
+) -> None:  # fmt: skip
+    """Killed at random. The last run ends, and there is neither a record twice nor one that is lost."""
+    topic, journal = new_topic("restored"), tmp_path / "journal"
+    fill(rig_43, topic)
+    # Slow enough to be killed in the middle: small checkpoints, and batches of one record.
+    slow = (
+        "import remote_fetch.restore.job as job; job._CHECKPOINT_BYTES = 20_000; job._STABLE_S = 0.3; "
+        "from remote_fetch.cli import main; import sys; sys.exit(main(sys.argv[1:]))"
+    )
+    arguments = arguments_of(rig_43, rig_39, topic, journal)
+    command = [
+        sys.executable,
+        "-c",
+        slow,
+        *arguments,
+        "--to-property",
+        "batch.num.messages=3",
+        "--to-property",
+        "linger.ms=1",
+    ]
+    dice, left = random.Random(kills), kills
+    while left:
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            _, said = child.communicate(timeout=1.2 + 2 * dice.random())
+            assert child.returncode == 0, said.decode()
+            break  # it ended before it was killed
+        child.kill()
+        child.communicate()
+        left -= 1
+    assert left < kills, "no run was killed"
+    assert main([*arguments, "-J"]) == 0
+    assert json.loads(capsys.readouterr().out)["different"] == {}
+    check_equal(rig_43, rig_39, topic, journal)
+
+
+def test_a_replay(
+    rig_43: Rig, rig_39: Rig, new_topic: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A range of one partition, into a topic of the same cluster."""
+    topic, again = new_topic("replayed"), new_topic("again")
+    fill(rig_43, topic)
+    topics.create_topic(rig_43, again, PARTITIONS)
+    arguments = ["replay", "-b", rig_43.bootstrap, "--url", str(rig_43.remote), "-t", topic, "-p", "1", "-o", "20"]
+    assert main([*arguments, "--end", "120", "--to-topic", again, *SMALL, "-q", "-X", "log_level=0"]) == 0
+    assert "next offset of each partition: 1: 120" in capsys.readouterr().out
+    wanted = [
+        kept(record) for record in broker_records(rig_43, topic, 1, "read_committed") if 20 <= record.offset < 120
+    ]
+    found = [kept(record) for record in broker_records(rig_43, again, 1, "read_committed")]
+    assert [record[:3] for record in found] == [record[:3] for record in wanted]
+
+
+def test_a_topic_that_deletes_old_records(
+    rig_43: Rig, rig_39: Rig, new_topic: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, journal = new_topic("restored"), tmp_path / "journal"
+    topics.create_topic(rig_43, topic)
+    topics.produce(rig_43, topic, 40)
+    topics.wait_tiered(rig_43, topic)
+    topics.create_topic(rig_39, topic, retention_ms=3_600_000)
+    arguments = arguments_of(rig_43, rig_39, topic, journal)
+    assert main(arguments) == 1
+    assert "deletes records: retention.ms=3600000" in capsys.readouterr().err
+    assert not journal.exists()
