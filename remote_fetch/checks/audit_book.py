@@ -26,7 +26,7 @@ from remote_fetch.model import Uuid
 
 __all__ = ["AuditBook", "Damaged", "History", "Judged", "Sized", "TopicTotals"]
 
-_CACHE_KIB = 16_384
+_CACHE_KIB = 4_096
 _ROWS_AT_ONCE = 5_000
 
 _TABLES = """
