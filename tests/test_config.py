@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from remote_fetch.config import KEYS, PREFIX_KEYS, Config
-from remote_fetch.config_key import Key
+from remote_fetch.config_key import Key, Type
 from remote_fetch.config_typed import TYPED_KEYS
 from remote_fetch.errors import ConfigError
 from remote_fetch.settings import Settings
@@ -215,6 +215,8 @@ def another_value(key: Key) -> str | int | bool:
         return not key.default
     if isinstance(key.default, int):
         return key.default + 1024
+    if key.type is Type.INTEGER:
+        return (key.minimum or 0) + 1024
     return next((choice for choice in key.choices if choice != key.default), "another")
 
 

@@ -64,9 +64,8 @@ def first_unlike(old: Iterator[pa.RecordBatch], new: Iterator[pa.RecordBatch]) -
         alike += count
         mine = mine.slice(count) if mine.num_rows > count else next(old, None)
         theirs = theirs.slice(count) if theirs.num_rows > count else next(new, None)
-    if mine is None and theirs is None:
-        return alike, None
-    return alike, Unlike(alike, _offset(mine, 0), _offset(theirs, 0))
+    has_ended = mine is None and theirs is None
+    return alike, None if has_ended else Unlike(alike, _offset(mine, 0), _offset(theirs, 0))
 
 
 def _offset(batch: pa.RecordBatch | None, at: int) -> int | None:

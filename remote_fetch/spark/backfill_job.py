@@ -63,7 +63,7 @@ def _spec(spark: SparkSession, request: BackfillRequest, checked: CheckedRequest
         compression=lambda: checked.compression or _sessions_compression(spark),
         row_group_bytes=request.row_group_bytes,
         reading=Reading(
-            split_among(source.config, tasks_at_once(spark)),
+            split_among(source.config, partial(tasks_at_once, spark)),
             source.isolation,
             lambda session: subscribed(session, source.subscription),
         ),

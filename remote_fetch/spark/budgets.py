@@ -8,7 +8,7 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,8 +30,12 @@ def tasks_at_once(spark: SparkSession) -> int | None:
         return int(given) if given.isdecimal() and int(given) else None
 
 
-def split_among(config: Mapping[str, str], tasks: int | None) -> Mapping[str, str]:
-    """The configuration of one of so many tasks. It is the same without a budget, and if `tasks` is None."""
-    if not tasks or _PROCESSES in config or not any(name in config for name in _LIMITS):
+def split_among(config: Mapping[str, str], tasks: Callable[[], int | None]) -> Mapping[str, str]:
+    """The configuration of one of so many tasks. It is the same without a budget, and if their number is not known.
+
+    `tasks` is called if there is a budget to split.
+    """
+    if _PROCESSES in config or not any(name in config for name in _LIMITS):
         return config
-    return {**config, _PROCESSES: str(tasks)}
+    count = tasks()
+    return {**config, _PROCESSES: str(count)} if count else config

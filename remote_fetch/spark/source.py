@@ -65,7 +65,7 @@ class KafkaRemoteDataSource(DataSource):
     def _options(self) -> SourceOptions:
         """The options of a reader, with its tasks' part of a budget."""
         options = parse_options(self.options)
-        return replace(options, config=split_among(options.config, self.tasks_at_once))
+        return replace(options, config=split_among(options.config, lambda: self.tasks_at_once))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader of micro-batches. Raises as `reader`, and ConfigError for a PySpark older than 4.2."""

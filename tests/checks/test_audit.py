@@ -301,6 +301,23 @@ def test_a_planted_defect_is_found_and_nothing_else(sound: AuditedTier, name: st
     assert all(finding.text for finding in found)
 
 
+def test_objects_that_together_have_another_size(tmp_path: Path) -> None:
+    """Aiven's plug-in writes their sum into custom metadata (KIP-917). No other field tells the size of an object."""
+    tier = AuditedTier.of(AivenTier("aiven-zstd"), tmp_path / "tier")
+    segment = tier.segment(TOPIC, 2)
+    path = tier.file(segment, ".indexes")
+    size_bytes = path.stat().st_size
+    path.write_bytes(path.read_bytes()[:-1])
+    (cut,) = (finding for finding in tier.audit() if finding.segment_id == segment.segment_id)
+    assert cut.kind is KIND.SHORT
+    path.write_bytes(bytes(size_bytes + 1))
+    (longer,) = (finding for finding in tier.audit() if finding.segment_id == segment.segment_id)
+    assert longer.kind is KIND.TOO_LONG
+    path.unlink()
+    (lost,) = (finding for finding in tier.audit() if finding.segment_id == segment.segment_id)
+    assert lost.kind is KIND.MISSING
+
+
 def test_all_defects_at_once(sound: AuditedTier) -> None:
     """Those of different segments do not hide each other."""
     names = ("log lost", "hole at the log start", "copy never ended", "objects of another cluster", "file of a person")

@@ -20,10 +20,10 @@ PROCESSES = "fetch.remote.budget.processes"
 
 
 def test_the_part_of_a_task() -> None:
-    assert split_among({LIMIT: "100"}, 8) == {LIMIT: "100", PROCESSES: "8"}
-    assert split_among({LIMIT: "100", PROCESSES: "3"}, 8) == {LIMIT: "100", PROCESSES: "3"}
-    assert split_among({LIMIT: "100"}, None) == {LIMIT: "100"}
-    assert split_among({"other": "1"}, 8) == {"other": "1"}
+    assert split_among({LIMIT: "100"}, lambda: 8) == {LIMIT: "100", PROCESSES: "8"}
+    assert split_among({LIMIT: "100", PROCESSES: "3"}, lambda: 8) == {LIMIT: "100", PROCESSES: "3"}
+    assert split_among({LIMIT: "100"}, lambda: None) == {LIMIT: "100"}
+    assert split_among({"other": "1"}, lambda: 1 // 0) == {"other": "1"}
 
 
 def test_the_tasks_of_a_session(spark: SparkSession) -> None:
