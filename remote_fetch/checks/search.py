@@ -43,8 +43,8 @@ class Conditions:
     header: str | None = None
     header_value: bytes | None = None
 
-    def check(self) -> None:
-        """Raise ConfigError for an expression that is none of RE2, and if there is no condition."""
+    def check(self, *, needs_one: bool = True) -> None:
+        """Raise ConfigError for an expression that is none of RE2, and with `needs_one` if there is no condition."""
         for name, regex in (("--key-regex", self.key_regex), ("--value-regex", self.value_regex)):
             if regex is not None:
                 try:
@@ -52,7 +52,7 @@ class Conditions:
                 except pa.ArrowInvalid as error:
                     raise ConfigError(f"{name}: {error}", key=name) from None
         conditions = (self.key, self.key_regex, self.value, self.value_regex, self.header)
-        if all(condition is None for condition in conditions):
+        if needs_one and all(condition is None for condition in conditions):
             raise ConfigError("grep needs a condition, such as -k KEY or --value TEXT", key="-k")
 
     def matching(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -16,12 +16,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.checks.search import PARTITIONERS, Conditions, partition_of
+from remote_fetch.checks.where import Where
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.options import Once, about, add_common_options, add_range_options, config_from
 from remote_fetch.cli.output import add_output_options, print_records, print_report, printer_from
 from remote_fetch.cli.printer import ROW_COLUMNS, rows_of
 from remote_fetch.cli.report import Progress
-from remote_fetch.cli.typed import typed_config, typed_rows
+from remote_fetch.cli.typed import TypedRows, typed_config, typed_rows
 from remote_fetch.errors import ConfigError
 from remote_fetch.plan.cost import estimate
 from remote_fetch.prepare.subscribed import topic_name
@@ -54,6 +55,10 @@ def add_parser(commands: Any, summary: str) -> None:
         "--header", action=Once, metavar="NAME[=VALUE]", help="there is a header of this name, or with this value"
     )
     wanted.add_argument(
+        "--where", action=Once, metavar="CONDITION",
+        help="a condition on columns, such as 'offset >= 100 and value.country in [\"DE\", \"FR\"]'",
+    )  # fmt: skip
+    wanted.add_argument(
         "--partitioner", choices=tuple(PARTITIONERS),
         help="with -k: read only the partition to which this partitioner sends the key. murmur2 is Java's, "
         "consistent librdkafka's. Records of a time when the topic had another number of partitions are missed",
@@ -76,7 +81,7 @@ def _conditions(arguments: argparse.Namespace) -> Conditions:
         header=None if arguments.header is None else name,
         header_value=_bytes(value) if equals else None,
     )
-    conditions.check()
+    conditions.check(needs_one=arguments.where is None)
     if arguments.partitioner is not None:
         if arguments.key is None:
             raise ConfigError("--partitioner finds the partition of a key: give it with -k", key="--partitioner")
@@ -91,6 +96,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 def _run(arguments: argparse.Namespace) -> int:
     print_row, conditions = printer_from(arguments), _conditions(arguments)
+    where = None if arguments.where is None else Where(arguments.where)
     began = time.monotonic()
     found = 0
     config = typed_config(arguments, config_from(arguments))
@@ -102,6 +108,8 @@ def _run(arguments: argparse.Namespace) -> int:
             typed = typed_rows(config, arguments.topic)
             rows = rows_of if typed is None else typed.of
             batches = _matching(arguments, conditions, session, progress)
+            if where is not None:
+                batches = _filtered(batches, where, typed)
             for printed in print_records(arguments, batches, rows, print_row):
                 found += printed
         finally:
@@ -128,6 +136,14 @@ def _matching(
         matching = conditions.matching(batch)
         if matching.num_rows:
             yield matching
+
+
+def _filtered(batches: Iterator[pa.RecordBatch], where: Where, typed: TypedRows | None) -> Iterator[pa.RecordBatch]:
+    """The records for which the condition holds. It sees typed keys and values as they are typed."""
+    for batch in batches:
+        rows = where.matching(batch if typed is None else typed.columns.apply(batch))
+        if rows:
+            yield batch.take(rows)
 
 
 def _partition_count(arguments: argparse.Namespace, session: Session) -> int:

@@ -92,12 +92,12 @@ class TypedRows:
     """Rows whose typed keys and payloads are JSON: as bytes, and as values for the JSON of a whole record."""
 
     def __init__(self, columns: TypedColumns, formats: Mapping[str, str]) -> None:
-        self._columns = columns
+        self.columns = columns
         self._formats = formats
 
     def of(self, batch: pa.RecordBatch) -> Iterator[Row]:
         """The rows of a batch that has ROW_COLUMNS. Raises UndecodableValue."""
-        made = self._columns.apply(batch)
+        made = self.columns.apply(batch)
         values = {name: _as_json(made.column(name)) for name in self._formats}
         for at, row in enumerate(rows_of(batch)):
             parsed = {name: column[at] for name, column in values.items()}

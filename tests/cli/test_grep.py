@@ -75,3 +75,25 @@ def test_what_is_wrong(run: Run, bucket: str, words: tuple[str, ...], says: str)
     outcome = run("grep", "-t", "shop", "--url", bucket, *words)
     assert (outcome.code, outcome.stdout) == (1, b"")
     assert says in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "offsets"),
+    [
+        (("--where", "offset in [0, 7]"), [0, 7]),
+        (("--where", "offset >= 6 and value == 'v8'"), [8]),
+        (("--where", "key is None"), [1]),
+        (("--where", "offset > 0", "--key-regex", "^k", "-c", "1"), [6]),
+        (("--where", "offset > 100"), []),
+    ],
+)
+def test_a_condition_on_columns(run: Run, bucket: str, words: tuple[str, ...], offsets: list[int]) -> None:
+    outcome = run("grep", "-t", "shop", "-p", "0", "--url", bucket, "-f", r"%o\n", "-q", *words)
+    assert [int(line) for line in outcome.lines] == offsets
+    assert (outcome.code, outcome.stderr) == (0 if offsets else 3, "")
+
+
+def test_a_condition_that_does_not_fit(run: Run, bucket: str) -> None:
+    outcome = run("grep", "-t", "shop", "--url", bucket, "-q", "--where", "size > 5")
+    assert (outcome.code, outcome.stdout) == (1, b"")
+    assert "--where: a record has no 'size'" in outcome.stderr

@@ -80,3 +80,20 @@ def test_the_credentials_of_a_registry_are_masked() -> None:
     assert masked("schema.registry.basic.auth.user.info", "me:hush") == "***"
     assert masked("schema.registry.url", "http://me:hush@host:1/x") == "http://host:1/x"
     assert masked("value.schema.file", "/a.avsc") == "/a.avsc"
+
+
+@pytest.mark.parametrize(
+    ("where", "offsets"),
+    [
+        ("value.a == 1 and value.price > 1.2", [0]),
+        ("value.at < '1970-01-02' and key == 'k'", [0]),
+        ("value is None", [1, 2]),
+        ("value.a > 1", []),
+    ],
+)
+def test_grep_has_conditions_on_typed_fields(run: Run, arguments: list[str], where: str, offsets: list[int]) -> None:
+    _, *rest = arguments
+    rest.remove("-e")
+    typed = ("-s", "value=avro", "-X", "key.format=string", "-X", "value.on.error=null")
+    outcome = run("grep", *rest, *typed, "-f", "%o\\n", "--where", where)
+    assert [int(line) for line in outcome.lines] == offsets, outcome.stderr

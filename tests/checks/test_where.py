@@ -1,0 +1,98 @@
+"""Conditions of `grep --where`: which rows they choose, and which texts are none."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from remote_fetch.checks.where import Where
+from remote_fetch.errors import ConfigError
+
+BATCH = pa.RecordBatch.from_arrays(
+    [
+        pa.array([5, 6, 7, 8], pa.int64()),
+        pa.array([b"a", None, b"c", b"\xff"], pa.binary()),
+        pa.array([datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3, 4)], pa.timestamp("us", "UTC")),
+        pa.array(
+            [{"country": "DE", "amount": 1.5, "paid": True}, {"country": "FR", "amount": 9.0, "paid": False}, None,
+             {"country": None, "amount": -3.0, "paid": None}],
+            pa.struct(
+                [pa.field("country", pa.string()), pa.field("amount", pa.float64()), pa.field("paid", pa.bool_())]
+            ),
+        ),
+    ],
+    names=["offset", "key", "timestamp", "value"],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "offsets"),
+    [
+        ("offset >= 7", [7, 8]),
+        ("7 > offset", [5, 6]),
+        ("5 < offset < 8", [6, 7]),
+        ("offset == 5 or offset == 8", [5, 8]),
+        ("not offset == 5", [6, 7, 8]),
+        ("offset in [5, 8, 9]", [5, 8]),
+        ("offset not in (5, 8)", [6, 7]),
+        ("key == 'a'", [5]),
+        ('key == b"\\xff"', [8]),
+        ("key != 'a'", [7, 8]),
+        ("key is None", [6]),
+        ("key is not None and offset > 5", [7, 8]),
+        ("key == None", [6]),
+        ("timestamp >= '2026-01-02 12:00:00'", [7, 8]),
+        ("timestamp == '2026-01-01'", [5]),
+        ("value.country in ['DE', 'FR'] and value.amount > 2", [6]),
+        ("value.amount < -1", [8]),
+        ("value.amount == 9", [6]),
+        ("value.paid", [5]),
+        ("not value.paid", [6]),
+        ("value is None", [7]),
+        ("offset == offset", [5, 6, 7, 8]),
+        ("offset > 100", []),
+        ("  offset == 5  ", [5]),
+    ],
+)
+def test_a_condition(text: str, offsets: list[int]) -> None:
+    where = Where(text)
+    for start in range(3):
+        batch = BATCH.slice(start)
+        rows = where.matching(batch)
+        assert [batch.column("offset")[row].as_py() for row in rows] == [at for at in offsets if at >= 5 + start]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "--where: ''"),
+        ("offset >", "invalid syntax"),
+        ("offset", "is no condition"),
+        ("1", "is no condition"),
+        ("amount > 1", "a record has no 'amount', but offset, key, timestamp, value"),
+        ("value.size > 1", "value has no 'size', but country, amount, paid"),
+        ("offset.low > 1", "offset has no 'low'"),
+        ("offset > 'x'", "cannot be compared with int64"),
+        ("timestamp > 'soon'", "cannot be compared with timestamp"),
+        ("offset in 5", "is no list"),
+        ("offset in []", "is no list"),
+        ("offset is 5", "compares with None alone"),
+        ("__import__('os').system('x')", "is no condition"),
+        ("offset == len(key)", "cannot be compared"),
+        ("(lambda: 1)() > offset", "cannot be compared"),
+        ("key[0] == 'a'", "is no column"),
+        ("offset + 1 > 5", "is no column"),
+        ("[offset] == 5", "is no column"),
+        ("offset == [5]", "is no text and no number"),
+        ("not " * 3_000 + "offset == 5", ""),
+        ("(" * 300 + "offset == 5" + ")" * 300, ""),
+        ("offset == 5 " + "or offset == 5 " * 2_000, "more than 10000 characters"),
+        ("offset == 5\0", ""),
+    ],
+)
+def test_a_text_that_is_none(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--where: ") as raised:
+        Where(text).matching(BATCH)
+    assert said in str(raised.value)
