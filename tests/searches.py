@@ -13,11 +13,15 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-__all__ = ["examples"]
+__all__ = ["examples", "fewer"]
+
+
+def fewer(count: int) -> int:
+    """A number of examples, times REMOTE_FETCH_EXAMPLES, which may be a fraction."""
+    return max(1, round(count * float(os.environ.get("REMOTE_FETCH_EXAMPLES", "1"))))
 
 
 def examples(count: int) -> settings:
-    """Hypothesis settings for `count` examples, times REMOTE_FETCH_EXAMPLES, which may be a fraction."""
-    times = float(os.environ.get("REMOTE_FETCH_EXAMPLES", "1"))
+    """Hypothesis settings for as many examples as `fewer` gives."""
     slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
-    return settings(deadline=None, max_examples=max(1, round(count * times)), suppress_health_check=slow)
+    return settings(deadline=None, max_examples=fewer(count), suppress_health_check=slow)

@@ -23,8 +23,9 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 __all__ = ["Mutation", "TableError", "caught", "load", "main", "place_of", "selection"]
@@ -66,10 +67,16 @@ def load(root: Path) -> list[Mutation]:
     return found
 
 
+@cache
+def _texts(root: Path) -> Mapping[Path, str]:
+    """The files of the product of a tree, as they were when it was first asked for."""
+    files = (path for folder in PRODUCT for path in sorted((root / folder).rglob("*.py")))
+    return {path: path.read_text(encoding="utf-8") for path in files}
+
+
 def place_of(mutation: Mutation, root: Path) -> Path:
     """The one file of the product that has the text. Raises TableError if there is none, or more than one place."""
-    files = [path for folder in PRODUCT for path in sorted((root / folder).rglob("*.py"))]
-    counts = {path: path.read_text(encoding="utf-8").count(mutation.old) for path in files}
+    counts = {path: text.count(mutation.old) for path, text in _texts(root).items()}
     places = [path for path, count in counts.items() if count]
     if len(places) != 1 or counts[places[0]] != 1:
         where = ", ".join(f"{path.relative_to(root)} ({counts[path]} times)" for path in places) or "nowhere"

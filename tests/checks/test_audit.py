@@ -31,6 +31,7 @@ from tests.golden.conftest import AIVEN_SETS, SETS, AivenTier, Tier
 from tools.fuzz_batches import reseal_log
 
 KIND = FindingKind
+NEWEST = Tier(SETS[0])
 STATES = RemoteLogSegmentState
 TOPIC = "tx"
 """Five segments in partition 0, two of them with aborted transactions."""
@@ -39,7 +40,7 @@ TOPIC = "tx"
 @pytest.fixture
 def sound(tmp_path: Path) -> AuditedTier:
     """A tier of Kafka 4.1 without a defect."""
-    return AuditedTier.of(Tier(SETS[0]), tmp_path / "tier")
+    return AuditedTier.of(NEWEST, tmp_path / "tier")
 
 
 @pytest.mark.parametrize("tier", [*map(Tier, SETS), *map(AivenTier, AIVEN_SETS)], ids=lambda tier: tier.name)

@@ -24,6 +24,7 @@ from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import write_kafka_local
 from tests.restore.fake_target import FakeTarget, Written
+from tests.searches import fewer
 
 PRODUCER = 7
 PARTITIONS = 3
@@ -105,7 +106,7 @@ def test_a_whole_topic(bucket: Path, tmp_path: Path, isolation: str) -> None:
 
 def test_runs_that_die_anywhere_leave_each_record_once(bucket: Path, tmp_path: Path) -> None:
     wanted = expected(bucket, "read_committed")
-    for seed in range(30):
+    for seed in range(fewer(30)):
         dice, target, journal = random.Random(seed), FakeTarget(), tmp_path / f"journal-{seed}"
         for _ in range(10):
             target.fails_after = dice.randrange(40)
