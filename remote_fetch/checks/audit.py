@@ -26,11 +26,12 @@ from remote_fetch.checks.audit_rules import (
 )
 from remote_fetch.checks.audit_segment import SegmentLife, key_of, life_of
 from remote_fetch.checks.findings import Finding, FindingKind
-from remote_fetch.errors import CorruptSegment, SegmentNotFound, UnsupportedFormat
+from remote_fetch.errors import CorruptSegment, SegmentNotFound, UnknownTopic, UnsupportedFormat
 from remote_fetch.fetch.inventory import ObjectInventory
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.locate.replay import Replay
 from remote_fetch.locate.timeline_builder import TimelineBuilder
+from remote_fetch.locate.topics import split_topic
 from remote_fetch.model import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
@@ -55,7 +56,7 @@ Progressed = Callable[[str, int, int | None], None]
 class AuditOptions:
     """The scope of an audit.
 
-    - `topic` is one topic's name, None: all topics.
+    - `topic` is one topic (NAME or NAME:ID), None: all topics.
     - A copy or a deletion that began before `stale_before_ms` and did not end is a finding.
     - `is_deep`: every segment is read whole.
     """
@@ -106,6 +107,9 @@ class Audit:
         self._sources = sources
         self._inventory = sources.inventory
         self._options = options
+        self._topic: tuple[str | None, Uuid | None] = (
+            (None, None) if options.topic is None else split_topic(options.topic)
+        )
         self._progressed = progressed
         self._book = AuditBook()
         self._read_metadata: Callable[[], object] = lambda: None
@@ -116,11 +120,18 @@ class Audit:
         self.changed = 0
 
     def findings(self) -> Iterator[Finding]:
-        """Yield the findings. May be called once. Raises the errors of the sources."""
+        """Yield the findings. May be called once.
+
+        Raises the errors of the sources, and UnknownTopic if neither of them knows the topic.
+        """
         with self._book:
             self._list()
             self._read_metadata = self._sources.open_records(self._new_replay)
             self._read_metadata()
+            if self._options.topic is not None and self._book.is_empty():
+                raise UnknownTopic(
+                    "neither the metadata topic nor the storage has something of it", topic=self._options.topic
+                )
             yield from self._judged_lives()
             self.totals = tuple(self._book.totals())
             yield from self._judged_objects()
@@ -133,10 +144,10 @@ class Audit:
     # --------------------------------------------------------------------------------------------------- what there is
 
     def _list(self) -> None:
-        topic = self._options.topic
         for count, info in enumerate(self._inventory.list_objects(), 1):
             owner = self._inventory.segment_of(info.name)
-            if topic is None or (owner is not None and owner.topic_id_partition.topic == topic):
+            is_wanted = self._options.topic is None if owner is None else self._is_wanted(owner.topic_id_partition)
+            if is_wanted:
                 self._book.add_object(info, None if owner is None else key_of(owner))
             if count % 1_000 == 0:
                 self._progressed("objects listed", count, None)
@@ -148,7 +159,11 @@ class Audit:
         return Replay(_Records(self._take))
 
     def _take(self, value: bytes | None, key: bytes | None, offset: int, source: int) -> None:
-        self._book.add_record(value, key, offset, source, self._options.topic)
+        self._book.add_record(value, key, offset, source, self._is_wanted)
+
+    def _is_wanted(self, partition: TopicIdPartition) -> bool:
+        name, topic_id = self._topic
+        return name in (None, partition.topic) and topic_id in (None, partition.topic_id)
 
     # ------------------------------------------------------------------------------------------------------- judgement
 

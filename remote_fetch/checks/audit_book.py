@@ -10,7 +10,7 @@ Rules of the file:
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
 from types import TracebackType
@@ -22,7 +22,7 @@ from remote_fetch.fetch.inventory import ExpectedObject
 from remote_fetch.fetch.spi import ObjectInfo
 from remote_fetch.formats.metadata_records import PartitionDeleteRecord, SegmentSnapshotRecord, parse_metadata_record
 from remote_fetch.locate.uploads import key_of_segment, said_by
-from remote_fetch.model import Uuid
+from remote_fetch.model import TopicIdPartition, Uuid
 
 __all__ = ["AuditBook", "Damaged", "History", "Judged", "Sized", "TopicTotals"]
 
@@ -144,8 +144,15 @@ class AuditBook:
         if len(self._objects) >= _ROWS_AT_ONCE:
             self._flush()
 
-    def add_record(self, value: bytes | None, key: bytes | None, offset: int, source: int, topic: str | None) -> None:
-        """Note a record of the metadata topic, at `offset` of its partition `source`. `topic` None: of all topics.
+    def add_record(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        offset: int,
+        source: int,
+        is_wanted: Callable[[TopicIdPartition], bool],
+    ) -> None:
+        """Note a record of the metadata topic, at `offset` of its partition `source`, if its partition is wanted.
 
         After `second_reading`, only the segment is noted, as one that has changed.
         """
@@ -168,7 +175,7 @@ class AuditBook:
             self._db.execute("INSERT OR IGNORE INTO gone_partition VALUES (?)", (raw,))
             return
         segment_id = said_by(record)[0]
-        if topic not in (None, segment_id.topic_id_partition.topic):
+        if not is_wanted(segment_id.topic_id_partition):
             return
         segment = key_of(segment_id)
         if self._is_second:
@@ -332,6 +339,12 @@ class AuditBook:
         for raw, topic, partitions, segments, size, objects, object_bytes, oldest, newest in rows:
             oldest_ms, newest_ms = (-1 if ms is None else ms for ms in (oldest, newest))
             yield TopicTotals(topic, Uuid(raw), partitions, segments, size, objects, object_bytes, oldest_ms, newest_ms)
+
+    def is_empty(self) -> bool:
+        """Whether neither an object nor a record was noted."""
+        self._flush()
+        query = "SELECT EXISTS (SELECT 1 FROM object) OR EXISTS (SELECT 1 FROM record)"
+        return not self._db.execute(query).fetchone()[0]
 
     def is_touched(self, segment: bytes) -> bool:
         """Whether the second reading has found a record of the segment."""

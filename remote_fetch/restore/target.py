@@ -4,12 +4,13 @@ Rules of the file:
 
 - The producer is idempotent: the broker writes each record once, in the order of the calls.
 - Memory is bounded by librdkafka's queue. A full queue is waited for.
-- An error of one record ends the writing. Records behind it may be in the topic, and the caller asks for its ends.
+- An error of one record ends the writing, and no record behind it is in its partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -33,7 +34,7 @@ _KEEPING: Mapping[str, str] = MappingProxyType(
 )
 """Settings of a topic that keeps all its records."""
 _DEFAULTS: Mapping[str, Any] = {
-    "enable.idempotence": True,
+    "log_level": 3,  # else librdkafka says at each start that it calls the gapless guarantee experimental
     "linger.ms": 20,
     "batch.size": 1_000_000,
     "compression.type": "zstd",
@@ -41,7 +42,9 @@ _DEFAULTS: Mapping[str, Any] = {
     "queue.buffering.max.kbytes": _QUEUE_KBYTES,
     "message.max.bytes": 1_000_000_000,
 }
-"""The properties of a user replace these, but for idempotence."""
+"""The properties of a user replace these."""
+_GAPLESS: Mapping[str, Any] = MappingProxyType({"enable.idempotence": True, "enable.gapless.guarantee": True})
+"""Without the second one librdkafka goes on behind a record that the broker has refused, and the topic lacks it."""
 
 
 class Target:
@@ -49,11 +52,10 @@ class Target:
 
     def __init__(self, properties: Mapping[str, Any], topic: str) -> None:
         self.topic = topic
-        self.properties = {**_DEFAULTS, **properties, "enable.idempotence": True}
+        self.properties = {**_DEFAULTS, **properties, **_GAPLESS}
         self._cluster: Cluster = make_cluster(consumer_properties_of(self.properties))
         self._producer: Producer | None = None
-        self._failure: KafkaException | None = None
-        self._pending = 0
+        self._failure: KafkaError | None = None
 
     # ----------------------------------------------------------------------------------------------------- the topic
 
@@ -159,14 +161,15 @@ class Target:
         """
         where: dict[str, Any] = {} if partition is None else {"partition": partition}
         named: list[tuple[str, str | bytes | None]] = [*headers]
-        while True:
-            try:
-                self._opened().produce(self.topic, value, key, headers=named, timestamp=max(timestamp_ms, 0), **where)
-                self._pending += 1
-                return
-            except BufferError:
-                self._opened().poll(0.1)
-                self._check()
+        producer = self._opened()
+        with self._own_errors():
+            while True:
+                try:
+                    producer.produce(self.topic, value, key, headers=named, timestamp=max(timestamp_ms, 0), **where)
+                    return
+                except BufferError:
+                    producer.poll(0.1)
+                    self._check()
 
     def flush(self) -> None:
         """Wait until the broker has acknowledged all records. Raises KafkaException with the first error.
@@ -175,31 +178,40 @@ class Target:
         """
         if self._producer is None:
             return
-        while self._producer.flush(_FLUSH_S):
+        with self._own_errors():
+            while self._producer.flush(_FLUSH_S):
+                self._check()
             self._check()
-        self._check()
-        self._pending = 0
+
+    @contextmanager
+    def _own_errors(self) -> Iterator[None]:
+        """After a fatal error confluent_kafka calls `_delivered` with an exception under way: that is a SystemError."""
+        try:
+            yield
+        except SystemError as error:
+            raise KafkaException(self._failure or KafkaError(KafkaError._FATAL)) from error
 
     def _opened(self) -> Producer:
         if self._producer is None:
-            properties = {**self.properties, "delivery.report.only.error": True, "on_delivery": self._delivered}
-            self._producer = Producer(properties)
+            reports = {"delivery.report.only.error": True, "on_delivery": self._delivered}
+            self._producer = Producer({**self.properties, **reports})
         return self._producer
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None and self._failure is None:
-            self._failure = KafkaException(error)
+            self._failure = error
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise self._failure
+            raise KafkaException(self._failure)
 
     def close(self) -> None:
         """Drop what was not sent, and close the clients. May be called twice."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.purge()
-            producer.flush(_TIMEOUT_S)
+            with suppress(SystemError, KafkaException):  # of records that are dropped
+                producer.flush(_TIMEOUT_S)
         self._cluster.close()
 
 

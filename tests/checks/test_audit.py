@@ -12,6 +12,7 @@ import pytest
 
 from remote_fetch.checks.audit_book import TopicTotals
 from remote_fetch.checks.findings import SEVERITIES, FindingKind, Severity
+from remote_fetch.errors import UnknownTopic
 from remote_fetch.formats.metadata_records import (
     PartitionDeleteRecord,
     RemotePartitionDeleteState,
@@ -350,6 +351,10 @@ def test_one_topic_alone(sound: AuditedTier) -> None:
     PLANTED["file of a person"].plant(sound)
     assert sound.audit(topic="codecs") == []
     assert [finding.kind for finding in sound.audit(topic=TOPIC)] == [KIND.MISSING]
+    assert [finding.kind for finding in sound.audit(topic=f"{TOPIC}:{sound.topic_ids[TOPIC]}")] == [KIND.MISSING]
+    for unknown in ("shoes", f"{TOPIC}:{sound.topic_ids['codecs']}"):
+        with pytest.raises(UnknownTopic, match="neither the metadata topic nor the storage"):
+            sound.audit(topic=unknown)
 
 
 class TestWhileBrokersWrite:

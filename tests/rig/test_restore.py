@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from remote_fetch.cli import main
 from remote_fetch.restore.journal import read_maps
@@ -143,6 +144,30 @@ def test_a_replay(
     ]
     found = [kept(record) for record in broker_records(rig_43, again, 1, "read_committed")]
     assert [record[:3] for record in found] == [record[:3] for record in wanted]
+
+
+def test_a_record_that_the_target_refuses(
+    rig_43: Rig, rig_39: Rig, new_topic: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No record behind it is written, so that a run with a larger limit goes on with it."""
+    topic, journal = new_topic("restored"), tmp_path / "journal"
+    topics.create_topic(rig_43, topic)
+    producer = Producer({"bootstrap.servers": rig_43.bootstrap, "batch.num.messages": 5, **topics.QUIET})
+    for number in range(300):
+        producer.produce(topic, bytes(3_000 if number == 150 else 30), f"{number}".encode(), partition=0)
+    assert producer.flush(30) == 0
+    topics.produce(rig_43, topic, 20)
+    topics.wait_tiered(rig_43, topic)
+    topics.create_topic(rig_39, topic, max_message_bytes=1_500)
+    small = ("--to-property", "batch.num.messages=5", "--to-property", "compression.type=none", "--any-retention")
+    arguments = [*arguments_of(rig_43, rig_39, topic, journal), *small]
+    assert main(arguments) == 1
+    capsys.readouterr()
+    assert len(broker_records(rig_39, topic, 0, "read_committed")) <= 150
+    topics.set_config(rig_39, topic, max_message_bytes="6000")
+    assert main([*arguments, "-J"]) == 0
+    assert json.loads(capsys.readouterr().out)["different"] == {}
+    assert len(broker_records(rig_39, topic, 0, "read_committed")) == 320
 
 
 def test_a_topic_that_deletes_old_records(
