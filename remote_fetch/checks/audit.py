@@ -239,7 +239,8 @@ class Audit:
     def _is_changed(self, life: SegmentLife) -> bool:
         """Whether the metadata topic has an event of the segment that is later than the first reading."""
         self._book.second_reading()
-        self._read_metadata()
+        if self._asked < _ASKED_AGAIN:  # after that many, another reading for each would take too long
+            self._read_metadata()
         is_changed = self._book.is_touched(key_of(life.segment_id))
         self.changed += is_changed
         return is_changed

@@ -98,7 +98,7 @@ class Restore:
         """
         request = self._request
         self.planned()
-        is_new = not request.journal.exists()
+        is_new = not Journal.is_begun(request.journal)
         journal = self._begin() if is_new else Journal.resume(request.journal)
         try:
             if not is_new:

@@ -24,6 +24,7 @@ from remote_fetch.restore.offset_map import OffsetMap, Run
 __all__ = ["Journal", "JournalHead", "read_maps"]
 
 _VERSION = 1
+_BEGIN = b'{"restore": '
 _MAX_LINE_BYTES = 1 << 20
 _MAX_OFFSET = 2**63 - 2
 
@@ -48,11 +49,26 @@ class Journal:
         self.head = head
         self.maps = maps
 
+    @staticmethod
+    def is_begun(path: Path) -> bool:
+        """Whether the file has a journal, or anything else that is no beginning of one. Raises ConfigError.
+
+        A run that is killed at once may leave the first line cut off. No record was written then.
+        """
+        try:
+            with open(path, "rb") as file:
+                first = file.readline(_MAX_LINE_BYTES)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise ConfigError(f"--journal: {error}", key="--journal") from None
+        return first.endswith(b"\n") or first[: len(_BEGIN)] != _BEGIN[: len(first)]
+
     @classmethod
     def create(cls, path: Path, head: JournalHead) -> Journal:
-        """A new journal. Raises ConfigError if the file exists or cannot be made."""
+        """A new journal, in place of one whose first line is cut off. Raises ConfigError if it cannot be made."""
         try:
-            file = open(path, "xb")  # noqa: SIM115 - `close` does
+            file = open(path, "wb")  # noqa: SIM115 - `close` does
         except OSError as error:
             raise ConfigError(f"--journal: {error}", key="--journal") from None
         journal = cls(file, head, {number: OffsetMap(start) for number, start in head.starts.items()})

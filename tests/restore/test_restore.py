@@ -120,6 +120,17 @@ def test_runs_that_die_anywhere_leave_each_record_once(bucket: Path, tmp_path: P
         assert target.logs == wanted, seed
 
 
+def test_a_run_that_was_killed_at_once_left_no_whole_line(bucket: Path, tmp_path: Path) -> None:
+    journal, wanted = tmp_path / "journal", expected(bucket, "read_committed")
+    restore(bucket, journal, FakeTarget())
+    head = journal.read_bytes().splitlines()[0]
+    for cut in (0, 1, 5, 20, len(head)):
+        journal.write_bytes(head[:cut])
+        target = FakeTarget()
+        restore(bucket, journal, target)
+        assert target.logs == wanted, cut
+
+
 def tear(journal: Path, dice: random.Random) -> None:
     """The machine stops while a line is written: what follows the first line may be cut anywhere."""
     data = journal.read_bytes()
@@ -187,7 +198,7 @@ class TestWrongTargets:
 @pytest.mark.parametrize(
     "line",
     [
-        b"", b"{}\n", b"not json\n", b'{"restore": 2}\n', b"[1]\n",
+        b"{}\n", b"{}", b"bytes without a line", b"not json\n", b'{"restore": 2}\n', b"[1]\n",
         json.dumps({**HEAD, "starts": {"0": -1}}).encode() + b"\n",
         json.dumps({**HEAD, "starts": [0]}).encode() + b"\n",
     ],
