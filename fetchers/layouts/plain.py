@@ -81,6 +81,7 @@ class PlainLayout:
     def __init__(self) -> None:
         self._pieces: tuple[tuple[str, bool], ...] = ()
         self._files: Mapping[str, str] = _FILES
+        self._any_levels: list[_Level] = []
         self._bits = 0
         self._hashed_prefix = ""
 
@@ -101,6 +102,7 @@ class PlainLayout:
         are_apart = len(set(self._files.values())) == len(self._files) and "/" not in "".join(self._files.values())
         if not are_apart or _LOG not in self._files:
             raise ConfigError(f"{_OPTION}file.*: every file needs a name of its own, without /", key=f"{_OPTION}file.*")
+        self._any_levels = self._levels({})
         self._hashed_prefix = options.get("md5.prefix", "")
         bits = options.get("md5.bits", "0")
         self._bits = int(bits) if re.fullmatch(r"[0-9]{1,3}", bits) else -1
@@ -164,13 +166,12 @@ class PlainLayout:
 
     def segment_of(self, name: str) -> RemoteLogSegmentId | None:
         """As `InventoryLayout.segment_of`. None for all names if the template has no ids of topics and segments."""
-        parts, levels = name.split("/"), self._levels({})
+        parts, levels = name.split("/"), self._any_levels
         if len(parts) != len(levels):
             return None
         values: dict[str, str] = {}
         for part, level in zip(parts, levels, strict=True):
-            match = level.pattern.fullmatch(part)
-            if match is None:
+            if (match := level.pattern.fullmatch(part)) is None:
                 return None
             values |= match.groupdict()
         has_ids = bool({"topic_id", "topic_uuid"} & values.keys()) and {"topic", "partition"} <= values.keys()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from remote_fetch.checks.audit_book import AuditBook, Judged, TopicTotals
+from remote_fetch.checks.audit_book import AuditBook, TopicTotals
 from remote_fetch.checks.audit_rules import (
     ENTRY_BYTES,
     judge_index_size,
@@ -33,6 +33,7 @@ from remote_fetch.locate.replay import Replay
 from remote_fetch.locate.timeline_builder import TimelineBuilder
 from remote_fetch.locate.topics import split_topic
 from remote_fetch.model import (
+    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
     TopicIdPartition,
@@ -211,20 +212,20 @@ class Audit:
 
     def _judged_objects(self) -> Iterator[Finding]:
         for sized in self._book.wrong_objects():
-            life = life_of(sized.segment.values)
+            life = life_of(sized.values)
             found_bytes = self._asked_again(sized.name)
-            if found_bytes is None and sized.found_bytes is None and self._is_changed(life):
+            if found_bytes is None and sized.found_bytes is None and self._is_changed(life.segment_id):
                 continue
             seen = sized if found_bytes is None else sized._replace(found_bytes=found_bytes)
             if seen.found_bytes is None or seen.expected_bytes not in (None, seen.found_bytes):
                 yield of_segment(judge_size(seen), life)
         for kind, entry_bytes in ENTRY_BYTES:
             for sized in self._book.index_objects(kind, entry_bytes):
-                yield of_segment(judge_index_size(sized, entry_bytes), life_of(sized.segment.values))
-        for segment, stored_bytes, found_bytes in self._book.wrong_sums():
+                yield of_segment(judge_index_size(sized, entry_bytes), life_of(sized.values))
+        for values, stored_bytes, found_bytes in self._book.wrong_sums():
             kind = FindingKind.SHORT if found_bytes < stored_bytes else FindingKind.TOO_LONG
             text = f"its objects together have {found_bytes} bytes, and {stored_bytes} by the metadata"
-            yield of_segment(Finding(kind, text), life_of(segment.values))
+            yield of_segment(Finding(kind, text), life_of(values))
 
     def _asked_again(self, name: str) -> int | None:
         """The size of an object, None if it is not there, or if it would be asked for too often."""
@@ -236,24 +237,20 @@ class Audit:
         except SegmentNotFound:
             return None
 
-    def _is_changed(self, life: SegmentLife) -> bool:
+    def _is_changed(self, segment_id: RemoteLogSegmentId) -> bool:
         """Whether the metadata topic has an event of the segment that is later than the first reading."""
         self._book.second_reading()
         if self._asked < _ASKED_AGAIN:  # after that many, another reading for each would take too long
             self._read_metadata()
-        is_changed = self._book.is_touched(key_of(life.segment_id))
+        is_changed = self._book.is_touched(key_of(segment_id))
         self.changed += is_changed
         return is_changed
 
     def _finished(self) -> Iterator[RemoteLogSegmentMetadata]:
-        for _, metadata in self._finished_segments():
-            yield metadata
-
-    def _finished_segments(self) -> Iterator[tuple[Judged, RemoteLogSegmentMetadata]]:
-        for judged in self._book.segments():
-            metadata = life_of(judged.values).metadata
+        for values in self._book.segments():
+            metadata = life_of(values).metadata
             if metadata is not None and metadata.state is _FINISHED:
-                yield judged, metadata
+                yield metadata
 
     def _judged_unclaimed(self, info: ObjectInfo, segment: bytes | None, kind: str) -> Iterator[Finding]:
         owner = self._inventory.segment_of(info.name)
@@ -287,9 +284,9 @@ class Audit:
     def _judged_deeply(self) -> Iterator[Finding]:
         total_bytes = sum(each.segment_bytes for each in self.totals)
         done_bytes = 0
-        for judged, segment in self._finished_segments():
+        for segment in self._finished():
             found = list(self._sources.read_deeply(segment))
-            if any(each.kind is FindingKind.MISSING for each in found) and self._is_changed(life_of(judged.values)):
+            if any(each.kind is FindingKind.MISSING for each in found) and self._is_changed(segment.segment_id):
                 found = []
             yield from found
             done_bytes += segment.known_size_bytes or 0

@@ -24,7 +24,7 @@ from remote_fetch.formats.metadata_records import PartitionDeleteRecord, Segment
 from remote_fetch.locate.uploads import key_of_segment, said_by
 from remote_fetch.model import TopicIdPartition, Uuid
 
-__all__ = ["AuditBook", "Damaged", "History", "Judged", "Sized", "TopicTotals"]
+__all__ = ["AuditBook", "Damaged", "History", "Sized", "TopicTotals"]
 
 _CACHE_KIB = 4_096
 _ROWS_AT_ONCE = 5_000
@@ -32,12 +32,12 @@ _ROWS_AT_ONCE = 5_000
 _TABLES = """
 CREATE TABLE object (name TEXT PRIMARY KEY, size_bytes INTEGER, segment BLOB) WITHOUT ROWID;
 CREATE TABLE record (segment BLOB, at INTEGER, key BLOB, value BLOB);
-CREATE TABLE last_of_key (key BLOB PRIMARY KEY, segment BLOB, at INTEGER, gone INTEGER) WITHOUT ROWID;
+CREATE TABLE last_of_key (key BLOB PRIMARY KEY, segment BLOB, gone INTEGER) WITHOUT ROWID;
 CREATE TABLE damaged (source INTEGER, at INTEGER, text TEXT);
 CREATE TABLE touched (segment BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE gone_partition (partition BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE segment (
-    number INTEGER PRIMARY KEY, segment BLOB, partition BLOB, state INTEGER, is_known INTEGER, start INTEGER,
+    number INTEGER PRIMARY KEY, segment BLOB, partition BLOB, state INTEGER, start INTEGER,
     stop INTEGER, life BLOB, stored_bytes INTEGER, topic TEXT, size_bytes INTEGER, max_ms INTEGER
 );
 CREATE TABLE gone_segment (segment BLOB PRIMARY KEY) WITHOUT ROWID;
@@ -91,17 +91,13 @@ class Damaged(NamedTuple):
     text: str
 
 
-class Judged(NamedTuple):
-    """A segment in the book: its number, the values of its records, and its offsets."""
-
-    number: int
-    values: tuple[bytes, ...]
-
-
 class Sized(NamedTuple):
-    """An object that a segment should have, and its size in the storage; None: it is not there."""
+    """An object that a segment should have, and its size in the storage; None: it is not there.
 
-    segment: Judged
+    `values` are those of the segment's records.
+    """
+
+    values: tuple[bytes, ...]
     name: str
     kinds: tuple[str, ...]
     expected_bytes: int | None
@@ -205,7 +201,7 @@ class AuditBook:
             (0, -1) if metadata is None else (metadata.known_size_bytes or 0, metadata.max_timestamp_ms)
         )
         row = (
-            key, key[:20], int(life.state), metadata is not None, start, stop, packed, stored_bytes,
+            key, key[:20], int(life.state), start, stop, packed, stored_bytes,
             life.segment_id.topic_id_partition.topic, size_bytes, max_ms,
         )  # fmt: skip
         self._segment_count += 1
@@ -232,11 +228,11 @@ class AuditBook:
         self._db.executemany("INSERT OR REPLACE INTO object VALUES (?, ?, ?)", self._objects)
         self._db.executemany("INSERT INTO record VALUES (?, ?, ?, ?)", self._records)
         self._db.executemany(
-            "INSERT OR REPLACE INTO last_of_key VALUES (?, ?, ?, 0)",
-            [(key, segment, at) for segment, at, key, _ in self._records if key is not None],
+            "INSERT OR REPLACE INTO last_of_key VALUES (?, ?, 0)",
+            [(key, segment) for segment, _, key, _ in self._records if key is not None],
         )
         self._db.executemany("INSERT OR IGNORE INTO expected VALUES (?, ?, ?, ?, ?)", self._expected)
-        self._db.executemany("INSERT INTO segment VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self._segments)
+        self._db.executemany("INSERT INTO segment VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self._segments)
         self._db.executemany("INSERT OR IGNORE INTO gone_segment VALUES (?)", self._gone)
         self._db.execute("COMMIT")
         for rows in (self._objects, self._records, self._expected, self._segments, self._gone):
@@ -261,47 +257,49 @@ class AuditBook:
         """The records that cannot be read."""
         return (Damaged(*row) for row in self._db.execute("SELECT source, at, text FROM damaged ORDER BY source, at"))
 
-    def segments(self) -> Iterator[Judged]:
-        """All segments that were not deleted, by partition and offsets."""
+    def segments(self) -> Iterator[tuple[bytes, ...]]:
+        """The values of each segment that was not deleted, by partition and offsets."""
         self._flush()
-        return self._judged("SELECT number, life FROM segment ORDER BY partition, start, stop, segment")
+        rows = self._db.execute("SELECT life FROM segment ORDER BY partition, start, stop, segment")
+        return (_unpacked(life) for (life,) in rows)
 
     def wrong_objects(self) -> Iterator[Sized]:
         """Objects of finished segments that are missing, or that have another size than the metadata says."""
         self._flush()
-        rows = self._db.execute(
-            "SELECT s.number, s.life, e.name, e.kinds, e.size_bytes, o.size_bytes FROM expected e "
-            "JOIN segment s ON s.number = e.number LEFT JOIN object o ON o.name = e.name "
+        return self._sized(
             "WHERE (o.name IS NULL AND e.is_required) OR o.size_bytes != e.size_bytes "
             "ORDER BY s.partition, s.start, e.name"
         )
-        for number, life, name, kinds, expected, found in rows:
-            yield Sized(Judged(number, _unpacked(life)), name, tuple(kinds.split(",")), expected, found)
 
     def index_objects(self, kind: str, entry_bytes: int) -> Iterator[Sized]:
         """Objects that hold indexes of one kind, and whose size is no multiple of an entry's."""
-        rows = self._db.execute(
-            "SELECT s.number, s.life, e.name, e.kinds, NULL, o.size_bytes FROM expected e "
-            "JOIN segment s ON s.number = e.number JOIN object o ON o.name = e.name "
-            "WHERE e.kinds = ? AND s.state = 1 AND o.size_bytes % ? != 0 ORDER BY e.name",
-            (kind, entry_bytes),
+        return self._sized(
+            "WHERE e.kinds = ? AND s.state = 1 AND o.size_bytes % ? != 0 ORDER BY e.name", kind, entry_bytes
         )
-        for number, life, name, kinds, expected, found in rows:
-            yield Sized(Judged(number, _unpacked(life)), name, tuple(kinds.split(",")), expected, found)
 
-    def wrong_sums(self) -> Iterator[tuple[Judged, int, int]]:
+    def _sized(self, condition: str, *values: str | int) -> Iterator[Sized]:
+        """The expected objects that meet a condition on the tables `expected` e, `segment` s and `object` o."""
+        rows = self._db.execute(
+            "SELECT s.life, e.name, e.kinds, e.size_bytes, o.size_bytes FROM expected e "
+            f"JOIN segment s ON s.number = e.number LEFT JOIN object o ON o.name = e.name {condition}",
+            values,
+        )
+        for life, name, kinds, expected, found in rows:
+            yield Sized(_unpacked(life), name, tuple(kinds.split(",")), expected, found)
+
+    def wrong_sums(self) -> Iterator[tuple[tuple[bytes, ...], int, int]]:
         """Finished segments whose objects together have another size than the plug-in wrote down: the latter, theirs.
 
         Segments with a missing object are left out.
         """
         rows = self._db.execute(
-            "SELECT s.number, s.life, s.stored_bytes, sum(o.size_bytes) AS found FROM expected e "
+            "SELECT s.life, s.stored_bytes, sum(o.size_bytes) AS found FROM expected e "
             "JOIN segment s ON s.number = e.number LEFT JOIN object o ON o.name = e.name "
             "WHERE s.stored_bytes IS NOT NULL AND s.state = 1 GROUP BY s.number "
             "HAVING found != s.stored_bytes AND sum(o.name IS NULL) = 0"
         )
-        for number, life, stored, found in rows:
-            yield Judged(number, _unpacked(life)), stored, found
+        for life, stored, found in rows:
+            yield _unpacked(life), stored, found
 
     def unclaimed(self) -> Iterator[tuple[ObjectInfo, bytes | None, str]]:
         """Objects of no segment: each with the key of the segment that its name tells, and what is known of that one.
@@ -350,9 +348,6 @@ class AuditBook:
         """Whether the second reading has found a record of the segment."""
         found = self._db.execute("SELECT 1 FROM touched WHERE segment = ?", (segment,)).fetchone()
         return found is not None
-
-    def _judged(self, query: str) -> Iterator[Judged]:
-        return (Judged(number, _unpacked(life)) for number, life in self._db.execute(query))
 
 
 def _unpacked(life: bytes) -> tuple[bytes, ...]:

@@ -14,8 +14,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.checks.audit import NO_TOPIC, AuditSources
 from remote_fetch.checks.audit_deep import DeepAudit
-from remote_fetch.errors import ConfigError
+from remote_fetch.errors import ConfigError, UnknownTopic
 from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.described import described_topic
 from remote_fetch.locate.replay import Replay
 from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
 from remote_fetch.session.metadata_source import MetadataSource
@@ -51,10 +52,10 @@ def audit_sources(session: Session) -> Iterator[AuditSources]:
 
 def _topic_id(cluster: Cluster, topic: str) -> Uuid | None:
     try:
-        return cluster.describe(topic).topic_id
+        return described_topic(cluster, topic).topic_id
+    except UnknownTopic:
+        return NO_TOPIC
     except KafkaException as error:
-        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return NO_TOPIC
         if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             return None
         raise

@@ -14,6 +14,7 @@ from remote_fetch.checks.audit_book import Sized
 from remote_fetch.checks.audit_segment import SegmentLife, faults_of
 from remote_fetch.checks.findings import Finding, FindingKind
 from remote_fetch.formats.indexes import LEGACY_ENTRY_BYTES, TIME_ENTRY_BYTES, TRANSACTION_ENTRY_BYTES
+from remote_fetch.locate.lineage import epoch_at
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
 
 __all__ = ["ENTRY_BYTES", "judge_index_size", "judge_life", "judge_order", "judge_size", "of_segment"]
@@ -100,10 +101,5 @@ def _of(kind: FindingKind, text: str, segment: RemoteLogSegmentMetadata) -> Find
 
 def _overlap(before: RemoteLogSegmentMetadata, segment: RemoteLogSegmentMetadata) -> bool:
     is_reached = segment.start_offset <= before.end_offset
-    return is_reached and _epoch_at(before, segment) == _epoch_at(segment, segment)
-
-
-def _epoch_at(segment: RemoteLogSegmentMetadata, at: RemoteLogSegmentMetadata) -> int | None:
-    """The leader epoch that `segment` gives to the first offset of `at`."""
-    begun = [entry.epoch for entry in segment.segment_leader_epochs if entry.start_offset <= at.start_offset]
-    return begun[-1] if begun else None
+    epochs = {epoch_at(each.segment_leader_epochs, segment.start_offset) for each in (before, segment)}
+    return is_reached and len(epochs) == 1

@@ -19,6 +19,7 @@ from remote_fetch.formats.codecs import Codecs
 from remote_fetch.formats.control import ControlType, control_type
 from remote_fetch.formats.indexes import OffsetIndex, TimeIndex
 from remote_fetch.formats.legacy import messages_of
+from remote_fetch.locate.lineage import epoch_at
 from remote_fetch.model import AbortedTransaction, RemoteLogSegmentMetadata
 from remote_fetch.prepare.order import check_order
 
@@ -188,8 +189,7 @@ class LogCheck:
     def _check_epoch(self, header: BatchHeader) -> None:
         if header.magic < 2 or not self._epochs or self.facts.wrong_epoch is not None:
             return
-        begun = [entry.epoch for entry in self._epochs if entry.start_offset <= header.base_offset]
-        if begun and begun[-1] != header.leader_epoch:
+        if epoch_at(self._epochs, header.base_offset) not in (None, header.leader_epoch):
             self.facts.wrong_epoch = header
 
     def _take_time(self, header: BatchHeader) -> None:

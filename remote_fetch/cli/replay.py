@@ -16,7 +16,7 @@ from typing import Any
 
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
-from remote_fetch.cli.report import human_bytes, report_lines
+from remote_fetch.cli.report import CountedRecords, human_bytes, report_lines
 from remote_fetch.cli.restore import add_target_options, target_from
 from remote_fetch.errors import ConfigError
 from remote_fetch.plan.cost import estimate
@@ -25,8 +25,6 @@ from remote_fetch.scan.scan import Scan
 from remote_fetch.session.session import Session
 
 __all__ = ["add_parser"]
-
-_SAID_EVERY_S = 60.0
 
 
 def add_parser(commands: Any, summary: str) -> None:
@@ -84,7 +82,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 keeps_partitions=arguments.partition_by == "number",
                 keeps_timestamps=arguments.timestamps == "kept",
                 pace=Pace(arguments.max_records_per_second, arguments.max_bytes_per_second),
-                progressed=_Said(quiet=arguments.quiet),
+                progressed=CountedRecords("sent", enabled=not arguments.quiet),
             )
         finally:
             print(f"{done.records} records, {human_bytes(done.size_bytes)} of keys and values, sent{_reached(done)}")
@@ -108,16 +106,3 @@ def _reached(done: Replayed) -> str:
     offsets = done.next_offsets or {}
     reached = ", ".join(f"{number}: {offset}" for number, offset in sorted(offsets.items()))
     return f"; next offset of each partition: {reached}" if reached else ""
-
-
-class _Said:
-    """A line a minute about how many records are sent."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._is_quiet = quiet
-        self._next_s = time.monotonic() + _SAID_EVERY_S
-
-    def __call__(self, records: int) -> None:
-        if not self._is_quiet and time.monotonic() >= self._next_s:
-            self._next_s = time.monotonic() + _SAID_EVERY_S
-            print(f"% {records} records sent", file=sys.stderr, flush=True)

@@ -9,14 +9,16 @@ Rules of the file:
 from __future__ import annotations
 
 import sys
+import time
 from types import TracebackType
 from typing import Any, Self
 
 from remote_fetch.observe import Event, RangeFetched, Report, unusable_text
 from remote_fetch.plan.prices import Prices
 
-__all__ = ["Progress", "human_bytes", "report_lines"]
+__all__ = ["CountedRecords", "Progress", "human_bytes", "report_lines"]
 
+_SAID_EVERY_S = 60.0
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -67,6 +69,21 @@ def report_lines(report: Report, elapsed_s: float, prices: Prices | None = None)
 
 def _by_reason(counts: dict[str, int]) -> str:
     return ", ".join(f"{reason} {count}" for reason, count in sorted(counts.items())) or "none"
+
+
+class CountedRecords:
+    """A line a minute about how many records are done. `done` is the word for it, such as `restored`."""
+
+    def __init__(self, done: str, *, enabled: bool) -> None:
+        self._done = done
+        self._is_enabled = enabled
+        self._next_s = time.monotonic() + _SAID_EVERY_S
+
+    def __call__(self, records: int) -> None:
+        """Take the number of records so far."""
+        if self._is_enabled and time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + _SAID_EVERY_S
+            print(f"% {records} records {self._done}", file=sys.stderr, flush=True)
 
 
 class Progress:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from remote_fetch.cli.options import Once, about, add_common_options, config_from, pairs_from
-from remote_fetch.cli.report import human_bytes, report_lines
+from remote_fetch.cli.report import CountedRecords, human_bytes, report_lines
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.prepare.arguments import parse_isolation
@@ -32,7 +32,6 @@ __all__ = ["DIFFERENT", "add_parser", "add_target_options", "target_from"]
 
 DIFFERENT = 3
 """The exit code if the new topic differs: 1 and 2 mean, as in every command, that it could not end."""
-_SAID_EVERY_S = 60.0
 
 
 def add_target_options(parser: argparse.ArgumentParser, *, to_help: str, topic_help: str) -> Any:
@@ -105,7 +104,7 @@ def _run(arguments: argparse.Namespace) -> int:
         Session.open(config_from(arguments)) as session,
         closing(target_from(arguments, arguments.to, arguments.to_topic or name)) as target,
     ):
-        restore = Restore(session, target, request, _Said(quiet=arguments.quiet))
+        restore = Restore(session, target, request, CountedRecords("restored", enabled=not arguments.quiet))
         if arguments.dry_run:
             _print_dry(restore, target)
             return 0
@@ -116,19 +115,6 @@ def _run(arguments: argparse.Namespace) -> int:
                 print(f"% {line}", file=sys.stderr)
     print(_as_json(restored, unlike, request) if arguments.json else _as_text(restored, unlike, request, target.topic))
     return DIFFERENT if unlike else 0
-
-
-class _Said:
-    """A line a minute about how many records are restored."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._is_quiet = quiet
-        self._next_s = time.monotonic() + _SAID_EVERY_S
-
-    def __call__(self, records: int) -> None:
-        if not self._is_quiet and time.monotonic() >= self._next_s:
-            self._next_s = time.monotonic() + _SAID_EVERY_S
-            print(f"% {records} records restored", file=sys.stderr, flush=True)
 
 
 def _print_dry(restore: Restore, target: Target) -> None:

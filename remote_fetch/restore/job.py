@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel
@@ -31,7 +31,9 @@ from remote_fetch.session.session import Session
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RESTORED_COLUMNS", "Restore", "RestoreRequest", "Restored"]
+__all__ = ["RESTORED_COLUMNS", "Restore", "RestoreRequest", "Restored", "records_of"]
+
+SentRecord: TypeAlias = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]
 
 RESTORED_COLUMNS = ("offset", "key", "value", "headers", "timestampMs")
 _CHECKPOINT_BYTES = 64 << 20
@@ -223,11 +225,9 @@ class Restore:
         self._checkpoint(number, journal, pending)
 
     def _write(self, number: int, batch: pa.RecordBatch) -> int:
-        columns = (batch.column(name).to_pylist() for name in RESTORED_COLUMNS[1:])
-        write, size_bytes = self._target.write, 0
-        for key, value, headers, timestamp_ms in zip(*columns, strict=True):
-            named = [(header["key"], header["value"]) for header in headers or ()]
-            write(number, key, value, named, timestamp_ms)
+        size_bytes = 0
+        for key, value, headers, timestamp_ms in records_of(batch):
+            self._target.write(number, key, value, headers, timestamp_ms)
             self._untimed += timestamp_ms < 1
             size_bytes += len(key or b"") + len(value or b"")
         self._records += batch.num_rows
@@ -255,6 +255,13 @@ class Restore:
                     key="--to-topic",
                     hint="Another writer writes to the topic. Begin again with an empty topic and a new journal",
                 )
+
+
+def records_of(batch: pa.RecordBatch) -> Iterator[SentRecord]:
+    """Key, value, headers and timestamp of each row of a batch with RESTORED_COLUMNS."""
+    columns = (batch.column(name).to_pylist() for name in RESTORED_COLUMNS[1:])
+    for key, value, headers, timestamp_ms in zip(*columns, strict=True):
+        yield key, value, [(header["key"], header["value"]) for header in headers or ()], timestamp_ms
 
 
 def _offsets_of(batch: pa.RecordBatch) -> list[int]:

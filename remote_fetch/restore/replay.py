@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.fetch.budget import Budget
-from remote_fetch.restore.job import RESTORED_COLUMNS
+from remote_fetch.restore.job import RESTORED_COLUMNS, records_of
 from remote_fetch.restore.target import Target
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ def replay(
 ) -> None:
     """Write the records of `batches`, with the columns REPLAYED_COLUMNS, and count them in `done`.
 
-    With `keeps_partitions` a record goes into the partition of its number, else where the producer's partitioner puts
-    its key. Raises KafkaException, and the errors of reading.
+    A batch has records of one partition. With `keeps_partitions` a record goes into the partition of its number, else
+    where the producer's partitioner puts its key. Raises KafkaException, and the errors of reading.
     """
     budget = Budget(pace.bytes_per_second, pace.records_per_second, clock)
     done.next_offsets = {}
@@ -81,10 +81,11 @@ def replay(
 
 
 def _write(batch: pa.RecordBatch, target: Target, *, keeps_partitions: bool, keeps_timestamps: bool) -> None:
-    columns = (batch.column(name).to_pylist() for name in REPLAYED_COLUMNS)
-    for number, _, key, value, headers, timestamp_ms in zip(*columns, strict=True):
-        named = [(header["key"], header["value"]) for header in headers or ()]
-        target.write(number if keeps_partitions else None, key, value, named, timestamp_ms if keeps_timestamps else 0)
+    number: int | None = (
+        batch.column("partition")[0].as_py() if keeps_partitions else None
+    )  # a batch is of one partition
+    for key, value, headers, timestamp_ms in records_of(batch):
+        target.write(number, key, value, headers, timestamp_ms if keeps_timestamps else 0)
 
 
 def _byte_count(column: Any) -> int:

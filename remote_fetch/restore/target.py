@@ -21,6 +21,7 @@ from remote_fetch.broker_errors import is_passing
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import ConfigError, UnknownTopic
 from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.described import described_topic
 from remote_fetch.session.brokers import make_cluster
 
 __all__ = ["Target", "consumer_properties_of"]
@@ -69,10 +70,8 @@ class Target:
         records (`any_retention`: they may), and KafkaException.
         """
         try:
-            found = self._cluster.describe(self.topic)
-        except KafkaException as error:
-            if not _is_unknown(error):
-                raise
+            found = described_topic(self._cluster, self.topic)
+        except UnknownTopic:
             self._create(partitions, config, replication)
             return self._id_after_creation(), True
         if len(found.partitions) < partitions:
@@ -101,21 +100,11 @@ class Target:
 
     def topic_id(self) -> str:
         """The id of the topic. Raises UnknownTopic if it does not exist, and KafkaException."""
-        try:
-            return str(self._cluster.describe(self.topic).topic_id)
-        except KafkaException as error:
-            if _is_unknown(error):
-                raise UnknownTopic("the target has no such topic", topic=self.topic) from None
-            raise
+        return str(described_topic(self._cluster, self.topic).topic_id)
 
     def partitions(self) -> tuple[int, ...]:
         """The numbers of its partitions. Raises as `topic_id`."""
-        try:
-            return self._cluster.describe(self.topic).partitions
-        except KafkaException as error:
-            if _is_unknown(error):
-                raise UnknownTopic("the target has no such topic", topic=self.topic) from None
-            raise
+        return described_topic(self._cluster, self.topic).partitions
 
     def starts(self, partitions: Collection[int]) -> dict[int, int]:
         """The log start offset of each partition. Raises KafkaException."""
@@ -139,11 +128,9 @@ class Target:
 
     def _id_after_creation(self) -> str:
         """Brokers know a new topic a moment after the controller has made it."""
-        found = retry(
-            lambda: self._cluster.describe(self.topic), KafkaException, until=Deadline.after(_TIMEOUT_S),
-            pause_s=_RETRY_S, may_pass=lambda error: is_passing(error) or _is_unknown(error),
-        )  # fmt: skip
-        return str(found.topic_id)
+        return retry(
+            self.topic_id, UnknownTopic, until=Deadline.after(_TIMEOUT_S), pause_s=_RETRY_S, may_pass=lambda _: True
+        )
 
     # --------------------------------------------------------------------------------------------------- the records
 
@@ -226,10 +213,6 @@ _OF_PRODUCERS = frozenset(
     }
 )  # fmt: skip
 """Properties that only producers take."""
-
-
-def _is_unknown(error: KafkaException) -> bool:
-    return bool(error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 
 def consumer_properties_of(properties: Mapping[str, Any]) -> dict[str, Any]:

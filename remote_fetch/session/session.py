@@ -302,7 +302,7 @@ class Session:
             raise ConfigError(
                 f"the fetcher {type(self._fetcher).__name__} does not tell which objects are in the storage",
                 key="remote.storage.fetcher.class",
-                hint="It needs the methods of remote_fetch.fetch.spi.ObjectInventory",
+                hint="It needs the methods of remote_fetch.fetch.inventory.ObjectInventory",
             )
         return self._fetcher
 

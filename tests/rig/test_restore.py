@@ -39,6 +39,13 @@ def fill(rig: Rig, topic: str) -> None:
     topics.wait_tiered(rig, topic, range(PARTITIONS))
 
 
+def fill_a_little(rig: Rig, topic: str) -> None:
+    """Forty records in one partition."""
+    topics.create_topic(rig, topic)
+    topics.produce(rig, topic, 40)
+    topics.wait_tiered(rig, topic)
+
+
 def arguments_of(lost: Rig, other: Rig, topic: str, journal: Path) -> list[str]:
     """Of the bucket alone: the old brokers are not asked."""
     return ["restore", "--url", str(lost.remote), "-t", topic, "--to", other.bootstrap, "--journal", str(journal), "-q"]
@@ -81,9 +88,7 @@ def test_a_difference_at_the_end_is_told(
 ) -> None:
     """The new topic turns all timestamps into its own."""
     topic, journal = new_topic("restored"), tmp_path / "journal"
-    topics.create_topic(rig_43, topic)
-    topics.produce(rig_43, topic, 40)
-    topics.wait_tiered(rig_43, topic)
+    fill_a_little(rig_43, topic)
     arguments = arguments_of(rig_43, rig_39, topic, journal)
     assert main([*arguments, "--topic-config", "message.timestamp.type=LogAppendTime"]) == 3
     assert "partition 0 DIFFERS: offset 0 of the old topic" in capsys.readouterr().out
@@ -174,9 +179,7 @@ def test_a_topic_that_deletes_old_records(
     rig_43: Rig, rig_39: Rig, new_topic: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topic, journal = new_topic("restored"), tmp_path / "journal"
-    topics.create_topic(rig_43, topic)
-    topics.produce(rig_43, topic, 40)
-    topics.wait_tiered(rig_43, topic)
+    fill_a_little(rig_43, topic)
     topics.create_topic(rig_39, topic, retention_ms=3_600_000)
     arguments = arguments_of(rig_43, rig_39, topic, journal)
     assert main(arguments) == 1
