@@ -17,7 +17,7 @@ Rules of the file:
 * A test that leaves threads of ours behind fails.
 * The head of the session names the variant of the decoder that the tests use.
 * The files that take longest come first, so that no process is left alone with one of them at the end.
-* The files of `_TOGETHER` run in one process, so that Spark is started twice and not in each process.
+* With several processes, process_groups.py says which files a process runs.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from collections.abc import Generator, Iterator, Sequence
 import pytest
 
 from tests.own_threads import watch_threads
+from tests.process_groups import group_scheduling
 from tests.rig.brokers import needs_broker, new_topic, rig, rig_39, rig_43
 from tests.rig.rig import VERSIONS, Rig
 from tests.spark.session import spark
@@ -54,12 +55,6 @@ _JAVA = frozenset(("needs_broker", "rig", "rig_39", "rig_43", "spark"))
 """Fixtures that start a broker or Spark, now or when they are asked to."""
 _OLDEST = ("rig_39", *VERSIONS[1:])
 """The parameters of a test that mean the oldest broker, by its fixture or by its version."""
-_TOGETHER = {
-    "tests/rig/test_spark": "Spark with brokers",
-    "tests/spark/": "Spark",
-    "tests/stores/test_backfill_targets.py": "Spark",
-}
-"""The beginning of a path, and the group of files that run in one process."""
 _SLOW_FOLDERS = ("rig", "contract", "stores", "spark", "golden", "read")
 
 
@@ -158,17 +153,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
-    """Give the whole files of a group to one process. `--dist loadfile` alone knows no groups."""
-    if config.getoption("dist") != "loadfile":
-        return None
-    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
-
-    class GroupScheduling(LoadFileScheduling):  # type: ignore[misc]
-        def _split_scope(self, nodeid: str) -> str:
-            own = nodeid.partition("::")[0]
-            return next((group for start, group in _TOGETHER.items() if own.startswith(start)), own)
-
-    return GroupScheduling(config, log)
+    """Share out the files of `--dist loadfile` as process_groups.py says."""
+    return group_scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(trylast=True)

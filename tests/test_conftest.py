@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from remote_fetch.decode.run_decoder import is_native
+from tests.process_groups import group_of, suits
 
 pytestmark = pytest.mark.slow
 
@@ -115,6 +116,22 @@ def test_interpreted_decoder_wants_to_be_first(tmp_path: Path) -> None:
     result = session(tmp_path, PASSED, "-p", "early", "-p", "tools.interpreted_decoder")
     assert result.returncode == 4
     assert "too late" in result.stderr
+
+
+def test_three_of_five_processes_take_the_files_with_brokers() -> None:
+    """Every other file has a process that prefers it too, and the files with Spark have one process for all."""
+    takers = {
+        path: [number for number in range(5) if suits(group_of(f"{path}::test_a"), number)]
+        for path in (
+            "tests/rig/test_read.py",
+            "tests/rig/test_spark.py",
+            "tests/contract/test_records.py",
+            "tests/test_docs.py",
+        )
+    }
+    assert list(takers.values()) == [[0, 1, 2], [0, 1, 2], [0, 1, 2], [3, 4]]
+    assert group_of("tests/rig/test_spark.py::test_a") == group_of("tests/rig/test_spark_streaming.py::test_b")
+    assert group_of("tests/rig/test_read.py::test_a") != group_of("tests/rig/test_cat.py::test_a")
 
 
 def test_the_head_names_the_decoder(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 Rules of the file:
 
 - Only errors that say something about the segment are findings. An error of the storage itself is raised.
+- A journal may say that a segment is sound. Then the segment is not read.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from remote_fetch.checks.deep_journal import DeepJournal
 from remote_fetch.checks.findings import Finding, FindingKind
 from remote_fetch.checks.log_check import LogCheck, LogFacts
 from remote_fetch.errors import (
@@ -47,14 +49,28 @@ class DeepAudit:
     are seen together.
     """
 
-    def __init__(self, storage: Storage, codecs: Codecs) -> None:
+    def __init__(self, storage: Storage, codecs: Codecs, journal: DeepJournal | None = None) -> None:
         self._storage = storage
         self._codecs = codecs
+        self._journal = journal
         self._next: tuple[TopicIdPartition, int] | None = None
         self._open_producers: set[int] = set()
 
     def findings(self, segment: RemoteLogSegmentMetadata) -> Iterator[Finding]:
-        """The faults in the bytes of a segment. Raises the errors of the storage."""
+        """The faults in the bytes of a segment. Raises the errors of the storage, and ConfigError of the journal."""
+        journal, following = self._journal, (segment.topic_id_partition, segment.end_offset + 1)
+        known = None if journal is None else journal.open_producers_after(segment)
+        if known is not None:
+            self._next, self._open_producers = following, set(known)
+            return
+        is_sound = True
+        for finding in self._read(segment):
+            is_sound = False
+            yield finding
+        if is_sound and journal is not None:
+            journal.note(segment, self._open_producers)
+
+    def _read(self, segment: RemoteLogSegmentMetadata) -> Iterator[Finding]:
         files = _Files(self._storage, segment)
         partition, start, end = segment.topic_id_partition, segment.start_offset, segment.end_offset
         settings = self._storage.settings
@@ -73,7 +89,7 @@ class DeepAudit:
         yield from files.findings
         self._next = None
         try:
-            facts = check.read(segment_bytes(self._storage, segment))
+            facts = check.read(segment_bytes(self._storage, segment, ahead_bytes=segment.known_size_bytes or 0))
         except SegmentNotFound as error:
             yield files.finding(FindingKind.MISSING, f"its log: {error}")
             return

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.checks.audit import NO_TOPIC, AuditSources
 from remote_fetch.checks.audit_deep import DeepAudit
+from remote_fetch.checks.deep_journal import DeepJournal
 from remote_fetch.errors import ConfigError, UnknownTopic
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.described import described_topic
@@ -26,8 +27,11 @@ __all__ = ["audit_sources"]
 
 
 @contextmanager
-def audit_sources(session: Session) -> Iterator[AuditSources]:
-    """The sources of an audit. Raises ConfigError without brokers, and if the fetcher does not tell its objects."""
+def audit_sources(session: Session, journal: DeepJournal | None = None) -> Iterator[AuditSources]:
+    """The sources of an audit. `journal` is that of a deep one.
+
+    Raises ConfigError without brokers, and if the fetcher does not tell its objects.
+    """
     if session.brokers is None:
         raise ConfigError("audit reads the metadata topic: set bootstrap.servers (-b)", key="bootstrap.servers")
     cluster = session.brokers.cluster
@@ -42,7 +46,7 @@ def audit_sources(session: Session) -> Iterator[AuditSources]:
             open_records,
             lambda topic: _topic_id(cluster, topic),
             lambda partition: _log_start(cluster, partition),
-            DeepAudit(session.storage, session.codecs).findings,
+            DeepAudit(session.storage, session.codecs, journal).findings,
             session.stored_size,
         )
     finally:

@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "VERIFIED_COLUMNS",
+    "Choice",
     "Finding",
     "PartitionVerdict",
     "broker_of",
     "broker_rows",
-    "choose_steps",
+    "choose",
     "store_rows",
     "stretches",
     "verify",
@@ -79,11 +80,25 @@ def broker_of(session: Session) -> BrokerReader:
     return broker
 
 
-def choose_steps(plan: PartitionPlan, share: float, dice: random.Random) -> tuple[list[PlanStep], Counter[str]]:
-    """The steps of a plan that are compared, and how many offsets are not, by reason.
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The steps of a partition that are compared. `left_out` counts the offsets of the others, by reason."""
 
-    `share` of the slices are chosen at random, at least one. Holes of the tier are compared all.
+    plan: PartitionPlan
+    steps: Sequence[PlanStep]
+    left_out: Mapping[str, int]
+
+
+def choose(plans: Iterable[PartitionPlan], share: float = 1.0, dice: random.Random | None = None) -> list[Choice]:
+    """The steps of each plan that are compared.
+
+    `share` of the slices of a plan are chosen at random, at least one. Holes of the tier are compared all.
     """
+    dice = dice or random.Random()
+    return [_choice(plan, share, dice) for plan in plans]
+
+
+def _choice(plan: PartitionPlan, share: float, dice: random.Random) -> Choice:
     left_out: Counter[str] = Counter()
     slices = [step for step in plan.steps if isinstance(step, SegmentSlice)]
     if share < 1 and slices:
@@ -97,25 +112,21 @@ def choose_steps(plan: PartitionPlan, share: float, dice: random.Random) -> tupl
             continue
         reason = step.reason if isinstance(step, BrokerRange) else "not sampled"
         left_out[reason] += step.last_offset - step.first_offset + 1
-    return wanted, left_out
+    return Choice(plan, wanted, left_out)
 
 
-def verify(
-    session: Session, plans: Iterable[PartitionPlan], *, share: float = 1.0, dice: random.Random | None = None
-) -> Iterator[PartitionVerdict]:
-    """Compare the records of each plan, one partition after another.
+def verify(session: Session, choices: Iterable[Choice]) -> Iterator[PartitionVerdict]:
+    """Compare the records of each choice, one partition after another.
 
     Raises ConfigError without a broker, KafkaException, and OffsetOutOfRange if records are deleted during the check.
     """
-    broker, dice = broker_of(session), dice or random.Random()
-    for plan in plans:
-        steps, left_out = choose_steps(plan, share, dice)
-        yield _verify_partition(session, broker, plan, steps, left_out)
+    broker = broker_of(session)
+    for choice in choices:
+        yield _verify_partition(session, broker, choice)
 
 
-def _verify_partition(
-    session: Session, broker: BrokerReader, plan: PartitionPlan, steps: Sequence[PlanStep], left_out: Mapping[str, int]
-) -> PartitionVerdict:
+def _verify_partition(session: Session, broker: BrokerReader, choice: Choice) -> PartitionVerdict:
+    plan, steps = choice.plan, choice.steps
     findings: list[Finding] = []
     records = 0
     for stretch in stretches(steps):
@@ -135,7 +146,7 @@ def _verify_partition(
                         Finding(step, difference, is_aborted_shown=_is_aborted(session, plan, step, difference))
                     )
             theirs.skip_below(stop)
-    return PartitionVerdict(plan.opened.partition, records, len(steps), left_out, tuple(findings))
+    return PartitionVerdict(plan.opened.partition, records, len(steps), choice.left_out, tuple(findings))
 
 
 def stretches(steps: Sequence[PlanStep]) -> Iterator[list[PlanStep]]:

@@ -16,15 +16,18 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TextIO
 
 from remote_fetch.checks.audit import Audit, AuditOptions
 from remote_fetch.checks.audit_book import TopicTotals
 from remote_fetch.checks.audit_of_session import audit_sources
+from remote_fetch.checks.deep_journal import DeepJournal
 from remote_fetch.checks.findings import SEVERITIES, Finding, FindingKind, Severity
 from remote_fetch.cli.ls import print_table
+from remote_fetch.cli.masked import masked_url
 from remote_fetch.cli.options import Once, about, add_common_options, config_from
 from remote_fetch.cli.report import human_bytes
 from remote_fetch.errors import ConfigError
@@ -53,6 +56,10 @@ def add_parser(commands: Any, summary: str) -> None:
     parser.add_argument(
         "--delete-list", metavar="FILE", help="write the names of objects that could be deleted, one a line"
     )
+    parser.add_argument(
+        "--journal", metavar="FILE", action=Once,
+        help="with --deep: note the sound segments in this file; a later run with it reads only the others",
+    )  # fmt: skip
     parser.add_argument("-J", "--json", dest="json", action="store_true", help="print one JSON object a line")
     parser.add_argument("-q", dest="quiet", action="store_true", help="no progress and no summary on stderr")
     add_common_options(parser)
@@ -67,11 +74,14 @@ def _duration_ms(text: str) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
+    if arguments.journal is not None and not arguments.deep:
+        raise ConfigError("--journal is for --deep, which reads the segments", key="--journal")
     options = AuditOptions(arguments.topic, int(time.time() * 1000) - arguments.stale_after, arguments.deep)
     counts: Counter[FindingKind] = Counter()
     with ExitStack() as stack:
         session = stack.enter_context(Session.open(config_from(arguments)))
-        sources = stack.enter_context(audit_sources(session))
+        journal = None if arguments.journal is None else stack.enter_context(_journal(arguments.journal, session))
+        sources = stack.enter_context(audit_sources(session, journal))
         delete_list = None if arguments.delete_list is None else stack.enter_context(_opened(arguments.delete_list))
         progress = None if arguments.quiet else _Progress(sys.stderr)
         audit = Audit(sources, options, progress or (lambda *_: None))
@@ -89,6 +99,13 @@ def _run(arguments: argparse.Namespace) -> int:
         for line in _summary(audit, counts, time.monotonic() - began):
             print(f"% {line}", file=sys.stderr)
     return WRONG if any(SEVERITIES[kind] is not Severity.NOTE for kind in counts) else 0
+
+
+@contextmanager
+def _journal(name: str, session: Session) -> Iterator[DeepJournal]:
+    settings = session.config.settings
+    with closing(DeepJournal(Path(name), masked_url(settings.storage_url or "the storage of the brokers"))) as journal:
+        yield journal
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from remote_fetch.cli.typed import typed_config, typed_rows
 from remote_fetch.plan.cost import estimate
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.scan.scan import Scan
+from remote_fetch.session.price_table import open_prices
 from remote_fetch.session.session import Session
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def _run(arguments: argparse.Namespace) -> int:
     quiet_bar = arguments.quiet or sys.stdout.isatty()
     config = typed_config(arguments, config_from(arguments))
     with Progress(enabled=not quiet_bar) as progress, Session.open(config, progress) as session:
+        prices = open_prices(session.config.settings)
         try:
             typed = typed_rows(config, arguments.topic)
             _print_records(arguments, session, progress, print_row, rows_of if typed is None else typed.of)
@@ -62,7 +64,7 @@ def _run(arguments: argparse.Namespace) -> int:
             # Also before an error in the middle of the read, because the report helps to understand it.
             has_read = session.counters.report().records > 0 or sys.exc_info()[0] is None
             if has_read and not arguments.quiet:
-                print_report(session, time.monotonic() - began, arguments.count)
+                print_report(session, time.monotonic() - began, arguments.count, prices)
     return 0
 
 

@@ -27,6 +27,7 @@ from remote_fetch.errors import ConfigError
 from remote_fetch.plan.cost import estimate
 from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.scan.scan import Scan
+from remote_fetch.session.price_table import open_prices
 from remote_fetch.session.session import Session
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def _run(arguments: argparse.Namespace) -> int:
         Progress(enabled=not (arguments.quiet or sys.stdout.isatty())) as progress,
         Session.open(config, progress) as session,
     ):
+        prices = open_prices(session.config.settings)
         try:
             typed = typed_rows(config, arguments.topic)
             rows = rows_of if typed is None else typed.of
@@ -116,7 +118,7 @@ def _run(arguments: argparse.Namespace) -> int:
             progress.stop()
             if not arguments.quiet:
                 print(f"% {found} records match", file=sys.stderr)
-                print_report(session, time.monotonic() - began, None)
+                print_report(session, time.monotonic() - began, None, prices)
     return 0 if found else NONE_MATCHES
 
 

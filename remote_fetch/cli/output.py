@@ -16,7 +16,7 @@ from remote_fetch.cli.report import report_lines
 from remote_fetch.cli.typed import add_typed_options, packs_of
 from remote_fetch.cli.unpack import unpackers
 from remote_fetch.errors import ConfigError
-from remote_fetch.session.price_table import open_prices
+from remote_fetch.plan.prices import Prices
 from remote_fetch.session.session import Session
 
 if TYPE_CHECKING:
@@ -90,13 +90,16 @@ def print_records(
             return
 
 
-def print_report(session: Session, elapsed_s: float, count: int | None) -> None:
-    """Print the report of a read on stderr. `count`: no more records were printed than this."""
+def print_report(session: Session, elapsed_s: float, count: int | None, prices: Prices | None) -> None:
+    """Print the report of a read on stderr. `count`: no more records were printed than this.
+
+    `prices` are opened before the read, so that a wrong file is an error before the first record.
+    """
     report = session.counters.report()
     if count is not None:
         # The last batch may hold more records than were printed.
         report = replace(report, records=min(report.records, count))
-    for line in report_lines(report, elapsed_s, open_prices(session.config.settings)):
+    for line in report_lines(report, elapsed_s, prices):
         print(f"% {line}", file=sys.stderr)
 
 

@@ -16,12 +16,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from remote_fetch.checks.fetch_counter import FetchCounter
 from remote_fetch.checks.verify import (
+    Choice,
     Finding,
     PartitionVerdict,
     broker_of,
     broker_rows,
-    choose_steps,
+    choose,
     store_rows,
     stretches,
     verify,
@@ -32,8 +34,7 @@ from remote_fetch.cli.report import Progress, report_lines
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Report
 from remote_fetch.plan.cost import estimate
-from remote_fetch.plan.ranges import PlanStep, SegmentSlice
-from remote_fetch.prepare.view import PartitionPlan
+from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.session.broker import BrokerReader
 from remote_fetch.session.price_table import open_prices
 from remote_fetch.session.session import Session
@@ -77,15 +78,20 @@ def _run(arguments: argparse.Namespace) -> int:
     seed = random.SystemRandom().randrange(10**9) if arguments.seed is None else arguments.seed
     began = time.monotonic()
     is_different = False
-    with Progress(enabled=not arguments.quiet) as progress, Session.open(config_from(arguments), progress) as session:
-        broker = broker_of(session)  # before a plan is made
+    counter = FetchCounter()
+    config = config_from(arguments)
+    if arguments.time:
+        config |= counter.properties
+    with Progress(enabled=not arguments.quiet) as progress, Session.open(config, progress) as session:
+        broker_of(session)  # before a plan is made
         prices = open_prices(session.config.settings)
         plans = plans_from(arguments, session)
+        choices = choose(plans, arguments.sample, random.Random(seed))
         if arguments.time:
-            for line in _timed(session, broker, plans, arguments.sample, seed):
+            for line in _timed(session, counter, choices):
                 print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
         progress.start(estimate([[s for p in plans for s in p.steps]], session.reader.range_bytes).size_bytes)
-        for verdict in verify(session, plans, share=arguments.sample, dice=random.Random(seed)):
+        for verdict in verify(session, choices):
             is_different = is_different or bool(verdict.findings)
             for line in [_json(verdict)] if arguments.json else _lines(verdict):
                 print(line, flush=True)
@@ -170,24 +176,28 @@ def _json(verdict: PartitionVerdict) -> str:
     return json.dumps({**fields, "segments": verdict.steps, "left_out": dict(verdict.left_out), "findings": findings})
 
 
-def _timed(
-    session: Session, broker: BrokerReader, plans: Iterable[PartitionPlan], share: float, seed: int
-) -> Iterator[str]:
+def _timed(session: Session, counter: FetchCounter, choices: Sequence[Choice]) -> Iterator[str]:
     """The speed of each way alone. The store is first, so that caches are warm for the broker."""
-    dice = random.Random(seed)
-    chosen = [(plan, choose_steps(plan, share, dice)[0]) for plan in plans]
     before = session.counters.report()
-    yield _rate("store", (batch for plan, steps in chosen for batch in store_rows(session, plan, steps)))
+    yield _rate("store", (batch for each in choices for batch in store_rows(session, each.plan, each.steps)))
     yield f"  {_gets(before, session.counters.report())}"
-    yield _rate("broker", _through(broker, chosen))
+    fetches = _fetches(session, counter, choices)
+    yield _rate("broker", _through(broker_of(session), choices))
+    if fetches is not None:
+        yield f"  {(_fetches(session, counter, choices) or 0) - fetches} fetch requests"
 
 
-def _through(
-    broker: BrokerReader, chosen: Iterable[tuple[PartitionPlan, Sequence[PlanStep]]]
-) -> Iterator[pa.RecordBatch]:
-    for plan, steps in chosen:
-        for stretch in stretches(steps):
-            yield from broker_rows(broker, plan, stretch[0].first_offset, stretch[-1].last_offset)
+def _through(broker: BrokerReader, choices: Iterable[Choice]) -> Iterator[pa.RecordBatch]:
+    for each in choices:
+        for stretch in stretches(each.steps):
+            yield from broker_rows(broker, each.plan, stretch[0].first_offset, stretch[-1].last_offset)
+
+
+def _fetches(session: Session, counter: FetchCounter, choices: Sequence[Choice]) -> int | None:
+    """The fetch requests so far of the consumers that read the choices. None if nothing is read."""
+    if session.brokers is None or not choices:
+        return None
+    return counter.total(session.brokers.cluster.consumer(choices[0].plan.opened.isolation))
 
 
 def _rate(way: str, batches: Iterable[pa.RecordBatch]) -> str:

@@ -2,7 +2,8 @@
 
 Rules of the file:
 
-- One range is fetched at a time, and the next one only if the caller has taken the last.
+- One range is fetched at a time, and the next one only if the caller has taken the last. For a caller that takes all,
+  several are under way.
 - The end of the object is where the store says, not the metadata.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 
 from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.model import (
@@ -27,12 +29,21 @@ __all__ = ["index_bytes", "object_segment", "segment_bytes"]
 _NO_ID = Uuid(bytes(16))
 
 
-def segment_bytes(storage: Storage, segment: RemoteLogSegmentMetadata) -> Iterator[memoryview]:
+def segment_bytes(storage: Storage, segment: RemoteLogSegmentMetadata, *, ahead_bytes: int = 0) -> Iterator[memoryview]:
     """Yield the `.log` of a segment as Kafka wrote it, in ranges of `fetch.remote.range.bytes`. Raises as the fetcher.
 
-    The last range may be empty.
+    The last range may be empty. The ranges within the first `ahead_bytes` are read ahead: give the size that the
+    metadata says if all bytes are taken. It may be wrong.
     """
     at, range_bytes = 0, storage.reader.range_bytes
+    whole = (RangeRequest(segment, start, start + range_bytes) for start in range(0, ahead_bytes, range_bytes))
+    with closing(storage.reader.read_ahead(whole)) as ahead:
+        for _, wait in ahead:
+            data = wait()
+            yield data
+            at += len(data)
+            if len(data) < range_bytes:
+                return
     while True:
         data = storage.reader.read(RangeRequest(segment, at, at + range_bytes))
         yield data

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from remote_fetch.checks.audit import NO_TOPIC, Audit, AuditOptions, AuditSources
 from remote_fetch.checks.audit_deep import DeepAudit
+from remote_fetch.checks.deep_journal import DeepJournal
 from remote_fetch.checks.findings import Finding
 from remote_fetch.formats.metadata_records import SegmentMetadataRecord, encode_metadata_record
 from remote_fetch.locate.replay import Replay
@@ -73,14 +74,14 @@ class AuditedTier:
             audit = Audit(self.sources(session), AuditOptions(topic, stale_before_ms, is_deep))
             return list(audit.findings()), audit
 
-    def sources(self, session: Session) -> AuditSources:
+    def sources(self, session: Session, journal: DeepJournal | None = None) -> AuditSources:
         """The storage of a session, and everything else from here."""
         return AuditSources(
             session.inventory(),
             self._open_records,
             lambda name: self.topic_ids.get(name, NO_TOPIC),
             lambda partition: self.log_starts.get((partition.topic, partition.partition)),
-            DeepAudit(session.storage, session.codecs).findings,
+            DeepAudit(session.storage, session.codecs, journal).findings,
             session.stored_size,
         )
 

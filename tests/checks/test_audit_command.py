@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from remote_fetch.checks.audit import AuditSources
+from remote_fetch.checks.deep_journal import DeepJournal
 from remote_fetch.session.session import Session
 from tests.checks.audited import AuditedTier
 from tests.checks.test_audit import PLANTED, TOPIC
@@ -28,8 +29,8 @@ def tier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AuditedTier:
     made = AuditedTier.of(Tier(SETS[0]), tmp_path / "tier")
 
     @contextmanager
-    def sources(session: Session) -> Iterator[AuditSources]:
-        yield made.sources(session)
+    def sources(session: Session, journal: DeepJournal | None) -> Iterator[AuditSources]:
+        yield made.sources(session, journal)
 
     monkeypatch.setattr("remote_fetch.cli.audit.audit_sources", sources)
     return made

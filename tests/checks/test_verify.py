@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from remote_fetch import read_arrow
-from remote_fetch.checks.verify import PartitionVerdict, verify
+from remote_fetch.checks.verify import PartitionVerdict, choose, verify
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel
 from remote_fetch.plan.ranges import BrokerRange
@@ -97,7 +97,7 @@ def check(tmp_path: Path) -> Check:
             plans = plan_job(session, "orders", start="earliest", end="latest", partitions=None, isolation=isolation)
             broker: Any = OtherBucket(sound, shows)
             session.fallback.reader = broker
-            (verdict,) = verify(session, plans, **how)
+            (verdict,) = verify(session, choose(plans, **how))
             assert how or broker.asked == [(0, 119)], "the broker is asked once for what is in one piece"
             return verdict
 
@@ -201,7 +201,7 @@ def test_one_of_a_million(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         with Session.open({"remote.storage.url": str(folder)}) as session:
             plans = plan_job(session, "orders", start="earliest", end="latest", partitions=None, isolation=COMMITTED)
             monkeypatch.setattr(session.fallback, "reader", broker)
-            (verdict,) = verify(session, plans)
+            (verdict,) = verify(session, choose(plans))
             return verdict
 
     sound = million(tmp_path / "sound")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,8 @@ def test_all_is_alike(place: tuple[Rig, str], capsys: pytest.CaptureFixture[str]
     assert (verdict["findings"], code) == ([], 0)
     assert verdict["records"] + verdict["left_out"].get("not-tiered", 0) > 100
     assert verdict["segments"] > 3
+    (fetches,) = re.findall(r"^  (\d+) fetch requests$", captured.err, re.MULTILINE)
+    assert 1 <= int(fetches) <= 10_000
     told = [line.split(" in ")[0] for line in captured.err.splitlines() if line.startswith(("store:", "broker:"))]
     assert told == [f"{way}: {verdict['records']} records" for way in ("store", "broker")]
 

@@ -1,0 +1,140 @@
+"""The journal of a deep audit: what it believes, what it reads again, and which files it refuses."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from remote_fetch.checks.audit_deep import DeepAudit
+from remote_fetch.checks.deep_journal import DeepJournal
+from remote_fetch.checks.findings import FindingKind
+from remote_fetch.errors import ConfigError
+from remote_fetch.model import RemoteLogSegmentMetadata
+from remote_fetch.session.session import Session
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
+from remote_fetch.testing.stores import write_kafka_local
+
+PRODUCER = 7
+PLACE = "s3://tier/prefix"
+
+
+@pytest.fixture
+def segments(tmp_path: Path) -> list[RemoteLogSegmentMetadata]:
+    """Three segments in a folder. A transaction begins in the first and is aborted in the second."""
+    log = LogBuilder("orders")
+    log.append_batch([Record(at, at, b"k", b"v") for at in range(20)])
+    log.begin(PRODUCER)
+    log.append_batch([Record(0, 0, b"k", b"hidden")], producer_id=PRODUCER)
+    log.roll()
+    log.append_batch([Record(at, at, b"k", b"v") for at in range(20)])
+    log.abort(PRODUCER)
+    log.roll()
+    log.append_batch([Record(at, at, b"k", b"v") for at in range(20)])
+    log.roll()
+    built = log.segments()
+    write_kafka_local(tmp_path / "tier", built)
+    return [each.metadata for each in built]
+
+
+class Audited:
+    """Audits the folder with the journal in it. `gets` counts the GETs of logs of the last audit."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.gets = 0
+
+    def __call__(self, segments: list[RemoteLogSegmentMetadata]) -> list[tuple[FindingKind, int]]:
+        with (
+            Session.open({"remote.storage.url": str(self.folder / "tier")}) as session,
+            closing(DeepJournal(self.folder / "journal", PLACE)) as journal,
+        ):
+            deep = DeepAudit(session.storage, session.codecs, journal)
+            found = [(each.kind, each.start_offset) for segment in segments for each in deep.findings(segment)]
+            self.gets = session.counters.report().remote_gets
+            return found
+
+    def file(self, segment: RemoteLogSegmentMetadata, suffix: str) -> Path:
+        (found,) = (self.folder / "tier").rglob(f"*{segment.segment_id.id}{suffix}")
+        return found
+
+
+@pytest.fixture
+def audited(tmp_path: Path) -> Audited:
+    return Audited(tmp_path)
+
+
+def test_a_sound_segment_is_read_once(audited: Audited, segments: list[RemoteLogSegmentMetadata]) -> None:
+    assert audited(segments[:2]) == []
+    assert audited.gets == 2
+    assert audited(segments) == []
+    assert audited.gets == 1
+    assert audited(segments) == []
+    assert audited.gets == 0
+
+
+def test_a_faulty_segment_is_read_until_it_is_mended(
+    audited: Audited, segments: list[RemoteLogSegmentMetadata]
+) -> None:
+    path = audited.file(segments[1], ".log")
+    sound = path.read_bytes()
+    path.write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
+    wrong = [(FindingKind.CORRUPT, segments[1].start_offset)]
+    assert audited(segments) == wrong
+    assert (audited(segments), audited.gets) == (wrong, 1)
+    path.write_bytes(sound)
+    assert (audited(segments), audited.gets) == ([], 1)
+    assert (audited(segments), audited.gets) == ([], 0)
+
+
+def test_a_transaction_goes_on_behind_a_segment_of_the_journal(
+    audited: Audited, segments: list[RemoteLogSegmentMetadata]
+) -> None:
+    """Only the segment before tells that the aborted transaction has records."""
+    assert audited(segments[:1]) == []
+    audited.file(segments[1], ".txnindex").write_bytes(b"")
+    assert audited(segments) == [(FindingKind.DAMAGED_INDEX, segments[1].start_offset)]
+    assert audited.gets == 2
+
+
+def test_changed_metadata_is_compared_with_the_log(audited: Audited, segments: list[RemoteLogSegmentMetadata]) -> None:
+    assert audited(segments) == []
+    changed = replace(segments[2], max_timestamp_ms=3)
+    assert audited([changed]) == [(FindingKind.WRONG_METADATA, changed.start_offset)]
+
+
+@contextmanager
+def refused(text: str) -> Iterator[None]:
+    with pytest.raises(ConfigError, match=text) as caught:
+        yield
+    assert caught.value.key == "--journal"
+
+
+def test_files_that_are_refused(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    DeepJournal(journal, PLACE).close()
+    with closing(sqlite3.connect(journal, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")  # as another audit that writes
+        with refused("locked"):
+            DeepJournal(journal, PLACE)
+    with refused("belongs to s3://tier/prefix, and the storage is s3://other"):
+        DeepJournal(journal, "s3://other")
+    with closing(sqlite3.connect(journal)) as database:
+        database.execute("PRAGMA user_version = 2")
+    with refused("it has version 2; 1 is known"):
+        DeepJournal(journal, PLACE)
+    (tmp_path / "text").write_text("no database " * 100)
+    with refused("not a database"):
+        DeepJournal(tmp_path / "text", PLACE)
+    assert (tmp_path / "text").read_text() == "no database " * 100
+    with closing(sqlite3.connect(tmp_path / "other")) as database:
+        database.execute("CREATE TABLE other (name TEXT)")
+    with refused("it is no journal of an audit"):
+        DeepJournal(tmp_path / "other", PLACE)
+    with refused("unable to open"):
+        DeepJournal(tmp_path / "no" / "folder", PLACE)
