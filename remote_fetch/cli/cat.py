@@ -11,16 +11,16 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
 from remote_fetch.cli.output import add_output_options, print_records, print_report, printer_from
-from remote_fetch.cli.printer import ROW_COLUMNS, Row, rows_of
+from remote_fetch.cli.printer import ROW_COLUMNS, Printer
 from remote_fetch.cli.report import Progress
-from remote_fetch.cli.typed import typed_config, typed_rows
+from remote_fetch.cli.typed import TypedRows, typed_config, typed_rows
 from remote_fetch.plan.cost import estimate
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.scan.scan import Scan
@@ -48,14 +48,14 @@ def add_parser(commands: Any, summary: str) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    print_row = printer_from(arguments)
+    printer = printer_from(arguments)
     began = time.monotonic()
     quiet_bar = arguments.quiet or sys.stdout.isatty()
     config = typed_config(arguments, config_from(arguments))
     with Progress(enabled=not quiet_bar) as progress, Session.open(config, progress) as session:
         try:
             typed = typed_rows(config, arguments.topic)
-            _print_records(arguments, session, progress, print_row, rows_of if typed is None else typed.of)
+            _print_records(arguments, session, progress, printer, typed)
         finally:
             sys.stdout.flush()
             progress.stop()
@@ -70,15 +70,15 @@ def _print_records(
     arguments: argparse.Namespace,
     session: Session,
     progress: Progress,
-    print_row: Callable[[Row], bytes],
-    rows: Callable[[pa.RecordBatch], Iterator[Row]],
+    printer: Printer,
+    typed: TypedRows | None,
 ) -> None:
     plans = plans_from(arguments, session)
     progress.start(estimate([[s for p in plans for s in p.steps]], session.reader.range_bytes).size_bytes)
     if arguments.count == 0:
         return
     batches = chain(Scan(session, plans, ROW_COLUMNS).batches(), _following(arguments, session, plans))
-    for _ in print_records(arguments, batches, rows, print_row):
+    for _ in print_records(arguments, batches, printer, typed):
         pass
 
 

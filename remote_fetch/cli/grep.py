@@ -20,7 +20,7 @@ from remote_fetch.checks.where import Where
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.options import Once, about, add_common_options, add_range_options, config_from
 from remote_fetch.cli.output import add_output_options, print_records, print_report, printer_from
-from remote_fetch.cli.printer import ROW_COLUMNS, rows_of
+from remote_fetch.cli.printer import ROW_COLUMNS
 from remote_fetch.cli.report import Progress
 from remote_fetch.cli.typed import TypedRows, typed_config, typed_rows
 from remote_fetch.errors import ConfigError
@@ -95,7 +95,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    print_row, conditions = printer_from(arguments), _conditions(arguments)
+    printer, conditions = printer_from(arguments), _conditions(arguments)
     where = None if arguments.where is None else Where(arguments.where)
     began = time.monotonic()
     found = 0
@@ -106,11 +106,10 @@ def _run(arguments: argparse.Namespace) -> int:
     ):
         try:
             typed = typed_rows(config, arguments.topic)
-            rows = rows_of if typed is None else typed.of
             batches = _matching(arguments, conditions, session, progress)
             if where is not None:
                 batches = _filtered(batches, where, typed)
-            for printed in print_records(arguments, batches, rows, print_row):
+            for printed in print_records(arguments, batches, printer, typed):
                 found += printed
         finally:
             progress.stop()
