@@ -77,7 +77,7 @@ def _print_records(
     progress.start(estimate([[s for p in plans for s in p.steps]], session.reader.range_bytes).size_bytes)
     if arguments.count == 0:
         return
-    batches = chain(Scan(session, plans, ROW_COLUMNS).batches(), _following(arguments, session, plans))
+    batches = chain(Scan(session, plans, ROW_COLUMNS, most=arguments.count).batches(), _following(arguments, session, plans))
     for _ in print_records(arguments, batches, printer, typed):
         pass
 

@@ -182,6 +182,24 @@ def test_the_report_is_right(run: Run, bucket: str) -> None:
     assert "log start unknown" not in known.stderr
 
 
+def test_a_few_records_cost_a_few_kilobytes(run: Run, tmp_path: Path) -> None:
+    """Only as much of a segment is read as the records need, and more GETs follow only if that is not enough."""
+    log = LogBuilder("large")
+    for number in range(200):
+        log.append_batch([Record(0, 0, b"k", b"%d" % number * 5_000, ())])
+    log.roll()
+    write_kafka_local(tmp_path, log.tiered())
+    whole = sum(path.stat().st_size for path in tmp_path.rglob("*.log"))
+    assert whole > 2 << 20
+    for count, least, most in ((3, 60 << 10, 96 << 10), (100, 700 << 10, 4 << 20)):
+        outcome = run("cat", "--url", str(tmp_path), "-t", "large", "-p", "0", "-f", "%o ", "-c", str(count))
+        assert outcome.stdout.split() == [b"%d" % offset for offset in range(count)]
+        (line,) = (line for line in outcome.stderr.splitlines() if line.startswith("% remote bytes: "))
+        size, unit = line.split()[3:5]
+        size_bytes = float(size) * {"KiB": 1 << 10, "MiB": 1 << 20}[unit]
+        assert least <= size_bytes <= most, line
+
+
 @pytest.mark.parametrize(("count", "said"), [("2", 2), ("99", 6), ("0", 0)])
 def test_the_report_counts_printed_records(run: Run, bucket: str, count: str, said: int) -> None:
     outcome = run("cat", "--url", bucket, "-t", "shop", "-p", "0", "-f", "%o ", "-c", count)
