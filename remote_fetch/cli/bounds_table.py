@@ -13,9 +13,9 @@ import json
 import sys
 from typing import Any
 
+from remote_fetch.amounts import human_bytes
 from remote_fetch.cli.ls import print_table
 from remote_fetch.cli.options import Once, about, add_common_options, config_from, partitions_from
-from remote_fetch.cli.report import human_bytes
 from remote_fetch.errors import UnknownTopic
 from remote_fetch.observe import Event, Notice
 from remote_fetch.prepare.log_layout import LogLayout, log_layouts

@@ -19,9 +19,8 @@ from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
 from remote_fetch.cli.output import add_output_options, print_records, print_report, printer_from
 from remote_fetch.cli.printer import ROW_COLUMNS, Printer
-from remote_fetch.cli.report import Progress
+from remote_fetch.cli.progress import Progress
 from remote_fetch.cli.typed import TypedRows, typed_config, typed_rows
-from remote_fetch.plan.cost import estimate
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.scan.scan import Scan
 from remote_fetch.session.session import Session
@@ -50,9 +49,12 @@ def add_parser(commands: Any, summary: str) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     printer = printer_from(arguments)
     began = time.monotonic()
-    quiet_bar = arguments.quiet or sys.stdout.isatty()
+    shows_progress = not (arguments.quiet or sys.stdout.isatty())
     config = typed_config(arguments, config_from(arguments))
-    with Progress(enabled=not quiet_bar) as progress, Session.open(config, progress) as session:
+    with (
+        Progress(enabled=shows_progress, most=arguments.count) as progress,
+        Session.open(config, progress) as session,
+    ):
         try:
             typed = typed_rows(config, arguments.topic)
             _print_records(arguments, session, progress, printer, typed)
@@ -74,16 +76,18 @@ def _print_records(
     typed: TypedRows | None,
 ) -> None:
     plans = plans_from(arguments, session)
-    progress.start(estimate([[s for p in plans for s in p.steps]], session.reader.range_bytes).size_bytes)
     if arguments.count == 0:
         return
-    batches = chain(Scan(session, plans, ROW_COLUMNS, most=arguments.count).batches(), _following(arguments, session, plans))
+    batches = chain(
+        Scan(session, plans, ROW_COLUMNS, most=arguments.count).batches(),
+        _following(arguments, session, plans, progress),
+    )
     for _ in print_records(arguments, batches, printer, typed):
         pass
 
 
 def _following(
-    arguments: argparse.Namespace, session: Session, plans: Sequence[PartitionPlan]
+    arguments: argparse.Namespace, session: Session, plans: Sequence[PartitionPlan], progress: Progress
 ) -> Iterator[pa.RecordBatch]:
     """Yield new records for ever, as kcat does. Yield nothing with `-e`, with an end, or without a broker.
 
@@ -92,5 +96,6 @@ def _following(
     has_end = arguments.end not in (None, "latest") or any(text.startswith("e@") for text in arguments.offsets)
     if arguments.exit or session.fallback.reader is None or has_end or not plans:
         return
+    progress.stop()  # this read has no end
     starts = {plan.opened.partition: plan.opened.end_offset for plan in plans}
     yield from session.fallback.reader.follow(starts, plans[0].opened.isolation, ROW_COLUMNS)

@@ -22,7 +22,7 @@ from remote_fetch.cli.options import (
     pairs_from,
     partitions_from,
 )
-from remote_fetch.cli.report import Progress
+from remote_fetch.cli.progress import Progress
 from remote_fetch.cli.typed import add_typed_options, refuse_packs, typed_config
 from remote_fetch.errors import ConfigError
 from remote_fetch.export import export_topic
@@ -70,8 +70,7 @@ def _run(arguments: argparse.Namespace) -> int:
     warnings: list[str] = []
     refuse_packs(arguments.unpack)
     start, end = bounds_of(arguments, TIER)
-    with Progress(enabled=not arguments.quiet) as progress:
-        progress.start(None)
+    with Progress("offsets exported", enabled=not arguments.quiet) as progress:
 
         def hear(event: Event) -> None:
             if isinstance(event, Notice) and event.is_warning and event.text not in warnings:

@@ -21,10 +21,9 @@ from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.options import Once, about, add_common_options, add_range_options, config_from
 from remote_fetch.cli.output import add_output_options, print_records, print_report, printer_from
 from remote_fetch.cli.printer import ROW_COLUMNS
-from remote_fetch.cli.report import Progress
+from remote_fetch.cli.progress import Progress
 from remote_fetch.cli.typed import TypedRows, typed_config, typed_rows
 from remote_fetch.errors import ConfigError
-from remote_fetch.plan.cost import estimate
 from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.scan.scan import Scan
 from remote_fetch.session.session import Session
@@ -106,7 +105,7 @@ def _run(arguments: argparse.Namespace) -> int:
     ):
         try:
             typed = typed_rows(config, arguments.topic)
-            batches = _matching(arguments, conditions, session, progress)
+            batches = _matching(arguments, conditions, session)
             if where is not None:
                 batches = _filtered(batches, where, typed)
             for printed in print_records(arguments, batches, printer, typed):
@@ -119,16 +118,13 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0 if found else NONE_MATCHES
 
 
-def _matching(
-    arguments: argparse.Namespace, conditions: Conditions, session: Session, progress: Progress
-) -> Iterator[pa.RecordBatch]:
+def _matching(arguments: argparse.Namespace, conditions: Conditions, session: Session) -> Iterator[pa.RecordBatch]:
     if arguments.partitioner is not None:
         number = partition_of(conditions.key or b"", _partition_count(arguments, session), arguments.partitioner)
         arguments.partitions = [str(number)]
         if not arguments.quiet:
             print(f"% partition {number} by {arguments.partitioner}", file=sys.stderr)
     plans = plans_from(arguments, session)
-    progress.start(estimate([[s for p in plans for s in p.steps]], session.reader.range_bytes).size_bytes)
     if arguments.count == 0:
         return
     for batch in Scan(session, plans, ROW_COLUMNS).batches():

@@ -16,9 +16,9 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from remote_fetch.amounts import human_bytes
 from remote_fetch.cli.options import Once, about, add_common_options, config_from, partitions_from
 from remote_fetch.cli.printer import iso_time
-from remote_fetch.cli.report import human_bytes
 from remote_fetch.errors import UnknownTopic
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import RemoteLogSegmentMetadata

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from remote_fetch.amounts import human_bytes
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
-from remote_fetch.cli.report import human_bytes
 from remote_fetch.errors import Unlocatable
 from remote_fetch.observe import Event, Notice
 from remote_fetch.plan.cost import PlanCost, StoredSize, estimate, untold

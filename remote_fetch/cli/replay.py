@@ -9,17 +9,21 @@ Rules of the file:
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from contextlib import closing
 from typing import Any
 
+from remote_fetch.amounts import human_bytes
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
-from remote_fetch.cli.report import CountedRecords, human_bytes, report_lines
+from remote_fetch.cli.output import print_report
+from remote_fetch.cli.progress import Progress
 from remote_fetch.cli.restore import add_target_options, target_from
 from remote_fetch.errors import ConfigError
+from remote_fetch.observe import ReadPlanned
 from remote_fetch.plan.cost import estimate
+from remote_fetch.prepare.job import planned_read
+from remote_fetch.progress import Position
 from remote_fetch.restore.replay import REPLAYED_COLUMNS, Pace, Replayed, replay
 from remote_fetch.scan.scan import Scan
 from remote_fetch.session.session import Session
@@ -63,6 +67,7 @@ def _run(arguments: argparse.Namespace) -> int:
     began, done = time.monotonic(), Replayed()
     brokers = arguments.to or arguments.brokers
     with (
+        Progress(enabled=not arguments.quiet) as progress,
         Session.open(config_from(arguments)) as session,
         closing(target_from(arguments, brokers, arguments.to_topic)) as target,
     ):
@@ -82,14 +87,22 @@ def _run(arguments: argparse.Namespace) -> int:
                 keeps_partitions=arguments.partition_by == "number",
                 keeps_timestamps=arguments.timestamps == "kept",
                 pace=Pace(arguments.max_records_per_second, arguments.max_bytes_per_second),
-                progressed=CountedRecords("sent", enabled=not arguments.quiet),
+                progressed=lambda: progress.at(_position(done, planned_read(plans))),
             )
         finally:
+            progress.stop()
             print(f"{done.records} records, {human_bytes(done.size_bytes)} of keys and values, sent{_reached(done)}")
         if not arguments.quiet:
-            for line in report_lines(session.counters.report(), time.monotonic() - began):
-                print(f"% {line}", file=sys.stderr)
+            print_report(session, time.monotonic() - began, None)
     return 0
+
+
+def _position(done: Replayed, planned: ReadPlanned) -> Position:
+    """How far the records are sent. They are read a little further."""
+    ranges = {partition.partition: bounds for partition, bounds in planned.ranges.items()}
+    passed = sum(offset - ranges[number][0] for number, offset in (done.next_offsets or {}).items())
+    total = sum(stop - first for first, stop in ranges.values())
+    return Position("offsets sent", passed, total, records=done.records, size_bytes=done.size_bytes)
 
 
 def _check_target(found: tuple[int, ...], wanted: list[int], arguments: argparse.Namespace) -> None:

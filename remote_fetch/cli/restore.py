@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from remote_fetch.amounts import human_bytes
 from remote_fetch.cli.options import Once, about, add_common_options, config_from, pairs_from
-from remote_fetch.cli.report import CountedRecords, human_bytes, report_lines
+from remote_fetch.cli.output import print_report
+from remote_fetch.cli.progress import Progress
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.prepare.arguments import parse_isolation
+from remote_fetch.prepare.job import planned_read
 from remote_fetch.restore.job import Restore, Restored, RestoreRequest
 from remote_fetch.restore.target import Target, consumer_properties_of
 from remote_fetch.restore.verify import Unlike, first_unlike, new_records, old_records
@@ -101,24 +103,27 @@ def _run(arguments: argparse.Namespace) -> int:
         arguments.any_retention,
     )
     with (
-        Session.open(config_from(arguments)) as session,
+        Progress("offsets restored", enabled=not arguments.quiet) as progress,
+        Session.open(config_from(arguments), progress) as session,
         closing(target_from(arguments, arguments.to, arguments.to_topic or name)) as target,
     ):
-        restore = Restore(session, target, request, CountedRecords("restored", enabled=not arguments.quiet))
+        restore = Restore(session, target, request)
         if arguments.dry_run:
-            _print_dry(restore, target)
+            _print_dry(restore, target, progress)
             return 0
         restored = restore.run()
+        progress.begin("offsets compared")
         unlike = {} if arguments.no_verify else _compared(session, restore, target)
+        progress.stop()
         if not arguments.quiet:
-            for line in report_lines(session.counters.report(), time.monotonic() - began):
-                print(f"% {line}", file=sys.stderr)
+            print_report(session, time.monotonic() - began, None)
     print(_as_json(restored, unlike, request) if arguments.json else _as_text(restored, unlike, request, target.topic))
     return DIFFERENT if unlike else 0
 
 
-def _print_dry(restore: Restore, target: Target) -> None:
+def _print_dry(restore: Restore, target: Target, progress: Progress) -> None:
     plans = restore.planned()
+    progress.stop()
     for plan in plans:
         partition = plan.opened.partition
         offsets = sum(step.last_offset - step.first_offset + 1 for step in plan.steps)
@@ -133,6 +138,7 @@ def _compared(session: Session, restore: Restore, target: Target) -> Mapping[int
     """The first difference of each partition that differs."""
     found: dict[int, Unlike] = {}
     topic_id = Uuid.parse(target.topic_id())
+    session.observe(planned_read(restore.plans))
     with Session.open(consumer_properties_of(target.properties)) as reading:
         for plan in restore.plans:
             number = plan.opened.partition.partition

@@ -28,14 +28,14 @@ from remote_fetch.checks.verify import (
 )
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
-from remote_fetch.cli.report import Progress, report_lines
+from remote_fetch.cli.output import print_report
+from remote_fetch.cli.progress import Progress
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Report
-from remote_fetch.plan.cost import estimate
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice
+from remote_fetch.prepare.job import planned_read
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.session.broker import BrokerReader
-from remote_fetch.session.price_table import open_prices
 from remote_fetch.session.session import Session
 
 if TYPE_CHECKING:
@@ -77,24 +77,27 @@ def _run(arguments: argparse.Namespace) -> int:
     seed = random.SystemRandom().randrange(10**9) if arguments.seed is None else arguments.seed
     began = time.monotonic()
     is_different = False
-    with Progress(enabled=not arguments.quiet) as progress, Session.open(config_from(arguments), progress) as session:
+    with (
+        Progress("offsets compared", enabled=not arguments.quiet) as progress,
+        Session.open(config_from(arguments), progress) as session,
+    ):
         broker = broker_of(session)  # before a plan is made
-        prices = open_prices(session.config.settings)
         plans = plans_from(arguments, session)
         if arguments.time:
             for line in _timed(session, broker, plans, arguments.sample, seed):
+                progress.clear()
                 print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
-        progress.start(estimate([[s for p in plans for s in p.steps]], session.reader.range_bytes).size_bytes)
+            progress(planned_read(plans))
         for verdict in verify(session, plans, share=arguments.sample, dice=random.Random(seed)):
             is_different = is_different or bool(verdict.findings)
+            progress.clear()
             for line in [_json(verdict)] if arguments.json else _lines(verdict):
                 print(line, flush=True)
         progress.stop()
         if not arguments.quiet:
             if arguments.sample < 1:
                 print(f"% chosen with --seed {seed}", file=sys.stderr)
-            for line in report_lines(session.counters.report(), time.monotonic() - began, prices):
-                print(f"% {line}", file=sys.stderr)
+            print_report(session, time.monotonic() - began, None)
     return DIFFERENT if is_different else 0
 
 

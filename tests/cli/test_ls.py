@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from remote_fetch.amounts import human_bytes
 from remote_fetch.cli.ls import print_segments
-from remote_fetch.cli.report import human_bytes
 from remote_fetch.locate.locator import KnownTimelines
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import UNKNOWN_SIZE, Uuid
