@@ -254,6 +254,10 @@ class Report:
         """Mean size of the GETs of segment bytes, 0 if there was none."""
         return self.remote_bytes / self.remote_gets if self.remote_gets else 0.0
 
+    def as_dict(self) -> dict[str, Any]:
+        """The report as plain values, for JSON. Reasons without a count are left out."""
+        return {known.name: _plain(getattr(self, known.name)) for known in fields(self)}
+
     def __add__(self, other: Report) -> Report:
         """The cost of both reads together."""
 
@@ -266,6 +270,10 @@ class Report:
             return tuple(dict.fromkeys((*mine, *theirs))) if isinstance(mine, tuple) else mine + theirs
 
         return Report(**{known.name: sums(known.name) for known in fields(self)})
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, dict) else value
 
 
 def unusable_text(orphan_updates: int, malformed_records: int) -> str:

@@ -26,7 +26,7 @@ from remote_fetch.checks.audit_book import TopicTotals
 from remote_fetch.checks.audit_of_session import audit_sources
 from remote_fetch.checks.findings import SEVERITIES, Finding, FindingKind, Severity
 from remote_fetch.cli.ls import print_table
-from remote_fetch.cli.options import Once, about, add_common_options, config_from
+from remote_fetch.cli.options import Once, about, add_common_options, add_json_option, config_from
 from remote_fetch.cli.progress import Progress
 from remote_fetch.errors import ConfigError
 from remote_fetch.session.session import Session
@@ -52,7 +52,7 @@ def add_parser(commands: Any, summary: str) -> None:
     parser.add_argument(
         "--delete-list", metavar="FILE", help="write the names of objects that could be deleted, one a line"
     )
-    parser.add_argument("-J", "--json", dest="json", action="store_true", help="print one JSON object a line")
+    add_json_option(parser, "a finding, then one a topic")
     parser.add_argument("-q", dest="quiet", action="store_true", help="no progress and no summary on stderr")
     add_common_options(parser)
 

@@ -17,6 +17,7 @@ from remote_fetch.cli.bounds import bounds_of
 from remote_fetch.cli.options import (
     about,
     add_common_options,
+    add_json_option,
     add_range_options,
     config_from,
     pairs_from,
@@ -62,7 +63,7 @@ def add_parser(commands: Any, summary: str) -> None:
         "--allow-lost", action="store_true", help="pass over offsets that were deleted before they were exported"
     )
     output = parser.add_argument_group("output")
-    output.add_argument("-J", "--json", dest="json", action="store_true", help="print the report as JSON")
+    add_json_option(output, "with the report")
     output.add_argument("-q", dest="quiet", action="store_true", help="no progress and no warnings on stderr")
 
 

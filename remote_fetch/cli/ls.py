@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from remote_fetch.amounts import human_bytes
-from remote_fetch.cli.options import Once, about, add_common_options, config_from, partitions_from
+from remote_fetch.cli.options import Once, about, add_common_options, add_json_option, config_from, partitions_from
 from remote_fetch.cli.printer import iso_time
 from remote_fetch.errors import UnknownTopic
 from remote_fetch.locate.timeline import Timeline
@@ -40,7 +40,7 @@ def add_parser(commands: Any, summary: str) -> None:
         "-t", dest="topic", metavar="TOPIC", action=Once, help="only this topic; NAME:ID for one topic id"
     )
     parser.add_argument("-p", dest="partitions", metavar="PARTITION", action="append", help="only this partition")
-    parser.add_argument("-J", dest="json", action="store_true", help="print one JSON object a segment")
+    add_json_option(parser, "a segment")
     add_common_options(parser)
 
 

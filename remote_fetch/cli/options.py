@@ -13,7 +13,16 @@ from typing import Any
 
 from remote_fetch.errors import ConfigError
 
-__all__ = ["Once", "about", "add_common_options", "add_range_options", "config_from", "pairs_from", "partitions_from"]
+__all__ = [
+    "Once",
+    "about",
+    "add_common_options",
+    "add_json_option",
+    "add_range_options",
+    "config_from",
+    "pairs_from",
+    "partitions_from",
+]
 
 
 class Once(argparse.Action):
@@ -31,6 +40,11 @@ class Once(argparse.Action):
 def about(doc: str | None) -> str:
     """The help text of a command: the first paragraph of its module's docstring."""
     return (doc or "").partition("\n\n")[0]
+
+
+def add_json_option(group: Any, prints: str) -> None:
+    """Add `-J` and `--json`. `prints` names what stands in a JSON object, such as "a segment"."""
+    group.add_argument("-J", "--json", dest="json", action="store_true", help=f"print one JSON object {prints}")
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from remote_fetch.cli.options import add_json_option
 from remote_fetch.cli.printer import Printer, UnprintableRow, delimiter_bytes, format_printer, json_printer
 from remote_fetch.cli.report import report_lines
 from remote_fetch.cli.typed import TypedRows, add_typed_options, packs_of
@@ -31,7 +32,7 @@ def add_output_options(parser: argparse.ArgumentParser) -> Any:
     output = parser.add_argument_group("output")
     output.add_argument("-c", dest="count", type=int, metavar="COUNT", help="stop after this many records")
     output.add_argument("-f", dest="format", metavar="FORMAT", help=r"kcat's format string, such as '%%o %%k %%s\n'")
-    output.add_argument("-J", dest="json", action="store_true", help="print one JSON object a record, as kcat does")
+    add_json_option(output, "a record, as kcat does")
     output.add_argument("-K", dest="key_delimiter", metavar="DELIM", help="print the key and this before each payload")
     output.add_argument(
         "-D", dest="delimiter", metavar="DELIM", default=r"\n", help=r"print this after each record (\n)"

@@ -16,7 +16,7 @@ from typing import Any
 
 from remote_fetch.amounts import human_bytes
 from remote_fetch.cli.bounds import plans_from
-from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
+from remote_fetch.cli.options import about, add_common_options, add_json_option, add_range_options, config_from
 from remote_fetch.errors import Unlocatable
 from remote_fetch.observe import Event, Notice
 from remote_fetch.plan.cost import PlanCost, StoredSize, estimate, untold
@@ -37,7 +37,7 @@ def add_parser(commands: Any, summary: str) -> None:
     parser.set_defaults(run=_run)
     add_range_options(parser, topic_required=True)
     add_common_options(parser)
-    parser.add_argument("-J", dest="json", action="store_true", help="print the plan as JSON, to save or compare")
+    add_json_option(parser, "with the plan, to save or compare")
     parser.add_argument(
         "--custom-metadata",
         action="store_true",

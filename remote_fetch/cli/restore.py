@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from remote_fetch.amounts import human_bytes
-from remote_fetch.cli.options import Once, about, add_common_options, config_from, pairs_from
+from remote_fetch.cli.options import Once, about, add_common_options, add_json_option, config_from, pairs_from
 from remote_fetch.cli.output import print_report
 from remote_fetch.cli.progress import Progress
 from remote_fetch.errors import ConfigError
@@ -73,7 +73,7 @@ def add_parser(commands: Any, summary: str) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="say what would be done")
     parser.add_argument("--no-verify", action="store_true", help="do not compare both topics at the end")
-    parser.add_argument("-J", "--json", dest="json", action="store_true", help="print the outcome as a JSON object")
+    add_json_option(parser, "with the outcome")
     parser.add_argument("-q", dest="quiet", action="store_true", help="no progress and no report on stderr")
     target = add_target_options(
         parser, to_help="bootstrap.servers of the other cluster", topic_help="the new topic (default: the old name)"
@@ -109,7 +109,7 @@ def _run(arguments: argparse.Namespace) -> int:
     ):
         restore = Restore(session, target, request)
         if arguments.dry_run:
-            _print_dry(restore, target, progress)
+            _print_dry(restore, target, progress, as_json=arguments.json)
             return 0
         restored = restore.run()
         progress.begin("offsets compared")
@@ -117,17 +117,25 @@ def _run(arguments: argparse.Namespace) -> int:
         progress.stop()
         if not arguments.quiet:
             print_report(session, time.monotonic() - began, None)
-    print(_as_json(restored, unlike, request) if arguments.json else _as_text(restored, unlike, request, target.topic))
+        report = session.counters.report()
+    if arguments.json:
+        print(json.dumps(_as_json(restored, unlike, request) | {"report": report.as_dict()}))
+    else:
+        print(_as_text(restored, unlike, request, target.topic))
     return DIFFERENT if unlike else 0
 
 
-def _print_dry(restore: Restore, target: Target, progress: Progress) -> None:
+def _print_dry(restore: Restore, target: Target, progress: Progress, *, as_json: bool) -> None:
     plans = restore.planned()
     progress.stop()
     for plan in plans:
         partition = plan.opened.partition
         offsets = sum(step.last_offset - step.first_offset + 1 for step in plan.steps)
         size_bytes = sum(getattr(step, "size_bytes", None) or 0 for step in plan.steps)
+        if as_json:
+            fields = {"topic": partition.topic, "partition": partition.partition, "target": target.topic}
+            print(json.dumps({**fields, "offsets": offsets, "size_bytes": size_bytes, "segments": len(plan.steps)}))
+            continue
         print(
             f"{partition.topic}-{partition.partition} to {target.topic}-{partition.partition}: {offsets} offsets, "
             f"{human_bytes(size_bytes)} of {len(plan.steps)} segments"
@@ -174,16 +182,14 @@ def _unlike_text(unlike: Unlike) -> str:
     return f"offset {unlike.source_offset} of the old topic is not offset {unlike.target_offset} of the new one"
 
 
-def _as_json(restored: Restored, unlike: Mapping[int, Unlike], request: RestoreRequest) -> str:
-    return json.dumps(
-        {
-            "records": sum(restored.of_partitions.values()),
-            "partitions": {str(number): count for number, count in restored.of_partitions.items()},
-            "records_of_this_run": restored.records,
-            "bytes_of_this_run": restored.size_bytes,
-            "untimed": restored.untimed,
-            "keeps_offsets": restored.keeps_offsets,
-            "journal": str(request.journal),
-            "different": {str(number): _unlike_text(each) for number, each in unlike.items()},
-        }
-    )
+def _as_json(restored: Restored, unlike: Mapping[int, Unlike], request: RestoreRequest) -> dict[str, Any]:
+    return {
+        "records": sum(restored.of_partitions.values()),
+        "partitions": {str(number): count for number, count in restored.of_partitions.items()},
+        "records_of_this_run": restored.records,
+        "bytes_of_this_run": restored.size_bytes,
+        "untimed": restored.untimed,
+        "keeps_offsets": restored.keeps_offsets,
+        "journal": str(request.journal),
+        "different": {str(number): _unlike_text(each) for number, each in unlike.items()},
+    }

@@ -27,7 +27,7 @@ from remote_fetch.checks.verify import (
     verify,
 )
 from remote_fetch.cli.bounds import plans_from
-from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
+from remote_fetch.cli.options import about, add_common_options, add_json_option, add_range_options, config_from
 from remote_fetch.cli.output import print_report
 from remote_fetch.cli.progress import Progress
 from remote_fetch.errors import ConfigError
@@ -67,7 +67,7 @@ def add_parser(commands: Any, summary: str) -> None:
     checks.add_argument(
         "--time", action="store_true", help="first read the same records each way alone, and print how fast that is"
     )
-    checks.add_argument("-J", "--json", dest="json", action="store_true", help="print one JSON object a partition")
+    add_json_option(checks, "a partition")
     checks.add_argument("-q", dest="quiet", action="store_true", help="no progress and no report on stderr")
 
 
