@@ -25,6 +25,7 @@ from remote_fetch.checks.audit import Audit, AuditOptions
 from remote_fetch.checks.audit_book import TopicTotals
 from remote_fetch.checks.audit_of_session import audit_sources
 from remote_fetch.checks.findings import SEVERITIES, Finding, FindingKind, Severity
+from remote_fetch.cli.color import Color, Paint, add_color_option, paint_from
 from remote_fetch.cli.ls import print_table
 from remote_fetch.cli.options import Once, about, add_common_options, add_json_option, config_from
 from remote_fetch.cli.progress import Progress
@@ -35,6 +36,7 @@ __all__ = ["WRONG", "add_parser"]
 
 WRONG = 3
 """The exit code if something is wrong: 1 and 2 mean, as in every command, that it could not run."""
+_COLORS = {Severity.ERROR: Color.RED, Severity.WASTE: Color.YELLOW}
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _HEADS = ("TOPIC", "PARTITIONS", "SEGMENTS", "LOG BYTES", "OBJECTS", "OBJECT BYTES", "OLDEST", "NEWEST")
 
@@ -53,6 +55,7 @@ def add_parser(commands: Any, summary: str) -> None:
         "--delete-list", metavar="FILE", help="write the names of objects that could be deleted, one a line"
     )
     add_json_option(parser, "a finding, then one a topic")
+    add_color_option(parser)
     parser.add_argument("-q", dest="quiet", action="store_true", help="no progress and no summary on stderr")
     add_common_options(parser)
 
@@ -68,6 +71,7 @@ def _run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     options = AuditOptions(arguments.topic, int(time.time() * 1000) - arguments.stale_after, arguments.deep)
     counts: Counter[FindingKind] = Counter()
+    paint = paint_from(arguments)
     with ExitStack() as stack:
         session = stack.enter_context(Session.open(config_from(arguments)))
         sources = stack.enter_context(audit_sources(session))
@@ -77,7 +81,7 @@ def _run(arguments: argparse.Namespace) -> int:
         for finding in audit.findings():
             counts[finding.kind] += 1
             progress.clear()
-            print(_finding_json(finding) if arguments.json else _finding_line(finding), flush=True)
+            print(_finding_json(finding) if arguments.json else _finding_line(finding, paint), flush=True)
             if delete_list is not None and finding.may_delete and finding.object_name is not None:
                 delete_list.write(f"{finding.object_name}\n")
     _print_totals(audit.totals, as_json=arguments.json)
@@ -106,9 +110,11 @@ def _place(finding: Finding) -> str:
     return f"{partition.topic}-{partition.partition} {start}{finding.segment_id.id}"
 
 
-def _finding_line(finding: Finding) -> str:
+def _finding_line(finding: Finding, paint: Paint) -> str:
     name = "" if finding.object_name is None else f": {finding.object_name}"
-    return f"{finding.severity:<5}  {finding.kind:<15}  {_place(finding)}  {finding.text}{name}"
+    color = _COLORS.get(finding.severity)
+    severity = f"{finding.severity:<5}" if color is None else paint(f"{finding.severity:<5}", color)
+    return f"{severity}  {finding.kind:<15}  {_place(finding)}  {finding.text}{name}"
 
 
 def _finding_json(finding: Finding) -> str:

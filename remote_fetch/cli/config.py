@@ -13,6 +13,7 @@ import argparse
 import json
 from typing import Any
 
+from remote_fetch.cli.color import Color, Paint, add_color_option, paint_from
 from remote_fetch.cli.config_check import Check, State, checks
 from remote_fetch.cli.masked import masked
 from remote_fetch.cli.options import about, add_common_options, add_json_option, config_from
@@ -20,6 +21,8 @@ from remote_fetch.config import Config
 from remote_fetch.fetch.broker_file import Completed, complete
 
 __all__ = ["add_parser"]
+
+_COLORS = {State.OK: Color.GREEN, State.FAILED: Color.RED, State.SKIPPED: Color.YELLOW}
 
 
 def add_parser(commands: Any, summary: str) -> None:
@@ -32,6 +35,7 @@ def add_parser(commands: Any, summary: str) -> None:
         "-t", dest="topic", metavar="TOPIC", help="try a segment of this topic; NAME:ID for one topic id"
     )
     add_json_option(check, "a configuration key, then one a check")
+    add_color_option(check)
     add_common_options(check)
 
 
@@ -42,12 +46,12 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         _print_configuration(completed)
         print()
-    found = []
+    found, paint = [], paint_from(arguments)
     for check in checks(completed.config, arguments.topic):
         if arguments.json:
             print(json.dumps({"check": check.name, "state": check.state, "text": check.text, "hint": check.hint}))
         else:
-            _print_check(check)
+            _print_check(check, paint)
         found.append(check.state)
     return 0 if State.OK in found and State.FAILED not in found else 1
 
@@ -76,7 +80,7 @@ def _print_configuration(completed: Completed) -> None:
         print(f"not understood: {text}")
 
 
-def _print_check(check: Check) -> None:
-    print(f"{check.state:7} {check.name}: {check.text}")
+def _print_check(check: Check, paint: Paint) -> None:
+    print(f"{paint(f'{check.state:7}', _COLORS[check.state])} {check.name}: {check.text}")
     if check.hint:
         print(f"{'':7} hint: {check.hint}")

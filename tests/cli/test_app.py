@@ -42,8 +42,8 @@ def test_help(run: Run, argv: tuple[str, ...]) -> None:
 
 
 def test_every_command_that_prints_facts_prints_json(run: Run) -> None:
-    """The tour prints text for people, and the service prints its URL."""
-    for name in _COMMANDS.keys() - {"demo", "serve"}:
+    """The tour is text for people, the service prints its URL, and a shell reads a script."""
+    for name in _COMMANDS.keys() - {"completion", "demo", "serve"}:
         help_text = run(*(("config", "check") if name == "config" else (name,)), "--help").stdout
         assert b"-J, --json " in help_text, name
 
