@@ -16,7 +16,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.cli.bounds import plans_from
-from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
+from remote_fetch.cli.kcat_options import add_kcat_options
+from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from, topics_from
 from remote_fetch.cli.output import add_output_options, print_records, print_report, printer_from
 from remote_fetch.cli.printer import ROW_COLUMNS, Printer
 from remote_fetch.cli.progress import Progress
@@ -34,8 +35,8 @@ __all__ = ["add_parser"]
 def add_parser(commands: Any, summary: str) -> None:
     """Add this command to `commands`, with `summary` as its short help."""
     parser = commands.add_parser("cat", help=summary, description=about(__doc__))
-    parser.set_defaults(run=_run)
-    add_range_options(parser, topic_required=True)
+    parser.set_defaults(run=lambda arguments: _run(arguments, parser))
+    add_range_options(parser, topic_required=False, several=True)
     add_common_options(parser)
     output = add_output_options(parser)
     output.add_argument(
@@ -44,10 +45,27 @@ def add_parser(commands: Any, summary: str) -> None:
         action="store_true",
         help="exit at the end; without it new records are followed, where there is a broker",
     )
+    add_kcat_options(parser)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    if arguments.names and arguments.group is None:
+        parser.error("topics as words belong to -G; without a group each topic needs its -t")
+    if arguments.lists:
+        from remote_fetch.cli.metadata import print_metadata  # noqa: PLC0415 - only the chosen mode is loaded
+
+        return print_metadata(arguments)
     printer = printer_from(arguments)
+    if arguments.group is not None:
+        from remote_fetch.cli.group import print_group  # noqa: PLC0415 - as above
+
+        return print_group(arguments, printer)
+    if not arguments.topics:
+        parser.error("the following arguments are required: -t")
+    return _cat(arguments, printer)
+
+
+def _cat(arguments: argparse.Namespace, printer: Printer) -> int:
     began = time.monotonic()
     shows_progress = not (arguments.quiet or sys.stdout.isatty())
     config = typed_config(arguments, config_from(arguments))
@@ -56,7 +74,7 @@ def _run(arguments: argparse.Namespace) -> int:
         Session.open(config, progress) as session,
     ):
         try:
-            typed = typed_rows(config, arguments.topic)
+            typed = typed_rows(config, topics_from(arguments))
             _print_records(arguments, session, progress, printer, typed)
         finally:
             sys.stdout.flush()

@@ -45,7 +45,7 @@ def _run(_: argparse.Namespace) -> int:
     began = time.monotonic()
     with Session.open({"remote.storage.url": str(bucket)}) as session:
         _title(f"The segments of topic {_TOPIC}", f"remote-fetch ls --url {bucket} -t {_TOPIC}")
-        print_segments(session, _TOPIC, None, as_json=False)
+        print_segments(session, [_TOPIC], None, as_json=False)
         _title("What a read would fetch", f"remote-fetch plan --url {bucket} -t {_TOPIC}")
         print_plan(_plans(session, IsolationLevel.READ_COMMITTED, None), session.reader.range_bytes)
         _title(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from remote_fetch.checks.search import PARTITIONERS, Conditions, partition_of
 from remote_fetch.checks.where import Where
 from remote_fetch.cli.bounds import plans_from
-from remote_fetch.cli.options import Once, about, add_common_options, add_range_options, config_from
+from remote_fetch.cli.options import Once, about, add_common_options, add_range_options, config_from, topics_from
 from remote_fetch.cli.output import add_output_options, print_records, print_report, printer_from
 from remote_fetch.cli.printer import ROW_COLUMNS
 from remote_fetch.cli.progress import Progress
@@ -65,7 +65,7 @@ def add_parser(commands: Any, summary: str) -> None:
     wanted.add_argument(
         "--partition-count", type=int, metavar="N", help="with --partitioner and without -b: the topic's partitions"
     )
-    add_range_options(parser, topic_required=True)
+    add_range_options(parser, topic_required=True, several=True)
     add_common_options(parser)
     add_output_options(parser)
 
@@ -84,6 +84,8 @@ def _conditions(arguments: argparse.Namespace) -> Conditions:
     if arguments.partitioner is not None:
         if arguments.key is None:
             raise ConfigError("--partitioner finds the partition of a key: give it with -k", key="--partitioner")
+        if len(topics_from(arguments)) > 1:
+            raise ConfigError("--partitioner finds the partition of one topic: give one -t", key="--partitioner")
         if arguments.partitions:
             raise ConfigError("--partitioner and -p exclude each other", key="--partitioner")
     return conditions
@@ -104,7 +106,7 @@ def _run(arguments: argparse.Namespace) -> int:
         Session.open(config, progress) as session,
     ):
         try:
-            typed = typed_rows(config, arguments.topic)
+            typed = typed_rows(config, topics_from(arguments))
             batches = _matching(arguments, conditions, session)
             if where is not None:
                 batches = _filtered(batches, where, typed)
@@ -144,7 +146,7 @@ def _filtered(batches: Iterator[pa.RecordBatch], where: Where, typed: TypedRows 
 def _partition_count(arguments: argparse.Namespace, session: Session) -> int:
     count: int | None = arguments.partition_count
     if count is None and session.brokers is not None:
-        count = len(session.brokers.cluster.describe(topic_name(arguments.topic)).partitions)
+        count = len(session.brokers.cluster.describe(topic_name(arguments.topics[0])).partitions)
     if count is None or count <= 0:
         raise ConfigError(
             "--partitioner needs the number of partitions, which a bucket does not tell",

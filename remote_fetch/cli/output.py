@@ -24,6 +24,8 @@ from remote_fetch.session.session import Session
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from remote_fetch.decode.arrays import Array
+
 __all__ = ["add_output_options", "print_records", "print_report", "printer_from"]
 
 
@@ -96,11 +98,11 @@ def print_records(
             return
 
 
-def _write(lines: pa.Array, *, unbuffered: bool) -> None:
+def _write(lines: Array, *, unbuffered: bool) -> None:
     """Write the values of a binary array, which lie one after another in its buffer."""
     output = sys.stdout.buffer
     _, offsets, data = lines.buffers()
-    if len(lines) and data is not None:
+    if len(lines) and offsets is not None and data is not None:
         bounds = memoryview(offsets).cast("i")[lines.offset : lines.offset + len(lines) + 1]
         text = memoryview(data).cast("B")
         if unbuffered:

@@ -75,10 +75,10 @@ def typed_config(arguments: argparse.Namespace, config: dict[str, Any]) -> dict[
     return {**config, **more}
 
 
-def typed_rows(config: Mapping[str, Any], topic: str) -> TypedRows | None:
-    """The typed keys and payloads of a topic, None for none. Raises ConfigError and the errors of a registry."""
+def typed_rows(config: Mapping[str, Any], topics: Sequence[str]) -> TypedRows | None:
+    """The typed keys and payloads of topics, None for none. Raises ConfigError and the errors of a registry."""
     parsed = Config.parse(config)
-    plan = plan_typed(parsed, [topic_name(topic)])
+    plan = plan_typed(parsed, [topic_name(topic) for topic in topics])
     if plan is None:
         return None
     from remote_fetch.typed.columns import TypedColumns  # noqa: PLC0415 - its libraries are needed here only
