@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 
@@ -32,6 +32,7 @@ __all__ = [
     "RangeReread",
     "RangeRetried",
     "ReadEnds",
+    "ReadPlanned",
     "RecordsRead",
     "Report",
     "SegmentScanned",
@@ -121,6 +122,13 @@ class Fallback:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadPlanned:
+    """A bounded read begins: the offsets [first, stop) of each partition. A later plan replaces an earlier one."""
+
+    ranges: Mapping[TopicIdPartition, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
 class RecordsRead:
     """One Arrow record batch of `records` rows was returned. `next_offset` is one past its last offset."""
 
@@ -202,6 +210,7 @@ Event: TypeAlias = (
     | IndexSettled
     | SizeAsked
     | Fallback
+    | ReadPlanned
     | RecordsRead
     | TimestampsSaturated
     | MetadataUnusable
@@ -245,6 +254,10 @@ class Report:
         """Mean size of the GETs of segment bytes, 0 if there was none."""
         return self.remote_bytes / self.remote_gets if self.remote_gets else 0.0
 
+    def as_dict(self) -> dict[str, Any]:
+        """The report as plain values, for JSON. Reasons without a count are left out."""
+        return {known.name: _plain(getattr(self, known.name)) for known in fields(self)}
+
     def __add__(self, other: Report) -> Report:
         """The cost of both reads together."""
 
@@ -257,6 +270,10 @@ class Report:
             return tuple(dict.fromkeys((*mine, *theirs))) if isinstance(mine, tuple) else mine + theirs
 
         return Report(**{known.name: sums(known.name) for known in fields(self)})
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, dict) else value
 
 
 def unusable_text(orphan_updates: int, malformed_records: int) -> str:
@@ -288,6 +305,8 @@ class Counters:
                     self._sums[f"{which}_bytes"] += event.size_bytes
                     self._sums[f"{which}_gets"] += 1
                     self._fetch_s += event.duration_s
+                case ReadPlanned():
+                    pass
                 case RecordsRead():
                     self._sums["records"] += event.records
                 case TimestampsSaturated():

@@ -17,6 +17,7 @@ from remote_fetch.observe import (
     RangeReread,
     RangeRetried,
     ReadEnds,
+    ReadPlanned,
     RecordsRead,
     Report,
     SegmentScanned,
@@ -38,6 +39,7 @@ EVENTS: list[tuple[Event, Report]] = [
     (IndexSettled(PARTITION, IndexType.OFFSET, "12-byte"), Report(ties={"12-byte": 1})),
     (SizeAsked(PARTITION, "learned"), Report(sizes={"learned": 1})),
     (Fallback(PARTITION, 1, 2, "not-found"), Report(fallbacks={"not-found": 1})),
+    (ReadPlanned({PARTITION: (0, 100)}), Report()),
     (RecordsRead(PARTITION, 5, 100), Report(records=5)),
     (
         ReadEnds(PARTITION, 5, 5, "not-tiered"),

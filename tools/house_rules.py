@@ -32,6 +32,7 @@ MAX_SUBJECT = 72
 SUBJECTS_SINCE = "6ea8bc3"
 """The last commit before subjects were checked."""
 PURE = (
+    "amounts.py",
     "decode",
     "errors.py",
     "formats",
@@ -43,6 +44,7 @@ PURE = (
     "locate/uploads.py",
     "model.py",
     "plan",
+    "progress.py",
 )
 OWNING = ("remote_fetch/consumer",)
 """Packages in which only the methods of a class assign its fields."""

@@ -39,8 +39,9 @@ from remote_fetch.model import (
     TopicIdPartition,
     Uuid,
 )
+from remote_fetch.progress import Position, Progressed
 
-__all__ = ["NO_TOPIC", "Audit", "AuditOptions", "AuditSources", "Progressed"]
+__all__ = ["NO_TOPIC", "Audit", "AuditOptions", "AuditSources"]
 
 NO_TOPIC = Uuid(bytes(16))
 """The id of no topic (Kafka's ZERO_UUID)."""
@@ -48,9 +49,6 @@ NO_TOPIC = Uuid(bytes(16))
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 _ASKED_AGAIN = 1_000
 """How many objects are asked for one by one. If more seem to be missing, the listing is right."""
-
-Progressed = Callable[[str, int, int | None], None]
-"""Called with the name of a step, how far it is, and how far it goes if that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,7 @@ class Audit:
     `changed` counts the segments that were not judged, because they changed during the audit.
     """
 
-    def __init__(self, sources: AuditSources, options: AuditOptions, progressed: Progressed = lambda *_: None) -> None:
+    def __init__(self, sources: AuditSources, options: AuditOptions, progressed: Progressed = lambda _: None) -> None:
         self._sources = sources
         self._inventory = sources.inventory
         self._options = options
@@ -151,7 +149,7 @@ class Audit:
             if is_wanted:
                 self._book.add_object(info, None if owner is None else key_of(owner))
             if count % 1_000 == 0:
-                self._progressed("objects listed", count, None)
+                self._progressed(Position("objects listed", count))
 
     def _new_replay(self, topic_id: Uuid | None) -> Replay:
         if self._has_replay:
@@ -175,7 +173,7 @@ class Audit:
             yield Finding(FindingKind.MALFORMED_EVENT, f"{place}: {damaged.text}")
         for count, history in enumerate(self._book.histories(), 1):
             if count % 1_000 == 0:
-                self._progressed("segments judged", count, None)
+                self._progressed(Position("segments judged", count))
             life = life_of(history.values)
             if life.is_gone or history.is_gone:
                 self._book.bury(life)
@@ -290,7 +288,7 @@ class Audit:
                 found = []
             yield from found
             done_bytes += segment.known_size_bytes or 0
-            self._progressed("bytes read", done_bytes, total_bytes)
+            self._progressed(Position("bytes read", done_bytes, total_bytes, is_bytes=True))
 
     # --------------------------------------------------------------------------------------------------------- brokers
 

@@ -13,13 +13,13 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib import import_module
 
 from remote_fetch.cli.parser import Parser
 from remote_fetch.errors import RemoteFetchError
 
-__all__ = ["broker_says", "run"]
+__all__ = ["broker_says", "run", "whole_parser"]
 
 _DESCRIPTION = "Read Kafka's tiered log segments straight from object storage."
 _COMMANDS = {
@@ -38,6 +38,7 @@ _COMMANDS = {
     "config": "check a configuration",
     "serve": "give readers access without a key to the bucket",
     "demo": "a tour of a small bucket that ships with the package",
+    "completion": "print the script of a shell's completion",
 }
 """The commands. Each is a module of this package."""
 _MODULES = {"bounds": "bounds_table"}
@@ -76,19 +77,29 @@ def _run(words: list[str]) -> int:
     if not _is_open(sys.stdout):
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as above
         return _failed("standard output is closed")
-    parser = Parser(prog="remote-fetch", description=_DESCRIPTION)
-    parser.add_argument("-V", "--version", action=_Version, nargs=0, help="show the versions and exit")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, summary in _COMMANDS.items():
-        if words[:1] == [name]:
-            import_module(f"remote_fetch.cli.{_MODULES.get(name, name)}").add_parser(commands, summary)
-        else:
-            commands.add_parser(name, help=summary)
-    arguments = parser.parse_args(words)
+    arguments = _parser(words[:1]).parse_args(words)
     # The report has the problems of the read. Without a handler Python would print them a second time.
     logging.getLogger("remote_fetch").addHandler(logging.NullHandler())
     code: int = arguments.run(arguments)
     return code
+
+
+def _parser(loaded: Collection[str]) -> Parser:
+    """The parser of all commands. Those in `loaded` have their options."""
+    parser = Parser(prog="remote-fetch", description=_DESCRIPTION)
+    parser.add_argument("-V", "--version", action=_Version, nargs=0, help="show the versions and exit")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, summary in _COMMANDS.items():
+        if name in loaded:
+            import_module(f"remote_fetch.cli.{_MODULES.get(name, name)}").add_parser(commands, summary)
+        else:
+            commands.add_parser(name, help=summary)
+    return parser
+
+
+def whole_parser() -> Parser:
+    """The parser with the options of all commands."""
+    return _parser(_COMMANDS)
 
 
 def _is_open(stream: object) -> bool:

@@ -21,15 +21,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
+from remote_fetch.amounts import human_bytes
 from remote_fetch.checks.audit import Audit, AuditOptions
 from remote_fetch.checks.audit_book import TopicTotals
 from remote_fetch.checks.audit_of_session import audit_sources
 from remote_fetch.checks.deep_journal import DeepJournal
 from remote_fetch.checks.findings import SEVERITIES, Finding, FindingKind, Severity
+from remote_fetch.cli.color import Color, Paint, add_color_option, paint_from
 from remote_fetch.cli.ls import print_table
 from remote_fetch.cli.masked import masked_url
-from remote_fetch.cli.options import Once, about, add_common_options, config_from
-from remote_fetch.cli.report import human_bytes
+from remote_fetch.cli.options import Once, about, add_common_options, add_json_option, config_from
+from remote_fetch.cli.progress import Progress
 from remote_fetch.errors import ConfigError
 from remote_fetch.session.session import Session
 
@@ -37,9 +39,8 @@ __all__ = ["WRONG", "add_parser"]
 
 WRONG = 3
 """The exit code if something is wrong: 1 and 2 mean, as in every command, that it could not run."""
+_COLORS = {Severity.ERROR: Color.RED, Severity.WASTE: Color.YELLOW}
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_SAID_EVERY_S = 60.0
-_BAR_EVERY_S = 0.2
 _HEADS = ("TOPIC", "PARTITIONS", "SEGMENTS", "LOG BYTES", "OBJECTS", "OBJECT BYTES", "OLDEST", "NEWEST")
 
 
@@ -60,7 +61,8 @@ def add_parser(commands: Any, summary: str) -> None:
         "--journal", metavar="FILE", action=Once,
         help="with --deep: note the sound segments in this file; a later run with it reads only the others",
     )  # fmt: skip
-    parser.add_argument("-J", "--json", dest="json", action="store_true", help="print one JSON object a line")
+    add_json_option(parser, "a finding, then one a topic")
+    add_color_option(parser)
     parser.add_argument("-q", dest="quiet", action="store_true", help="no progress and no summary on stderr")
     add_common_options(parser)
 
@@ -78,22 +80,20 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--journal is for --deep, which reads the segments", key="--journal")
     options = AuditOptions(arguments.topic, int(time.time() * 1000) - arguments.stale_after, arguments.deep)
     counts: Counter[FindingKind] = Counter()
+    paint = paint_from(arguments)
     with ExitStack() as stack:
         session = stack.enter_context(Session.open(config_from(arguments)))
         journal = None if arguments.journal is None else stack.enter_context(_journal(arguments.journal, session))
         sources = stack.enter_context(audit_sources(session, journal))
         delete_list = None if arguments.delete_list is None else stack.enter_context(_opened(arguments.delete_list))
-        progress = None if arguments.quiet else _Progress(sys.stderr)
-        audit = Audit(sources, options, progress or (lambda *_: None))
+        progress = stack.enter_context(Progress(enabled=not arguments.quiet))
+        audit = Audit(sources, options, progress.at)
         for finding in audit.findings():
             counts[finding.kind] += 1
-            if progress is not None:
-                progress.clear()
-            print(_finding_json(finding) if arguments.json else _finding_line(finding), flush=True)
+            progress.clear()
+            print(_finding_json(finding) if arguments.json else _finding_line(finding, paint), flush=True)
             if delete_list is not None and finding.may_delete and finding.object_name is not None:
                 delete_list.write(f"{finding.object_name}\n")
-        if progress is not None:
-            progress.clear()
     _print_totals(audit.totals, as_json=arguments.json)
     if not arguments.quiet:
         for line in _summary(audit, counts, time.monotonic() - began):
@@ -119,37 +119,6 @@ def _opened(name: str) -> Iterator[TextIO]:
         yield file
 
 
-class _Progress:
-    """A line on a terminal that changes, or a line a minute elsewhere."""
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-        self._is_terminal = file.isatty()
-        self._next_s = time.monotonic() + (0 if self._is_terminal else _SAID_EVERY_S)
-        self._shown = 0
-
-    def __call__(self, step: str, done: int, total: int | None) -> None:
-        now_s = time.monotonic()
-        if now_s < self._next_s:
-            return
-        self._next_s = now_s + (_BAR_EVERY_S if self._is_terminal else _SAID_EVERY_S)
-        share = f" ({done / total:.0%})" if total else ""
-        text = f"% {step}: {done}{share}"
-        if not self._is_terminal:
-            print(text, file=self._file, flush=True)
-            return
-        self._file.write("\r" + text.ljust(self._shown))
-        self._file.flush()
-        self._shown = len(text)
-
-    def clear(self) -> None:
-        """Remove the line, so that others are not mixed with it."""
-        if self._shown:
-            self._file.write("\r" + " " * self._shown + "\r")
-            self._file.flush()
-            self._shown = 0
-
-
 def _place(finding: Finding) -> str:
     if finding.segment_id is None:
         return "-"
@@ -158,9 +127,11 @@ def _place(finding: Finding) -> str:
     return f"{partition.topic}-{partition.partition} {start}{finding.segment_id.id}"
 
 
-def _finding_line(finding: Finding) -> str:
+def _finding_line(finding: Finding, paint: Paint) -> str:
     name = "" if finding.object_name is None else f": {finding.object_name}"
-    return f"{finding.severity:<5}  {finding.kind:<15}  {_place(finding)}  {finding.text}{name}"
+    color = _COLORS.get(finding.severity)
+    severity = f"{finding.severity:<5}" if color is None else paint(f"{finding.severity:<5}", color)
+    return f"{severity}  {finding.kind:<15}  {_place(finding)}  {finding.text}{name}"
 
 
 def _finding_json(finding: Finding) -> str:

@@ -10,29 +10,28 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from remote_fetch.cli.options import partitions_from
+from remote_fetch.cli.options import partitions_from, topics_from
 from remote_fetch.errors import ConfigError
 from remote_fetch.prepare.arguments import parse_isolation
-from remote_fetch.prepare.job import plan_job
+from remote_fetch.prepare.job import plan_job, planned_read
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.session.session import Session
 
-__all__ = ["bounds_from", "bounds_of", "plans_from"]
+__all__ = ["bounds_of", "plans_from"]
 
 _COUNT = re.compile(r"-[0-9]{1,19}")
 _MILLISECONDS = re.compile(r"[0-9]{1,19}")
 
 
-def bounds_from(arguments: argparse.Namespace, session: Session) -> tuple[Any, Any]:
-    """The start and end of `-o` and `--end`, as `read_arrow` takes them. Raises ConfigError."""
-    return _bounds(arguments, session)
+def _bounds(arguments: argparse.Namespace, before_the_end: Callable[[int], Any]) -> tuple[Any, Any]:
+    """The start and end of `-o` and `--end`, as `read_arrow` takes them. Raises ConfigError.
 
-
-def _bounds(arguments: argparse.Namespace, session: Session | None) -> tuple[Any, Any]:
+    `before_the_end` gives the start for a number of offsets before the end.
+    """
     start: Any = "earliest"
     end: Any = arguments.end if arguments.end is not None else "latest"
     ends = [text for text in arguments.offsets if text.startswith("e@")]
@@ -45,28 +44,41 @@ def _bounds(arguments: argparse.Namespace, session: Session | None) -> tuple[Any
             end = _time(text)
         elif text == "stored":
             raise ConfigError("-o stored: there are no committed offsets without a consumer group", key="-o")
-        elif session is not None and _COUNT.fullmatch(text):
-            start = _before_the_end(arguments, session, int(text[1:]))
+        elif _COUNT.fullmatch(text):
+            start = before_the_end(int(text[1:]))
         else:
             start = text
     return start, end
 
 
 def bounds_of(arguments: argparse.Namespace, default_end: str) -> tuple[Any, Any]:
-    """As `bounds_from`, without a session: `-o -N` is refused. Without an end: `default_end`. Raises ConfigError."""
-    if any(_COUNT.fullmatch(text) for text in arguments.offsets):
+    """The start and end for a read without a session: `-o -N` is refused. Without an end: `default_end`.
+
+    Raises ConfigError.
+    """
+
+    def refuse(count: int) -> Any:
         raise ConfigError("-o -N: an export begins at an offset or a time, not at a distance from the end", key="-o")
-    start, end = _bounds(arguments, None)
+
+    start, end = _bounds(arguments, refuse)
     is_given = arguments.end is not None or any(text.startswith("e@") for text in arguments.offsets)
     return start, end if is_given else default_end
 
 
 def plans_from(arguments: argparse.Namespace, session: Session) -> tuple[PartitionPlan, ...]:
-    """The plans of the wanted records. Raises the errors of planning."""
-    start, end = bounds_from(arguments, session)
+    """The plans of the wanted records, topic by topic. Raises the errors of planning."""
+    topics = topics_from(arguments) if "topics" in arguments else [arguments.topic]
+    plans = tuple(plan for topic in topics for plan in _plans_of(arguments, session, topic))
+    if len(topics) > 1:
+        session.observe(planned_read(plans))  # of all topics together
+    return plans
+
+
+def _plans_of(arguments: argparse.Namespace, session: Session, topic: str) -> tuple[PartitionPlan, ...]:
+    start, end = _bounds(arguments, lambda count: _before_the_end(arguments, session, topic, count))
     return plan_job(
         session,
-        arguments.topic,
+        topic,
         start=start,
         end=end,
         partitions=partitions_from(arguments),
@@ -85,11 +97,11 @@ def _time(text: str) -> datetime | str:
         raise ConfigError(f"-o {text}: the milliseconds are outside the range of a datetime", key="-o") from None
 
 
-def _before_the_end(arguments: argparse.Namespace, session: Session, count: int) -> Mapping[int, int]:
+def _before_the_end(arguments: argparse.Namespace, session: Session, topic: str, count: int) -> Mapping[int, int]:
     """N offsets before the end of each partition, as in kcat, but never before its start."""
     starts = {}
     wanted = partitions_from(arguments)
-    for partition in session.locator.partitions(arguments.topic, wanted):
+    for partition in session.locator.partitions(topic, wanted):
         if wanted is not None and partition.partition not in wanted:
             continue
         if session.brokers is None:

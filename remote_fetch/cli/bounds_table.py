@@ -13,9 +13,9 @@ import json
 import sys
 from typing import Any
 
+from remote_fetch.amounts import human_bytes
 from remote_fetch.cli.ls import print_table
-from remote_fetch.cli.options import Once, about, add_common_options, config_from, partitions_from
-from remote_fetch.cli.report import human_bytes
+from remote_fetch.cli.options import Once, about, add_common_options, add_json_option, config_from, partitions_from
 from remote_fetch.errors import UnknownTopic
 from remote_fetch.observe import Event, Notice
 from remote_fetch.prepare.log_layout import LogLayout, log_layouts
@@ -45,7 +45,7 @@ def add_parser(commands: Any, summary: str) -> None:
         "-t", dest="topic", metavar="TOPIC", action=Once, required=True, help="the topic; NAME:ID for one topic id"
     )
     parser.add_argument("-p", dest="partitions", metavar="PARTITION", action="append", help="only this partition")
-    parser.add_argument("-J", "--json", dest="json", action="store_true", help="print one JSON object a partition")
+    add_json_option(parser, "a partition")
     add_common_options(parser)
 
 

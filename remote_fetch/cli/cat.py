@@ -11,17 +11,17 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.cli.bounds import plans_from
-from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
+from remote_fetch.cli.kcat_options import add_kcat_options
+from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from, topics_from
 from remote_fetch.cli.output import add_output_options, print_records, print_report, printer_from
-from remote_fetch.cli.printer import ROW_COLUMNS, Row, rows_of
-from remote_fetch.cli.report import Progress
-from remote_fetch.cli.typed import typed_config, typed_rows
-from remote_fetch.plan.cost import estimate
+from remote_fetch.cli.printer import ROW_COLUMNS, Printer
+from remote_fetch.cli.progress import Progress
+from remote_fetch.cli.typed import TypedRows, typed_config, typed_rows
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.scan.scan import Scan
 from remote_fetch.session.price_table import open_prices
@@ -36,8 +36,8 @@ __all__ = ["add_parser"]
 def add_parser(commands: Any, summary: str) -> None:
     """Add this command to `commands`, with `summary` as its short help."""
     parser = commands.add_parser("cat", help=summary, description=about(__doc__))
-    parser.set_defaults(run=_run)
-    add_range_options(parser, topic_required=True)
+    parser.set_defaults(run=lambda arguments: _run(arguments, parser))
+    add_range_options(parser, topic_required=False, several=True)
     add_common_options(parser)
     output = add_output_options(parser)
     output.add_argument(
@@ -46,18 +46,38 @@ def add_parser(commands: Any, summary: str) -> None:
         action="store_true",
         help="exit at the end; without it new records are followed, where there is a broker",
     )
+    add_kcat_options(parser)
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    print_row = printer_from(arguments)
+def _run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    if arguments.names and arguments.group is None:
+        parser.error("topics as words belong to -G; without a group each topic needs its -t")
+    if arguments.lists:
+        from remote_fetch.cli.metadata import print_metadata  # noqa: PLC0415 - only the chosen mode is loaded
+
+        return print_metadata(arguments)
+    printer = printer_from(arguments)
+    if arguments.group is not None:
+        from remote_fetch.cli.group import print_group  # noqa: PLC0415 - as above
+
+        return print_group(arguments, printer)
+    if not arguments.topics:
+        parser.error("the following arguments are required: -t")
+    return _cat(arguments, printer)
+
+
+def _cat(arguments: argparse.Namespace, printer: Printer) -> int:
     began = time.monotonic()
-    quiet_bar = arguments.quiet or sys.stdout.isatty()
+    shows_progress = not (arguments.quiet or sys.stdout.isatty())
     config = typed_config(arguments, config_from(arguments))
-    with Progress(enabled=not quiet_bar) as progress, Session.open(config, progress) as session:
+    with (
+        Progress(enabled=shows_progress, most=arguments.count) as progress,
+        Session.open(config, progress) as session,
+    ):
         prices = open_prices(session.config.settings)
         try:
-            typed = typed_rows(config, arguments.topic)
-            _print_records(arguments, session, progress, print_row, rows_of if typed is None else typed.of)
+            typed = typed_rows(config, topics_from(arguments))
+            _print_records(arguments, session, progress, printer, typed)
         finally:
             sys.stdout.flush()
             progress.stop()
@@ -72,20 +92,22 @@ def _print_records(
     arguments: argparse.Namespace,
     session: Session,
     progress: Progress,
-    print_row: Callable[[Row], bytes],
-    rows: Callable[[pa.RecordBatch], Iterator[Row]],
+    printer: Printer,
+    typed: TypedRows | None,
 ) -> None:
     plans = plans_from(arguments, session)
-    progress.start(estimate([[s for p in plans for s in p.steps]], session.reader.range_bytes).size_bytes)
     if arguments.count == 0:
         return
-    batches = chain(Scan(session, plans, ROW_COLUMNS).batches(), _following(arguments, session, plans))
-    for _ in print_records(arguments, batches, rows, print_row):
+    batches = chain(
+        Scan(session, plans, ROW_COLUMNS, most=arguments.count).batches(),
+        _following(arguments, session, plans, progress),
+    )
+    for _ in print_records(arguments, batches, printer, typed):
         pass
 
 
 def _following(
-    arguments: argparse.Namespace, session: Session, plans: Sequence[PartitionPlan]
+    arguments: argparse.Namespace, session: Session, plans: Sequence[PartitionPlan], progress: Progress
 ) -> Iterator[pa.RecordBatch]:
     """Yield new records for ever, as kcat does. Yield nothing with `-e`, with an end, or without a broker.
 
@@ -94,5 +116,6 @@ def _following(
     has_end = arguments.end not in (None, "latest") or any(text.startswith("e@") for text in arguments.offsets)
     if arguments.exit or session.fallback.reader is None or has_end or not plans:
         return
+    progress.stop()  # this read has no end
     starts = {plan.opened.partition: plan.opened.end_offset for plan in plans}
     yield from session.fallback.reader.follow(starts, plans[0].opened.isolation, ROW_COLUMNS)

@@ -10,15 +10,19 @@ Rules of the file:
 from __future__ import annotations
 
 import argparse
+import json
 from typing import Any
 
+from remote_fetch.cli.color import Color, Paint, add_color_option, paint_from
 from remote_fetch.cli.config_check import Check, State, checks
 from remote_fetch.cli.masked import masked
-from remote_fetch.cli.options import about, add_common_options, config_from
+from remote_fetch.cli.options import about, add_common_options, add_json_option, config_from
 from remote_fetch.config import Config
 from remote_fetch.fetch.broker_file import Completed, complete
 
 __all__ = ["add_parser"]
+
+_COLORS = {State.OK: Color.GREEN, State.FAILED: Color.RED, State.SKIPPED: Color.YELLOW}
 
 
 def add_parser(commands: Any, summary: str) -> None:
@@ -30,32 +34,53 @@ def add_parser(commands: Any, summary: str) -> None:
     check.add_argument(
         "-t", dest="topic", metavar="TOPIC", help="try a segment of this topic; NAME:ID for one topic id"
     )
+    add_json_option(check, "a configuration key, then one a check")
+    add_color_option(check)
     add_common_options(check)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     completed = complete(Config.parse(config_from(arguments)))
-    _print_configuration(completed)
-    print()
-    found = []
+    if arguments.json:
+        _print_configuration_as_json(completed)
+    else:
+        _print_configuration(completed)
+        print()
+    found, paint = [], paint_from(arguments)
     for check in checks(completed.config, arguments.topic):
-        _print_check(check)
+        if arguments.json:
+            print(json.dumps({"check": check.name, "state": check.state, "text": check.text, "hint": check.hint}))
+        else:
+            _print_check(check, paint)
         found.append(check.state)
     return 0 if State.OK in found and State.FAILED not in found else 1
 
 
-def _print_configuration(completed: Completed) -> None:
+def _masked(completed: Completed) -> dict[str, str]:
+    """The configuration as it may be shown."""
     ours, servers = completed.config.ours(), completed.config.librdkafka.get("bootstrap.servers")
     shown = {**ours, **({} if servers is None else {"bootstrap.servers": servers})}
+    return {name: masked(name, value) for name, value in shown.items()}
+
+
+def _print_configuration_as_json(completed: Completed) -> None:
+    for name, value in _masked(completed).items():
+        print(json.dumps({"key": name, "value": value, "from_broker_file": name in completed.from_file}))
+    for text in completed.unmapped:
+        print(json.dumps({"not_understood": text}))
+
+
+def _print_configuration(completed: Completed) -> None:
+    shown = _masked(completed)
     width = max(map(len, shown), default=0)
     for name, value in shown.items():
         origin = "  (the broker's file)" if name in completed.from_file else ""
-        print(f"{name:{width}}  {masked(name, value)}{origin}")
+        print(f"{name:{width}}  {value}{origin}")
     for text in completed.unmapped:
         print(f"not understood: {text}")
 
 
-def _print_check(check: Check) -> None:
-    print(f"{check.state:7} {check.name}: {check.text}")
+def _print_check(check: Check, paint: Paint) -> None:
+    print(f"{paint(f'{check.state:7}', _COLORS[check.state])} {check.name}: {check.text}")
     if check.hint:
         print(f"{'':7} hint: {check.hint}")

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
+from remote_fetch.amounts import human_bytes
 from remote_fetch.cli.app import broker_says
-from remote_fetch.cli.report import human_bytes
 from remote_fetch.config import Config
 from remote_fetch.errors import (
     CorruptSegment,

@@ -19,7 +19,7 @@ from typing import Any
 from remote_fetch.cli.ls import print_segments
 from remote_fetch.cli.options import about
 from remote_fetch.cli.plan import print_plan
-from remote_fetch.cli.printer import ROW_COLUMNS, Row, iso_time, rows_of
+from remote_fetch.cli.printer import ROW_COLUMNS, iso_time
 from remote_fetch.cli.report import report_lines
 from remote_fetch.model import IsolationLevel
 from remote_fetch.prepare.job import plan_job
@@ -45,7 +45,7 @@ def _run(_: argparse.Namespace) -> int:
     began = time.monotonic()
     with Session.open({"remote.storage.url": str(bucket)}) as session:
         _title(f"The segments of topic {_TOPIC}", f"remote-fetch ls --url {bucket} -t {_TOPIC}")
-        print_segments(session, _TOPIC, None, as_json=False)
+        print_segments(session, [_TOPIC], None, as_json=False)
         _title("What a read would fetch", f"remote-fetch plan --url {bucket} -t {_TOPIC}")
         print_plan(_plans(session, IsolationLevel.READ_COMMITTED, None), session.reader.range_bytes)
         _title(
@@ -53,9 +53,9 @@ def _run(_: argparse.Namespace) -> int:
             f"remote-fetch cat --url {bucket} -t {_TOPIC} -p {_PARTITION} --isolation read_uncommitted",
         )
         everything = _read(session, IsolationLevel.READ_UNCOMMITTED)
-        committed = {row.offset: row for row in _read(session, IsolationLevel.READ_COMMITTED)}
+        committed = {row["offset"]: row for row in _read(session, IsolationLevel.READ_COMMITTED)}
         print(f"{'read_uncommitted':{_WIDTH}}read_committed")
-        for row, same in zip_longest(everything, [committed.get(row.offset) for row in everything]):
+        for row, same in zip_longest(everything, [committed.get(row["offset"]) for row in everything]):
             print(f"{_shown(row):{_WIDTH}}{_shown(same) if same else '(aborted)'}")
         _title("The report", "")
         for line in report_lines(session.counters.report(), time.monotonic() - began):
@@ -73,12 +73,12 @@ def _plans(session: Session, isolation: IsolationLevel, partitions: list[int] | 
     return plan_job(session, _TOPIC, start="earliest", end="latest", partitions=partitions, isolation=isolation)
 
 
-def _read(session: Session, isolation: IsolationLevel) -> list[Row]:
+def _read(session: Session, isolation: IsolationLevel) -> list[dict[str, Any]]:
     scan = Scan(session, _plans(session, isolation, [_PARTITION]), ROW_COLUMNS)
-    return [row for batch in scan.batches() for row in rows_of(batch)]
+    return [row for batch in scan.batches() for row in batch.to_pylist()]
 
 
-def _shown(row: Row) -> str:
-    key = "null" if row.key is None else repr(row.key)[2:-1]
-    size = "null" if row.value is None else f"{len(row.value)} bytes"
-    return f"{row.offset:>4}  {iso_time(row.timestamp_ms)}  {key[:10]:10}  {size}"
+def _shown(row: dict[str, Any]) -> str:
+    key = "null" if row["key"] is None else repr(row["key"])[2:-1]
+    size = "null" if row["value"] is None else f"{len(row['value'])} bytes"
+    return f"{row['offset']:>4}  {iso_time(row['timestampMs'])}  {key[:10]:10}  {size}"

@@ -20,7 +20,7 @@ from typing import Any
 from remote_fetch.cli.dump_files import dump_file
 from remote_fetch.cli.dump_lines import Lines
 from remote_fetch.cli.dump_log import LogDump, say
-from remote_fetch.cli.options import about, add_common_options, config_from
+from remote_fetch.cli.options import about, add_common_options, add_json_option, config_from
 from remote_fetch.errors import ConfigError, CorruptSegment, RemoteFetchError, UnknownTopic
 from remote_fetch.model import OBJECT_KINDS, IndexType, IsolationLevel, RemoteLogSegmentMetadata, TopicIdPartition
 from remote_fetch.prepare.segment_bytes import index_bytes, object_segment, segment_bytes
@@ -75,7 +75,7 @@ def add_parser(commands: Any, summary: str) -> None:
         "--remote-log-metadata-decoder", dest="is_metadata", action="store_true",
         help="payloads are records of __remote_log_metadata",
     )  # fmt: skip
-    output.add_argument("-J", "--json", dest="json", action="store_true", help="print one JSON object a line")
+    add_json_option(output, "a line")
     output.add_argument(
         "--binary", choices=("text", "base64"), default="text",
         help="with -J: keys, payloads and header values as text (default) or base64",

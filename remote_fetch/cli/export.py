@@ -17,12 +17,13 @@ from remote_fetch.cli.bounds import bounds_of
 from remote_fetch.cli.options import (
     about,
     add_common_options,
+    add_json_option,
     add_range_options,
     config_from,
     pairs_from,
     partitions_from,
 )
-from remote_fetch.cli.report import Progress
+from remote_fetch.cli.progress import Progress
 from remote_fetch.cli.typed import add_typed_options, refuse_packs, typed_config
 from remote_fetch.errors import ConfigError
 from remote_fetch.export import export_topic
@@ -62,7 +63,7 @@ def add_parser(commands: Any, summary: str) -> None:
         "--allow-lost", action="store_true", help="pass over offsets that were deleted before they were exported"
     )
     output = parser.add_argument_group("output")
-    output.add_argument("-J", "--json", dest="json", action="store_true", help="print the report as JSON")
+    add_json_option(output, "with the report")
     output.add_argument("-q", dest="quiet", action="store_true", help="no progress and no warnings on stderr")
 
 
@@ -70,8 +71,7 @@ def _run(arguments: argparse.Namespace) -> int:
     warnings: list[str] = []
     refuse_packs(arguments.unpack)
     start, end = bounds_of(arguments, TIER)
-    with Progress(enabled=not arguments.quiet) as progress:
-        progress.start(None)
+    with Progress("offsets exported", enabled=not arguments.quiet) as progress:
 
         def hear(event: Event) -> None:
             if isinstance(event, Notice) and event.is_warning and event.text not in warnings:

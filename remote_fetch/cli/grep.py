@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any
 from remote_fetch.checks.search import PARTITIONERS, Conditions, partition_of
 from remote_fetch.checks.where import Where
 from remote_fetch.cli.bounds import plans_from
-from remote_fetch.cli.options import Once, about, add_common_options, add_range_options, config_from
+from remote_fetch.cli.options import Once, about, add_common_options, add_range_options, config_from, topics_from
 from remote_fetch.cli.output import add_output_options, print_records, print_report, printer_from
-from remote_fetch.cli.printer import ROW_COLUMNS, rows_of
-from remote_fetch.cli.report import Progress
+from remote_fetch.cli.printer import ROW_COLUMNS
+from remote_fetch.cli.progress import Progress
 from remote_fetch.cli.typed import TypedRows, typed_config, typed_rows
 from remote_fetch.errors import ConfigError
-from remote_fetch.plan.cost import estimate
 from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.scan.scan import Scan
 from remote_fetch.session.price_table import open_prices
@@ -67,7 +66,7 @@ def add_parser(commands: Any, summary: str) -> None:
     wanted.add_argument(
         "--partition-count", type=int, metavar="N", help="with --partitioner and without -b: the topic's partitions"
     )
-    add_range_options(parser, topic_required=True)
+    add_range_options(parser, topic_required=True, several=True)
     add_common_options(parser)
     add_output_options(parser)
 
@@ -86,6 +85,8 @@ def _conditions(arguments: argparse.Namespace) -> Conditions:
     if arguments.partitioner is not None:
         if arguments.key is None:
             raise ConfigError("--partitioner finds the partition of a key: give it with -k", key="--partitioner")
+        if len(topics_from(arguments)) > 1:
+            raise ConfigError("--partitioner finds the partition of one topic: give one -t", key="--partitioner")
         if arguments.partitions:
             raise ConfigError("--partitioner and -p exclude each other", key="--partitioner")
     return conditions
@@ -96,7 +97,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    print_row, conditions = printer_from(arguments), _conditions(arguments)
+    printer, conditions = printer_from(arguments), _conditions(arguments)
     where = None if arguments.where is None else Where(arguments.where)
     began = time.monotonic()
     found = 0
@@ -107,12 +108,11 @@ def _run(arguments: argparse.Namespace) -> int:
     ):
         prices = open_prices(session.config.settings)
         try:
-            typed = typed_rows(config, arguments.topic)
-            rows = rows_of if typed is None else typed.of
-            batches = _matching(arguments, conditions, session, progress)
+            typed = typed_rows(config, topics_from(arguments))
+            batches = _matching(arguments, conditions, session)
             if where is not None:
                 batches = _filtered(batches, where, typed)
-            for printed in print_records(arguments, batches, rows, print_row):
+            for printed in print_records(arguments, batches, printer, typed):
                 found += printed
         finally:
             progress.stop()
@@ -122,16 +122,13 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0 if found else NONE_MATCHES
 
 
-def _matching(
-    arguments: argparse.Namespace, conditions: Conditions, session: Session, progress: Progress
-) -> Iterator[pa.RecordBatch]:
+def _matching(arguments: argparse.Namespace, conditions: Conditions, session: Session) -> Iterator[pa.RecordBatch]:
     if arguments.partitioner is not None:
         number = partition_of(conditions.key or b"", _partition_count(arguments, session), arguments.partitioner)
         arguments.partitions = [str(number)]
         if not arguments.quiet:
             print(f"% partition {number} by {arguments.partitioner}", file=sys.stderr)
     plans = plans_from(arguments, session)
-    progress.start(estimate([[s for p in plans for s in p.steps]], session.reader.range_bytes).size_bytes)
     if arguments.count == 0:
         return
     for batch in Scan(session, plans, ROW_COLUMNS).batches():
@@ -151,7 +148,7 @@ def _filtered(batches: Iterator[pa.RecordBatch], where: Where, typed: TypedRows 
 def _partition_count(arguments: argparse.Namespace, session: Session) -> int:
     count: int | None = arguments.partition_count
     if count is None and session.brokers is not None:
-        count = len(session.brokers.cluster.describe(topic_name(arguments.topic)).partitions)
+        count = len(session.brokers.cluster.describe(topic_name(arguments.topics[0])).partitions)
     if count is None or count <= 0:
         raise ConfigError(
             "--partitioner needs the number of partitions, which a bucket does not tell",

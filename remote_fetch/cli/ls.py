@@ -13,15 +13,25 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from remote_fetch.cli.options import Once, about, add_common_options, config_from, partitions_from
+from remote_fetch.amounts import human_bytes
+from remote_fetch.cli.chart import chart_of
+from remote_fetch.cli.chart_option import ON_TERMINAL, add_chart_option, draw_chart
+from remote_fetch.cli.options import (
+    about,
+    add_common_options,
+    add_json_option,
+    add_topics_option,
+    config_from,
+    partitions_from,
+    topics_from,
+)
 from remote_fetch.cli.printer import iso_time
-from remote_fetch.cli.report import human_bytes
-from remote_fetch.errors import UnknownTopic
+from remote_fetch.errors import ConfigError, UnknownTopic
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.model import RemoteLogSegmentMetadata
+from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata
 from remote_fetch.observe import unusable_text
 from remote_fetch.session.session import Session
 
@@ -36,23 +46,30 @@ def add_parser(commands: Any, summary: str) -> None:
     """Add this command to `commands`, with `summary` as its short help."""
     parser = commands.add_parser("ls", help=summary, description=about(__doc__))
     parser.set_defaults(run=_run)
-    parser.add_argument(
-        "-t", dest="topic", metavar="TOPIC", action=Once, help="only this topic; NAME:ID for one topic id"
-    )
+    add_topics_option(parser, required=False)
     parser.add_argument("-p", dest="partitions", metavar="PARTITION", action="append", help="only this partition")
-    parser.add_argument("-J", dest="json", action="store_true", help="print one JSON object a segment")
+    add_json_option(parser, "a segment")
+    add_chart_option(parser)
     add_common_options(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    topics, partitions = topics_from(arguments), partitions_from(arguments)
+    if arguments.json and arguments.chart == ON_TERMINAL:
+        raise ConfigError("-J and --chart exclude each other; --chart FILE.svg goes with -J", key="--chart")
     with Session.open(config_from(arguments)) as session:
-        print_segments(session, arguments.topic, partitions_from(arguments), as_json=arguments.json)
+        print_segments(session, topics, partitions, as_json=arguments.json, chart=arguments.chart)
     return 0
 
 
-def print_segments(session: Session, topic: str | None, partitions: list[int] | None, *, as_json: bool) -> None:
-    """Print the readable segments, by partition and offset, with the totals below."""
-    found = session.locator.partitions(topic, partitions)
+def print_segments(
+    session: Session, topics: Sequence[str], partitions: list[int] | None, *, as_json: bool, chart: str | None = None
+) -> None:
+    """Print the readable segments of topics (none: of all), by partition and offset, with the totals below.
+
+    `chart` is the value of `--chart`.
+    """
+    found = [one for topic in (topics or (None,)) for one in session.locator.partitions(topic, partitions)]
     chosen = [partition for partition in found if partitions is None or partition.partition in partitions]
     missing = sorted(set(partitions or ()) - {partition.partition for partition in chosen})
     if missing or not chosen:
@@ -61,6 +78,9 @@ def print_segments(session: Session, topic: str | None, partitions: list[int] | 
     timelines = [session.locator.timeline(partition) for partition in chosen]
     for timeline in timelines:
         session.note_unusable(timeline)
+    if chart is not None:
+        title = f"Segments of {', '.join(topics) or 'all topics'}"
+        draw_chart(chart, chart_of(timeline.segments for timeline in timelines), title)
     if as_json:
         for timeline in timelines:
             for segment in _lines(timeline):
@@ -70,6 +90,19 @@ def print_segments(session: Session, topic: str | None, partitions: list[int] | 
     orphans = sum(timeline.orphan_updates for timeline in timelines)
     segments = [segment for timeline in timelines for segment in timeline.segments]
     stored = {one.segment_id: size for one in segments if (size := session.stored_size(one)) is not None}
+    if chart != ON_TERMINAL:
+        _print_rows(timelines, stored, orphans)
+    known = [segment.segment_size_in_bytes for segment in segments if segment.size_known]
+    unknown = f", {len(segments) - len(known)} of unknown size" if len(known) < len(segments) else ""
+    in_store = f", {human_bytes(sum(stored.values()))} in the store" if stored else ""
+    untold = f" ({len(segments) - len(stored)} do not tell it)" if in_store and len(stored) < len(segments) else ""
+    print(f"{len(segments)} segments, {human_bytes(sum(known))}{unknown}{in_store}{untold}")
+    unusable = unusable_text(orphans, max((timeline.malformed_records for timeline in timelines), default=0))
+    if unusable:
+        print(unusable)
+
+
+def _print_rows(timelines: Sequence[Timeline], stored: Mapping[RemoteLogSegmentId, int], orphans: int) -> None:
     rows = [_HEADINGS, *(row for timeline in timelines for row in _rows(timeline))]
     if stored:
         sizes = [stored.get(one.segment_id) if one else None for timeline in timelines for one in _lines(timeline)]
@@ -81,14 +114,6 @@ def print_segments(session: Session, topic: str | None, partitions: list[int] | 
             counts += [str(timeline.orphan_updates)] * len(_lines(timeline))
         rows = [(*row, count) for row, count in zip(rows, counts, strict=True)]
     print_table(rows, _NUMBERS)
-    known = [segment.segment_size_in_bytes for segment in segments if segment.size_known]
-    unknown = f", {len(segments) - len(known)} of unknown size" if len(known) < len(segments) else ""
-    in_store = f", {human_bytes(sum(stored.values()))} in the store" if stored else ""
-    untold = f" ({len(segments) - len(stored)} do not tell it)" if in_store and len(stored) < len(segments) else ""
-    print(f"{len(segments)} segments, {human_bytes(sum(known))}{unknown}{in_store}{untold}")
-    unusable = unusable_text(orphans, max((timeline.malformed_records for timeline in timelines), default=0))
-    if unusable:
-        print(unusable)
 
 
 def _lines(timeline: Timeline) -> Sequence[RemoteLogSegmentMetadata | None]:

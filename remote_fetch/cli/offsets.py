@@ -4,6 +4,7 @@ Rules of the file:
 
 - Offsets come and go as CSV, in the form of `kafka-consumer-groups --reset-offsets --export` and `--from-file`.
 - Rows of other topics are left out.
+- With `-J` there is an object for each row, with the fields' names.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from remote_fetch.cli.options import about
+from remote_fetch.cli.options import about, add_json_option
 from remote_fetch.errors import ConfigError
 from remote_fetch.restore.journal import JournalHead, read_maps
 from remote_fetch.restore.offset_map import OffsetMap
@@ -35,6 +37,7 @@ def add_parser(commands: Any, summary: str) -> None:
         "offsets", metavar="FILE", nargs="?", default="-",
         help="lines of TOPIC,PARTITION,OFFSET or GROUP,TOPIC,PARTITION,OFFSET (default: stdin)",
     )  # fmt: skip
+    add_json_option(parser, "a row")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -45,11 +48,20 @@ def _run(arguments: argparse.Namespace) -> int:
         translated = _translated(row, head, maps)
         if translated is None:
             left_out += 1
+        elif arguments.json:
+            print(json.dumps(_as_json(translated)))
         else:
             output.writerow(translated)
     if left_out:
         print(f"% {left_out} rows left out: they are not of topic {head.topic}", file=sys.stderr)
     return 0
+
+
+def _as_json(row: Sequence[str]) -> dict[str, str | int | None]:
+    *group, topic, partition, offset = row
+    return {
+        "group": group[0] if group else None, "topic": topic, "partition": int(partition), "offset": int(offset),
+    }  # fmt: skip
 
 
 def _rows(name: str) -> Iterator[tuple[int, list[str]]]:

@@ -13,7 +13,18 @@ from typing import Any
 
 from remote_fetch.errors import ConfigError
 
-__all__ = ["Once", "about", "add_common_options", "add_range_options", "config_from", "pairs_from", "partitions_from"]
+__all__ = [
+    "Once",
+    "about",
+    "add_common_options",
+    "add_json_option",
+    "add_range_options",
+    "add_topics_option",
+    "config_from",
+    "pairs_from",
+    "partitions_from",
+    "topics_from",
+]
 
 
 class Once(argparse.Action):
@@ -33,6 +44,11 @@ def about(doc: str | None) -> str:
     return (doc or "").partition("\n\n")[0]
 
 
+def add_json_option(group: Any, prints: str) -> None:
+    """Add `-J` and `--json`. `prints` names what stands in a JSON object, such as "a segment"."""
+    group.add_argument("-J", "--json", dest="json", action="store_true", help=f"print one JSON object {prints}")
+
+
 def add_common_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for the storage and its configuration."""
     storage = parser.add_argument_group("storage")
@@ -48,12 +64,31 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     storage.add_argument("-F", dest="file", metavar="FILE", help="read configuration from a file of KEY=VALUE lines")
 
 
-def add_range_options(parser: argparse.ArgumentParser, *, topic_required: bool) -> None:
-    """Add the options that select records."""
+def add_topics_option(group: Any, *, required: bool) -> None:
+    """Add a `-t` that may be repeated, for commands that read several topics one after another."""
+    group.add_argument(
+        "-t", dest="topics", metavar="TOPIC", action="append", required=required,
+        help="the topic; NAME:ID for one id; may be repeated",
+    )  # fmt: skip
+
+
+def topics_from(arguments: argparse.Namespace) -> list[str]:
+    """The topics of `-t`, in the order of the command line. Raises ConfigError for a topic that is given twice."""
+    topics: list[str] = arguments.topics or []
+    twice = [topic for at, topic in enumerate(topics) if topic in topics[:at]]
+    if twice:
+        raise ConfigError(f"-t {twice[0]}: the topic is given twice", key="-t")
+    return topics
+
+
+def add_range_options(parser: argparse.ArgumentParser, *, topic_required: bool, several: bool = False) -> None:
+    """Add the options that select records. `several`: of several topics."""
     wanted = parser.add_argument_group("records")
-    wanted.add_argument(
-        "-t", dest="topic", metavar="TOPIC", action=Once, required=topic_required, help="the topic; NAME:ID for one id"
-    )
+    if several:
+        add_topics_option(wanted, required=topic_required)
+    else:
+        topic_help = "the topic; NAME:ID for one id"
+        wanted.add_argument("-t", dest="topic", metavar="TOPIC", action=Once, required=topic_required, help=topic_help)
     wanted.add_argument(
         "-p", dest="partitions", metavar="PARTITION", action="append", help="only this partition; may be repeated"
     )

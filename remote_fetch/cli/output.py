@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from remote_fetch.cli.printer import Row, delimiter_bytes, format_printer, json_printer
+from remote_fetch.cli.options import add_json_option
+from remote_fetch.cli.printer import Printer, UnprintableRow, delimiter_bytes, format_printer, json_printer
 from remote_fetch.cli.report import report_lines
-from remote_fetch.cli.typed import add_typed_options, packs_of
+from remote_fetch.cli.typed import TypedRows, add_typed_options, packs_of
 from remote_fetch.cli.unpack import unpackers
 from remote_fetch.errors import ConfigError
 from remote_fetch.plan.prices import Prices
@@ -21,6 +23,8 @@ from remote_fetch.session.session import Session
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from remote_fetch.decode.arrays import Array
 
 __all__ = ["add_output_options", "print_records", "print_report", "printer_from"]
 
@@ -30,7 +34,7 @@ def add_output_options(parser: argparse.ArgumentParser) -> Any:
     output = parser.add_argument_group("output")
     output.add_argument("-c", dest="count", type=int, metavar="COUNT", help="stop after this many records")
     output.add_argument("-f", dest="format", metavar="FORMAT", help=r"kcat's format string, such as '%%o %%k %%s\n'")
-    output.add_argument("-J", dest="json", action="store_true", help="print one JSON object a record, as kcat does")
+    add_json_option(output, "a record, as kcat does")
     output.add_argument("-K", dest="key_delimiter", metavar="DELIM", help="print the key and this before each payload")
     output.add_argument(
         "-D", dest="delimiter", metavar="DELIM", default=r"\n", help=r"print this after each record (\n)"
@@ -50,8 +54,8 @@ def add_output_options(parser: argparse.ArgumentParser) -> Any:
     return output
 
 
-def printer_from(arguments: argparse.Namespace) -> Callable[[Row], bytes]:
-    """The bytes of a record, as the options say. Raises ConfigError for options that exclude each other."""
+def printer_from(arguments: argparse.Namespace) -> Printer:
+    """The printer of records, as the options say. Raises ConfigError for options that exclude each other."""
     if arguments.count is not None and arguments.count < 0:
         raise ConfigError(f"-c {arguments.count}: give a number of records", key="-c")
     packs = packs_of(arguments.unpack)[1]
@@ -71,23 +75,43 @@ def printer_from(arguments: argparse.Namespace) -> Callable[[Row], bytes]:
 def print_records(
     arguments: argparse.Namespace,
     batches: Iterable[pa.RecordBatch],
-    rows: Callable[[pa.RecordBatch], Iterator[Row]],
-    print_row: Callable[[Row], bytes],
+    printer: Printer,
+    typed: TypedRows | None = None,
 ) -> Iterator[int]:
-    """Print the records of the batches, at most `-c` of them. Yields how many of each batch were printed."""
+    """Print the records of the batches, at most `-c` of them. Yields how many of each batch were printed.
+
+    `typed` converts keys and payloads before that. If a record cannot be printed, prints those before it, then raises.
+    """
     left = sys.maxsize if arguments.count is None else arguments.count
-    output = sys.stdout.buffer
     for batch in batches:
-        printed = batch.slice(0, min(left, batch.num_rows))
-        for row in rows(printed):
-            output.write(print_row(row))
-            if arguments.unbuffered:
-                output.flush()
-        output.flush()
-        yield printed.num_rows
+        wanted = batch.slice(0, min(left, batch.num_rows))
+        shown, parsed = (wanted, None) if typed is None else typed.of(wanted)
+        try:
+            lines = printer(shown, parsed)
+        except UnprintableRow as error:
+            _write(printer(shown.slice(0, error.at), None), unbuffered=arguments.unbuffered)
+            raise error.error from None
+        _write(lines, unbuffered=arguments.unbuffered)
+        yield wanted.num_rows
         left -= batch.num_rows
         if left <= 0:
             return
+
+
+def _write(lines: Array, *, unbuffered: bool) -> None:
+    """Write the values of a binary array, which lie one after another in its buffer."""
+    output = sys.stdout.buffer
+    _, offsets, data = lines.buffers()
+    if len(lines) and offsets is not None and data is not None:
+        bounds = memoryview(offsets).cast("i")[lines.offset : lines.offset + len(lines) + 1]
+        text = memoryview(data).cast("B")
+        if unbuffered:
+            for start, stop in pairwise(bounds):
+                output.write(text[start:stop])
+                output.flush()
+        else:
+            output.write(text[bounds[0] : bounds[-1]])
+    output.flush()
 
 
 def print_report(session: Session, elapsed_s: float, count: int | None, prices: Prices | None) -> None:

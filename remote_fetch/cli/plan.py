@@ -14,10 +14,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from remote_fetch.amounts import human_bytes
 from remote_fetch.cli.bounds import plans_from
-from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
-from remote_fetch.cli.report import human_bytes
-from remote_fetch.errors import Unlocatable
+from remote_fetch.cli.chart import Chart, chart_of
+from remote_fetch.cli.chart_option import ON_TERMINAL, add_chart_option, draw_chart
+from remote_fetch.cli.options import about, add_common_options, add_json_option, add_range_options, config_from
+from remote_fetch.errors import ConfigError, Unlocatable
 from remote_fetch.observe import Event, Notice
 from remote_fetch.plan.cost import PlanCost, StoredSize, estimate, untold
 from remote_fetch.plan.prices import Prices
@@ -35,9 +37,10 @@ def add_parser(commands: Any, summary: str) -> None:
     """Add this command to `commands`, with `summary` as its short help."""
     parser = commands.add_parser("plan", help=summary, description=about(__doc__))
     parser.set_defaults(run=_run)
-    add_range_options(parser, topic_required=True)
+    add_range_options(parser, topic_required=True, several=True)
     add_common_options(parser)
-    parser.add_argument("-J", dest="json", action="store_true", help="print the plan as JSON, to save or compare")
+    add_json_option(parser, "with the plan, to save or compare")
+    add_chart_option(parser)
     parser.add_argument(
         "--custom-metadata",
         action="store_true",
@@ -47,6 +50,8 @@ def add_parser(commands: Any, summary: str) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     warnings: list[str] = []
+    if arguments.json and arguments.chart == ON_TERMINAL:
+        raise ConfigError("-J and --chart exclude each other; --chart FILE.svg goes with -J", key="--chart")
 
     def hear(event: Event) -> None:
         if isinstance(event, Notice) and event.is_warning:
@@ -55,17 +60,26 @@ def _run(arguments: argparse.Namespace) -> int:
     with Session.open(config_from(arguments), hear) as session:
         warnings.clear()  # they are about the decoder, and a plan decodes nothing
         plans = plans_from(arguments, session)
+        if arguments.chart is not None:
+            draw_chart(arguments.chart, _chart(plans), f"A read of {', '.join(arguments.topics)}")
         if arguments.json:
             _print_json([step for plan in plans for step in plan.steps], arguments.custom_metadata, session.stored_size)
         else:
             prices = open_prices(session.config.settings)
-            print_plan(plans, session.reader.range_bytes, session.stored_size, prices)
+            shows_steps = arguments.chart != ON_TERMINAL
+            print_plan(plans, session.reader.range_bytes, session.stored_size, prices, shows_steps=shows_steps)
         if session.brokers is None:
             _print_refusal(plans)
     sys.stdout.flush()
     for text in warnings:
         print(f"% note: {text}", file=sys.stderr)
     return 0
+
+
+def _chart(plans: Sequence[PartitionPlan]) -> Chart:
+    """The segments of the partitions. Those that the plans read are marked."""
+    read = {step.segment.segment_id for plan in plans for step in plan.steps if isinstance(step, SegmentSlice)}
+    return chart_of((plan.opened.timeline.segments for plan in plans), read)
 
 
 def _print_json(steps: Sequence[PlanStep], with_custom_metadata: bool, stored_size: StoredSize = untold) -> None:
@@ -95,13 +109,18 @@ def _print_refusal(plans: Sequence[PartitionPlan]) -> None:
 
 
 def print_plan(
-    plans: Sequence[PartitionPlan], range_bytes: int, stored_size: StoredSize = untold, prices: Prices | None = None
+    plans: Sequence[PartitionPlan],
+    range_bytes: int,
+    stored_size: StoredSize = untold,
+    prices: Prices | None = None,
+    *,
+    shows_steps: bool = True,
 ) -> None:
-    """Print every step of the plans, and their total cost, with `prices` in money too."""
+    """Print the plans, with their steps, and their total cost, with `prices` in money too."""
     for plan in plans:
         partition = plan.opened.partition
         print(f"{partition.topic}-{partition.partition}: {_cost(estimate([plan.steps], range_bytes, stored_size))}")
-        for step in plan.steps:
+        for step in plan.steps if shows_steps else ():
             print(f"  {step}")
     total = estimate([[step for plan in plans for step in plan.steps]], range_bytes, stored_size)
     print(f"total: {_cost(total)}, mean {human_bytes(total.mean_bytes_per_get)} per GET")

@@ -5,6 +5,8 @@ Rules of the file:
 - The bytes are those of kcat. docs/reference/cli.md lists each exception with its reason.
 - Text is printed as the bytes of the record. JSON has to be UTF-8: there `--binary base64` keeps every byte, and
   without it bytes that are not UTF-8 become U+FFFD.
+- A printer takes all records of an Arrow batch at once. Arrow joins the columns, so that no record of a format string
+  becomes a Python object.
 """
 
 from __future__ import annotations
@@ -13,10 +15,9 @@ import base64
 import json
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from remote_fetch.cli.unpack import FIELDS, Unpack
 from remote_fetch.errors import ConfigError
@@ -24,7 +25,18 @@ from remote_fetch.errors import ConfigError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ROW_COLUMNS", "Row", "delimiter_bytes", "format_printer", "iso_time", "json_printer", "rows_of"]
+    from remote_fetch.decode.arrays import Array
+
+__all__ = [
+    "ROW_COLUMNS",
+    "Parsed",
+    "Printer",
+    "UnprintableRow",
+    "delimiter_bytes",
+    "format_printer",
+    "iso_time",
+    "json_printer",
+]
 
 ROW_COLUMNS = ("topic", "partition", "offset", "timestampMs", "timestampType", "headers", "key", "value")
 """The columns that printing needs, with milliseconds, because kcat prints milliseconds."""
@@ -33,61 +45,57 @@ _NO_BROKER = -1
 """The broker id of librdkafka for a message from an unknown broker."""
 _NULL = b"NULL"
 
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One record. `timestamp_ms` is -1 if it has no timestamp. `headers` are pairs of a name and bytes or None.
-
-    `parsed` has typed keys and values, under `key` and `value`, as JSON has them.
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-    timestamp_type: int
-    headers: tuple[tuple[str, bytes | None], ...]
-    key: bytes | None
-    value: bytes | None
-    parsed: Mapping[str, Any] | None = None
+Parsed: TypeAlias = Mapping[str, Sequence[Any]]
+"""Typed keys and values, under `key` and `value`, as JSON has them: one for each row of a batch."""
+Printer: TypeAlias = "Callable[[pa.RecordBatch, Parsed | None], Array]"
+"""Makes the bytes of each record of a batch that has ROW_COLUMNS: an Arrow array of type binary, without nulls."""
+_Column: TypeAlias = "Callable[[pa.RecordBatch], Array]"
 
 
-def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
-    """The records of a record batch that has ROW_COLUMNS."""
-    columns = [batch.column(name).to_pylist() for name in ROW_COLUMNS]
-    for topic, partition, offset, timestamp_ms, kind, headers, key, value in zip(*columns, strict=True):
-        pairs = tuple((header["key"], header["value"]) for header in headers or ())
-        yield Row(topic, partition, offset, timestamp_ms, kind, pairs, key, value)
+class UnprintableRow(Exception):
+    """The row `at` of a batch cannot be printed, because of `error`. The rows before it can."""
+
+    def __init__(self, at: int, error: ConfigError) -> None:
+        super().__init__(str(error))
+        self.at = at
+        self.error = error
 
 
-def json_printer(binary: str, delimiter: bytes = b"\n") -> Callable[[Row], bytes]:
+def json_printer(binary: str, delimiter: bytes = b"\n") -> Printer:
     """A printer of one JSON object a record with kcat's field names, then `delimiter`. `binary`: `text` or `base64`.
 
     As in kcat, a record without a timestamp has no `tstype` and `ts`, and a record without headers has no `headers`.
     """
-    encode = _base64 if binary == "base64" else _text
+    text_of = _base64 if binary == "base64" else _text
+    to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
-    def print_row(row: Row) -> bytes:
-        fields: dict[str, Any] = {"topic": row.topic, "partition": row.partition, "offset": row.offset}
-        if row.timestamp_type in _TIMESTAMP_TYPES:
-            fields |= {"tstype": _TIMESTAMP_TYPES[row.timestamp_type], "ts": row.timestamp_ms}
-        fields["broker"] = _NO_BROKER
-        if row.headers:
-            fields["headers"] = [item for name, value in row.headers for item in (name, encode(value))]
-        parsed = row.parsed or {}
-        fields["key"] = parsed["key"] if "key" in parsed else encode(row.key)
-        fields["payload"] = parsed["value"] if "value" in parsed else encode(row.value)
-        return _json(fields).encode("utf-8") + delimiter
+    def print_batch(batch: pa.RecordBatch, parsed: Parsed | None) -> Array:
+        import pyarrow as pa  # noqa: PLC0415 - heavy, and needed where batches are
 
-    return print_row
+        columns = [batch.column(name).to_pylist() for name in ROW_COLUMNS[:6]]
+        keys, values = ((parsed or {}).get(name) or map(text_of, batch.column(name).to_pylist()) for name in FIELDS)
+        lines = []
+        for topic, partition, offset, timestamp_ms, kind, headers, key, value in zip(
+            *columns, keys, values, strict=True
+        ):
+            fields: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset}
+            if kind in _TIMESTAMP_TYPES:
+                fields |= {"tstype": _TIMESTAMP_TYPES[kind], "ts": timestamp_ms}
+            fields["broker"] = _NO_BROKER
+            if headers:
+                fields["headers"] = [item for one in headers for item in (one["key"], text_of(one["value"]))]
+            fields["key"], fields["payload"] = key, value
+            lines.append(_as_kcat(to_json(fields)).encode("utf-8") + delimiter)
+        return pa.array(lines, pa.binary())
+
+    return print_batch
 
 
 _BACKSLASH = re.compile(r"\\(u....|.)")
 
 
-def _json(fields: dict[str, Any]) -> str:
-    """Compact JSON, with control characters in upper-case hex digits, as kcat's library writes them."""
-    text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+def _as_kcat(text: str) -> str:
+    """JSON with control characters in upper-case hex digits, as kcat's library writes them."""
     if "\\u00" not in text:
         return text
     return _BACKSLASH.sub(lambda found: rf"\u{found[1][1:].upper()}" if found[1][0] == "u" else found[0], text)
@@ -105,28 +113,38 @@ _TOKEN = re.compile(r"%(?P<field>.)|\\(?P<escape>x[0-9A-Fa-f]{2}|.)|(?P<text>[^%
 _ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
 
 
-def format_printer(
-    template: str, *, shows_null: bool = False, unpack: Mapping[str, Unpack] | None = None
-) -> Callable[[Row], bytes]:
+def format_printer(template: str, *, shows_null: bool = False, unpack: Mapping[str, Unpack] | None = None) -> Printer:
     """A printer for kcat's format string. Raises ConfigError for a field kcat does not know.
 
     %s payload, %S its size (-1 for null), %R its size as four bytes big-endian, %k key, %K its size, %T timestamp in
     milliseconds, %h headers as name=value with commas, %t topic, %p partition, %o offset, %% a percent sign; the
     escapes are \\n \\r \\t \\0 \\\\ and \\xNN. A null header value is NULL. With `shows_null` a key or payload that is
     null or empty is NULL too, as in kcat. The sizes tell null from empty. `unpack` converts a key or payload that is
-    not empty to text. The printer raises ConfigError if its bytes do not fit.
+    not empty to text. The printer raises UnprintableRow if its bytes do not fit.
     """
-    parts: list[Callable[[Row], bytes]] = []
+    parts: list[_Column | bytes] = []
     fields = _fields(_NULL if shows_null else b"", unpack or {})
     for match in _TOKEN.finditer(template):
         field = match["field"]
-        if field is None:
-            parts.append(_constant(_literal(match)))
-        elif field in fields:
-            parts.append(fields[field])
-        else:
+        if field is not None and field not in fields:
             raise ConfigError(f"-f: %{field} is no field; there are %{' %'.join(fields)}", key="-f")
-    return lambda row: b"".join(part(row) for part in parts)
+        part = _literal(match) if field is None else fields[field]
+        if isinstance(part, bytes) and parts and isinstance(parts[-1], bytes):
+            parts[-1] += part
+        else:
+            parts.append(part)
+    return lambda batch, _: _joined([part if isinstance(part, bytes) else part(batch) for part in parts], len(batch))
+
+
+def _joined(columns: Sequence[Any], rows: int) -> Array:
+    """The columns joined row by row. Bytes stand for a column that has the same bytes in each row."""
+    import pyarrow as pa  # noqa: PLC0415 - heavy, and needed where batches are
+
+    if all(isinstance(column, bytes) for column in columns):
+        return pa.array([b"".join(columns)] * rows, pa.binary())
+    shown = [pa.scalar(column, pa.binary()) if isinstance(column, bytes) else column for column in columns]
+    joined: Array = _compute().binary_join_element_wise(*shown, pa.scalar(b"", pa.binary()))
+    return joined
 
 
 def delimiter_bytes(text: str) -> bytes:
@@ -147,45 +165,74 @@ def _argument_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _constant(data: bytes) -> Callable[[Row], bytes]:
-    return lambda row: data
-
-
-def _size(data: bytes | None) -> int:
-    return -1 if data is None else len(data)
-
-
-def _fields(empty: bytes, unpack: Mapping[str, Unpack]) -> dict[str, Callable[[Row], bytes]]:
-    key, value = (_shown(empty, unpack.get(name)) for name in FIELDS)
+def _fields(empty: bytes, unpack: Mapping[str, Unpack]) -> dict[str, _Column | bytes]:
     return {
-        "s": lambda row: value(row, row.value),
-        "S": lambda row: str(_size(row.value)).encode(),
-        "R": lambda row: struct.pack(">i", _size(row.value)),
-        "k": lambda row: key(row, row.key),
-        "K": lambda row: str(_size(row.key)).encode(),
-        "T": lambda row: str(row.timestamp_ms).encode(),
-        "h": lambda row: b",".join(
-            name.encode() + b"=" + (_NULL if value is None else value) for name, value in row.headers
-        ),
-        "t": lambda row: row.topic.encode(),
-        "p": lambda row: str(row.partition).encode(),
-        "o": lambda row: str(row.offset).encode(),
-        "%": lambda row: b"%",
+        "s": _shown("value", empty, unpack.get("value")),
+        "S": lambda batch: _numbers(_sizes(batch, "value")),
+        "R": lambda batch: _binary(struct.pack(">i", size) for size in _sizes(batch, "value").to_pylist()),
+        "k": _shown("key", empty, unpack.get("key")),
+        "K": lambda batch: _numbers(_sizes(batch, "key")),
+        "T": lambda batch: _numbers(batch.column("timestampMs")),
+        "h": lambda batch: _binary(map(_headers, batch.column("headers").to_pylist())),
+        "t": lambda batch: batch.column("topic").cast("binary"),
+        "p": lambda batch: _numbers(batch.column("partition")),
+        "o": lambda batch: _numbers(batch.column("offset")),
+        "%": b"%",
     }
 
 
-def _shown(empty: bytes, unpack: Unpack | None) -> Callable[[Row, bytes | None], bytes]:
-    """Prints a key or payload of a row."""
-    if unpack is None:
-        return lambda row, data: data or empty
+def _binary(values: Iterator[bytes]) -> Array:
+    import pyarrow as pa  # noqa: PLC0415 - heavy, and needed where batches are
 
-    def unpacked(row: Row, data: bytes | None) -> bytes:
+    return pa.array(values, pa.binary())
+
+
+def _numbers(column: Any) -> Array:
+    numbers: Array = column.cast("string").cast("binary")
+    return numbers
+
+
+def _sizes(batch: pa.RecordBatch, name: str) -> Array:
+    sizes: Array = _compute().binary_length(batch.column(name)).fill_null(-1)
+    return sizes
+
+
+def _compute() -> Any:
+    """Arrow's functions. Its stubs know no array of any type."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - heavy, and needed where batches are
+
+    return pc
+
+
+def _headers(headers: Sequence[Mapping[str, Any]] | None) -> bytes:
+    return b",".join(
+        one["key"].encode() + b"=" + (_NULL if one["value"] is None else one["value"]) for one in headers or ()
+    )
+
+
+def _shown(name: str, empty: bytes, unpack: Unpack | None) -> _Column:
+    """The keys or payloads of a batch, with `empty` for a null or empty one."""
+
+    def column(batch: pa.RecordBatch) -> Array:
+        found: Array = batch.column(name)
+        if unpack is not None:
+            return _binary(_unpacked(batch, found, empty, unpack))
+        if found.null_count:
+            found = _compute().fill_null(found, b"")
+        if empty:
+            found = _compute().if_else(_compute().equal(_compute().binary_length(found), 0), empty, found)
+        return found
+
+    return column
+
+
+def _unpacked(batch: pa.RecordBatch, column: Array, empty: bytes, unpack: Unpack) -> Iterator[bytes]:
+    for at, data in enumerate(column.to_pylist()):
         try:
-            return unpack(data) if data else empty
+            yield unpack(data) if data else empty
         except ConfigError as error:
-            raise error.at(topic=row.topic, partition=row.partition, offset=row.offset) from None
-
-    return unpacked
+            topic, partition, offset = (batch.column(name)[at].as_py() for name in ROW_COLUMNS[:3])
+            raise UnprintableRow(at, error.at(topic=topic, partition=partition, offset=offset)) from None
 
 
 def iso_time(timestamp_ms: int) -> str:

@@ -9,19 +9,25 @@ Rules of the file:
 from __future__ import annotations
 
 import argparse
-import sys
+import json
 import time
 from contextlib import closing
 from typing import Any
 
+from remote_fetch.amounts import human_bytes
 from remote_fetch.cli.bounds import plans_from
-from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
-from remote_fetch.cli.report import CountedRecords, human_bytes, report_lines
+from remote_fetch.cli.options import about, add_common_options, add_json_option, add_range_options, config_from
+from remote_fetch.cli.output import print_report
+from remote_fetch.cli.progress import Progress
 from remote_fetch.cli.restore import add_target_options, target_from
 from remote_fetch.errors import ConfigError
+from remote_fetch.observe import ReadPlanned, Report
 from remote_fetch.plan.cost import estimate
+from remote_fetch.prepare.job import planned_read
+from remote_fetch.progress import Position
 from remote_fetch.restore.replay import REPLAYED_COLUMNS, Pace, Replayed, replay
 from remote_fetch.scan.scan import Scan
+from remote_fetch.session.price_table import open_prices
 from remote_fetch.session.session import Session
 
 __all__ = ["add_parser"]
@@ -48,6 +54,7 @@ def add_parser(commands: Any, summary: str) -> None:
     target.add_argument("--max-records-per-second", type=float, metavar="N", help="send no more than this")
     target.add_argument("--max-bytes-per-second", type=float, metavar="N", help="of keys and values")
     target.add_argument("--dry-run", action="store_true", help="say what would be sent")
+    add_json_option(parser, "with the outcome")
     parser.add_argument("-q", dest="quiet", action="store_true", help="no progress and no report on stderr")
     add_common_options(parser)
 
@@ -63,16 +70,21 @@ def _run(arguments: argparse.Namespace) -> int:
     began, done = time.monotonic(), Replayed()
     brokers = arguments.to or arguments.brokers
     with (
+        Progress(enabled=not arguments.quiet) as progress,
         Session.open(config_from(arguments)) as session,
         closing(target_from(arguments, brokers, arguments.to_topic)) as target,
     ):
+        prices = open_prices(session.config.settings)
         plans = plans_from(arguments, session)
         numbers = [plan.opened.partition.partition for plan in plans]
         _check_target(target.partitions(), numbers, arguments)
         if arguments.dry_run:
             cost = estimate([[step for plan in plans for step in plan.steps]], session.reader.range_bytes)
             offsets = sum(step.last_offset - step.first_offset + 1 for plan in plans for step in plan.steps)
-            print(f"{offsets} offsets, {human_bytes(cost.size_bytes)} of segments, to {arguments.to_topic}")
+            if arguments.json:
+                print(json.dumps({"offsets": offsets, "size_bytes": cost.size_bytes, "target": arguments.to_topic}))
+            else:
+                print(f"{offsets} offsets, {human_bytes(cost.size_bytes)} of segments, to {arguments.to_topic}")
             return 0
         try:
             replay(
@@ -82,14 +94,22 @@ def _run(arguments: argparse.Namespace) -> int:
                 keeps_partitions=arguments.partition_by == "number",
                 keeps_timestamps=arguments.timestamps == "kept",
                 pace=Pace(arguments.max_records_per_second, arguments.max_bytes_per_second),
-                progressed=CountedRecords("sent", enabled=not arguments.quiet),
+                progressed=lambda: progress.at(_position(done, planned_read(plans))),
             )
         finally:
-            print(f"{done.records} records, {human_bytes(done.size_bytes)} of keys and values, sent{_reached(done)}")
+            progress.stop()
+            print(_as_json(done, session.counters.report()) if arguments.json else _as_text(done))
         if not arguments.quiet:
-            for line in report_lines(session.counters.report(), time.monotonic() - began):
-                print(f"% {line}", file=sys.stderr)
+            print_report(session, time.monotonic() - began, None, prices)
     return 0
+
+
+def _position(done: Replayed, planned: ReadPlanned) -> Position:
+    """How far the records are sent. They are read a little further."""
+    ranges = {partition.partition: bounds for partition, bounds in planned.ranges.items()}
+    passed = sum(offset - ranges[number][0] for number, offset in (done.next_offsets or {}).items())
+    total = sum(stop - first for first, stop in ranges.values())
+    return Position("offsets sent", passed, total, records=done.records, size_bytes=done.size_bytes)
 
 
 def _check_target(found: tuple[int, ...], wanted: list[int], arguments: argparse.Namespace) -> None:
@@ -102,7 +122,14 @@ def _check_target(found: tuple[int, ...], wanted: list[int], arguments: argparse
         )
 
 
-def _reached(done: Replayed) -> str:
+def _as_json(done: Replayed, report: Report) -> str:
+    offsets = {str(number): offset for number, offset in sorted((done.next_offsets or {}).items())}
+    fields = {"records": done.records, "size_bytes": done.size_bytes, "next_offsets": offsets}
+    return json.dumps({**fields, "report": report.as_dict()})
+
+
+def _as_text(done: Replayed) -> str:
     offsets = done.next_offsets or {}
     reached = ", ".join(f"{number}: {offset}" for number, offset in sorted(offsets.items()))
-    return f"; next offset of each partition: {reached}" if reached else ""
+    sent = f"{done.records} records, {human_bytes(done.size_bytes)} of keys and values, sent"
+    return f"{sent}; next offset of each partition: {reached}" if reached else sent

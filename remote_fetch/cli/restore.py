@@ -11,21 +11,24 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from remote_fetch.cli.options import Once, about, add_common_options, config_from, pairs_from
-from remote_fetch.cli.report import CountedRecords, human_bytes, report_lines
+from remote_fetch.amounts import human_bytes
+from remote_fetch.cli.options import Once, about, add_common_options, add_json_option, config_from, pairs_from
+from remote_fetch.cli.output import print_report
+from remote_fetch.cli.progress import Progress
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.prepare.arguments import parse_isolation
+from remote_fetch.prepare.job import planned_read
 from remote_fetch.restore.job import Restore, Restored, RestoreRequest
 from remote_fetch.restore.target import Target, consumer_properties_of
 from remote_fetch.restore.verify import Unlike, first_unlike, new_records, old_records
+from remote_fetch.session.price_table import open_prices
 from remote_fetch.session.session import Session
 
 __all__ = ["DIFFERENT", "add_parser", "add_target_options", "target_from"]
@@ -71,7 +74,7 @@ def add_parser(commands: Any, summary: str) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="say what would be done")
     parser.add_argument("--no-verify", action="store_true", help="do not compare both topics at the end")
-    parser.add_argument("-J", "--json", dest="json", action="store_true", help="print the outcome as a JSON object")
+    add_json_option(parser, "with the outcome")
     parser.add_argument("-q", dest="quiet", action="store_true", help="no progress and no report on stderr")
     target = add_target_options(
         parser, to_help="bootstrap.servers of the other cluster", topic_help="the new topic (default: the old name)"
@@ -101,28 +104,40 @@ def _run(arguments: argparse.Namespace) -> int:
         arguments.any_retention,
     )
     with (
-        Session.open(config_from(arguments)) as session,
+        Progress("offsets restored", enabled=not arguments.quiet) as progress,
+        Session.open(config_from(arguments), progress) as session,
         closing(target_from(arguments, arguments.to, arguments.to_topic or name)) as target,
     ):
-        restore = Restore(session, target, request, CountedRecords("restored", enabled=not arguments.quiet))
+        prices = open_prices(session.config.settings)
+        restore = Restore(session, target, request)
         if arguments.dry_run:
-            _print_dry(restore, target)
+            _print_dry(restore, target, progress, as_json=arguments.json)
             return 0
         restored = restore.run()
+        progress.begin("offsets compared")
         unlike = {} if arguments.no_verify else _compared(session, restore, target)
+        progress.stop()
         if not arguments.quiet:
-            for line in report_lines(session.counters.report(), time.monotonic() - began):
-                print(f"% {line}", file=sys.stderr)
-    print(_as_json(restored, unlike, request) if arguments.json else _as_text(restored, unlike, request, target.topic))
+            print_report(session, time.monotonic() - began, None, prices)
+        report = session.counters.report()
+    if arguments.json:
+        print(json.dumps(_as_json(restored, unlike, request) | {"report": report.as_dict()}))
+    else:
+        print(_as_text(restored, unlike, request, target.topic))
     return DIFFERENT if unlike else 0
 
 
-def _print_dry(restore: Restore, target: Target) -> None:
+def _print_dry(restore: Restore, target: Target, progress: Progress, *, as_json: bool) -> None:
     plans = restore.planned()
+    progress.stop()
     for plan in plans:
         partition = plan.opened.partition
         offsets = sum(step.last_offset - step.first_offset + 1 for step in plan.steps)
         size_bytes = sum(getattr(step, "size_bytes", None) or 0 for step in plan.steps)
+        if as_json:
+            fields = {"topic": partition.topic, "partition": partition.partition, "target": target.topic}
+            print(json.dumps({**fields, "offsets": offsets, "size_bytes": size_bytes, "segments": len(plan.steps)}))
+            continue
         print(
             f"{partition.topic}-{partition.partition} to {target.topic}-{partition.partition}: {offsets} offsets, "
             f"{human_bytes(size_bytes)} of {len(plan.steps)} segments"
@@ -133,6 +148,7 @@ def _compared(session: Session, restore: Restore, target: Target) -> Mapping[int
     """The first difference of each partition that differs."""
     found: dict[int, Unlike] = {}
     topic_id = Uuid.parse(target.topic_id())
+    session.observe(planned_read(restore.plans))
     with Session.open(consumer_properties_of(target.properties)) as reading:
         for plan in restore.plans:
             number = plan.opened.partition.partition
@@ -168,16 +184,14 @@ def _unlike_text(unlike: Unlike) -> str:
     return f"offset {unlike.source_offset} of the old topic is not offset {unlike.target_offset} of the new one"
 
 
-def _as_json(restored: Restored, unlike: Mapping[int, Unlike], request: RestoreRequest) -> str:
-    return json.dumps(
-        {
-            "records": sum(restored.of_partitions.values()),
-            "partitions": {str(number): count for number, count in restored.of_partitions.items()},
-            "records_of_this_run": restored.records,
-            "bytes_of_this_run": restored.size_bytes,
-            "untimed": restored.untimed,
-            "keeps_offsets": restored.keeps_offsets,
-            "journal": str(request.journal),
-            "different": {str(number): _unlike_text(each) for number, each in unlike.items()},
-        }
-    )
+def _as_json(restored: Restored, unlike: Mapping[int, Unlike], request: RestoreRequest) -> dict[str, Any]:
+    return {
+        "records": sum(restored.of_partitions.values()),
+        "partitions": {str(number): count for number, count in restored.of_partitions.items()},
+        "records_of_this_run": restored.records,
+        "bytes_of_this_run": restored.size_bytes,
+        "untimed": restored.untimed,
+        "keeps_offsets": restored.keeps_offsets,
+        "journal": str(request.journal),
+        "different": {str(number): _unlike_text(each) for number, each in unlike.items()},
+    }

@@ -14,11 +14,10 @@ import datetime
 import decimal
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from remote_fetch.cli.printer import ROW_COLUMNS, Row, rows_of
+from remote_fetch.cli.printer import ROW_COLUMNS, Parsed
 from remote_fetch.cli.unpack import FIELDS
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
@@ -76,10 +75,10 @@ def typed_config(arguments: argparse.Namespace, config: dict[str, Any]) -> dict[
     return {**config, **more}
 
 
-def typed_rows(config: Mapping[str, Any], topic: str) -> TypedRows | None:
-    """The typed keys and payloads of a topic, None for none. Raises ConfigError and the errors of a registry."""
+def typed_rows(config: Mapping[str, Any], topics: Sequence[str]) -> TypedRows | None:
+    """The typed keys and payloads of topics, None for none. Raises ConfigError and the errors of a registry."""
     parsed = Config.parse(config)
-    plan = plan_typed(parsed, [topic_name(topic)])
+    plan = plan_typed(parsed, [topic_name(topic) for topic in topics])
     if plan is None:
         return None
     from remote_fetch.typed.columns import TypedColumns  # noqa: PLC0415 - its libraries are needed here only
@@ -89,20 +88,26 @@ def typed_rows(config: Mapping[str, Any], topic: str) -> TypedRows | None:
 
 
 class TypedRows:
-    """Rows whose typed keys and payloads are JSON: as bytes, and as values for the JSON of a whole record."""
+    """Batches whose typed keys and payloads are JSON: as bytes, and as values for the JSON of a whole record."""
 
     def __init__(self, columns: TypedColumns, formats: Mapping[str, str]) -> None:
         self.columns = columns
         self._formats = formats
 
-    def of(self, batch: pa.RecordBatch) -> Iterator[Row]:
-        """The rows of a batch that has ROW_COLUMNS. Raises UndecodableValue."""
+    def of(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Parsed]:
+        """A batch that has ROW_COLUMNS, with typed keys and payloads as bytes, and the same as values of JSON.
+
+        Raises UndecodableValue.
+        """
+        import pyarrow as pa  # noqa: PLC0415 - heavy, and needed where batches are
+
         made = self.columns.apply(batch)
-        values = {name: _as_json(made.column(name)) for name in self._formats}
-        for at, row in enumerate(rows_of(batch)):
-            parsed = {name: column[at] for name, column in values.items()}
-            data = {name: self._bytes(name, value) for name, value in parsed.items()}
-            yield replace(row, key=data.get("key", row.key), value=data.get("value", row.value), parsed=parsed)
+        parsed = {name: _as_json(made.column(name)) for name in self._formats}
+        for name, values in parsed.items():
+            at = batch.schema.get_field_index(name)
+            data = pa.array((self._bytes(name, value) for value in values), pa.binary())
+            batch = batch.set_column(at, batch.schema.field(at), data)
+        return batch, parsed
 
     def _bytes(self, name: str, value: Any) -> bytes | None:
         if value is None:

@@ -29,12 +29,14 @@ from remote_fetch.checks.verify import (
     verify,
 )
 from remote_fetch.cli.bounds import plans_from
-from remote_fetch.cli.options import about, add_common_options, add_range_options, config_from
-from remote_fetch.cli.report import Progress, report_lines
+from remote_fetch.cli.color import Color, Paint, add_color_option, paint_from
+from remote_fetch.cli.options import about, add_common_options, add_json_option, add_range_options, config_from
+from remote_fetch.cli.output import print_report
+from remote_fetch.cli.progress import Progress
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Report
-from remote_fetch.plan.cost import estimate
 from remote_fetch.plan.ranges import SegmentSlice
+from remote_fetch.prepare.job import planned_read
 from remote_fetch.session.broker import BrokerReader
 from remote_fetch.session.price_table import open_prices
 from remote_fetch.session.session import Session
@@ -68,7 +70,8 @@ def add_parser(commands: Any, summary: str) -> None:
     checks.add_argument(
         "--time", action="store_true", help="first read the same records each way alone, and print how fast that is"
     )
-    checks.add_argument("-J", "--json", dest="json", action="store_true", help="print one JSON object a partition")
+    add_json_option(checks, "a partition")
+    add_color_option(checks)
     checks.add_argument("-q", dest="quiet", action="store_true", help="no progress and no report on stderr")
 
 
@@ -82,53 +85,60 @@ def _run(arguments: argparse.Namespace) -> int:
     config = config_from(arguments)
     if arguments.time:
         config |= counter.properties
-    with Progress(enabled=not arguments.quiet) as progress, Session.open(config, progress) as session:
+    paint = paint_from(arguments)
+    with (
+        Progress("offsets compared", enabled=not arguments.quiet) as progress,
+        Session.open(config, progress) as session,
+    ):
         broker_of(session)  # before a plan is made
         prices = open_prices(session.config.settings)
         plans = plans_from(arguments, session)
         choices = choose(plans, arguments.sample, random.Random(seed))
         if arguments.time:
             for line in _timed(session, counter, choices):
+                progress.clear()
                 print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
-        progress.start(estimate([[s for p in plans for s in p.steps]], session.reader.range_bytes).size_bytes)
+            progress(planned_read(plans))
         for verdict in verify(session, choices):
             is_different = is_different or bool(verdict.findings)
-            for line in [_json(verdict)] if arguments.json else _lines(verdict):
+            progress.clear()
+            for line in [_json(verdict)] if arguments.json else _lines(verdict, paint):
                 print(line, flush=True)
         progress.stop()
         if not arguments.quiet:
             if arguments.sample < 1:
                 print(f"% chosen with --seed {seed}", file=sys.stderr)
-            for line in report_lines(session.counters.report(), time.monotonic() - began, prices):
-                print(f"% {line}", file=sys.stderr)
+            print_report(session, time.monotonic() - began, None, prices)
     return DIFFERENT if is_different else 0
 
 
-def _lines(verdict: PartitionVerdict) -> Iterator[str]:
+def _lines(verdict: PartitionVerdict, paint: Paint) -> Iterator[str]:
     place = f"{verdict.partition.topic}-{verdict.partition.partition}"
     left = ", ".join(f"{count} {reason}" for reason, count in sorted(verdict.left_out.items()))
-    outcome = f"DIFFERENT in {len(verdict.findings)} of {verdict.steps}" if verdict.findings else f"{verdict.steps}"
+    outcome = f"{verdict.steps}"
+    if verdict.findings:
+        outcome = f"{paint('DIFFERENT', Color.RED)} in {len(verdict.findings)} of {outcome}"
     yield (
         f"{place}: {verdict.records} records alike, {outcome} segments"
         + (f"; offsets not compared: {left}" if left else "")
     )
     for finding in verdict.findings:
-        yield from _finding_lines(place, finding)
+        yield from _finding_lines(place, finding, paint)
 
 
-def _finding_lines(place: str, finding: Finding) -> Iterator[str]:
+def _finding_lines(place: str, finding: Finding, paint: Paint) -> Iterator[str]:
     where = f"in {_segment(finding)}"
     difference = finding.difference
     if difference is None:
-        yield f"{place}: the store does not give what it should {where}: {finding.text}"
+        yield f"{place}: {paint('the store does not give what it should', Color.RED)} {where}: {finding.text}"
         return
     at = f"{place}, offset {difference.offset}, {where}"
     if difference.broker is None or difference.store is None:
         side, row = ("store", difference.store) if difference.broker is None else ("broker", difference.broker)
-        yield f"{at}: only the {side} has the record"
+        yield f"{at}: {paint(f'only the {side}', Color.RED)} has the record"
         yield f"  {side}: {_shown(row or {}, tuple(row or ()))}"
     else:
-        yield f"{at}: {', '.join(difference.columns)} differ"
+        yield f"{at}: {paint(', '.join(difference.columns), Color.RED)} differ"
         yield f"  store:  {_shown(difference.store, difference.columns)}"
         yield f"  broker: {_shown(difference.broker, difference.columns)}"
     if finding.is_aborted_shown:

@@ -104,13 +104,14 @@ class RangeReader:
         self._renewal = Renewal(fetcher)
 
     def read_ahead(
-        self, requests: Iterable[RangeRequest], *, max_bytes: int | None = None
+        self, requests: Iterable[RangeRequest], *, max_bytes: int | None = None, one_first: bool = False
     ) -> Generator[tuple[RangeRequest, Awaited], None, None]:
         """Yield each request, in order, with an object that waits for its bytes.
 
         - A request is taken from `requests` if the budget has room for its bytes. `max_bytes` is the share of one
           reader in the budget, if several read at the same time.
         - The reader starts with few GETs. It starts more only if it has to wait, because GETs take memory.
+        - `one_first`: the first range may be enough. Further GETs start when the caller asks for the second range.
         - The waiting object raises the fetcher's error, StorageTimeout, or Cancelled after `close`. So errors come in
           order too.
         - A generator that is closed cancels the requests that it has not yielded.
@@ -118,7 +119,7 @@ class RangeReader:
         pending: deque[tuple[RangeRequest, Call[memoryview]]] = deque()
         source = iter(requests)
         waiting: RangeRequest | None = None
-        window = _FIRST_WINDOW
+        window = 1 if one_first else _FIRST_WINDOW
         held_bytes, limit_bytes = 0, self._max_bytes if max_bytes is None else max_bytes
         try:
             while True:
@@ -135,6 +136,7 @@ class RangeReader:
                 yield request, Awaited(call, self._policy.timeout_ms)
                 del call
                 held_bytes -= request.size_bytes
+                window = max(window, min(2 * window, _FIRST_WINDOW))
         finally:
             for _, call in pending:
                 call.cancel()

@@ -139,7 +139,11 @@ class Cluster:
 
     def names(self) -> tuple[str, ...]:
         """The topics that this principal may see, sorted. Raises KafkaException with the broker's error."""
-        return tuple(sorted(self._admin_client().list_topics(timeout=self._timeout_s).topics))
+        return tuple(sorted(self.metadata().topics))
+
+    def metadata(self) -> Any:
+        """All brokers and all topics that this principal may see (Metadata). Raises KafkaException as `names`."""
+        return self._admin_client().list_topics(timeout=self._timeout_s)
 
     def cluster_id(self) -> str | None:
         """The id of the cluster, None if the brokers give none. Raises KafkaException with the broker's error."""

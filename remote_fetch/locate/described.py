@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.errors import UnknownTopic
 from remote_fetch.locate.cluster import Cluster, Topic
-from remote_fetch.locate.topics import split_topic
+from remote_fetch.locate.topics import nearest_hint, split_topic
 from remote_fetch.model import TopicIdPartition
 
 __all__ = ["all_described_partitions", "described_partitions", "described_topic"]
@@ -24,8 +24,17 @@ def described_topic(cluster: Cluster, name: str) -> Topic:
         return cluster.describe(name)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise UnknownTopic(f"the cluster has no topic {name!r}", topic=name) from None
+            hint = nearest_hint(name, _names(cluster))
+            raise UnknownTopic(f"the cluster has no topic {name!r}", topic=name, hint=hint) from None
         raise
+
+
+def _names(cluster: Cluster) -> tuple[str, ...]:
+    """The topics of the cluster, for a hint. None of them if the brokers do not tell."""
+    try:
+        return cluster.names()
+    except KafkaException:
+        return ()
 
 
 def described_partitions(cluster: Cluster, topic: str) -> tuple[TopicIdPartition, ...]:

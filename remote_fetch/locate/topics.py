@@ -9,12 +9,12 @@ Rules of the file:
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from remote_fetch.errors import UnknownTopic
 from remote_fetch.model import TOPIC_NAME_RULE, Survey, TopicIdPartition, Uuid, is_topic_name
 
-__all__ = ["SHOWN_TOPICS", "one_topic", "sorted_partitions", "split_topic", "unknown_topic"]
+__all__ = ["SHOWN_TOPICS", "nearest_hint", "one_topic", "sorted_partitions", "split_topic", "unknown_topic"]
 
 SHOWN_TOPICS = 20
 """How many names an error shows."""
@@ -69,10 +69,13 @@ def unknown_topic(topic: str | None, known: Iterable[str], survey: Survey | None
         return UnknownTopic(f"{what} is in {place}: {survey.found}", hint=hint)
     shown = ", ".join(names[:SHOWN_TOPICS]) + (", ..." if len(names) > SHOWN_TOPICS else "")
     name = (topic or "").partition(":")[0]
-    near = [] if name in names else difflib.get_close_matches(name, names, n=1)
     return UnknownTopic(
         f"{what} is in {place}; topics there: {shown or 'none'}",
-        hint=f"The nearest name is {near[0]!r}"
-        if near
-        else "Check the topic's name, remote.storage.url and remote.storage.layout",
+        hint=nearest_hint(name, names) or "Check the topic's name, remote.storage.url and remote.storage.layout",
     )
+
+
+def nearest_hint(name: str, names: Collection[str]) -> str | None:
+    """A hint at the name that is like `name`. None if there is no such name, or if `name` is one of them."""
+    near = [] if name in names else difflib.get_close_matches(name, names, n=1)
+    return f"The nearest name is {near[0]!r}" if near else None

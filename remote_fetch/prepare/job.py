@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from remote_fetch.model import IsolationLevel, TopicIdPartition
-from remote_fetch.observe import Notice
+from remote_fetch.observe import Notice, ReadPlanned
 from remote_fetch.prepare.arguments import (
     bounds_by_partition,
     check_topic,
@@ -26,7 +26,7 @@ from remote_fetch.prepare.planner import Planner, say_end
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 from remote_fetch.session.session import Session
 
-__all__ = ["Wanted", "find_wanted", "plan_job"]
+__all__ = ["Wanted", "find_wanted", "plan_job", "planned_read"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,4 +106,13 @@ def plan_job(
     if len(late) == len(plans):  # usual for some of the partitions, but not for all of them
         text = f"start={start} is later than every record of {topic!r}: the read begins at the end"
         session.observe(Notice(text, is_warning=True))
+    session.observe(planned_read(plans))
     return plans
+
+
+def planned_read(plans: Iterable[PartitionPlan]) -> ReadPlanned:
+    """The event of a read of these plans."""
+    planned = [plan for plan in plans if plan.steps]
+    return ReadPlanned(
+        {plan.opened.partition: (plan.steps[0].first_offset, plan.steps[-1].last_offset + 1) for plan in planned}
+    )

@@ -17,12 +17,17 @@ from remote_fetch.locate.topics import split_topic
 from remote_fetch.model import TopicIdPartition
 from remote_fetch.session.brokers import Brokers
 
-__all__ = ["partitions_of", "topic_name", "topic_names"]
+__all__ = ["described_name", "partitions_of", "topic_name", "topic_names"]
 
 
 def topic_name(topic: str) -> str:
     """The name in NAME or NAME:ID. Raises UnknownTopic if the text is malformed."""
     return split_topic(topic)[0]
+
+
+def described_name(brokers: Brokers, topic: str) -> str:
+    """The name of a topic (NAME or NAME:ID) that the brokers know. Raises UnknownTopic and KafkaException."""
+    return described_topic(brokers.cluster, topic_name(topic)).name
 
 
 def topic_names(brokers: Brokers | None, locator: Locator) -> Iterable[str]:

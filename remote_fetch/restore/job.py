@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel
-from remote_fetch.prepare.job import plan_job
+from remote_fetch.observe import ReadPlanned
+from remote_fetch.prepare.job import plan_job, planned_read
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.restore.journal import Journal, JournalHead
 from remote_fetch.restore.offset_map import OffsetMap
@@ -76,19 +77,17 @@ class Restored:
 
 
 class Restore:
-    """One run of a restore. `progressed` is called with the number of records that are done."""
+    """One run of a restore. Its session hears of the offsets that are left to read."""
 
     def __init__(
         self,
         session: Session,
         target: Target,
         request: RestoreRequest,
-        progressed: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._session = session
         self._target = target
         self._request = request
-        self._progressed = progressed
         self._records = self._size_bytes = self._untimed = 0
         self.plans: tuple[PartitionPlan, ...] = ()
         self.maps: Mapping[int, OffsetMap] = {}
@@ -107,6 +106,7 @@ class Restore:
                 self._check_job(journal)
                 self._take_over(journal)
             self.maps = journal.maps
+            self._session.observe(self._left(journal))
             for plan in self.plans:
                 self._partition(plan, journal)
             self._check_ends(journal)
@@ -115,6 +115,13 @@ class Restore:
         of_partitions = {number: sum(run.records for run in each.runs()) for number, each in journal.maps.items()}
         keeps = all(each.keeps_offsets for each in journal.maps.values())
         return Restored(self._records, self._size_bytes, self._untimed, of_partitions, keeps)
+
+    def _left(self, journal: Journal) -> ReadPlanned:
+        """The read of the offsets that no run before has written."""
+        ranges = {}
+        for partition, (first, stop) in planned_read(self.plans).ranges.items():
+            ranges[partition] = min(max(journal.maps[partition.partition].source_next, first), stop), stop
+        return ReadPlanned(ranges)
 
     def planned(self) -> tuple[PartitionPlan, ...]:
         """The plans of all partitions. Raises the errors of planning."""
@@ -243,7 +250,6 @@ class Restore:
             journal.add(number, source, count)
         self._check_ends(journal, number)
         journal.sync()
-        self._progressed(self._records)
 
     def _check_ends(self, journal: Journal, *numbers: int) -> None:
         """Raise ConfigError if the new topic has other records than the journal, in these partitions or in all."""

@@ -52,11 +52,13 @@ def replay(
     keeps_partitions: bool,
     keeps_timestamps: bool,
     pace: Pace,
-    progressed: Callable[[int], None] = lambda _: None,
+    progressed: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], object] = time.sleep,
 ) -> None:
     """Write the records of `batches`, with the columns REPLAYED_COLUMNS, and count them in `done`.
+
+    `progressed` is called each time that `done` has changed.
 
     A batch has records of one partition. With `keeps_partitions` a record goes into the partition of its number, else
     where the producer's partitioner puts its key. Raises KafkaException, and the errors of reading.
@@ -76,7 +78,7 @@ def replay(
             done.size_bytes += size_bytes
             number = batch.column("partition")[0].as_py()
             done.next_offsets[number] = batch.column("offset")[batch.num_rows - 1].as_py() + 1
-            progressed(done.records)
+            progressed()
     target.flush()
 
 

@@ -21,7 +21,7 @@ from remote_fetch.plan.visibility import AbortedIntervals, SequentialAborts
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PartitionRows"]
+__all__ = ["PartitionRows", "end_of"]
 
 _FIRST_RATIO = 4.0
 
@@ -65,3 +65,10 @@ class PartitionRows:
     def flush(self) -> list[pa.RecordBatch]:
         """Return all rows that were taken and not returned yet."""
         return self.add(()) + self.gatherer.drain()
+
+
+def end_of(batch: pa.RecordBatch, stop: int) -> int:
+    """One past the last offset of a batch. `stop` if the batch has no column of offsets, or no rows."""
+    if "offset" not in batch.schema.names or not batch.num_rows:
+        return stop
+    return int(batch.column("offset")[batch.num_rows - 1].as_py()) + 1

@@ -40,6 +40,7 @@ from remote_fetch.observe import (
     SegmentScanned,
     TimestampsSaturated,
 )
+from remote_fetch.plan.gets import bytes_of_records
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice, plan_offsets
 from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.prepare.order import MisleadingIndex
@@ -51,9 +52,9 @@ from remote_fetch.prepare.segment_files import object_of
 from remote_fetch.prepare.transactions import load_aborted
 from remote_fetch.prepare.true_sizes import with_true_sizes
 from remote_fetch.prepare.view import PartitionPlan
-from remote_fetch.scan.rows import PartitionRows
+from remote_fetch.scan.rows import end_of
 from remote_fetch.scan.slice_reader import SliceReader
-from remote_fetch.scan.work import BrokerWork, SharedPartition, Work, requests, work_for
+from remote_fetch.scan.work import BrokerWork, SharedPartition, Work, requests, slices, work_for, works_of
 from remote_fetch.session.circuit import Circuit, is_storage_failure
 from remote_fetch.session.fallback import FallbackRule
 from remote_fetch.session.session import Session
@@ -70,6 +71,7 @@ class Scan:
     Several scans of one session may run at once, each in its own thread. Each then needs its own `codecs`, and its
     share `max_bytes` of the session's budget. By default a scan takes the session's codecs and the whole budget.
     `fallback`: another rule than the session's.
+    `most`: the caller stops after so many records. If they are few, the first GETs are small, and rows come at once.
     """
 
     def __init__(
@@ -81,23 +83,19 @@ class Scan:
         codecs: Codecs | None = None,
         max_bytes: int | None = None,
         fallback: FallbackRule | None = None,
+        most: int | None = None,
     ) -> None:
         self._storage, self._locator, self._brokers = session.storage, session.locator, session.brokers
         self._fallback, self._pool = fallback or session.fallback, session.decode_pool
         self._codecs = codecs or session.codecs
         self._max_bytes = max_bytes
-        self._columns = tuple(columns)
+        self._columns, self._most = tuple(columns), most
         self._circuit = Circuit()
         self._todo: deque[Work | BrokerWork] = deque()
         for plan in plans:
             if self._fallback.reader is None:
                 refuse_broker_ranges(plan.opened.timeline, plan.steps)
-            if plan.steps:
-                partition = plan.opened.partition
-                own = partition.topic, partition.partition, self._columns
-                rows = PartitionRows(*own, plan.opened.lineage, plan.aborted, plan.steps[0].first_offset)
-                shared = SharedPartition(plan.opened, rows)
-                self._todo.extend(work_for(step, shared) for step in plan.steps)
+            self._todo.extend(works_of(plan, self._columns))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield all rows, in order of partition and offset.
@@ -157,7 +155,7 @@ class Scan:
         first = max(step.first_offset, shared.rows.next_offset)
         if first <= step.last_offset:
             for batch in broker.read(replace(step, first_offset=first), isolation, self._columns):
-                yield self._handed_on(batch, step.partition, step.last_offset + 1)
+                yield self._handed_on(batch, step.partition, end_of(batch, step.last_offset + 1))
         shared.rows.next_offset = max(first, step.last_offset + 1)
         self._todo.popleft()
 
@@ -166,8 +164,11 @@ class Scan:
         works = [work for work in takewhile(lambda one: isinstance(one, Work), self._todo) if isinstance(work, Work)]
         reader = self._storage.reader
         range_bytes = reader.range_bytes if self._max_bytes is None else min(reader.range_bytes, self._max_bytes)
-        stream = reader.read_ahead(requests(works, range_bytes), max_bytes=self._max_bytes)
         at, work = 0, works[0]
+        first_bytes = None if self._most is None else bytes_of_records(self._most, work.piece.segment)
+        stream = reader.read_ahead(
+            requests(works, range_bytes, first_bytes), max_bytes=self._max_bytes, one_first=first_bytes is not None
+        )
         current = self._reader_of(work)
         try:
             for request, wait in stream:
@@ -183,6 +184,9 @@ class Scan:
                     data = yield from self._arrived(wait, current, work)
                     self._handle_late_start(request, data, work)
                     yield from self._observed(current.feed(data), work)
+                    if first_bytes is not None:  # the next GET starts only if these rows are not enough
+                        yield from self._observed(current.drain(), work)
+                        yield from self._flush(work.partition)
                     work.ended = current.done
                     if len(data) < request.size_bytes:
                         work.ended = True  # `_finish` checks whether the segment may end here
@@ -266,7 +270,7 @@ class Scan:
         what = f"ends before offset {first}"
         if work.partition.rows.aborted is None:
             self._leave_gap(work, first, piece.last_offset, what)
-        elif _slices(self._elsewhere(work, first, piece.last_offset)):
+        elif slices(self._elsewhere(work, first, piece.last_offset)):
             # The stable offset was computed from this end offset, so it may be wrong too.
             should = f"the segment should end with offset {piece.segment.end_offset} (EndOffset)"
             raise Unlocatable(f"{should} and {what}", first=first, last=piece.last_offset)
@@ -280,7 +284,7 @@ class Scan:
 
     def _leave_gap(self, work: Work, first: int, last: int, what: str) -> None:
         """Raise Gap if other segments have some of the offsets `first` to `last`, which this segment lacks."""
-        pieces = _slices(self._elsewhere(work, first, last))
+        pieces = slices(self._elsewhere(work, first, last))
         if pieces:
             # After the last piece this segment is read again, because it may be the last of the tier.
             raise Gap(f"the segment {what}", pieces, pieces[-1].last_offset)
@@ -366,7 +370,7 @@ class Scan:
         elif isinstance(error, SegmentNotFound):
             shared.opened = shared.opened.with_timeline(locator.refresh(partition))
         steps = self._elsewhere(work, first, piece.last_offset)
-        before = _slices(takewhile(lambda step: isinstance(step, SegmentSlice), steps))
+        before = slices(takewhile(lambda step: isinstance(step, SegmentSlice), steps))
         if not before:
             raise no_other_copy(partition, steps[0], error, may_be_gap=isinstance(error, EndsTooSoon)) from error
         # If a hole follows, the offsets before it are read, and then this segment fails again.
@@ -394,7 +398,3 @@ class Scan:
             shared.rows.aborted = shared.rows.aborted.merged(load_aborted(self._storage, opened, pieces))
         self._todo.popleft()
         self._todo.extendleft(reversed(works))
-
-
-def _slices(steps: Iterable[PlanStep]) -> list[SegmentSlice]:
-    return [step for step in steps if isinstance(step, SegmentSlice)]

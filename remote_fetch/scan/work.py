@@ -8,7 +8,7 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from remote_fetch.errors import Unlocatable
@@ -17,10 +17,10 @@ from remote_fetch.model import UNKNOWN_SIZE, IsolationLevel, RemoteLogSegmentId,
 from remote_fetch.plan.gets import Ramp
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
 from remote_fetch.plan.visibility import AbortedIntervals, SequentialAborts
-from remote_fetch.prepare.view import OpenPartition
+from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 from remote_fetch.scan.rows import PartitionRows
 
-__all__ = ["BrokerWork", "SharedPartition", "Work", "requests", "work_for"]
+__all__ = ["BrokerWork", "SharedPartition", "Work", "requests", "slices", "work_for", "works_of"]
 
 
 @dataclass(slots=True)
@@ -86,6 +86,15 @@ class BrokerWork:
     partition: SharedPartition
 
 
+def works_of(plan: PartitionPlan, columns: Sequence[str]) -> Iterator[Work | BrokerWork]:
+    """The work of a plan, with one shared state. Raises the errors of `work_for`."""
+    if plan.steps:
+        partition, first = plan.opened.partition, plan.steps[0].first_offset
+        rows = PartitionRows(partition.topic, partition.partition, columns, plan.opened.lineage, plan.aborted, first)
+        shared = SharedPartition(plan.opened, rows)
+        yield from (work_for(step, shared) for step in plan.steps)
+
+
 def work_for(step: PlanStep, partition: SharedPartition) -> Work | BrokerWork:
     """The work for a step of a plan. Raises Unlocatable if no broker listed the aborted transactions of a slice."""
     if isinstance(step, BrokerRange):
@@ -111,9 +120,17 @@ def _listed_aborts(piece: SegmentSlice, partition: SharedPartition) -> AbortedIn
     return SequentialAborts(listed) if listed else AbortedIntervals.of(())
 
 
-def requests(works: Sequence[Work], range_bytes: int) -> Iterator[RangeRequest]:
-    """Yield the ranges of all slices, in order. Once a slice has ended, its remaining ranges are left out."""
-    ramp = Ramp(range_bytes)
+def slices(steps: Iterable[PlanStep]) -> list[SegmentSlice]:
+    """The steps that the store serves."""
+    return [step for step in steps if isinstance(step, SegmentSlice)]
+
+
+def requests(works: Sequence[Work], range_bytes: int, first_bytes: int | None = None) -> Iterator[RangeRequest]:
+    """Yield the ranges of all slices, in order. Once a slice has ended, its remaining ranges are left out.
+
+    `first_bytes` as for `Ramp`.
+    """
+    ramp = Ramp(range_bytes, first_bytes)
     for tag, work in enumerate(works):
         segment, stop = work.piece.segment, work.piece.end_position
         if stop < 0:

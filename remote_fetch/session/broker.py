@@ -32,7 +32,7 @@ from remote_fetch.observe import BrokerRead, Notice, Observer, RecordsRead
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.session.guard import LogGuard
 
-__all__ = ["BrokerReader"]
+__all__ = ["BrokerReader", "batch_of_messages"]
 
 _BATCH_MESSAGES = 5_000
 _POLL_S = 0.2
@@ -207,9 +207,14 @@ class BrokerReader:
     def _rows(self, messages: Sequence[Any], partition: TopicIdPartition, columns: Sequence[str]) -> pa.RecordBatch:
         size_bytes = sum(len(one.key() or b"") + len(one.value() or b"") for one in messages)
         self._observer(BrokerRead(partition, len(messages), size_bytes))
-        schema = schema_for(columns)
-        arrays = [_column(name, schema.field(name).type, messages) for name in columns]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return batch_of_messages(messages, columns)
+
+
+def batch_of_messages(messages: Sequence[Any], columns: Sequence[str]) -> pa.RecordBatch:
+    """Records of confluent_kafka as an Arrow batch. Raises ConfigError for an unknown column, and UnsupportedFormat."""
+    schema = schema_for(columns)
+    arrays = [_column(name, schema.field(name).type, messages) for name in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 @dataclass(slots=True)

@@ -23,6 +23,7 @@ from remote_fetch.observe import (
     Notice,
     RangeReread,
     ReadEnds,
+    ReadPlanned,
     SegmentScanned,
     SizeAsked,
     TimestampsSaturated,
@@ -71,7 +72,7 @@ class LogObserver:
             _LOG.info("%s", event)
             return
         words = _words(event)
-        if words is None:
+        if words is None or isinstance(event, ReadPlanned):
             return
         what, line = words
         name = f"{event.partition.topic}-{event.partition.partition}"

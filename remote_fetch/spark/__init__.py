@@ -77,8 +77,8 @@ def backfill(
         job_id: The job's name, not for tables; None: a hash of the arguments. One driver at a time may run a job.
         row_group_bytes: The size of a row group as Arrow data, and the most that an executor's task buffers.
 
-    Prints the report, and returns it. Raises ConfigError for wrong arguments and for a target of another job,
-    MissingExtra, TableRefused, the errors of planning, and PySpark's error for a task that failed finally.
+    Prints a line a minute on stderr, then the report, and returns it. Raises ConfigError for wrong arguments and for a
+    target of another job, MissingExtra, TableRefused, planning's errors, and PySpark's for a task that failed finally.
     """
     from remote_fetch.spark.backfill_job import run_backfill  # noqa: PLC0415 - nothing is loaded before it is used
     from remote_fetch.spark.backfill_request import BackfillRequest  # noqa: PLC0415 - as above

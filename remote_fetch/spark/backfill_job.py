@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from remote_fetch.spark.backfill_request import BackfillRequest, CheckedRequest
 from remote_fetch.spark.budgets import split_among, tasks_at_once
+from remote_fetch.spark.job_watch import watched
 from remote_fetch.spark.limits import FAIL_ON_DATA_LOSS_HINT
 from remote_fetch.spark.planning import plan_backfill, subscribed
 from remote_fetch.spark.wave import Wave
@@ -83,9 +84,14 @@ def _run(
     spark: SparkSession, writer: TaskWriter, tasks: Sequence[Task], numbers: Sequence[int]
 ) -> Iterator[TaskRecord]:
     """Run the tasks with these numbers on the executors; yields the record of each."""
+    with watched(writer.target.finished, [task.size_bytes for task in tasks]):
+        yield from _run_waves(spark, _waves(writer, tasks, numbers))
+
+
+def _run_waves(spark: SparkSession, waves: Iterator[Wave]) -> Iterator[TaskRecord]:
     from pyspark.sql.functions import udf  # noqa: PLC0415 - a caller with a session has PySpark
 
-    for wave in _waves(writer, tasks, numbers):
+    for wave in waves:
         # One row for each partition, and one task for each row. A UDF is the one way to run Python that works in
         # classic sessions and over Spark Connect, and needs no pandas. It has effects, so it is not deterministic:
         # Spark must not evaluate it twice.

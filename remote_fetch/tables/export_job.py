@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 from remote_fetch.config import Config
 from remote_fetch.decode.columns import wanted_columns
 from remote_fetch.errors import ConfigError
-from remote_fetch.observe import Observer
+from remote_fetch.model import TopicIdPartition
+from remote_fetch.observe import Observer, ReadPlanned
 from remote_fetch.prepare.arguments import check_topic
 from remote_fetch.prepare.subscribed import topic_name
 from remote_fetch.tables.directory_job import run_directory_job
@@ -115,8 +116,18 @@ def _spec(bounds: ExportBounds, form: TableForm, observer: Observer) -> JobSpec:
 def _run_here(
     observer: Observer, writer: TaskWriter, tasks: Sequence[Task], numbers: Sequence[int]
 ) -> Iterator[TaskRecord]:
+    observer(_planned(tasks[number] for number in numbers))
     for number in numbers:
         yield writer.run(number, tasks[number], observer)
+
+
+def _planned(tasks: Iterable[Task]) -> ReadPlanned:
+    """The event of a read of these tasks, which are in order of partition and offset."""
+    ranges: dict[TopicIdPartition, tuple[int, int]] = {}
+    for part in (part for task in tasks for part in task.parts if part.steps):
+        partition, stop = part.opened.partition, part.steps[-1].last_offset + 1
+        ranges[partition] = ranges.get(partition, (part.steps[0].first_offset, stop))[0], stop
+    return ReadPlanned(ranges)
 
 
 def _fingerprint(

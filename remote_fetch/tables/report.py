@@ -55,22 +55,13 @@ class TableReport:
 
     def as_dict(self) -> dict[str, Any]:
         """The report as plain values, for JSON."""
-        cost = self.cost
         return {
             **{name: getattr(self, name) for name in ("job_id", "to", "tasks", "tasks_run", "rows", "files")},
             "size_bytes": self.size_bytes,
             "seconds": round(self.seconds, 3),
             "ranges": {str(number): list(self.ranges[number]) for number in sorted(self.ranges)},
             "starting_offsets": self.starting_offsets,
-            "remote_bytes": cost.remote_bytes,
-            "remote_gets": cost.remote_gets,
-            "index_bytes": cost.index_bytes,
-            "index_gets": cost.index_gets,
-            "broker_bytes": cost.broker_bytes,
-            "broker_records": cost.broker_records,
-            "fallbacks": cost.fallbacks,
-            "notices": list(cost.notices),
-            "ends": cost.ends,
+            **self.cost.as_dict(),
         }
 
 

@@ -63,11 +63,17 @@ class Staging:
 
     def records(self) -> dict[int, TaskRecord]:
         """The records of all finished tasks, by number."""
-        folder = self._done
-        self._fs.invalidate_cache()  # another driver may have written it
-        names = self._fs.ls(folder, detail=False) if self._fs.exists(folder) else []
-        found = [TaskRecord.load(self._fs.cat_file(name)) for name in names if name.endswith(".json")]
+        found = [TaskRecord.load(self._fs.cat_file(name)) for name in self._record_names()]
         return {record.task: record for record in found}
+
+    def finished(self) -> frozenset[int]:
+        """The numbers of all finished tasks. Reads no record."""
+        return frozenset(int(posixpath.basename(name).removesuffix(".json")) for name in self._record_names())
+
+    def _record_names(self) -> list[str]:
+        self._fs.invalidate_cache()  # another driver may have written it
+        names = self._fs.ls(self._done, detail=False) if self._fs.exists(self._done) else []
+        return [name for name in names if name.endswith(".json")]
 
     def create(self, attempt: str, path: str) -> Any:
         """A new data file of an attempt, open for writing."""

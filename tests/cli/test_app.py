@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, libversion
 
 import remote_fetch.cli
 from remote_fetch.cli import ls, main
+from remote_fetch.cli.app import _COMMANDS
 from remote_fetch.cli.app import run as run_app
 from tests.own_processes import killed_after
 
@@ -38,6 +39,13 @@ def test_help(run: Run, argv: tuple[str, ...]) -> None:
     assert outcome.code == 0
     assert outcome.lines[0].startswith("usage: remote-fetch")
     assert b"Rules of the file" not in outcome.stdout
+
+
+def test_every_command_that_prints_facts_prints_json(run: Run) -> None:
+    """The tour is text for people, the service prints its URL, and a shell reads a script."""
+    for name in _COMMANDS.keys() - {"completion", "demo", "serve"}:
+        help_text = run(*(("config", "check") if name == "config" else (name,)), "--help").stdout
+        assert b"-J, --json " in help_text, name
 
 
 @pytest.mark.parametrize("argv", [("--version",), ("-V",), ("-V", "cat")])

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from remote_fetch.cli import cat
+from remote_fetch.model import Uuid
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
@@ -182,6 +184,24 @@ def test_the_report_is_right(run: Run, bucket: str) -> None:
     assert "log start unknown" not in known.stderr
 
 
+def test_a_few_records_cost_a_few_kilobytes(run: Run, tmp_path: Path) -> None:
+    """Only as much of a segment is read as the records need, and more GETs follow only if that is not enough."""
+    log = LogBuilder("large")
+    for number in range(200):
+        log.append_batch([Record(0, 0, b"k", b"%d" % number * 5_000, ())])
+    log.roll()
+    write_kafka_local(tmp_path, log.tiered())
+    whole = sum(path.stat().st_size for path in tmp_path.rglob("*.log"))
+    assert whole > 2 << 20
+    for count, least, most in ((3, 60 << 10, 96 << 10), (100, 700 << 10, 4 << 20)):
+        outcome = run("cat", "--url", str(tmp_path), "-t", "large", "-p", "0", "-f", "%o ", "-c", str(count))
+        assert outcome.stdout.split() == [b"%d" % offset for offset in range(count)]
+        (line,) = (line for line in outcome.stderr.splitlines() if line.startswith("% remote bytes: "))
+        size, unit = line.split()[3:5]
+        size_bytes = float(size) * {"KiB": 1 << 10, "MiB": 1 << 20}[unit]
+        assert least <= size_bytes <= most, line
+
+
 @pytest.mark.parametrize(("count", "said"), [("2", 2), ("99", 6), ("0", 0)])
 def test_the_report_counts_printed_records(run: Run, bucket: str, count: str, said: int) -> None:
     outcome = run("cat", "--url", bucket, "-t", "shop", "-p", "0", "-f", "%o ", "-c", count)
@@ -258,11 +278,46 @@ def test_following_ends_by_an_interrupt_as_every_read(run: Run, bucket: str, mon
     assert outcome.stderr.startswith("% 6 records in ")
 
 
-@pytest.mark.parametrize("command", ["cat", "plan", "ls"])
-def test_a_second_topic_is_refused(run: Run, bucket: str, command: str) -> None:
-    outcome = run(command, "--url", bucket, "-t", "shop", "-t", "other")
-    assert (outcome.code, outcome.stdout) == (2, b"")
-    assert "-t: given twice, 'shop' and 'other'; give one" in outcome.stderr
+def test_several_topics_come_one_after_another(run: Run, bucket: str, tmp_path: Path) -> None:
+    shutil.copytree(bucket, tmp_path, dirs_exist_ok=True)
+    log = LogBuilder("other", Uuid(bytes(range(1, 17))))
+    log.append_batch([Record(0, value=b"w")])
+    log.roll()
+    write_kafka_local(tmp_path, log.tiered())
+    both = ("--url", str(tmp_path), "-t", "other", "-t", "shop")
+    assert run("cat", *both, "-o", "-1", "-f", "%t-%p:%o ", "-q").stdout == b"other-0:0 shop-0:8 shop-1:1 "
+    assert run("grep", *both, "--value", "8", "-f", "%t:%o ", "-q").stdout == b"shop:8 "
+    assert [line.split()[0] for line in run("ls", *both).lines[1:-1]] == ["other", *["shop"] * 4]
+    assert [line.split(":")[0] for line in run("plan", *both).lines if line[0] != " "] == [
+        "other-0", "shop-0", "shop-1", "total"
+    ]  # fmt: skip
+    for command in ("cat", "plan", "ls"):
+        twice = run(command, "--url", str(tmp_path), "-t", "shop", "-t", "shop")
+        assert (twice.code, twice.stdout) == (1, b"")
+        assert "-t shop: the topic is given twice" in twice.stderr
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("-P",), "-P of kcat: remote-fetch sends no records of yours: use kcat -P"),
+        (("-Q",), "use `remote-fetch plan -t TOPIC -o s@TIME`"),
+        (("-d", "broker"), "-X debug=LIST"),
+        (("-z", "gzip"), "belongs to kcat -P"),
+        (("-O",), "put the offset into a format"),
+        (("-L",), "cat -L asks the brokers: set bootstrap.servers (-b)"),
+        (("-G", "readers"), "a consumer group needs brokers"),
+        (("-G", "readers", "-b", "127.0.0.1:1", "-o", "7"), "a consumer group goes on at its committed offsets"),
+        (("-G", "readers", "-b", "127.0.0.1:1", "-p", "0"), "-p and -G exclude each other"),
+        (("stray",), "topics as words belong to -G"),
+    ],
+)
+def test_kcats_other_options_are_refused_by_name(run: Run, bucket: str, argv: tuple[str, ...], said: str) -> None:
+    outcome = run("cat", "--url", bucket, "-t", "shop", *argv)
+    assert outcome.code in (1, 2)
+    assert outcome.stdout == b""
+    assert said in outcome.stderr.replace("\n", " ")
+    assert run("cat", "-C", "--url", bucket, "-t", "shop", "-o", "-1", "-q").code == 0
 
 
 def test_a_start_after_the_last_record_is_reported(run: Run, bucket: str) -> None:

@@ -8,6 +8,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -102,6 +103,15 @@ def test_a_tier_of_this_machine(run: Run, bucket: str) -> None:
     assert "fetcher: LocalFetcher with KafkaLocalLayout" in outcome.lines[2]
     assert run("config", "check", "--url", bucket, "-t", "shop").code == 0
     assert run("config", "check", "--url", bucket, "-t", f"shop:{Uuid(bytes(range(16)))}").code == 0
+
+
+def test_json(run: Run, bucket: str) -> None:
+    outcome = run("config", "check", "--url", bucket, "--json", "-X", "remote.storage.options.secret=s3cret")
+    first, second, *_ = map(json.loads, outcome.lines)
+    assert first == {"key": "remote.storage.url", "value": bucket, "from_broker_file": False}
+    assert (second["key"], second["value"]) == ("remote.storage.options.secret", "***")
+    outcome = run("config", "check", "--url", bucket, "-J")
+    assert {one["check"]: one["state"] for one in map(json.loads, outcome.lines[1:])} == dict.fromkeys(ALL, "ok")
 
 
 def test_a_brokers_own_file(run: Run, tmp_path: Path) -> None:

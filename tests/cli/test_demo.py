@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remote_fetch.cli.demo import _shown
-from remote_fetch.cli.printer import Row
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -54,5 +53,6 @@ def test_its_bucket_is_a_part_of_the_recording() -> None:
 
 
 def test_nulls_are_shown_as_such() -> None:
-    assert _shown(Row("t", 0, 7, 0, 0, (), None, None)) == "   7  1970-01-01T00:00:00.000Z  null        null"
-    assert _shown(Row("t", 0, 7, 0, 0, (), b"\xff\n", b"ab")).endswith("  \\xff\\n      2 bytes")
+    nulls = {"offset": 7, "timestampMs": 0, "key": None, "value": None}
+    assert _shown(nulls) == "   7  1970-01-01T00:00:00.000Z  null        null"
+    assert _shown({**nulls, "key": b"\xff\n", "value": b"ab"}).endswith("  \\xff\\n      2 bytes")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from remote_fetch.amounts import human_bytes
 from remote_fetch.cli.ls import print_segments
-from remote_fetch.cli.report import human_bytes
 from remote_fetch.locate.locator import KnownTimelines
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import UNKNOWN_SIZE, Uuid
@@ -117,8 +117,8 @@ def test_unknown_sizes_and_known_times_are_shown(bucket: str, capsys: pytest.Cap
     segment = replace(built.metadata, segment_size_in_bytes=UNKNOWN_SIZE)
     with Session.open({"remote.storage.url": bucket}) as session:
         session.locator = KnownTimelines([Timeline(log.topic_id_partition, (segment,), (0,))])
-        print_segments(session, None, None, as_json=False)
-        print_segments(session, None, None, as_json=True)
+        print_segments(session, [], None, as_json=False)
+        print_segments(session, [], None, as_json=True)
     _, row, _, text = capsys.readouterr().out.splitlines()
     assert row.split()[3:6] == ["0", "unknown", "2023-11-14T22:13:20.000Z"]
     found = json.loads(text)
@@ -141,8 +141,8 @@ def test_metadata_that_locates_nothing_is_counted(
     ]
     with Session.open({"remote.storage.url": bucket}) as session:
         session.locator = KnownTimelines(timelines)
-        print_segments(session, None, None, as_json=False)
-        print_segments(session, None, None, as_json=True)
+        print_segments(session, [], None, as_json=False)
+        print_segments(session, [], None, as_json=True)
         report = session.counters.report()
     head, first, second, _, said, *objects = capsys.readouterr().out.splitlines()
     assert head.split()[-1] == "ORPHANS"

@@ -2,18 +2,57 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
+from typing import NamedTuple
 
+import pyarrow as pa
 import pytest
 
-from remote_fetch.cli.printer import Row, delimiter_bytes, format_printer, iso_time, json_printer
+from remote_fetch.cli.printer import (
+    ROW_COLUMNS,
+    Printer,
+    UnprintableRow,
+    delimiter_bytes,
+    format_printer,
+    iso_time,
+    json_printer,
+)
 from remote_fetch.cli.unpack import unpackers
+from remote_fetch.decode.columns import schema_for
 from remote_fetch.errors import ConfigError
 from tests.cases import each_of
 
+
+class Row(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: int
+    headers: tuple[tuple[str, bytes | None], ...]
+    key: bytes | None
+    value: bytes | None
+
+
 ROW = Row("shop", 3, 41, 1_700_000_000_123, 0, (("h", b"1"), ("g", None)), b"key", b"\x80value")
 NULLS = Row("shop", 3, 42, -1, -1, (), None, None)
+
+
+def batch_of(*rows: Row) -> pa.RecordBatch:
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    columns[5] = [[{"key": key, "value": value} for key, value in headers] for headers in columns[5]]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(values, field.type) for values, field in zip(columns, schema_for(ROW_COLUMNS), strict=True)],
+        schema=schema_for(ROW_COLUMNS),
+    )
+
+
+def printed_by(printer: Printer, row: Row) -> bytes:
+    """The bytes of a row that stands between others in a batch of a larger one."""
+    lines = printer(batch_of(NULLS, ROW, row, ROW).slice(1, 2), None)
+    assert (len(lines), lines.null_count, lines.type) == (2, 0, pa.binary())
+    found: bytes = lines[1].as_py()
+    return found
 
 
 @each_of(
@@ -46,26 +85,28 @@ NULLS = Row("shop", 3, 42, -1, -1, (), None, None)
     ],
 )
 def test_format(template: str, printed: bytes, of_nulls: bytes) -> None:
-    print_row = format_printer(template)
-    assert print_row(ROW) == printed
-    assert print_row(NULLS) == of_nulls
+    printer = format_printer(template)
+    assert printed_by(printer, ROW) == printed
+    assert printed_by(printer, NULLS) == of_nulls
 
 
 def test_null_is_printed_for_null_and_empty_where_it_is_asked_for() -> None:
-    print_row = format_printer("%k|%s|%S|%h", shows_null=True)
-    assert print_row(NULLS) == b"NULL|NULL|-1|"
-    assert print_row(dataclasses.replace(NULLS, key=b"", value=b"")) == b"NULL|NULL|0|"
-    assert print_row(ROW) == b"key|\x80value|6|h=1,g=NULL"
+    printer = format_printer("%k|%s|%S|%h", shows_null=True)
+    assert printed_by(printer, NULLS) == b"NULL|NULL|-1|"
+    assert printed_by(printer, NULLS._replace(key=b"", value=b"")) == b"NULL|NULL|0|"
+    assert printed_by(printer, ROW) == b"key|\x80value|6|h=1,g=NULL"
 
 
 def test_numbers_are_unpacked_from_bytes_alone() -> None:
     unpack = unpackers(["key=s", "value=B s"])
-    print_row = format_printer("%k|%s", shows_null=True, unpack=unpack)
-    assert print_row(ROW) == b"key|128 value"
-    assert print_row(NULLS) == b"NULL|NULL"
+    printer = format_printer("%k|%s", shows_null=True, unpack=unpack)
+    assert printed_by(printer, ROW) == b"key|128 value"
+    assert printed_by(printer, NULLS) == b"NULL|NULL"
     too_long = format_printer("%s", unpack=unpackers(["hbbbh"]))
-    with pytest.raises(ConfigError, match=r"the value ends early: h takes 2 bytes, 1 are left \[shop-3, offset 41\]"):
-        too_long(ROW)
+    with pytest.raises(UnprintableRow) as caught:
+        too_long(batch_of(NULLS, NULLS, ROW, ROW), None)
+    assert caught.value.at == 2
+    assert str(caught.value.error) == ("-s: the value ends early: h takes 2 bytes, 1 are left [shop-3, offset 41]")
 
 
 def test_an_unknown_field_is_refused() -> None:
@@ -75,20 +116,20 @@ def test_an_unknown_field_is_refused() -> None:
 
 def test_json() -> None:
     """The JSON has no spaces. Fields that a record lacks are left out, except key and payload."""
-    plain = dataclasses.replace(ROW, headers=(), value="é".encode())
+    plain = ROW._replace(headers=(), value="é".encode())
     assert (
-        json_printer("text", b";")(plain).decode()
+        printed_by(json_printer("text", b";"), plain).decode()
         == '{"topic":"shop","partition":3,"offset":41,"tstype":"create","ts":1700000000123,"broker":-1,"key":"key",'
         '"payload":"é"};'
     )
-    assert json_printer("base64")(NULLS) == (
+    assert printed_by(json_printer("base64"), NULLS) == (
         b'{"topic":"shop","partition":3,"offset":42,"broker":-1,"key":null,"payload":null}\n'
     )
 
 
 def test_json_escapes_as_kcat_does() -> None:
     text = "".join(map(chr, range(32))) + r'\u001f \\ "/' + "\x7f\N{LINE SEPARATOR}"
-    printed = json_printer("text")(dataclasses.replace(ROW, value=text.encode())).decode()
+    printed = printed_by(json_printer("text"), ROW._replace(value=text.encode())).decode()
     assert json.loads(printed)["payload"] == text
     assert r"\u000B\f\r\u000E\u000F" in printed
     assert r"\u001E\u001F\\u001f \\\\ \"/" + "\x7f\N{LINE SEPARATOR}" in printed

@@ -245,6 +245,19 @@ def test_a_store_that_is_waited_for_gets_the_whole_budget(make: Made, release: t
     assert [request.tag for request, wait in stream if wait()] == list(range(2, 30))
 
 
+def test_the_first_range_may_be_read_alone(make: Made) -> None:
+    """The second one starts when the caller asks for it, and then more at a time."""
+    fetcher = Fetcher()
+    stream = make(fetcher, max_bytes=10_000, max_threads=16).read_ahead(ranges([100] * 30), one_first=True)
+    _, wait = next(stream)
+    assert len(wait()) == 100
+    assert fetcher.asked == [(0, 100)]
+    _, wait = next(stream)
+    assert len(wait()) == 100
+    assert eventually(lambda: len(fetcher.asked) >= 3)
+    assert [request.tag for request, wait in stream if wait()] == list(range(2, 30))
+
+
 def test_a_reader_keeps_to_its_share_of_the_budget(make: Made) -> None:
     fetcher = Fetcher()
     stage = make(fetcher, max_bytes=10_000)

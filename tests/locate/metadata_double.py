@@ -125,6 +125,9 @@ class Topics:
     def close(self) -> None:
         self.closed = True
 
+    def names(self) -> tuple[str, ...]:
+        return (self.name,) if self.data is None else (self.name, self.data.name)
+
     def describe(self, name: str) -> Topic:
         self.described.append(name)
         if name == self.name and self.refusal is None:

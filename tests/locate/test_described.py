@@ -54,6 +54,15 @@ def test_a_topic_that_is_not_there() -> None:
         described_partitions(cluster(Topic("t", None, (0,), may_read=True)), "t")
 
 
+def test_a_misspelt_topic_gets_the_nearest_name() -> None:
+    brokers = cluster(Topic("orders", ID, (0,), may_read=True), Topic("clicks", ID, (0,), may_read=True))
+    with pytest.raises(UnknownTopic, match=r"has no topic 'oders'.*The nearest name is 'orders'"):
+        described_partitions(brokers, "oders")
+    with pytest.raises(UnknownTopic) as raised:
+        described_partitions(brokers, "payments")
+    assert raised.value.hint is None
+
+
 def test_a_refusal_is_the_brokers_own() -> None:
     refusing = cluster(more=("t",), code=KafkaError.TOPIC_AUTHORIZATION_FAILED)
     asks: list[Callable[[], object]] = [

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from remote_fetch.model import UNKNOWN_SIZE
 from remote_fetch.plan.cost import PlanCost, estimate
-from remote_fetch.plan.gets import Ramp
+from remote_fetch.plan.gets import Ramp, bytes_of_records
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice
 from tests.plan.test_ranges import PARTITION, segment
 
@@ -76,3 +76,23 @@ def test_bytes_in_the_store() -> None:
     assert estimate([steps], 500, lambda asked: told.get(asked.segment_id)).stored_bytes == 50 + 600
     assert estimate([steps], 500).stored_bytes is None
     assert estimate([steps[1:]], 500, lambda asked: told.get(asked.segment_id)).stored_bytes is None
+
+
+def test_a_read_of_a_few_records_begins_with_a_small_get() -> None:
+    ramp, position, ends = Ramp(8 << 20, 64 << 10), 1000, []
+    while position < 20 << 20:
+        position = ramp.end_of(position, 20 << 20)
+        ends.append(position)
+    kib = 1 << 10
+    assert ends == [
+        1000 + 64 * kib, 1000 + 320 * kib, 1000 + 1344 * kib, 1000 + 5440 * kib, 8192 * kib, 16384 * kib, 20480 * kib
+    ]  # fmt: skip
+    assert Ramp(8 << 20, 64 << 10).end_of(0, 1000) == 1000
+
+
+def test_the_first_get_is_as_large_as_the_records_are_likely_to_be() -> None:
+    mean_1000 = segment(1, 0, 9_999, size_bytes=10_000_000)
+    assert bytes_of_records(3, mean_1000) == 64 << 10
+    assert bytes_of_records(200, mean_1000) == 250_000
+    assert bytes_of_records(1000, mean_1000) is None, "ordinary GETs"
+    assert bytes_of_records(1000, replace(mean_1000, segment_size_in_bytes=UNKNOWN_SIZE)) == 64 << 10

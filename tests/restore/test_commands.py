@@ -46,6 +46,7 @@ def test_a_restore(run: Run, bucket: Path, target: FakeTarget, tmp_path: Path) -
     again = run("restore", *arguments_of(bucket, tmp_path), "--no-verify", "-J", "-q")
     outcome = json.loads(again.stdout)
     assert (outcome["records"], outcome["records_of_this_run"], outcome["different"]) == (count, 0, {})
+    assert outcome["report"]["fallbacks"] == {}
     assert again.stderr == ""
 
 
@@ -54,6 +55,11 @@ def test_a_dry_run_writes_nothing(run: Run, bucket: Path, target: FakeTarget, tm
     assert done.code == 0
     assert done.lines[0].startswith("orders-0 to copy-0: 80 offsets, ")
     assert len(done.lines) == PARTITIONS
+    as_json = run("restore", *arguments_of(bucket, tmp_path), "--dry-run", "--to-topic", "copy", "-J")
+    first = json.loads(as_json.lines[0])
+    assert {name: first[name] for name in ("topic", "partition", "target", "offsets")} == {
+        "topic": "orders", "partition": 0, "target": "copy", "offsets": 80,
+    }  # fmt: skip
     assert target.logs == {}
     assert not (tmp_path / "journal").exists()
 
@@ -68,6 +74,11 @@ def test_offsets_of_groups(run: Run, bucket: Path, target: FakeTarget, tmp_path:
     assert done.code == 0
     assert done.lines == ["billing,copy,0,7", "billing,copy,2,5", f"copy,2,{len(target.logs[2])}"]
     assert "1 rows left out" in done.stderr
+    as_json = run("offsets", str(tmp_path / "journal"), str(exported), "--json")
+    assert [json.loads(line) for line in as_json.lines][1:] == [
+        {"group": "billing", "topic": "copy", "partition": 2, "offset": 5},
+        {"group": None, "topic": "copy", "partition": 2, "offset": len(target.logs[2])},
+    ]
 
 
 @pytest.mark.parametrize("row", ["orders,0", "orders,x,1", "orders,0,-1", "orders,0,1,2,3", "orders,9,1"])
@@ -90,6 +101,9 @@ def test_a_replay(run: Run, bucket: Path, target: FakeTarget) -> None:
     assert done.code == 0, done.stderr
     assert target.logs[0] == expected(bucket, "read_committed")[0][10:30]
     assert done.lines[0].endswith("sent; next offset of each partition: 0: 30")
+    as_json = run(*arguments, "-p", "0", "-o", "10", "--end", "30", "--json")
+    outcome = json.loads(as_json.stdout)
+    assert (outcome["records"], outcome["next_offsets"], outcome["report"]["records"]) == (20, {"0": 30}, 20)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from remote_fetch.observe import (
     RangeFetched,
     RangeReread,
     RangeRetried,
+    ReadPlanned,
     RecordsRead,
     SegmentScanned,
     SizeAsked,
@@ -65,6 +66,7 @@ LOGGED: list[tuple[Event, list[tuple[int, str]]]] = [
     (IndexSettled(PARTITION, IndexType.OFFSET, "8-byte"), []),
     (RangeFetched(PARTITION, 10, 0.5), []),
     (RangeRetried(PARTITION, "throttled"), []),
+    (ReadPlanned({PARTITION: (0, 100)}), []),
     (RecordsRead(PARTITION, 5, 100), []),
 ]
 

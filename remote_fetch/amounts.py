@@ -1,0 +1,25 @@
+"""Sizes and times as people read them. Pure."""
+
+from __future__ import annotations
+
+__all__ = ["human_bytes", "human_time"]
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def human_bytes(size_bytes: float) -> str:
+    """A size with a binary unit: 512 B, 1.5 MiB."""
+    unit = 0
+    while size_bytes >= 1024 and unit < len(_UNITS) - 1:
+        size_bytes /= 1024
+        unit += 1
+    return f"{size_bytes:.0f} {_UNITS[0]}" if unit == 0 else f"{size_bytes:.1f} {_UNITS[unit]}"
+
+
+def human_time(seconds: float) -> str:
+    """A duration as minutes and seconds (0:07), hours (2:03:00), or days and hours (3 d 4 h). Rounded up."""
+    whole = int(seconds) + (seconds > int(seconds))
+    if whole >= 86_400:
+        return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"

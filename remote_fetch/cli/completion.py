@@ -1,0 +1,58 @@
+"""`remote-fetch completion`: print the script that lets a shell complete commands and options.
+
+bash: put `eval "$(remote-fetch completion bash)"` into ~/.bashrc.
+zsh: write the output to a file `_remote-fetch` in a directory of $fpath.
+fish: write the output to ~/.config/fish/completions/remote-fetch.fish.
+
+Rules of the file:
+
+- The script is complete: a shell starts no Python for it.
+- It has all commands of this version. After an upgrade it is made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from remote_fetch.cli.app import whole_parser
+from remote_fetch.errors import MissingExtra
+
+__all__ = ["add_parser"]
+
+_SHELLS = ("bash", "zsh", "fish")
+
+
+def add_parser(commands: Any, summary: str) -> None:
+    """Add this command to `commands`, with `summary` as its short help."""
+    parser = commands.add_parser(
+        "completion", help=summary, description=(__doc__ or "").partition("\n\nRules")[0],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.set_defaults(run=_run)
+    parser.add_argument("shell", metavar="SHELL", choices=_SHELLS, help=" or ".join(_SHELLS))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        import shtab  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise MissingExtra(
+            "the script of a shell's completion needs shtab", extra="cli", hint='pip install "remote-fetch[cli]"'
+        ) from error
+    parser = whole_parser()
+    for action in _actions(parser):
+        if action.metavar == "FILE":
+            action.complete = shtab.FILE  # type: ignore[attr-defined]  # where shtab looks for it
+    print(shtab.complete(parser, shell=arguments.shell))
+    return 0
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """All options and arguments of a parser and its subcommands."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from _actions(command)

@@ -1,0 +1,132 @@
+"""`remote-fetch cat -G GROUP`: the records of topics, read as a member of a consumer group by `RemoteConsumer`.
+
+Rules of the file:
+
+- What is printed is committed, and nothing else: records are taken in no larger number than `-c` leaves.
+- librdkafka's properties decide as in kcat: auto.offset.reset, enable.auto.commit and so on, by -X or -F.
+- `-o beginning` and `-o end` are auto.offset.reset. Another start belongs to a read without a group.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from remote_fetch.cli.options import config_from, topics_from
+from remote_fetch.cli.output import print_records
+from remote_fetch.cli.printer import ROW_COLUMNS, Printer
+from remote_fetch.cli.typed import typed_config, typed_rows
+from remote_fetch.consumer.consumer import RemoteConsumer
+from remote_fetch.errors import ConfigError
+from remote_fetch.session.broker import batch_of_messages
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["print_group"]
+
+_AT_ONCE = 500
+_POLL_S = 0.5
+_RESETS = {"beginning": "earliest", "earliest": "earliest", "end": "latest", "latest": "latest"}
+
+
+def print_group(arguments: argparse.Namespace, printer: Printer) -> int:
+    """Print records until `-c` or `-e` ends it, or an interrupt. Raises ConfigError, KafkaException."""
+    topics = [*topics_from(arguments), *arguments.names]
+    config = _group_config(arguments, topics)
+    typed_settings = typed_config(arguments, config_from(arguments))
+    typed = typed_rows(typed_settings, topics)
+    consumer = RemoteConsumer(config)
+    try:
+        member = _Member(consumer, topics, quiet=arguments.quiet, exits=arguments.exit)
+        if arguments.count != 0:
+            for _ in print_records(arguments, member.batches(arguments.count), printer, typed):
+                pass
+    finally:
+        consumer.close()
+    return 0
+
+
+def _group_config(arguments: argparse.Namespace, topics: Sequence[str]) -> dict[str, Any]:
+    if not topics:
+        raise ConfigError("cat -G GROUP TOPIC...: name the topics", key="-G")
+    if arguments.brokers is None and "bootstrap.servers" not in config_from(arguments):
+        raise ConfigError("a consumer group needs brokers: set bootstrap.servers (-b)", key="bootstrap.servers")
+    refused = {"-p": arguments.partitions, "--end": arguments.end, "--log-start": arguments.log_start}
+    for option, value in refused.items():
+        if value is not None:
+            raise ConfigError(f"{option} and -G exclude each other: the group decides what is read", key=option)
+    config = {
+        "auto.offset.reset": "latest",
+        **config_from(arguments),
+        "fetch.remote.enabled": "true",
+        "group.id": arguments.group,
+        "isolation.level": arguments.isolation,
+        "enable.partition.eof": arguments.exit,
+    }
+    for text in arguments.offsets:
+        if text not in _RESETS:
+            raise ConfigError(
+                f"-o {text}: a consumer group goes on at its committed offsets",
+                key="-o",
+                hint="-o beginning and -o end say where a group begins that has none",
+            )
+        config["auto.offset.reset"] = _RESETS[text]
+    return config
+
+
+class _Member:
+    """A member of the group, which reads batches. `exits`: until the ends of its partitions."""
+
+    def __init__(self, consumer: RemoteConsumer, topics: Sequence[str], *, quiet: bool, exits: bool) -> None:
+        self._consumer = consumer
+        self._is_quiet = quiet
+        self._exits = exits
+        self._ended: set[tuple[str, int]] = set()
+        self._assigned: set[tuple[str, int]] | None = None
+        consumer.subscribe(list(topics), on_assign=self._got, on_revoke=self._lost)
+
+    def batches(self, most: int | None) -> Iterator[pa.RecordBatch]:
+        """Yield what is read, at most `most` records. Raises KafkaException."""
+        left = sys.maxsize if most is None else most
+        while left > 0 and not self._is_at_end():
+            messages = self._consumer.consume(min(_AT_ONCE, left), _POLL_S)
+            records = [message for message in messages if not self._is_end(message)]
+            if records:
+                left -= len(records)
+                yield batch_of_messages(records, ROW_COLUMNS)
+
+    def _is_at_end(self) -> bool:
+        return self._exits and self._assigned is not None and self._assigned <= self._ended
+
+    def _is_end(self, message: Any) -> bool:
+        """Whether a message says that a partition ended. Raises KafkaException for an error."""
+        from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - a consumer has loaded it
+
+        error = message.error()
+        place = message.topic(), message.partition()
+        if error is None:
+            self._ended.discard(place)
+            return False
+        if error.code() != KafkaError._PARTITION_EOF:
+            raise KafkaException(error)
+        self._ended.add(place)
+        return True
+
+    def _got(self, _: Any, partitions: Iterable[Any]) -> None:
+        places = {(each.topic, each.partition) for each in partitions}
+        self._assigned = (self._assigned or set()) | places
+        self._say("assigned", places)
+
+    def _lost(self, _: Any, partitions: Iterable[Any]) -> None:
+        places = {(each.topic, each.partition) for each in partitions}
+        self._assigned = (self._assigned or set()) - places
+        self._ended -= places
+        self._say("revoked", places)
+
+    def _say(self, what: str, places: Iterable[tuple[str, int]]) -> None:
+        if not self._is_quiet:
+            shown = ", ".join(f"{topic} [{number}]" for topic, number in sorted(places))
+            print(f"% {what}: {shown or 'no partition'}", file=sys.stderr, flush=True)

@@ -1,0 +1,77 @@
+"""`cat -L` and `cat -G` on a real broker: the lines of kcat -L, and a group that goes on where it has committed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Producer
+
+from remote_fetch.cli import main
+from tests.rig import topics
+from tests.rig.kcat import kcat
+from tests.rig.rig import Rig
+from tests.rig.topics import QUIET
+
+_TIMEOUT_S = 60
+
+
+@pytest.fixture
+def topic(rig_43: Rig, new_topic: Callable[[str], str]) -> str:
+    """A topic with ten records, of which the tier has all."""
+    name = new_topic("kcat-modes")
+    topics.create_topic(rig_43, name)
+    producer = Producer({"bootstrap.servers": rig_43.bootstrap, **QUIET})
+    for number in range(10):
+        producer.produce(name, value=b"v%d" % number, partition=0)
+    producer.flush(_TIMEOUT_S)
+    topics.wait_tiered(rig_43, name)
+    return name
+
+
+def test_metadata_is_listed_as_kcat_lists_it(rig_43: Rig, topic: str, capfd: pytest.CaptureFixture[str]) -> None:
+    options = ["-b", rig_43.bootstrap, "-t", topic, "-X", "log_level=0"]
+    assert main(["cat", "-L", *options]) == 0
+    printed = capfd.readouterr().out
+    head, *lines = printed.splitlines()
+    assert head.startswith(f"Metadata for {topic} (from broker ")
+    assert lines[-2:] == [
+        f'  topic "{topic}" with 1 partitions:',
+        "    partition 0, leader 1, replicas: 1, isrs: 1",
+    ]
+    assert main(["cat", "-L", "-J", *options]) == 0
+    as_json = json.loads(capfd.readouterr().out)
+    assert as_json["topics"] == [
+        {"topic": topic, "partitions": [{"partition": 0, "leader": 1, "replicas": [{"id": 1}], "isrs": [{"id": 1}]}]}
+    ]
+    program = kcat()
+    if program is not None:
+        for more in ((), ("-J",)):
+            command = [program, "-L", "-b", rig_43.bootstrap, "-t", topic, *more]
+            theirs = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=True, text=True).stdout
+            assert main(["cat", "-L", *options, *more]) == 0
+            assert _places(capfd.readouterr().out) == _places(theirs)
+    assert main(["cat", "-L", "-b", rig_43.bootstrap, "-t", f"{topic}x", "-X", "log_level=0"]) == 1
+    assert f"The nearest name is '{topic}'" in capfd.readouterr().err
+
+
+def _places(printed: str) -> str:
+    """The output without the name of the broker that answered: any broker of the bootstrap list may."""
+    if printed.startswith("{"):
+        return json.dumps({**json.loads(printed), "originating_broker": None})
+    return printed.split("\n", 1)[1]
+
+
+def test_a_group_goes_on_where_it_has_committed(
+    rig_43: Rig, topic: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    options = ["-b", rig_43.bootstrap, "--url", str(rig_43.remote), "-X", "log_level=0", "-q", "-f", "%o ", "-e"]
+    group = ["cat", "-G", f"{topic}-readers", *options, topic]
+    assert main([*group, "-o", "beginning", "-c", "4"]) == 0
+    assert capfdbinary.readouterr().out == b"0 1 2 3 "
+    assert main(group) == 0
+    assert capfdbinary.readouterr().out == b"4 5 6 7 8 9 "
+    assert main(group) == 0
+    assert capfdbinary.readouterr().out == b""
