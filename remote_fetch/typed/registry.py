@@ -164,11 +164,7 @@ class Registry:
             try:
                 from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - an extra
             except ImportError as error:
-                raise MissingExtra(
-                    f"a schema registry needs {error.name}",
-                    extra="registry",
-                    hint='pip install "remote-fetch[registry]"',
-                ) from None
+                raise MissingExtra(f"a schema registry needs {error.name}", extra="registry") from None
             self._client = _client(SchemaRegistryClient, self._config)
         return self._client
 
