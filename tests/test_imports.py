@@ -55,6 +55,14 @@ def test_no_public_name_needs_an_extra(name: str) -> None:
     assert loaded & (EXTRAS | FOREIGN) == set()
 
 
+@pytest.mark.parametrize("name", ["RemoteConsumer", "read_arrow"])
+def test_bytes_without_types_need_no_functions_of_arrow(name: str) -> None:
+    """They take 25 ms to load."""
+    loaded = loaded_by(f"import remote_fetch; remote_fetch.{name}", packages=False)
+    assert "pyarrow.lib" in loaded
+    assert "pyarrow.compute" not in loaded
+
+
 def test_the_command_line_starts_without_extras() -> None:
     loaded = loaded_by("import remote_fetch.cli; remote_fetch.cli.main")
     assert loaded & (EXTRAS | FOREIGN) == set()

@@ -17,9 +17,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import ConfigError, MissingExtra, RegistryDenied, RegistryUnavailable, UnknownSchema
-from remote_fetch.typed.framing import SchemaRef
 from remote_fetch.typed.outcome import Undecodable
-from remote_fetch.typed.schema_text import SchemaText
+from remote_fetch.typed.schema_text import SchemaRef, SchemaText
 
 __all__ = ["Registry", "bare_url"]
 
