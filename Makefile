@@ -31,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo broker test test-fast test-all soak mutations test-broker test-spark check check-style check-types check-arrows check-rules bench fuzz sanitize docs cover lock modules clean
+.PHONY: help venv demo broker test test-fast test-all soak mutations test-broker test-spark check check-style check-types check-arrows check-rules bench fuzz sanitize docs cover lock modules dist sbom clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -170,10 +170,22 @@ docs: $(VENV)/dev.stamp  ## build the documentation into site/, every snippet ex
 
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --custom-compile-command 'make lock'
 
-lock:  ## write both lock files anew from pyproject.toml; needs uv (UPGRADE=--upgrade takes new versions)
+# The extras of the images: what the command line and the service can use, without the libraries of tables and Spark.
+CONTAINER_EXTRAS := avro azure broker-api cli encryption gcs http protobuf registry s3 service
+
+lock:  ## write all lock files from pyproject.toml; needs uv (UPGRADE=--upgrade takes new versions)
 	@command -v $(UV) >/dev/null 2>&1 || { echo "No $(UV) here: pip install uv, or make UV=/path/to/uv lock" >&2; exit 1; }
 	$(UV) $(LOCK) $(UPGRADE) --extra cli pyproject.toml requirements/build.in -o requirements/runtime.lock
 	$(UV) $(LOCK) $(UPGRADE) --extra dev -c requirements/runtime.lock pyproject.toml requirements/build.in -o requirements/dev.lock
+	$(UV) $(LOCK) $(UPGRADE) -c requirements/runtime.lock requirements/build.in -o requirements/build.lock
+	$(UV) $(LOCK) $(UPGRADE) $(addprefix --extra ,$(CONTAINER_EXTRAS)) -c requirements/dev.lock pyproject.toml -o requirements/container.lock
+
+dist: $(VENV)/dev.stamp  ## the wheel of this machine and the source distribution, in dist/; needs cargo and a C compiler
+	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
+	$(BIN)/python -c 'from setuptools import build_meta; build_meta.build_sdist("dist")' > /dev/null
+
+sbom: $(VENV)/dev.stamp  ## write the bill of materials (CycloneDX) of a release to dist/
+	$(BIN)/python -m tools.sbom dist/remote-fetch.cdx.json
 
 modules:  ## write docs/modules.md, the list of all modules, from their docstrings
 	$(PYTHON) -m tools.module_list

@@ -1,6 +1,6 @@
 """From a tiered topic to a polars frame, through the Arrow C stream: no copy by hand, no Python object for each record.
 
-Needs polars: pip install polars
+Needs Polars: pip install polars
 """
 
 from __future__ import annotations

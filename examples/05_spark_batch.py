@@ -2,8 +2,7 @@
 
     python 05_spark_batch.py BOOTSTRAP_SERVERS TIER_URL TOPIC
 
-`make broker` prints an address, a directory and a topic to try it on. Needs Java 17 and `pip install
-"remote-fetch[spark]"`.
+`make broker` prints an address, a directory and a topic to try it on. Needs Java 17 and the extra `spark`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python 06_spark_backfill.py BOOTSTRAP_SERVERS TIER_URL TOPIC TARGET
 
 `make broker` prints an address, a directory and a topic to try it on. TARGET is a new directory, or a URL. Needs Java
-17 and `pip install "remote-fetch[spark]"`.
+17 and the extra `spark`.
 """
 
 from __future__ import annotations

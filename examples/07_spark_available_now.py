@@ -3,7 +3,7 @@
     python 07_spark_available_now.py BOOTSTRAP_SERVERS TIER_URL TOPIC TARGET
 
 `make broker` prints an address, a directory and a topic to try it on. TARGET is a directory for files and checkpoint.
-Needs Java 17, PySpark 4.2 or later and `pip install "remote-fetch[spark]"`.
+Needs Java 17, and the extra `spark` with PySpark 4.2 or later.
 """
 
 from __future__ import annotations

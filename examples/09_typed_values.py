@@ -2,7 +2,7 @@
 
     python 09_typed_values.py BOOTSTRAP_SERVERS TIER_URL TOPIC REGISTRY_URL
 
-Values of all versions become columns of the latest one. Needs pip install "remote-fetch[avro,registry]" duckdb
+Values of all versions become columns of the latest one. Needs the extras `avro` and `registry`, and DuckDB.
 """
 
 from __future__ import annotations

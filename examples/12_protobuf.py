@@ -3,7 +3,7 @@
     python 12_protobuf.py BOOTSTRAP_SERVERS TIER_URL TOPIC REGISTRY_URL
 
 Messages that import others are read with what the registry knows of them.
-Needs pip install "remote-fetch[protobuf,registry]" polars
+Needs the extras `protobuf` and `registry`, and Polars.
 """
 
 from __future__ import annotations

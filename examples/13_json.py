@@ -3,7 +3,7 @@
     python 13_json.py BOOTSTRAP_SERVERS TIER_URL TOPIC SCHEMA_FILE DIRECTORY
 
 SCHEMA_FILE is a JSON Schema. For values that Confluent's serializer wrote, use json-confluent and a registry instead.
-Needs pip install remote-fetch duckdb
+Needs DuckDB.
 """
 
 from __future__ import annotations

@@ -153,10 +153,7 @@ class ComposedFetcher:
         try:
             return fsspec.get_filesystem_class(self.protocol)
         except ImportError as error:
-            hint = str(error) if self.extra is None else f'pip install "remote-fetch[{self.extra}]"'
-            raise MissingExtra(
-                f"what reads {self.protocol}:// is not installed", extra=self.extra, hint=hint
-            ) from error
+            raise MissingExtra(f"{self.protocol}:// cannot be read: {error}", extra=self.extra) from error
 
     def root_of(self, url: str) -> str:
         """The path that object names are relative to. Raises ConfigError where the URL has none."""

@@ -97,9 +97,7 @@ def _connections(options: dict[str, Any]) -> urllib3.PoolManager:
     try:
         import urllib3  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise MissingExtra(
-            "reading over HTTP needs urllib3", extra="http", hint='pip install "remote-fetch[http]"'
-        ) from error
+        raise MissingExtra("reading over HTTP needs urllib3", extra="http") from error
     for name in sorted(options.keys() - {"proxy", "ca_certs", "verify"}):
         raise ConfigError(f"the fetcher http has no option {name!r}", key=OPTIONS + name)
     settings: dict[str, Any] = {

@@ -1,6 +1,7 @@
 """remote-fetch: read Kafka's tiered log segments straight from object storage, as the broker would have answered.
 
-The public names are loaded at their first use, so that the import of the package costs next to nothing.
+The public names are loaded at their first use, so that the import of the package costs next to nothing. `__version__`
+is that of the installed package.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from remote_fetch.observe import Counters as Counters
     from remote_fetch.observe import Report as Report
 
+    __version__: str
+
 _HOME = {
     "read_arrow": "arrow",
     "export_topic": "export",
@@ -55,10 +58,24 @@ __all__ = sorted(_HOME)  # noqa: PLE0605 - the table above is the one place
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _installed_version()
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, "__version__"]
+
+
+def _installed_version() -> str:
+    """The version in the metadata of the installed package. Raises AttributeError if it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow to load
+
+    try:
+        return version("remote-fetch")
+    except PackageNotFoundError:
+        raise AttributeError(
+            "remote_fetch has no __version__: the package was not installed, so that its metadata is missing"
+        ) from None

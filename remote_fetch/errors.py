@@ -268,12 +268,18 @@ class ConfigError(FatalError, ValueError):
 
 
 class MissingExtra(FatalError, ImportError):
-    """An optional dependency is not installed; `extra` names the extra that brings it."""
+    """An optional dependency is not installed. The message names the package, `extra` the extra that brings it.
+
+    With `extra` and without `hint` the hint is the command that installs the extra. The command needs remote-fetch to
+    be installed, and then finds the extra in its metadata: no index has to know remote-fetch.
+    """
 
     kind = ErrorKind.MISSING_EXTRA
 
-    def __init__(self, message: str, *, extra: str | None = None, **where: Any) -> None:
-        super().__init__(message, **where)
+    def __init__(self, message: str, *, extra: str | None = None, hint: str | None = None, **where: Any) -> None:
+        if hint is None and extra is not None:
+            hint = f'Install it into this environment: pip install "remote-fetch[{extra}]"'
+        super().__init__(message, hint=hint, **where)
         self.extra = extra
 
 

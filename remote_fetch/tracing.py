@@ -55,9 +55,7 @@ def traced_read(topic: str, *, tracer_provider: Any = None, group: str | None = 
     try:
         from opentelemetry import trace  # noqa: PLC0415 - optional
     except ImportError as error:
-        raise MissingExtra(
-            "traces need opentelemetry-api", extra="tracing", hint='pip install "remote-fetch[tracing]"'
-        ) from error
+        raise MissingExtra("traces need opentelemetry-api", extra="tracing") from error
     tracer = trace.get_tracer(_SCOPE, tracer_provider=tracer_provider)
     attributes = {
         **_SYSTEM,

@@ -12,6 +12,7 @@ import ast
 import dataclasses
 import re
 import shlex
+import tomllib
 from importlib.resources import files
 from pathlib import Path
 
@@ -107,6 +108,20 @@ def test_every_message_that_is_explained_exists() -> None:
     assert len(messages) >= 6
     pieces = [(message, piece.strip(" .")) for message in messages for piece in message.split("...")]
     assert [message for message, piece in pieces if piece not in said] == []
+
+
+def test_every_extra_that_is_named_exists() -> None:
+    """In a command of a page or an example, and in an error of the code."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    folders = ("remote_fetch", "fetchers", "examples")
+    modules = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    named: dict[str, str] = {}
+    for path in [*PAGES, ROOT / "README.md", *modules]:
+        text = path.read_text(encoding="utf-8")
+        lists = re.findall(r"""(?:remote-fetch|\.whl|"\.)\[([a-z0-9,-]+)\]|extra="([a-z0-9-]+)\"""", text)
+        named |= {name: path.name for names in lists for name in "".join(names).split(",")}
+    assert len(named) > 10
+    assert {name: place for name, place in named.items() if name not in project["optional-dependencies"]} == {}
 
 
 def test_every_field_of_the_report_is_explained() -> None:

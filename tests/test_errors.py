@@ -125,6 +125,13 @@ def test_data_of_the_errors_that_have_their_own() -> None:
     assert MissingExtra("none", extra="s3").extra == "s3"
 
 
+def test_a_missing_extra_says_how_to_install_it() -> None:
+    text = 'S3 needs s3fs. Install it into this environment: pip install "remote-fetch[s3]"'
+    assert str(MissingExtra("S3 needs s3fs", extra="s3")) == text
+    assert MissingExtra("none", extra="s3", hint="Look there").hint == "Look there"
+    assert MissingExtra("none").hint is None
+
+
 def test_at_fills_in_what_is_unknown_and_never_overwrites() -> None:
     error = CorruptSegment("bad crc", position=10, partition=0)
     assert error.at(position=99, partition=5, topic="t", offset=0) is error

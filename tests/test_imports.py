@@ -11,7 +11,7 @@ import json
 import pkgutil
 import subprocess
 import sys
-from importlib import import_module
+from importlib import import_module, metadata
 from types import ModuleType
 
 import pytest
@@ -26,15 +26,16 @@ HEAVY = frozenset({"confluent_kafka", "cramjam", "crc32c", "fsspec", "pyarrow", 
 FOREIGN = frozenset({"aiokafka", "duckdb", "numpy", "pandas", "polars"})
 
 
-def loaded_by(statement: str) -> set[str]:
-    """The top-level modules that a fresh interpreter has loaded after `statement`, and had not before."""
+def loaded_by(statement: str, *, packages: bool = True) -> set[str]:
+    """The modules that a fresh interpreter has loaded after `statement`, and had not before; by default top-level."""
     code = (
         "import json, sys; before = set(sys.modules)\n"
         f"{statement}\n"
-        "print(json.dumps(sorted({name.partition('.')[0] for name in set(sys.modules) - before})))"
+        "print(json.dumps(sorted(set(sys.modules) - before)))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    return set(json.loads(result.stdout))
+    names = json.loads(result.stdout)
+    return {name.partition(".")[0] for name in names} if packages else set(names)
 
 
 def test_import_is_light() -> None:
@@ -54,6 +55,14 @@ def test_no_public_name_needs_an_extra(name: str) -> None:
     assert loaded & (EXTRAS | FOREIGN) == set()
 
 
+@pytest.mark.parametrize("name", ["RemoteConsumer", "read_arrow"])
+def test_bytes_without_types_need_no_functions_of_arrow(name: str) -> None:
+    """They take 25 ms to load."""
+    loaded = loaded_by(f"import remote_fetch; remote_fetch.{name}", packages=False)
+    assert "pyarrow.lib" in loaded
+    assert "pyarrow.compute" not in loaded
+
+
 def test_the_command_line_starts_without_extras() -> None:
     loaded = loaded_by("import remote_fetch.cli; remote_fetch.cli.main")
     assert loaded & (EXTRAS | FOREIGN) == set()
@@ -71,6 +80,18 @@ def test_public_names_are_few_and_there() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no_such_name"):
         getattr(remote_fetch, "no_such_name")  # noqa: B009
+
+
+def test_the_version_is_that_of_the_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert remote_fetch.__version__ == metadata.version("remote-fetch")
+    assert "__version__" in dir(remote_fetch)
+    assert "importlib.metadata" not in loaded_by("import remote_fetch", packages=False)
+
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    assert not hasattr(remote_fetch, "__version__")
 
 
 def test_no_public_name_is_hidden_by_a_module() -> None:

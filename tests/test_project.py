@@ -18,7 +18,8 @@ from tools import house_rules, module_list
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-LOCKS = ("requirements/runtime.lock", "requirements/dev.lock")
+LOCKS = tuple(f"requirements/{name}.lock" for name in ("runtime", "dev", "build", "container"))
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 MODULE = '"""A module.\n\nRules of the file: none.\n"""\n'
 OWNER = MODULE + "class View:\n    def __init__(self):\n        self.kept = 0\n"
@@ -160,6 +161,12 @@ def test_dev_contains_runtime() -> None:
     assert pins("requirements/runtime.lock") <= pins("requirements/dev.lock")
 
 
+def test_what_is_built_and_shipped_is_what_was_tested() -> None:
+    """The other lock files have no version of their own."""
+    assert pins("requirements/build.lock") <= pins("requirements/runtime.lock")
+    assert pins("requirements/container.lock") <= pins("requirements/dev.lock")
+
+
 @pytest.mark.parametrize("name", LOCKS)
 def test_lock_files_are_pinned_hashed_and_name_no_host(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
@@ -171,9 +178,15 @@ def test_lock_files_are_pinned_hashed_and_name_no_host(name: str) -> None:
 @pytest.mark.parametrize("name", LOCKS)
 def test_lock_files_hold_the_dependencies(name: str) -> None:
     locked = {re.split("==", pin)[0].lower() for pin in pins(name)}
-    wanted = PROJECT["project"]["dependencies"] + PROJECT["build-system"]["requires"]
-    if "dev" in name:
-        wanted = wanted + PROJECT["project"]["optional-dependencies"]["dev"]
+    extras = PROJECT["project"]["optional-dependencies"]
+    of_container = re.findall(r"^CONTAINER_EXTRAS := (.*)$", MAKEFILE, re.MULTILINE)[0].split()
+    core, building = PROJECT["project"]["dependencies"], PROJECT["build-system"]["requires"]
+    wanted = {
+        "requirements/runtime.lock": [*core, *building, *extras["cli"]],
+        "requirements/dev.lock": [*core, *building, *extras["dev"]],
+        "requirements/build.lock": building,
+        "requirements/container.lock": [*core, *(want for extra in of_container for want in extras[extra])],
+    }[name]
     names = {re.split(r"[\[><=;]", want)[0].lower() for want in wanted} - {PROJECT["project"]["name"]}
     assert names <= locked, "run `make lock`"
 
@@ -185,10 +198,9 @@ def test_the_build_requirements_are_said_once_more_for_the_locks() -> None:
 
 def test_readme_needs_two_commands() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for command in ("demo", "test"):
         assert re.search(rf"\bmake {command}\b", readme)
-        assert re.search(rf"^{command}:.*## ", makefile, re.MULTILINE)
+        assert re.search(rf"^{command}:.*## ", MAKEFILE, re.MULTILINE)
 
 
 def test_ci_opens_the_same_door() -> None:

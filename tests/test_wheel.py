@@ -1,8 +1,8 @@
-"""The wheel of this machine, built from a copy of the checkout and used in an environment that has only what it needs.
+"""The wheel of this machine and the source distribution, used in an environment that has only what they need.
 
 Rules of the file:
 
-- The crates that the checkout has built are used again.
+- The crates that the checkout has built are used again. A build leaves nothing in the checkout.
 - No network for Python: the build uses what is installed here, and the environment borrows the libraries of this one.
 - The wheel's own package comes first, so that the checkout cannot stand in for it.
 """
@@ -15,19 +15,38 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.scheduled  # up to a minute of processor time, if no crate was built before
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[1]
-LEFT_OUT = shutil.ignore_patterns(
-    ".git", ".venv", ".rig", ".hypothesis", ".*_cache", "site", "build", "dist", "target", "tests", "docs",
-    "__pycache__", "*.egg-info", "*.so", "*.pyd",
-)  # fmt: skip
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+NO_SOURCES = (".rs", ".c", ".h", ".pyx", "Cargo.toml", "Cargo.lock")
+
+
+def build(kind: str, source: Path, place: Path) -> Path:
+    """The one file that a build of this kind leaves in `place`. Intermediate files are there, too."""
+    place.mkdir(parents=True)
+    settings = place / "settings.cfg"
+    settings.write_text(f"[build]\nbuild_base={place / 'build'}\n[egg_info]\negg_base={place}\n", encoding="utf-8")
+    environment = {
+        **os.environ,
+        "DIST_EXTRA_CONFIG": str(settings),
+        "CARGO_TARGET_DIR": str(ROOT / "remote_fetch" / "decode" / "native" / "target"),
+    }
+    call = f"import sys; from setuptools import build_meta; build_meta.build_{kind}(sys.argv[1])"
+    done = subprocess.run(
+        (sys.executable, "-c", call, str(place / "dist")),
+        cwd=source, env=environment, capture_output=True, text=True, timeout=500, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = (place / "dist").iterdir()
+    return built
 
 
 @pytest.fixture(scope="module")
@@ -35,28 +54,23 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built with what a source checkout needs: a Rust compiler and a C compiler."""
     if shutil.which("cargo") is None:
         pytest.skip("no Rust compiler: the wheel would hold plain Python only")
-    root = tmp_path_factory.mktemp("wheel")
-    shutil.copytree(ROOT, root / "checkout", ignore=LEFT_OUT)
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    environment = os.environ | {"CARGO_TARGET_DIR": str(ROOT / "remote_fetch" / "decode" / "native" / "target")}
-    command = [*pip, "wheel", "--no-build-isolation", "--no-deps", "--no-index", "-w", str(root), "."]
-    done = subprocess.run(
-        command, cwd=root / "checkout", env=environment, capture_output=True, text=True, timeout=500, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    (built,) = root.glob("*.whl")
-    return built
+    return build("wheel", ROOT, tmp_path_factory.mktemp("wheel") / "of_checkout")
+
+
+def contents(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
 
 
 def test_what_the_wheel_holds(wheel: Path) -> None:
     """One wheel a platform, for every later version of Python; the library and no source of it."""
     assert re.fullmatch(r"remote_fetch-[\d.]+-cp311-abi3-\w+\.whl", wheel.name)
-    names = zipfile.ZipFile(wheel).namelist()
+    names = contents(wheel)
     libraries = [name for name in names if name.endswith((".so", ".pyd"))]
     assert [Path(name).stem.partition(".")[0] for name in libraries] == ["_native"]
     assert Path(libraries[0]).parent == Path("remote_fetch/decode")
     assert "remote_fetch/decode/_native.pyi" in names
-    assert not [name for name in names if name.endswith((".rs", ".c", ".h", ".pyx", "Cargo.toml", "Cargo.lock"))]
+    assert not [name for name in names if name.endswith(NO_SOURCES)]
 
 
 def test_the_demo_with_the_wheel(wheel: Path, tmp_path: Path) -> None:
@@ -66,8 +80,8 @@ def test_the_demo_with_the_wheel(wheel: Path, tmp_path: Path) -> None:
     scripts = Path(sysconfig.get_path("scripts", "venv", {"base": str(place)}))
     packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(place)}))
     python = scripts / Path(sys.executable).name
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python)]
-    subprocess.run([*pip, "install", "-q", "--no-deps", "--no-index", str(wheel)], timeout=120, check=True)
+    install = (*PIP, "--python", str(python), "install", "-q", "--no-deps", "--no-index", str(wheel))
+    subprocess.run(install, timeout=120, check=True)
     # The libraries of this environment, after the wheel. Its .pth files, that of the checkout among them, are not read.
     (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
@@ -86,3 +100,12 @@ def test_the_demo_with_the_wheel(wheel: Path, tmp_path: Path) -> None:
     command = str(scripts / "remote-fetch")
     assert "decoder native" in output(command, "--version")
     assert "The records of tx-1 under both isolation levels" in output(command, "demo")
+
+
+@pytest.mark.scheduled  # the library is compiled once more, in another folder
+def test_the_wheel_of_the_source_distribution_is_the_same(wheel: Path, tmp_path: Path) -> None:
+    archive = build("sdist", ROOT, tmp_path / "sdist")
+    with tarfile.open(archive) as opened:
+        opened.extractall(tmp_path / "sources", filter="data")
+    (source,) = (tmp_path / "sources").iterdir()
+    assert contents(build("wheel", source, tmp_path / "of_sdist")) == contents(wheel)

@@ -105,7 +105,6 @@ def _load(key_pair_id: str, path: str) -> Callable[[bytes], bytes]:
         raise MissingExtra(
             "reading encrypted segments needs the libraries cryptography and PyCryptodome",
             extra="encryption",
-            hint='Install them: pip install "remote-fetch[encryption]"',
         ) from error
     try:
         with open(path, "rb") as file:

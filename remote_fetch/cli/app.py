@@ -130,11 +130,12 @@ class _Version(argparse.Action):
 
         from confluent_kafka import libversion  # noqa: PLC0415 - as above
 
+        from remote_fetch import __version__  # noqa: PLC0415 - as above
         from remote_fetch.decode.run_decoder import is_native  # noqa: PLC0415 - as above
 
         decoder = "native" if is_native() else "plain Python"
         print(
-            f"remote-fetch {version('remote-fetch')} (decoder {decoder}, pyarrow {version('pyarrow')}, "
+            f"remote-fetch {__version__} (decoder {decoder}, pyarrow {version('pyarrow')}, "
             f"librdkafka {libversion()[0]}, Python {sys.version.split()[0]})"
         )
         parser.exit()

@@ -99,9 +99,7 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         from remote_fetch.service import app, server  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise MissingExtra(
-            f"the service needs {error.name}", extra="service", hint='pip install "remote-fetch[service]"'
-        ) from error
+        raise MissingExtra(f"the service needs {error.name}", extra="service") from error
     config = config_from(arguments)
     _log_to_stderr(arguments.log_level)
     with Session.open(config, shared=True) as session:

@@ -58,11 +58,7 @@ class PrometheusCollector:
         try:
             from prometheus_client import core  # noqa: PLC0415 - optional
         except ImportError as error:
-            raise MissingExtra(
-                "metrics for Prometheus need prometheus-client",
-                extra="metrics",
-                hint='pip install "remote-fetch[metrics]"',
-            ) from error
+            raise MissingExtra("metrics for Prometheus need prometheus-client", extra="metrics") from error
         self._core = core
         self._lock = threading.Lock()
         self._names: dict[_Snapshot, tuple[str, str]] = {}

@@ -95,7 +95,7 @@ class TopicScan:
         try:
             import duckdb  # noqa: PLC0415 - the caller has it or not
         except ModuleNotFoundError:
-            raise MissingExtra("DuckDB is not installed; pip install duckdb") from None
+            raise MissingExtra("DuckDB is not installed", hint="pip install duckdb") from None
         return (duckdb.default_connection() if connection is None else connection).from_arrow(self.dataset())
 
     def polars(self) -> pl.LazyFrame:
@@ -103,7 +103,7 @@ class TopicScan:
         try:
             from remote_fetch.engines.polars_source import lazy_frame  # noqa: PLC0415 - the caller has Polars or not
         except ModuleNotFoundError:
-            raise MissingExtra("Polars is not installed; pip install polars") from None
+            raise MissingExtra("Polars is not installed", hint="pip install polars") from None
         return lazy_frame(self)
 
     def tasks(self, task_bytes: int = 64 << 20, filter: Any = None) -> tuple[Task, ...]:  # noqa: A002 - as above

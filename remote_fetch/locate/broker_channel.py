@@ -159,7 +159,6 @@ def load_kafka() -> Any:
         raise MissingExtra(
             "asking brokers for EARLIEST_LOCAL and LATEST_TIERED needs kafka-python 3",
             extra="broker-api",
-            hint='pip install "remote-fetch[broker-api]"',
         ) from error
     return kafka
 

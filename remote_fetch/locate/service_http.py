@@ -155,9 +155,7 @@ def _pool_of(base: SplitResult, tls: ssl.SSLContext | None, current: _Current) -
     try:
         import urllib3  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise MissingExtra(
-            "remote.locator=service needs urllib3", extra="http", hint='pip install "remote-fetch[http]"'
-        ) from error
+        raise MissingExtra("remote.locator=service needs urllib3", extra="http") from error
 
     class Response(HTTPResponse):
         def __init__(self, sock: socket.socket, *arguments: Any, **named: Any) -> None:

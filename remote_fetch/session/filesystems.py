@@ -42,9 +42,7 @@ def open_filesystem(url: str, options: Mapping[str, Any], *, key: str) -> tuple[
         extra = _EXTRAS.get(scheme)
         if extra is None:
             raise ConfigError(f"{key}={scheme}://...: fsspec needs another library for it: {error}", key=key) from None
-        raise MissingExtra(
-            f'writing to {scheme}:// needs an SDK; pip install "remote-fetch[{extra}]"', extra=extra
-        ) from None
+        raise MissingExtra(f"{scheme}:// cannot be written to: {error}", extra=extra) from None
     except ValueError as error:
         raise ConfigError(f"{key}={scheme}://...: {error}", key=key) from None
 

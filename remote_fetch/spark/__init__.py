@@ -35,7 +35,7 @@ def register(spark: SparkSession) -> Registered:
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("pyspark"):
             raise
-        raise MissingExtra('PySpark is not installed; pip install "remote-fetch[spark]"', extra="spark") from None
+        raise MissingExtra("PySpark is not installed", extra="spark") from None
     return register_source(spark)
 
 

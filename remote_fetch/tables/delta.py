@@ -206,9 +206,7 @@ def _library() -> Any:
         import deltalake.exceptions  # noqa: PLC0415 - as above
         import deltalake.transaction  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
-        raise MissingExtra(
-            f'Delta tables need {error.name}; pip install "remote-fetch[delta]"', extra="delta"
-        ) from None
+        raise MissingExtra(f"Delta tables need {error.name}", extra="delta") from None
     return deltalake
 
 

@@ -213,9 +213,7 @@ def _library() -> Any:
         import pyiceberg.exceptions  # noqa: PLC0415 - as above
         import pyiceberg.io.fsspec  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
-        raise MissingExtra(
-            f'Iceberg tables need {error.name}; pip install "remote-fetch[iceberg]"', extra="iceberg"
-        ) from None
+        raise MissingExtra(f"Iceberg tables need {error.name}", extra="iceberg") from None
     return pyiceberg
 
 

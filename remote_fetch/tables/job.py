@@ -95,7 +95,7 @@ def saved_or_planned(
     """
     saved = staging.plan()
     if saved is not None:
-        return load_job(saved, spec.reading)
+        return load_job(saved, spec.reading, staging.staging)
     job = planned or spec.plan(held)
     if job.reads.offsets:
         staging.keep_plan(dump_job(job, spec.fingerprint, held))

@@ -63,8 +63,8 @@ def _ends(base: Progress | None) -> dict[str, int]:
     return {} if base is None else {str(number): end for number, end in base.ends.items()}
 
 
-def load_job(text: str, reading: Reading) -> tuple[str, PlannedJob]:
-    """The fingerprint and the job that `dump_job` was given.
+def load_job(text: str, reading: Reading, place: str) -> tuple[str, PlannedJob]:
+    """The fingerprint and the job that `dump_job` was given. `place` is the folder of the text, for messages.
 
     Raises UnsupportedFormat for another version, CorruptSegment for any other text, TopicRecreated if a topic
     was deleted and created again, and the errors of finding a topic's segments.
@@ -75,7 +75,7 @@ def load_job(text: str, reading: Reading) -> tuple[str, PlannedJob]:
         if version != _VERSION:
             raise UnsupportedFormat(
                 f"saved tasks of version {version!r}; version {_VERSION} is known",
-                hint="Give another job_id to start a new job",
+                hint=f"Finish the job with the release that began it, or remove {place} to begin it again",
             )
         plans = [(load_plan(one["plan"]), int(one["size_bytes"])) for one in saved["tasks"]]
         fingerprint, reads = str(saved["fingerprint"]), Progress.load(saved["reads"])

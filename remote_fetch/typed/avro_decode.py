@@ -55,7 +55,7 @@ def _quick(schema: AvroSchema) -> Decoder:
     try:
         import pyruhvro  # noqa: PLC0415 - an extra
     except ImportError:
-        raise MissingExtra("Avro needs pyruhvro", extra="avro", hint='pip install "remote-fetch[avro]"') from None
+        raise MissingExtra("Avro needs pyruhvro", extra="avro") from None
     text = json.dumps(schema.physical)
 
     def decode(payloads: Column) -> Column:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from remote_fetch.typed.arrays import Column, DataType, numbered, pa, pc
+from remote_fetch.typed.arrays import Column, DataType, pa
 from remote_fetch.typed.avro_nodes import (
     Array,
     Back,
@@ -30,6 +30,7 @@ from remote_fetch.typed.avro_nodes import (
 )  # fmt: skip
 from remote_fetch.typed.avro_recursive import Recoder
 from remote_fetch.typed.avro_values import default_array, with_logical
+from remote_fetch.typed.compute import numbered, pc
 from remote_fetch.typed.outcome import Undecodable
 
 __all__ = ["Resolver", "resolver"]

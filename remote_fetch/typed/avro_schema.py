@@ -37,7 +37,7 @@ class AvroSchema:
             from fastavro.schema import SchemaParseException, parse_schema  # noqa: PLC0415 - an extra
             from fastavro.schema import UnknownType as Unknown  # noqa: PLC0415
         except ImportError:
-            raise MissingExtra("Avro needs fastavro", extra="avro", hint='pip install "remote-fetch[avro]"') from None
+            raise MissingExtra("Avro needs fastavro", extra="avro") from None
         names: dict[str, Any] = {}
         try:
             for text in schema.in_order():

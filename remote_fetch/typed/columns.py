@@ -19,16 +19,17 @@ from pyarrow import RecordBatch, Schema
 from remote_fetch.config import Config
 from remote_fetch.decode.columns import schema_for
 from remote_fetch.errors import UndecodableValue
-from remote_fetch.typed.arrays import Column, DataType, numbered, pa, pc
+from remote_fetch.typed.arrays import Column, DataType, pa
 from remote_fetch.typed.avro import AvroReader
-from remote_fetch.typed.framing import Group, SchemaRef, groups_of
+from remote_fetch.typed.compute import numbered, pc
+from remote_fetch.typed.framing import Group, groups_of
 from remote_fetch.typed.json_values import JsonReader
 from remote_fetch.typed.outcome import Decoder, Undecodable, decode_each
 from remote_fetch.typed.plan import ColumnPlan, TypedPlan
 from remote_fetch.typed.portable import as_portable, portable
 from remote_fetch.typed.protobuf import ProtobufReader
 from remote_fetch.typed.registry import Registry
-from remote_fetch.typed.schema_text import SchemaText
+from remote_fetch.typed.schema_text import SchemaRef, SchemaText
 from remote_fetch.typed.strings import StringReader
 
 __all__ = ["TypedColumns"]

@@ -20,26 +20,16 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from remote_fetch.typed.arrays import Column, numbered, pa, pc
+from remote_fetch.typed.arrays import Column, pa
+from remote_fetch.typed.compute import numbered, pc
+from remote_fetch.typed.schema_text import SchemaRef
 
-__all__ = ["Group", "SchemaRef", "groups_of"]
+__all__ = ["Group", "groups_of"]
 
 _ID_BYTES, _GUID_BYTES = 5, 17
 _MOST_PATH = 64
 """The deepest path to a message that is believed."""
 _REST = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaRef:
-    """A schema by its id or its GUID. `path` is the path to a Protobuf message in its file, else empty."""
-
-    id: int | None = None
-    guid: str | None = None
-    path: tuple[int, ...] = ()
-
-    def __str__(self) -> str:
-        return f"id {self.id}" if self.guid is None else f"GUID {self.guid}"
 
 
 @dataclass(frozen=True, slots=True)

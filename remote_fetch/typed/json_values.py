@@ -17,7 +17,8 @@ from typing import Any
 import pyarrow.json
 from pyarrow import Schema
 
-from remote_fetch.typed.arrays import Column, DataType, pa, pc
+from remote_fetch.typed.arrays import Column, DataType, pa
+from remote_fetch.typed.compute import pc
 from remote_fetch.typed.json_types import JsonNode, List, MapOf, Plain, Struct, Text, json_node
 from remote_fetch.typed.outcome import Decoder, Undecodable
 from remote_fetch.typed.schema_text import SchemaText

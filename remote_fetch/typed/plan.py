@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, UnknownSchema
-from remote_fetch.typed.framing import SchemaRef
 from remote_fetch.typed.registry import Registry
-from remote_fetch.typed.schema_text import SchemaText
+from remote_fetch.typed.schema_text import SchemaRef, SchemaText
 
 __all__ = ["ColumnPlan", "TypedPlan", "plan_typed"]
 

@@ -13,7 +13,8 @@ Rules of the file: pure. Every field may be null. A nanosecond that microseconds
 
 from __future__ import annotations
 
-from remote_fetch.typed.arrays import Column, DataType, pa, pc
+from remote_fetch.typed.arrays import Column, DataType, pa
+from remote_fetch.typed.compute import pc
 
 __all__ = ["as_portable", "portable"]
 

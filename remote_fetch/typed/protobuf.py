@@ -32,7 +32,6 @@ from remote_fetch.typed.schema_text import SchemaText
 __all__ = ["ProtobufReader"]
 
 _ROOT = "remote_fetch_schema.proto"
-_MISSING = 'pip install "remote-fetch[protobuf]"'
 
 
 class ProtobufReader:
@@ -43,7 +42,7 @@ class ProtobufReader:
         try:
             import ptars  # noqa: PLC0415 - an extra
         except ImportError:
-            raise MissingExtra("Protobuf needs ptars", extra="protobuf", hint=_MISSING) from None
+            raise MissingExtra("Protobuf needs ptars", extra="protobuf") from None
         self._text = schema
         self._file = _compiled(schema)
         self._message = _first(self._file) if message is None else _named(self._file, message)
@@ -90,7 +89,7 @@ def _compiled(schema: SchemaText) -> Any:
         from google.protobuf.message import DecodeError  # noqa: PLC0415
         from grpc_tools import protoc  # noqa: PLC0415
     except ImportError:
-        raise MissingExtra("Protobuf needs grpcio-tools", extra="protobuf", hint=_MISSING) from None
+        raise MissingExtra("Protobuf needs grpcio-tools", extra="protobuf") from None
     well_known = Path(grpc_tools.__file__).parent / "_proto"
     with tempfile.TemporaryDirectory(prefix="remote-fetch-") as folder:
         root, given, made = Path(folder) / "schemas", Path(folder) / "given", Path(folder) / "made"

@@ -17,9 +17,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import ConfigError, MissingExtra, RegistryDenied, RegistryUnavailable, UnknownSchema
-from remote_fetch.typed.framing import SchemaRef
 from remote_fetch.typed.outcome import Undecodable
-from remote_fetch.typed.schema_text import SchemaText
+from remote_fetch.typed.schema_text import SchemaRef, SchemaText
 
 __all__ = ["Registry", "bare_url"]
 
@@ -164,11 +163,7 @@ class Registry:
             try:
                 from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - an extra
             except ImportError as error:
-                raise MissingExtra(
-                    f"a schema registry needs {error.name}",
-                    extra="registry",
-                    hint='pip install "remote-fetch[registry]"',
-                ) from None
+                raise MissingExtra(f"a schema registry needs {error.name}", extra="registry") from None
             self._client = _client(SchemaRegistryClient, self._config)
         return self._client
 

@@ -1,6 +1,6 @@
-"""A schema as text, with the texts of the schemas that it refers to.
+"""A schema as text, with the texts of the schemas that it refers to, and how a value names its schema.
 
-Rules of the file: pure values, which pickle. A Spark plan carries them to the executors.
+Rules of the file: pure values, which pickle. A Spark plan carries them to the executors. Nothing of Arrow is loaded.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["SchemaText"]
+__all__ = ["SchemaRef", "SchemaText"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +33,15 @@ class SchemaText:
         for name, schema in self.references:
             yield from schema.named()
             yield name, schema
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRef:
+    """A schema by its id or its GUID. `path` is the path to a Protobuf message in its file, else empty."""
+
+    id: int | None = None
+    guid: str | None = None
+    path: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"id {self.id}" if self.guid is None else f"GUID {self.guid}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from remote_fetch.typed.arrays import Column, DataType, pa, pc
+from remote_fetch.typed.arrays import Column, DataType, pa
+from remote_fetch.typed.compute import pc
 from remote_fetch.typed.outcome import Decoder, Undecodable
 from remote_fetch.typed.schema_text import SchemaText
 

@@ -78,7 +78,7 @@ def test_partitions_may_be_repeated_and_listed() -> None:
 
 
 def test_a_topic_may_be_required() -> None:
-    parser = argparse.ArgumentParser(exit_on_error=False)
+    parser = argparse.ArgumentParser()
     add_range_options(parser, topic_required=True)
     assert parser.parse_args(["-t", "shop"]).topic == "shop"
     with pytest.raises(SystemExit):

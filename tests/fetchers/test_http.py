@@ -226,7 +226,7 @@ def test_without_urllib3(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "urllib3", None)
     with pytest.raises(MissingExtra) as caught:
         HttpFetcher().configure({URL: "http://h/x"})
-    assert caught.value.hint == 'pip install "remote-fetch[http]"'
+    assert caught.value.extra == "http"
 
 
 def test_an_object_that_is_replaced_is_gone(server: RangeServer) -> None:

@@ -250,7 +250,7 @@ def test_tasks_as_text_and_back(tmp_path: Path) -> None:
     job = plan_backfill(parsed, None)
     assert len(job.tasks) > 5
     reading = Reading(parsed.config, parsed.isolation, lambda session: subscribed(session, parsed.subscription))
-    assert load_job(dump_job(job, "made from"), reading) == ("made from", job)
+    assert load_job(dump_job(job, "made from"), reading, "a folder") == ("made from", job)
 
 
 def test_waves_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

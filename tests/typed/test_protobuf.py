@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.errors import ConfigError
-from remote_fetch.typed.framing import SchemaRef, groups_of
+from remote_fetch.typed.framing import groups_of
 from remote_fetch.typed.outcome import Undecodable, decode_each
 from remote_fetch.typed.protobuf import ProtobufReader, _compiled
-from remote_fetch.typed.schema_text import SchemaText
+from remote_fetch.typed.schema_text import SchemaRef, SchemaText
 from tests.searches import examples
 
 INNER = SchemaText("PROTOBUF", 'syntax = "proto3"; package in; message Point { double x = 1; double y = 2; }')
