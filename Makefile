@@ -31,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo broker test test-fast test-all soak mutations test-broker test-spark check check-style check-types check-arrows check-rules bench fuzz sanitize docs cover lock modules dist sbom clean
+.PHONY: help venv demo broker test test-fast test-all soak mutations test-broker test-spark check check-style check-types check-arrows check-rules bench fuzz sanitize docs pictures cover lock modules dist sbom clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -164,7 +164,11 @@ sanitize: $(VENV)/dev.stamp  ## the native decoder under AddressSanitizer: its t
 	$(BIN)/python -m tools.sanitize $(ARGS)
 
 docs: $(VENV)/dev.stamp  ## build the documentation into site/, every snippet executed
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # without the theme's own advertisement
+	$(BIN)/python -m tools.site_check site
+
+pictures: $(VENV)/dev.stamp  ## render the pictures of the documentation from their text (ARGS=--all renders each again)
+	$(BIN)/python -m tools.pictures $(ARGS)
 
 # --------------------------------------------------------------------------------------------------------- keep it
 

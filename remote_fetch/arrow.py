@@ -51,8 +51,8 @@ def read_arrow(
 
     The columns are those of Spark's Kafka source: key binary, value binary, topic string, partition int32, offset
     int64, timestamp timestamp[us, UTC], timestampType int32 (0 CreateTime, 1 LogAppendTime, -1 none), headers
-    list<struct<key string, value binary>>. On request: leaderEpoch int32, timestampMs int64. Polars, DuckDB and every
-    other reader of Arrow C streams accepts the result.
+    list<struct<key string, value binary>>. On request: leaderEpoch int32, timestampMs int64. A batch is of one
+    partition, and has 65,536 rows at most. Polars, DuckDB and every other reader of Arrow C streams accepts the result.
 
     Args:
         topic: A topic's name, or NAME:ID if the name stands for several topic ids.
@@ -63,8 +63,9 @@ def read_arrow(
         partitions: Which partitions. None: all that have tiered segments.
         isolation: "read_committed" or "read_uncommitted".
         columns: Which columns, in which order. None: all but leaderEpoch and timestampMs.
-        value_format, key_format: How values and keys are encoded, as the configuration keys value.format and key.format
-            tell it. All but "raw" make a typed column of the same name (docs/howto/typed-values.md).
+        value_format: How values are encoded, as the configuration key value.format tells it. All but "raw" make a typed
+            column of the same name (docs/howto/typed-values.md).
+        key_format: The same for keys, as key.format.
         config: Configuration keys (docs/reference/configuration.md), at least remote.storage.url.
         log_start: The log start offset, for all partitions or by partition, if you know it. A bucket does not tell it.
             Without it the read includes deleted records whose segment still exists.

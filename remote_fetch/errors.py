@@ -108,6 +108,9 @@ class RemoteFetchError(Exception):
     Data fields (all optional, None when unknown): `topic`, `partition`, `offset` (the record or batch offset the
     error is about), `object_name` (the object in the store, without credentials), `position` (byte position in the
     segment as Kafka wrote it) and `hint` (what the reader of the message can do). They are part of `str(error)`.
+
+    Each class says what a handler may do: `kind` is its ErrorKind, `retriable` whether the same call may succeed later,
+    `falls_back` whether a broker can be asked instead.
     """
 
     kind: ClassVar[ErrorKind]

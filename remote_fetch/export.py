@@ -64,8 +64,15 @@ def export_topic(
             catalog in a SQLite file, or "catalog", its name in pyiceberg's configuration.
         allow_lost: Offsets that the target waits for and that were deleted: pass over them with a warning.
 
-    Returns a report. Raises ConfigError for wrong arguments and for a target of another export, MissingExtra,
-    TableRefused, the errors of `read_arrow`, and those of the target's filesystem.
+    Returns:
+        The report of the export, also if there was nothing to do.
+
+    Raises:
+        ConfigError: an argument is wrong, or the target belongs to another export.
+        MissingExtra: the library of the format is not installed.
+        TableRefused: the table or its catalog did not take the commit. Nothing of it is in the table.
+        RemoteFetchError: the errors of `read_arrow`.
+        OSError: those of the target's filesystem.
     """
     numbers, level = None if partitions is None else list(partitions), parse_isolation(isolation)
     bounds = ExportBounds(topic, start, end, numbers, level, log_start, allow_lost, file_bytes * 4, config or {})

@@ -45,6 +45,7 @@ MAX_OFFSET = 2**63 - 2
 """The largest offset that is accepted. The offset after it also fits into 64 bits."""
 
 TOPIC_NAME_RULE = "1 to 249 ASCII letters, digits, '.', '_' and '-', but not '.' or '..'"
+"""Kafka's rule for the name of a topic, for messages."""
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 UNKNOWN_SIZE = 2**31 - 1

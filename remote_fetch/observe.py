@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 SIZE_ANSWERS = frozenset({"learned", "unknown"})
-"""The reasons of a `SizeAsked` that is no failure."""
+"""The reasons of a `SizeAsked` that are no failures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,9 @@ Event: TypeAlias = (
     | ReadEnds
     | Notice
 )
+"""Everything that an observer is called with."""
 Observer: TypeAlias = Callable[[Event], None]
+"""A function of one event. It may be called from several threads, and must not block."""
 
 
 def ignore(event: Event) -> None:
@@ -227,7 +229,13 @@ def ignore(event: Event) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The cost of a read: counts, bytes and reasons. `ends` has a sentence on the end of each TOPIC-PARTITION."""
+    """The cost of a read: counts, bytes, seconds, and numbers by reason. Reports can be added.
+
+    - `remote_*` are GETs of segments, `index_*` those of the files beside them, and `broker_*` records of a broker.
+    - `fetch_s` is the time of all GETs together, in seconds. Several run at once.
+    - `retries`, `rereads`, `scans`, `ties`, `sizes` and `fallbacks` count by reason.
+    - `ends` has a sentence on the end of each TOPIC-PARTITION. `notices` are sentences for the user.
+    """
 
     remote_bytes: int = 0
     remote_gets: int = 0

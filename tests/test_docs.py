@@ -12,6 +12,7 @@ import ast
 import dataclasses
 import re
 import shlex
+import textwrap
 import tomllib
 from importlib.resources import files
 from pathlib import Path
@@ -26,13 +27,14 @@ from tests.cases import each_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
-BLOCK = re.compile(r"^```(\w+)?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^( *)```(\w+)?([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+"""A block of code. In a tab or a list it is indented."""
 
 
 def blocks(path: Path, language: str) -> list[tuple[str, str]]:
     """The code blocks of a page in one language: their options and their text."""
     found = BLOCK.findall(path.read_text(encoding="utf-8"))
-    return [(options, text) for name, options, text in found if name == language]
+    return [(options, textwrap.dedent(text)) for _, name, options, text in found if name == language]
 
 
 def page(name: str) -> str:

@@ -104,7 +104,7 @@ class RemoteConsumer(_Consumer):
     # ------------------------------------------------------------------------------------------------- records
 
     def poll(self, timeout: float = -1) -> Message | None:
-        """As the parent's. Seconds; -1: for ever."""
+        """As the parent's: the next message, None after `timeout` (seconds; -1: for ever). Raises as the parent's."""
         remote = self._remote
         if remote is None:
             return _Consumer.poll(self, timeout)  # by name: `super()` would take half of this method's time
@@ -284,7 +284,17 @@ class RemoteConsumer(_Consumer):
             self._remote.set_sasl_credentials(username, password)
 
     def remote_metrics(self) -> dict[str, Any]:
-        """The metrics of KIP-1254: see `Metrics.snapshot`. All are 0 if `fetch.remote.enabled` is false."""
+        """The metrics of KIP-1254, those of each partition under `partitions`. All are 0 if the class is switched off.
+
+        - `remote-fetch-{requests,bytes,errors,fallbacks}-{rate,total}`: per second over half a minute, and since the
+          start. Errors and fallbacks are also counted by their reason.
+        - `remote-fetch-latency-{avg,max}`: milliseconds for a GET.
+        - `remote-metadata-{orphan-updates,malformed-records}-total`: metadata records that locate no segment.
+        - `broker-records-total` and `broker-bytes-total` (bytes of values): records through the broker.
+        - `client-id` and `group` are text.
+
+        Waits for nothing. May be called from any thread.
+        """
         return self._metrics.snapshot()
 
     # ----------------------------------------------------------------------------------------------------- the end

@@ -110,15 +110,7 @@ class Metrics:
         self._broker_bytes += size_bytes
 
     def snapshot(self) -> dict[str, Any]:
-        """The current metrics of the consumer, and under `partitions` those of each partition. Keys are KIP-1254's:
-
-        - `remote-fetch-{requests,bytes,errors,fallbacks}-{rate,total}`: per second, and since the start. Errors and
-          fallbacks are also counted by their reason.
-        - `remote-fetch-latency-{avg,max}`: milliseconds for a GET.
-        - `remote-metadata-{orphan-updates,malformed-records}-total`: metadata records that locate no segment.
-        - `broker-records-total` and `broker-bytes-total` (bytes of values): records through the broker.
-        - `client-id` and `group` are text.
-        """
+        """The current metrics: see `RemoteConsumer.remote_metrics`."""
         with self._lock:
             now_s = self._clock()
             span_s = min(max(now_s - self._began_s, 1.0), float(_WINDOW_S))

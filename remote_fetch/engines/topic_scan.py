@@ -158,7 +158,9 @@ def scan_topic(
         timestamps_ascend: The records of each partition stand in order of their timestamps, as with LogAppendTime. Then
             a filter on the latest time ends the read. Else it cannot: a later record may be an earlier one in time.
 
-    Raises ConfigError for wrong arguments, and for typed columns the errors of the schema registry, which is asked now.
+    Raises:
+        ConfigError: an argument or configuration key is wrong.
+        UnknownSchema, RegistryDenied, RegistryUnavailable: of the schema registry, which is asked for typed columns.
     """
     check_topic(topic)
     wanted = wanted_columns(columns)

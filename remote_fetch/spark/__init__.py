@@ -26,7 +26,9 @@ def register(spark: SparkSession) -> Registered:
     result sums up the cost of the session's reads so far. Over Spark Connect it stays empty, and each task only logs.
     A task that runs twice is counted twice.
 
-    Raises MissingExtra without PySpark, ConfigError for a PySpark older than 4.1.
+    Raises:
+        MissingExtra: PySpark is not installed.
+        ConfigError: PySpark is older than 4.1.
     """
     from remote_fetch.errors import MissingExtra  # noqa: PLC0415 - nothing is loaded before it is used
 
@@ -104,7 +106,13 @@ def backfill(
 def plan(options: Mapping[str, Any]) -> JobPlan:
     """Plan a batch read with these options: tasks, bytes, GETs, and the offsets left to the broker. Print it.
 
-    Reads metadata only, and needs no Spark. Raises the errors that the read would raise before its first record.
+    Reads metadata only, and needs no Spark.
+
+    Args:
+        options: The options of `format("kafka_remote")`.
+
+    Raises:
+        RemoteFetchError: any error that the read would raise before its first record.
     """
     from remote_fetch.spark.options import parse_options  # noqa: PLC0415 - nothing is loaded before it is used
     from remote_fetch.spark.planning import plan_batch  # noqa: PLC0415 - as above

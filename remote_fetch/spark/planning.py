@@ -40,7 +40,11 @@ _SHOWN_TASKS = 20
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """The tasks of a batch, and what they will cost. Prints as a table."""
+    """The tasks of a batch, and what they will cost. Prints as a table.
+
+    `cost` has the GETs, the bytes of segments and the offsets of brokers: `gets`, `size_bytes`, `segments`,
+    `broker_offsets`, and more.
+    """
 
     tasks: tuple[Task, ...]
     cost: PlanCost

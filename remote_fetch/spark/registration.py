@@ -39,7 +39,10 @@ class _Sum(AccumulatorParam[Report]):
 
 
 class Registered:
-    """The result of `register`: `hints` on the session's settings, and the `report` of its reads so far."""
+    """The result of `register`.
+
+    `hints` are sentences on settings of the session that make it slow. Each was a warning too.
+    """
 
     def __init__(self, totals: Accumulator[Report] | None, hints: tuple[str, ...]) -> None:
         self._totals = totals

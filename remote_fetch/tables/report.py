@@ -20,10 +20,12 @@ __all__ = ["TableReport", "report_of"]
 class TableReport:
     """The result of an export or a backfill. Prints as a few lines.
 
-    `cost` sums up the reading of all tasks that count, also of the job's earlier runs. `tasks_run` are those of this
-    call; `seconds` is what this call took. `ranges` has the offsets [from, to) that the job has added, by partition.
-    `starting_offsets` is the JSON at which a stream of Spark's Kafka source goes on behind all that is in the target;
-    None if a manifest of an older version does not tell it.
+    - `tasks`, `rows`, `files` and `size_bytes` (of the files) are those of the job, with its earlier runs.
+    - `tasks_run` are the tasks of this call, and `seconds` is the time of this call.
+    - `cost` sums up the reading of all tasks that count, also of the job's earlier runs.
+    - `ranges` has the offsets [from, to) that the job has added, by partition.
+    - `starting_offsets` is the JSON at which a stream of Spark's Kafka source goes on behind all that is in the target.
+      None if a manifest of an older version does not tell it.
     """
 
     job_id: str

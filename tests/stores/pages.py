@@ -1,9 +1,9 @@
-"""Runs the snippets of a how-to page against a real server of its store, and compares what they print with the page.
+"""Runs the snippets of the stores' how-to page against real servers, and compares what they print with the page.
 
 Rules of the file:
 
-- The plain `python` blocks of a page are run in order, in one namespace. A `text` block right after a block is its
-  expected output.
+- The page has tabs, one for each store. The plain `python` blocks in the tabs of a store are run in order, in one
+  namespace. A `text` block right after a block is its expected output.
 - The server holds the bucket that ships with the package. The snippets find it by environment variables, as the store's
   own tools do.
 - If the server cannot be built, the page keeps its recorded output and says so.
@@ -15,6 +15,7 @@ import io
 import os
 import re
 import tempfile
+import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from importlib.resources import files
@@ -28,8 +29,13 @@ from tests.stores.servers import StoreServer, put_tree
 
 __all__ = ["run_page"]
 
-_PAGES = Path(__file__).parents[2] / "docs" / "howto"
-_BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```$(?:\n\n```text\n(?P<output>.*?)^```$)?", re.MULTILINE | re.DOTALL)
+_PAGE = Path(__file__).parents[2] / "docs" / "howto" / "read-from-a-store.md"
+_TABS = {"s3": "S3", "gcs": "Google Cloud Storage", "azure": "Azure Blob Storage"}
+_BLOCK = re.compile(
+    r"^(?P<indent> *)```python\n(?P<code>.*?)^(?P=indent)```$"
+    r"(?:\n\n(?P=indent)```text\n(?P<output>.*?)^(?P=indent)```$)?",
+    re.MULTILINE | re.DOTALL,
+)
 _NAMES = {
     "s3": f"versitygw {VERSITYGW}",
     "gcs": f"fake-gcs-server {FAKE_GCS_SERVER}",
@@ -39,7 +45,7 @@ _PREFIXES = ("AWS_", "AZURE_", "GOOGLE_", "STORAGE_EMULATOR_HOST")
 
 
 def run_page(store: str) -> str:
-    """Run the snippets of the how-to page of a store. Return a Markdown sentence that says against which server.
+    """Run the snippets in the tabs of a store. Return a Markdown sentence that says against which server.
 
     If the server cannot be built, the sentence says so, or the error is raised (REMOTE_FETCH_STRICT). Raises
     AssertionError if a snippet prints something other than the page shows.
@@ -48,7 +54,7 @@ def run_page(store: str) -> str:
         with tempfile.TemporaryDirectory() as folder, _server(store, Path(folder)) as server:
             put_tree(server, Path(str(files("remote_fetch.cli") / "demo_bucket")))
             with _environment(_found_by(store, server)):
-                _run(_PAGES / f"read-from-{store}.md")
+                _run(_PAGE.name, _tabs(_PAGE.read_text(encoding="utf-8"), _TABS[store]))
     except (MissingTool, BuildError) as error:
         if os.environ.get("REMOTE_FETCH_STRICT", "") not in ("", "0"):
             raise
@@ -93,13 +99,27 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
         os.environ.update(hidden)
 
 
-def _run(page: Path) -> None:
+def _tabs(text: str, title: str) -> str:
+    """The text in the tabs of one title."""
+    found: list[str] = []
+    is_wanted = False
+    for line in text.splitlines():
+        if line.startswith("=== "):
+            is_wanted = line == f'=== "{title}"'
+        elif line and not line.startswith(" "):
+            is_wanted = False
+        elif is_wanted:
+            found.append(line)
+    return textwrap.dedent("\n".join(found)) + "\n"
+
+
+def _run(page: str, text: str) -> None:
     names: dict[str, object] = {}
-    blocks = list(_BLOCK.finditer(page.read_text(encoding="utf-8")))
-    assert blocks, f"{page.name} has nothing to run"
+    blocks = list(_BLOCK.finditer(text))
+    assert blocks, f"{page} has nothing to run"
     for block in blocks:
         printed = io.StringIO()
         with redirect_stdout(printed):
-            exec(compile(block["code"], str(page), "exec"), names)
-        expected = block["output"] or ""
-        assert printed.getvalue() == expected, f"{page.name} says\n{expected}and prints\n{printed.getvalue()}"
+            exec(compile(textwrap.dedent(block["code"]), page, "exec"), names)
+        expected = textwrap.dedent(block["output"] or "")
+        assert printed.getvalue() == expected, f"{page} says\n{expected}and prints\n{printed.getvalue()}"

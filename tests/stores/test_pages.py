@@ -16,19 +16,27 @@ from tests.stores import pages
 from tests.stores.artifacts import BuildError, MissingTool
 
 
-def test_a_page_that_says_something_else(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("```python\nname = 1\n```\n\n```python\nprint(name)\n```\n\n```text\n1\n```\n")
-    pages._run(page)
-    page.write_text("```python\nprint(1)\n```\n\n```text\n2\n```\n")
+def test_a_page_that_says_something_else() -> None:
+    pages._run("page.md", "```python\nname = 1\n```\n\n```python\nprint(name)\n```\n\n```text\n1\n```\n")
     with pytest.raises(AssertionError, match=r"page\.md says\n2\nand prints\n1"):
-        pages._run(page)
-    page.write_text("```python\nprint(1)\n```\n")
+        pages._run("page.md", "```python\nprint(1)\n```\n\n```text\n2\n```\n")
     with pytest.raises(AssertionError):
-        pages._run(page)
-    page.write_text("nothing\n")
+        pages._run("page.md", "```python\nprint(1)\n```\n")
     with pytest.raises(AssertionError, match="nothing to run"):
-        pages._run(page)
+        pages._run("page.md", "nothing\n")
+
+
+def test_the_tabs_of_one_store() -> None:
+    """Blocks in a list of a tab count, and those of other tabs and behind the tabs do not."""
+    page = (
+        '=== "S3"\n\n    ```python\n    name = 1\n    ```\n\n=== "GCS"\n\n    ```python\n    name = 2\n    ```\n\n'
+        "A line.\n\n    ```python\n    name = 3\n    ```\n\n"
+        '=== "S3"\n\n    - An entry:\n\n        ```python\n        print(name)\n        ```\n\n'
+        "        ```text\n        1\n        ```\n"
+    )
+    pages._run("page.md", pages._tabs(page, "S3"))
+    with pytest.raises(AssertionError, match="nothing to run"):
+        pages._run("page.md", pages._tabs(page, "Azure"))
 
 
 @pytest.mark.parametrize(
