@@ -32,6 +32,7 @@ from remote_fetch.model import (
     TopicIdPartition,
     Uuid,
 )
+from remote_fetch.session import brokers, metadata_source
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Outcome, Run
@@ -182,8 +183,8 @@ def test_a_store_without_listings(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_broker_that_does_not_answer(run: Run, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("brokers", "metadata_source"):
-        monkeypatch.setattr(f"remote_fetch.session.{module}.CLUSTER_TIMEOUT_MS", 200)
+    for module in (brokers, metadata_source):
+        monkeypatch.setattr(module, "CLUSTER_TIMEOUT_MS", 200)
     first_contact = ("-X", "socket.connection.setup.timeout.ms=1000")
     outcome = run("config", "check", "--url", bucket, "-b", "127.0.0.1:1", *first_contact)
     assert outcome.code == 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from remote_fetch.cli import replay, restore
 from tests.restore.fake_target import FakeTarget
 from tests.restore.test_restore import PARTITIONS, bucket, expected, hurry
 
@@ -26,8 +27,9 @@ def target(monkeypatch: pytest.MonkeyPatch) -> FakeTarget:
         made.topic = topic
         return made
 
-    for module in ("restore", "replay"):
-        monkeypatch.setattr(f"remote_fetch.cli.{module}.target_from", chosen)
+    # Both modules are imported by now. A first import of `replay` after `restore` is patched would copy the patch.
+    for module in (restore, replay):
+        monkeypatch.setattr(module, "target_from", chosen)
     return made
 
 
