@@ -40,58 +40,10 @@ __all__ = ["Check", "State", "checks"]
 T = TypeVar("T")
 
 _HEAD_BYTES = 4096
-_HINTS: tuple[tuple[type[RemoteFetchError], str, str], ...] = (
-    (
-        StorageDenied,
-        "s3",
-        (
-            "wrong credentials or region, a clock more than 15 minutes off, or no s3:ListBucket: without it S3 says "
-            "403 of an object that is not there"
-        ),
-    ),
-    (StorageDenied, "", "wrong or missing credentials, or one that has expired; a clock that is off"),
-    (
-        SegmentNotFound,
-        "",
-        "metadata and storage do not belong together: another bucket, key prefix or layout; or deleted meanwhile",
-    ),
-    (
-        StorageTimeout,
-        "",
-        "an address that nobody answers at: the region, the endpoint, a proxy or a firewall; or raise the timeouts",
-    ),
-    (
-        StorageUnavailable,
-        "s3",
-        (
-            "a wrong endpoint; servers of your own mostly want path style: "
-            'remote.storage.options.config_kwargs={"s3": {"addressing_style": "path"}}'
-        ),
-    ),
-    (StorageUnavailable, "", "a wrong host, port or scheme in the URL or the endpoint"),
-)
-"""The usual causes: (error class, scheme of the URL or all, hint). The first match counts."""
 _EMPTY_HINT = (
     "another bucket, prefix or layout? What a broker's plug-in calls its key prefix is an option of the layout, to the "
     "letter, and no part of the URL"
 )
-
-
-class State(StrEnum):
-    """The result of a check."""
-
-    OK = "ok"
-    FAILED = "FAILED"
-    SKIPPED = "skipped"
-
-
-class Check(NamedTuple):
-    """One check with its result, or with the reason why it was skipped."""
-
-    name: str
-    state: State
-    text: str
-    hint: str | None = None
 
 
 def checks(config: Config, topic: str | None) -> Iterator[Check]:
@@ -118,20 +70,6 @@ def checks(config: Config, topic: str | None) -> Iterator[Check]:
         fetcher.close()
 
 
-def _tried(config: Config, name: str, call: Callable[[], tuple[str, T]]) -> tuple[Check, T | None]:
-    """Make a check. Return its description and its result."""
-    try:
-        text, found = call()
-        return Check(name, State.OK, text), found
-    except RemoteFetchError as error:
-        return Check(name, State.FAILED, _said(error), error.hint or _hint(config, error)), None
-    except Exception as error:
-        said = broker_says(error)
-        if said is None:
-            raise
-        return Check(name, State.FAILED, said), None
-
-
 def _open_fetcher(config: Config) -> tuple[str, RemoteStorageFetcher]:
     fetcher = load_fetcher(config)
     name, layout = (
@@ -144,17 +82,6 @@ def _open_fetcher(config: Config) -> tuple[str, RemoteStorageFetcher]:
 def _open_session(config: Config) -> tuple[str, Session]:
     session = Session.open(config)
     return session.locator_name, session
-
-
-def _said(error: RemoteFetchError) -> str:
-    """The error without its hint, which has its own line."""
-    return str(error).removesuffix(f". {error.hint}")
-
-
-def _hint(config: Config, error: RemoteFetchError) -> str | None:
-    scheme = (config.settings.storage_url or "").partition("://")[0].lower()
-    kind = "s3" if scheme.startswith("s3") else ""
-    return next((hint for cls, of_kind, hint in _HINTS if isinstance(error, cls) and of_kind in ("", kind)), None)
 
 
 def _listed(
