@@ -28,6 +28,7 @@ from remote_fetch.errors import ConfigError, MissingExtra, RemoteFetchError
 from remote_fetch.fetch.inventory import ExpectedObject, InventoryLayout
 from remote_fetch.fetch.plugins import own_entry_point
 from remote_fetch.fetch.spi import (
+    ChunkedLayout,
     Layout,
     ObjectInfo,
     ObjectStore,
@@ -188,6 +189,11 @@ class ComposedFetcher:
     def stored_size(self, metadata: RemoteLogSegmentMetadata) -> int | None:
         """As `StoredSizer.stored_size`."""
         return self._layout.stored_size(metadata) if isinstance(self._layout, StoredSizer) else None
+
+    def chunk_size(self, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """As `ChunkSizer.chunk_size`."""
+        layout, store = self._opened()
+        return layout.chunk_size(store, metadata) if isinstance(layout, ChunkedLayout) else None
 
     def list_segments(self, topic: str | None = None) -> Iterator[RemoteLogSegmentMetadata]:
         """As `SegmentLister.list_segments`."""

@@ -21,6 +21,7 @@ __all__ = ["surveyed"]
 _FOLDERS = 32
 """How many folders are searched for the folder that the URL should name."""
 _SHOWN_NAMES = 4
+_URL, _LAYOUT = "remote.storage.url", "remote.storage.layout"
 _NOT_FOLDERS = {
     "missing": "it does not exist",
     "file": "it is a file, and a directory is needed",
@@ -48,17 +49,32 @@ def surveyed(store: FsspecStore, url: str, base: str, layout: str, layouts: Mapp
             return Survey(place)
         if levels is not None:
             above = base.rstrip("/").rsplit("/", levels)[0]
-            return Survey(
-                place, f"it is a folder inside of a tier of the layout {layout!r}", f"Set remote.storage.url={above}"
-            )
+            return _better(place, f"it is a folder inside of a tier of the layout {layout!r}", _URL, above)
         for folder in islice(_below(store), _FOLDERS):
             if chosen.levels_below(store, folder) == 0:
                 found = f"what the layout {layout!r} writes begins in its folder {folder!r}"
-                return Survey(place, found, f"Set remote.storage.url={base.rstrip('/')}/{folder}")
-    for name, other in layouts.items():
-        if name != layout and isinstance(other, LevelFinder) and other.levels_below(store) == 0:
-            return Survey(place, f"its names are those of the layout {name!r}", f"Set remote.storage.layout={name}")
+                return _better(place, found, _URL, f"{base.rstrip('/')}/{folder}")
+    seen = _of_another(store, layout, layouts)
+    if seen is not None:
+        return _better(place, seen[1], _LAYOUT, seen[0])
     return Survey(place, f"it holds {_names(store)}, and nothing that the layout {layout!r} writes")
+
+
+def _of_another(store: FsspecStore, layout: str, layouts: Mapping[str, object]) -> tuple[str, str] | None:
+    """Another layout whose names are in the store, and where. None if there is none."""
+    others = {name: other for name, other in layouts.items() if name != layout and isinstance(other, LevelFinder)}
+    for name, other in others.items():
+        if other.levels_below(store) == 0:
+            return name, f"its names are those of the layout {name!r}"
+    for folder in islice(_below(store), _FOLDERS):
+        for name, other in others.items():
+            if other.levels_below(store, folder) == 0:
+                return name, f"what the layout {name!r} writes begins in its folder {folder!r}"
+    return None
+
+
+def _better(place: str, found: str, key: str, value: str) -> Survey:
+    return Survey(place, found, f"Set {key}={value}", (key, value))
 
 
 def _below(store: FsspecStore) -> Iterator[str]:

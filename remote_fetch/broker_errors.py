@@ -1,4 +1,4 @@
-"""Classifies the errors of brokers: whether a request may be repeated, and whether the leader has changed.
+"""Classifies the errors of brokers: whether a request may be repeated, and whether the leader has changed. Tells them.
 
 Rules of the file:
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError, KafkaException
 
-__all__ = ["is_of_another_leader", "is_passing", "is_refusal"]
+__all__ = ["broker_says", "is_of_another_leader", "is_passing", "is_refusal"]
 
 _PASSING = frozenset(
     {
@@ -41,6 +41,9 @@ _OTHER_LEADER = frozenset(
     }
 )
 """Errors of a client whose leader, or leader epoch, differs from that of the brokers."""
+_NO_ANSWER = frozenset(
+    {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE}
+)
 
 
 def is_passing(error: KafkaException) -> bool:
@@ -60,3 +63,11 @@ def is_refusal(error: KafkaException) -> bool:
 def is_of_another_leader(error: KafkaException) -> bool:
     """Whether the client's leader, or its leader epoch, differs from that of the brokers."""
     return error.args[0].code() in _OTHER_LEADER
+
+
+def broker_says(error: KafkaException) -> str:
+    """The text of a broker's error, or of the client's if no broker answered."""
+    said = error.args[0]
+    if said.code() not in _NO_ANSWER:
+        return f"the broker says: {said.str()}"
+    return f"no answer from the brokers: {said.str()}. Check bootstrap.servers (-b), security.protocol, and the network"

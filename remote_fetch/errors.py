@@ -261,13 +261,14 @@ class FatalError(RemoteFetchError):
 
 
 class ConfigError(FatalError, ValueError):
-    """A configuration key or value is wrong; `key` names it."""
+    """A configuration key or value is wrong. `key` names it. `better` is the value that fits, if it is known."""
 
     kind = ErrorKind.CONFIG
 
-    def __init__(self, message: str, *, key: str | None = None, **where: Any) -> None:
+    def __init__(self, message: str, *, key: str | None = None, better: str | None = None, **where: Any) -> None:
         super().__init__(message, **where)
         self.key = key
+        self.better = better
 
 
 class MissingExtra(FatalError, ImportError):

@@ -251,9 +251,10 @@ class Survey(NamedTuple):
     """A description of the place where a storage was expected.
 
     `place` is the URL without secrets. `found` describes its contents in a few words. It is None if the place has names
-    of the layout. `hint` names a better configuration, if one can be seen.
+    of the layout. `hint` names a better configuration, if one can be seen, and `better` is its key with the value.
     """
 
     place: str
     found: str | None = None
     hint: str | None = None
+    better: tuple[str, str] | None = None

@@ -26,7 +26,14 @@ from fetchers.layouts.aiven_backends import from_aiven_properties
 from fetchers.layouts.aiven_cache import Known, ManifestCache
 from fetchers.layouts.aiven_keys import KEY_FILE_OPTION, Cipher, KeyRing, key_files
 from fetchers.layouts.aiven_manifest import ByteRange, Manifest, parse_manifest
-from fetchers.layouts.aiven_names import MANIFEST_SUFFIX, levels_below, partitions_named, segment_of, segments_named
+from fetchers.layouts.aiven_names import (
+    MANIFEST_SUFFIX,
+    custom_names,
+    levels_below,
+    partitions_named,
+    segment_of,
+    segments_named,
+)
 from fetchers.layouts.naming import checked_names
 from fetchers.layouts.options import layout_options
 from remote_fetch.errors import (
@@ -39,7 +46,7 @@ from remote_fetch.errors import (
 )
 from remote_fetch.fetch.inventory import ExpectedObject
 from remote_fetch.fetch.spi import BrokerStorage, ObjectStore
-from remote_fetch.formats.tagged_fields import read_compact_string, read_tagged_fields, read_varlong
+from remote_fetch.formats.tagged_fields import read_tagged_fields, read_varlong
 from remote_fetch.model import (
     Buffer,
     IndexType,
@@ -51,7 +58,7 @@ from remote_fetch.model import (
 __all__ = ["AivenLayout"]
 
 _LOG, _INDEXES, _MANIFEST = ".log", ".indexes", MANIFEST_SUFFIX
-_REMOTE_SIZE_TAG, _OBJECT_PREFIX_TAG, _OBJECT_KEY_TAG = 0, 1, 2
+_REMOTE_SIZE_TAG = 0
 """Custom metadata fields: the size of the segment's objects together, and where they are."""
 
 _MAX_MANIFEST_BYTES = 8 << 20
@@ -160,6 +167,11 @@ class AivenLayout:
         """As `SizedLayout.segment_size`: the manifest's `originalFileSize`."""
         return self._open(store, metadata).manifest.chunks.segment_bytes
 
+    def chunk_size(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """As `ChunkedLayout.chunk_size`: the manifest's `originalChunkSize`."""
+        manifest = self._open(store, metadata).manifest
+        return None if manifest.is_plain else manifest.chunks.chunk_bytes
+
     def stored_size(self, metadata: RemoteLogSegmentMetadata) -> int | None:
         """As `StoredSizer.stored_size`: log, indexes and manifest, if the plug-in is configured to say so."""
         try:
@@ -217,7 +229,7 @@ class AivenLayout:
     def _names(self, metadata: RemoteLogSegmentMetadata) -> tuple[str, str]:
         """The name that the options give a segment's objects, without suffix, and the name they were written under."""
         main = _main_of(metadata)
-        prefix, key = _custom_names(metadata.custom_metadata)
+        prefix, key = custom_names(metadata.custom_metadata)
         written = (self._prefix if prefix is None else prefix) + (main if key is None else key)
         return self._prefix + main, written
 
@@ -343,27 +355,14 @@ def _no_segments() -> UnsupportedFormat:
 
 def _other_prefix(prefix: str) -> ConfigError:
     key = "remote.storage.layout.key.prefix"
-    return ConfigError(f"the segments below remote.storage.url have another key prefix: set {key}={prefix}", key=key)
+    text = f"the segments below remote.storage.url have another key prefix: set {key}={prefix}"
+    return ConfigError(text, key=key, better=prefix)
 
 
 def _main_of(metadata: RemoteLogSegmentMetadata) -> str:
     partition = metadata.topic_id_partition
     folder = f"{partition.topic}-{partition.topic_id}/{partition.partition}"
     return f"{folder}/{metadata.start_offset:020d}-{metadata.segment_id.id}"
-
-
-def _custom_names(custom_metadata: bytes | None) -> tuple[str | None, str | None]:
-    """The prefix and the name that the plug-in wrote the segment under, where it keeps them. Raises CorruptSegment."""
-    if not custom_metadata:
-        return None, None
-    fields, _ = read_tagged_fields(custom_metadata, 0)
-    prefix, key = (
-        None if tag not in fields else read_compact_string(fields[tag], 0)[0]
-        for tag in (_OBJECT_PREFIX_TAG, _OBJECT_KEY_TAG)
-    )
-    if ".." in f"{prefix}{key}".split("/"):
-        raise CorruptSegment("the custom metadata names an object outside the store")
-    return prefix, key
 
 
 def _stored(store: ObjectStore, opened: _Opened, wanted: ByteRange) -> memoryview:

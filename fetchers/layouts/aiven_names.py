@@ -14,12 +14,16 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
+from remote_fetch.errors import CorruptSegment
 from remote_fetch.fetch.spi import ObjectStore
+from remote_fetch.formats.tagged_fields import read_compact_string, read_tagged_fields
 from remote_fetch.model import UNKNOWN_SIZE, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 
-__all__ = ["MANIFEST_SUFFIX", "levels_below", "partitions_named", "segment_of", "segments_named"]
+__all__ = ["MANIFEST_SUFFIX", "custom_names", "levels_below", "partitions_named", "segment_of", "segments_named"]
 
 MANIFEST_SUFFIX = ".rsm-manifest"
+
+_OBJECT_PREFIX_TAG, _OBJECT_KEY_TAG = 1, 2
 
 _TOPIC = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<id>[A-Za-z0-9_-]{22})")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -121,3 +125,17 @@ def _uuid_of(text: str) -> Uuid | None:
         return Uuid.parse(text)
     except ValueError:
         return None
+
+
+def custom_names(custom_metadata: bytes | None) -> tuple[str | None, str | None]:
+    """The prefix and the name that the plug-in wrote the segment under, where it keeps them. Raises CorruptSegment."""
+    if not custom_metadata:
+        return None, None
+    fields, _ = read_tagged_fields(custom_metadata, 0)
+    prefix, key = (
+        None if tag not in fields else read_compact_string(fields[tag], 0)[0]
+        for tag in (_OBJECT_PREFIX_TAG, _OBJECT_KEY_TAG)
+    )
+    if ".." in f"{prefix}{key}".split("/"):
+        raise CorruptSegment("the custom metadata names an object outside the store")
+    return prefix, key

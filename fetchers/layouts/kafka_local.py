@@ -54,6 +54,8 @@ _SEGMENT = re.compile(r"(?P<stem>[0-9]{20}-[A-Za-z0-9_-]{22})(?P<suffix>\.[a-z_]
 _MAX_OFFSET = 2**63 - 1
 _PROBED_NAMES = 1_000
 """How many names are looked at to know a folder of this layout."""
+_PROBED_FOLDERS = 8
+"""How many of these folders are looked into."""
 _MAX_INDEX_BYTES = 64 << 20
 """Largest index that is believed: six times what brokers write by default (`segment.index.bytes`, 10 MiB)."""
 
@@ -189,11 +191,21 @@ class KafkaLocalLayout:
     def levels_below(self, store: ObjectStore, folder: str = "") -> int | None:
         """As `LevelFinder.levels_below`: the tree, or folders of partitions in it; or the files of a partition."""
         names = list(islice(store.folders(folder), _PROBED_NAMES))
-        if _TREE in names or any(_partition_of(name) is not None for name in names):
+        if _TREE in names:
             return 0
         start = f"{folder}/" if folder else ""
-        files = () if names else islice(store.list(folder), _PROBED_NAMES)
-        return 1 if any(_SEGMENT.fullmatch(info.name.removeprefix(start)) for info in files) else None
+        partitions = (f"{start}{name}" for name in names if _partition_of(name) is not None)
+        # Aiven's plug-in gives a topic `orders-0` such a folder too, with a folder for each partition in it.
+        if any(_has_files(store, partition) for partition in islice(partitions, _PROBED_FOLDERS)):
+            return 0
+        return 1 if not names and _has_files(store, folder) else None
+
+
+def _has_files(store: ObjectStore, folder: str) -> bool:
+    """Whether files of segments are among the first objects of a folder."""
+    start = f"{folder}/" if folder else ""
+    files = islice(store.list(folder), _PROBED_NAMES)
+    return any(_SEGMENT.fullmatch(info.name.removeprefix(start)) for info in files)
 
 
 def _tree_of(folders: Iterable[str]) -> str | None:

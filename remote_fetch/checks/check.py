@@ -23,7 +23,7 @@ from remote_fetch.errors import (
     StorageUnavailable,
 )
 
-__all__ = ["Check", "State", "tried"]
+__all__ = ["Check", "State", "failed", "tried"]
 
 T = TypeVar("T")
 

@@ -1,31 +1,20 @@
-"""The checks of `remote-fetch config check`: open, list, read the head of a segment, read an index, ask the brokers.
+"""Checks of a store: open, list, read the head of a segment, read an index; and all of them for `config check`.
 
 Rules of the file:
 
 - A check is small: one name of a listing, one range, one index.
-- The error of a check becomes its text, with the hint of the error or the usual cause.
 - A check is skipped, with the reason, if an earlier check has shown that it cannot pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from enum import StrEnum
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from remote_fetch.amounts import human_bytes
-from remote_fetch.cli.app import broker_says
+from remote_fetch.checks.check import Check, State, failed, tried
 from remote_fetch.config import Config
-from remote_fetch.errors import (
-    CorruptSegment,
-    RemoteFetchError,
-    SegmentNotFound,
-    StorageDenied,
-    StorageTimeout,
-    StorageUnavailable,
-    Unlocatable,
-    UnsupportedFormat,
-)
+from remote_fetch.errors import ConfigError, CorruptSegment, RemoteFetchError, Unlocatable, UnsupportedFormat
 from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
@@ -35,10 +24,10 @@ from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.session.session import Session
 from remote_fetch.session.surveyor import surveyed
 
-__all__ = ["Check", "State", "checks"]
+__all__ = ["SEGMENT", "Listed", "config_checks", "listed", "located", "open_fetcher", "open_session", "segment_checks"]
 
-T = TypeVar("T")
-
+SEGMENT = "segment"
+"""The name of the check that reads the head of a segment."""
 _HEAD_BYTES = 4096
 _EMPTY_HINT = (
     "another bucket, prefix or layout? What a broker's plug-in calls its key prefix is an option of the layout, to the "
@@ -46,31 +35,48 @@ _EMPTY_HINT = (
 )
 
 
-def checks(config: Config, topic: str | None) -> Iterator[Check]:
+class Listed(NamedTuple):
+    """The result of looking for a segment by listing.
+
+    - `segment` is the first segment that was found, None if none was.
+    - `better` is a configuration key with the value that fits what was found instead.
+    - `error` is the error of the store that ended the listing.
+    """
+
+    check: Check
+    segment: RemoteLogSegmentMetadata | None = None
+    better: tuple[str, str] | None = None
+    error: RemoteFetchError | None = None
+
+
+def config_checks(config: Config, topic: str | None) -> Iterator[Check]:
     """All checks of a configuration, in order."""
-    check, fetcher = _tried(config, "fetcher", lambda: _open_fetcher(config))
+    url = config.settings.storage_url
+    check, fetcher = tried("fetcher", url, lambda: open_fetcher(config))
     yield check
     if fetcher is None:
         return
     try:
         has_broker = "bootstrap.servers" in config.librdkafka
-        check, segment = _listed(config, fetcher, topic, has_broker=has_broker)
-        yield check
-        check, session = _tried(config, "locator", lambda: _open_session(config))
+        found = listed(config, fetcher, topic, has_broker=has_broker)
+        yield found.check
+        check, session = tried("locator", url, lambda: open_session(config))
         yield check
         if session is None:
             return
         with session:
+            segment = found.segment
             if has_broker or config.settings.locator == "snapshot":
-                check, located = _tried(config, "metadata", lambda: _located(session, topic))
+                check, first = tried("metadata", url, lambda: located(session, topic))
                 yield check
-                segment = located or segment
-            yield from _read(config, session, segment)
+                segment = first or segment
+            yield from segment_checks(session, segment)
     finally:
         fetcher.close()
 
 
-def _open_fetcher(config: Config) -> tuple[str, RemoteStorageFetcher]:
+def open_fetcher(config: Config) -> tuple[str, RemoteStorageFetcher]:
+    """The fetcher, and its name with that of its layout. Raises ConfigError and the errors of `configure`."""
     fetcher = load_fetcher(config)
     name, layout = (
         type(fetcher).__name__,
@@ -79,35 +85,36 @@ def _open_fetcher(config: Config) -> tuple[str, RemoteStorageFetcher]:
     return name if layout is None else f"{name} with {layout}", fetcher
 
 
-def _open_session(config: Config) -> tuple[str, Session]:
+def open_session(config: Config) -> tuple[str, Session]:
+    """A session, and the name of its locator. Raises the errors of `Session.open`."""
     session = Session.open(config)
     return session.locator_name, session
 
 
-def _listed(
-    config: Config, fetcher: RemoteStorageFetcher, topic: str | None, *, has_broker: bool
-) -> tuple[Check, RemoteLogSegmentMetadata | None]:
+def listed(config: Config, fetcher: RemoteStorageFetcher, topic: str | None, *, has_broker: bool) -> Listed:
+    """Look for the first segment of a topic (None: any) by listing. With brokers a listing is not needed to read."""
     if not isinstance(fetcher, SegmentLister):
-        return Check("list", State.SKIPPED, "the fetcher cannot list segments"), None
+        return Listed(Check("list", State.SKIPPED, "the fetcher cannot list segments"))
     try:
         found = next(fetcher.list_segments(None if topic is None else split_topic(topic)[0]), None)
-    except (Unlocatable, UnsupportedFormat) as error:
-        if has_broker:  # the broker knows the segments, so no listing is needed
-            return Check("list", State.SKIPPED, _said(error)), None
-        return Check("list", State.FAILED, _said(error), error.hint), None
     except RemoteFetchError as error:
-        return Check("list", State.FAILED, _said(error), error.hint or _hint(config, error)), None
+        check = failed("list", config.settings.storage_url, error)
+        if isinstance(error, (Unlocatable, UnsupportedFormat)) and has_broker:
+            return Listed(Check("list", State.SKIPPED, check.text))
+        better = (error.key, error.better) if isinstance(error, ConfigError) and error.key and error.better else None
+        return Listed(check, better=better, error=error)
     if found is None:
         survey = surveyed(fetcher)
         if survey is not None and survey.found is not None:
             text = f"no segment in the remote storage {survey.place}: {survey.found}"
-            return Check("list", State.FAILED, text, survey.hint or _EMPTY_HINT), None
+            return Listed(Check("list", State.FAILED, text, survey.hint or _EMPTY_HINT), better=survey.better)
         what = "no segment" if topic is None else f"no segment of topic {topic}"
-        return Check("list", State.FAILED, f"{what} in the remote storage", _EMPTY_HINT), None
-    return Check("list", State.OK, f"the first is {_place(found)}"), found
+        return Listed(Check("list", State.FAILED, f"{what} in the remote storage", _EMPTY_HINT))
+    return Listed(Check("list", State.OK, f"the first is {_place(found)}"), found)
 
 
-def _located(session: Session, topic: str | None) -> tuple[str, RemoteLogSegmentMetadata | None]:
+def located(session: Session, topic: str | None) -> tuple[str, RemoteLogSegmentMetadata | None]:
+    """The first segment of a topic (None: any) by the locator. Raises the locator's errors."""
     for partition in session.locator.partitions(topic):
         segments = session.locator.timeline(partition).segments
         if segments:
@@ -120,13 +127,15 @@ def _place(segment: RemoteLogSegmentMetadata) -> str:
     return f"{partition.topic}-{partition.partition}, offset {segment.start_offset}"
 
 
-def _read(config: Config, session: Session, segment: RemoteLogSegmentMetadata | None) -> Iterator[Check]:
+def segment_checks(session: Session, segment: RemoteLogSegmentMetadata | None) -> Iterator[Check]:
+    """Read the head and the offset index of a segment. None: both checks are skipped."""
     if segment is None:
-        for name in ("segment", "index"):
+        for name in (SEGMENT, "index"):
             yield Check(name, State.SKIPPED, "no segment is known")
         return
-    yield _tried(config, "segment", lambda: (_head(session, segment), None))[0]
-    yield _tried(config, "index", lambda: (_index(session, segment), None))[0]
+    url = session.config.settings.storage_url
+    yield tried(SEGMENT, url, lambda: (_head(session, segment), None))[0]
+    yield tried("index", url, lambda: (_index(session, segment), None))[0]
 
 
 def _head(session: Session, segment: RemoteLogSegmentMetadata) -> str:

@@ -19,7 +19,7 @@ from importlib import import_module
 from remote_fetch.cli.parser import Parser
 from remote_fetch.errors import RemoteFetchError
 
-__all__ = ["broker_says", "run", "whole_parser"]
+__all__ = ["run", "whole_parser"]
 
 _DESCRIPTION = "Read Kafka's tiered log segments straight from object storage."
 _COMMANDS = {
@@ -36,6 +36,7 @@ _COMMANDS = {
     "offsets": "translate committed offsets for a restored topic",
     "replay": "write a range of records into a topic once again",
     "config": "check a configuration",
+    "doctor": "find out why a set-up does not work, and how much a reader gains",
     "serve": "give readers access without a key to the bucket",
     "demo": "a tour of a small bucket that ships with the package",
     "completion": "print the script of a shell's completion",
@@ -64,7 +65,7 @@ def run(argv: Sequence[str] | None = None) -> int:
             _give_up_output()
         return _failed(_in_a_line(error))
     except Exception as error:
-        said = broker_says(error)
+        said = _broker_says(error)
         if said is None:
             raise
         return _failed(said)
@@ -141,15 +142,14 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def broker_says(error: Exception) -> str | None:
-    """The text of a broker's error, or of the client's if no broker answered. None for another error.
+def _broker_says(error: Exception) -> str | None:
+    """The text of a broker's error. None for another error.
 
     The client is looked up only if it has been loaded, because most commands never load it.
     """
     client = sys.modules.get("confluent_kafka")
     if client is None or not isinstance(error, client.KafkaException):
         return None
-    said, kafka = error.args[0], client.KafkaError
-    if said.code() not in (kafka._TIMED_OUT, kafka._TRANSPORT, kafka._ALL_BROKERS_DOWN, kafka._RESOLVE):
-        return f"the broker says: {said.str()}"
-    return f"no answer from the brokers: {said.str()}. Check bootstrap.servers (-b), security.protocol, and the network"
+    from remote_fetch.broker_errors import broker_says  # noqa: PLC0415 - as above
+
+    return broker_says(error)

@@ -13,16 +13,16 @@ import argparse
 import json
 from typing import Any
 
-from remote_fetch.cli.color import Color, Paint, add_color_option, paint_from
-from remote_fetch.cli.config_check import Check, State, checks
+from remote_fetch.checks.check import State
+from remote_fetch.checks.storage_checks import config_checks
+from remote_fetch.cli.check_lines import check_as_json, print_check
+from remote_fetch.cli.color import add_color_option, paint_from
 from remote_fetch.cli.masked import masked
 from remote_fetch.cli.options import about, add_common_options, add_json_option, config_from
 from remote_fetch.config import Config
 from remote_fetch.fetch.broker_file import Completed, complete
 
 __all__ = ["add_parser"]
-
-_COLORS = {State.OK: Color.GREEN, State.FAILED: Color.RED, State.SKIPPED: Color.YELLOW}
 
 
 def add_parser(commands: Any, summary: str) -> None:
@@ -47,11 +47,11 @@ def _run(arguments: argparse.Namespace) -> int:
         _print_configuration(completed)
         print()
     found, paint = [], paint_from(arguments)
-    for check in checks(completed.config, arguments.topic):
+    for check in config_checks(completed.config, arguments.topic):
         if arguments.json:
-            print(json.dumps({"check": check.name, "state": check.state, "text": check.text, "hint": check.hint}))
+            print(check_as_json(check))
         else:
-            _print_check(check, paint)
+            print_check(check, paint)
         found.append(check.state)
     return 0 if State.OK in found and State.FAILED not in found else 1
 
@@ -78,9 +78,3 @@ def _print_configuration(completed: Completed) -> None:
         print(f"{name:{width}}  {value}{origin}")
     for text in completed.unmapped:
         print(f"not understood: {text}")
-
-
-def _print_check(check: Check, paint: Paint) -> None:
-    print(f"{paint(f'{check.state:7}', _COLORS[check.state])} {check.name}: {check.text}")
-    if check.hint:
-        print(f"{'':7} hint: {check.hint}")

@@ -13,21 +13,12 @@ import json
 import random
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from remote_fetch.checks.fetch_counter import FetchCounter
-from remote_fetch.checks.verify import (
-    Choice,
-    Finding,
-    PartitionVerdict,
-    broker_of,
-    broker_rows,
-    choose,
-    store_rows,
-    stretches,
-    verify,
-)
+from remote_fetch.checks.rates import broker_rate, store_rate
+from remote_fetch.checks.verify import Choice, Finding, PartitionVerdict, broker_of, choose, verify
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.color import Color, Paint, add_color_option, paint_from
 from remote_fetch.cli.options import about, add_common_options, add_json_option, add_range_options, config_from
@@ -37,12 +28,8 @@ from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Report
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.prepare.job import planned_read
-from remote_fetch.session.broker import BrokerReader
 from remote_fetch.session.price_table import open_prices
 from remote_fetch.session.session import Session
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["DIFFERENT", "add_parser"]
 
@@ -189,18 +176,12 @@ def _json(verdict: PartitionVerdict) -> str:
 def _timed(session: Session, counter: FetchCounter, choices: Sequence[Choice]) -> Iterator[str]:
     """The speed of each way alone. The store is first, so that caches are warm for the broker."""
     before = session.counters.report()
-    yield _rate("store", (batch for each in choices for batch in store_rows(session, each.plan, each.steps)))
+    yield f"store: {store_rate(session, choices)}"
     yield f"  {_gets(before, session.counters.report())}"
     fetches = _fetches(session, counter, choices)
-    yield _rate("broker", _through(broker_of(session), choices))
+    yield f"broker: {broker_rate(broker_of(session), choices)}"
     if fetches is not None:
         yield f"  {(_fetches(session, counter, choices) or 0) - fetches} fetch requests"
-
-
-def _through(broker: BrokerReader, choices: Iterable[Choice]) -> Iterator[pa.RecordBatch]:
-    for each in choices:
-        for stretch in stretches(each.steps):
-            yield from broker_rows(broker, each.plan, stretch[0].first_offset, stretch[-1].last_offset)
 
 
 def _fetches(session: Session, counter: FetchCounter, choices: Sequence[Choice]) -> int | None:
@@ -208,18 +189,6 @@ def _fetches(session: Session, counter: FetchCounter, choices: Sequence[Choice])
     if session.brokers is None or not choices:
         return None
     return counter.total(session.brokers.cluster.consumer(choices[0].plan.opened.isolation))
-
-
-def _rate(way: str, batches: Iterable[pa.RecordBatch]) -> str:
-    began, records, size_bytes = time.monotonic(), 0, 0
-    for batch in batches:
-        records += batch.num_rows
-        size_bytes += batch.column("key").nbytes + batch.column("value").nbytes
-    took_s = max(time.monotonic() - began, 1e-9)
-    return (
-        f"{way}: {records} records in {took_s:.2f} s, {records / took_s:.0f} records/s, "
-        f"{size_bytes / took_s / 1e6:.1f} MB/s of keys and values"
-    )
 
 
 def _gets(before: Report, after: Report) -> str:

@@ -9,6 +9,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.metadata import entry_points
 from typing import NamedTuple
 
@@ -17,10 +18,11 @@ from remote_fetch.errors import ConfigError, RemoteFetchError
 from remote_fetch.fetch.spi import BrokerStorage, BrokerStorageReader
 from remote_fetch.formats.properties import MAX_BYTES, parse_properties
 
-__all__ = ["Completed", "complete"]
+__all__ = ["STORAGE_MANAGER", "Completed", "complete", "layout_of"]
 
+STORAGE_MANAGER = "remote.log.storage.manager.class.name"
+"""The broker's property that names its storage plug-in."""
 _KEY = "remote.storage.broker.properties"
-_CLASS = "remote.log.storage.manager.class.name"
 _PREFIX = "remote.log.storage.manager.impl.prefix"
 _USUAL_PREFIX = "rsm.config."
 _LAYOUTS_GROUP = "remote_fetch.layouts"
@@ -46,10 +48,10 @@ def complete(config: Config) -> Completed:
         raise ConfigError(f"{_KEY}={path}: {error.message}", key=_KEY) from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise ConfigError(f"{_KEY}: {error}", key=_KEY) from error
-    manager = properties.get(_CLASS, "").strip()
+    manager = properties.get(STORAGE_MANAGER, "").strip()
     if not manager:
         raise ConfigError(
-            f"{_KEY}={path}: the file has no {_CLASS}, so the broker has no tier",
+            f"{_KEY}={path}: the file has no {STORAGE_MANAGER}, so the broker has no tier",
             key=_KEY,
             hint="Name the server.properties of a broker with remote.log.storage.system.enable=true",
         )
@@ -64,19 +66,30 @@ def complete(config: Config) -> Completed:
     return Completed(completed, frozenset(found.configs) - config.ours().keys(), found.unmapped)
 
 
+def layout_of(manager: str) -> str | None:
+    """The name of the layout whose objects this storage manager (a Java class) writes. None if none is installed."""
+    return next((name for name, layout in _readers() if manager in layout.storage_managers), None)
+
+
 def _map(manager: str, properties: dict[str, str]) -> BrokerStorage:
     known: list[str] = []
+    for _, layout in _readers():
+        if manager in layout.storage_managers:
+            return layout.from_broker_properties(properties)
+        known += layout.storage_managers
+    raise ConfigError(
+        f"no layout is installed for the storage manager {manager!r:.200}; known are {', '.join(sorted(known))}",
+        key=_KEY,
+        hint="Set remote.storage.url and remote.storage.layout by hand",
+    )
+
+
+def _readers() -> Iterator[tuple[str, BrokerStorageReader]]:
+    """The installed layouts that know storage managers, with their names."""
     for entry in entry_points(group=_LAYOUTS_GROUP):
         try:
             layout = entry.load()()
         except (ImportError, AttributeError, TypeError):
             continue  # another layout may fit; if the user names this one, the error appears
         if isinstance(layout, BrokerStorageReader):
-            if manager in layout.storage_managers:
-                return layout.from_broker_properties(properties)
-            known += layout.storage_managers
-    raise ConfigError(
-        f"no layout is installed for the storage manager {manager!r:.200}; known are {', '.join(sorted(known))}",
-        key=_KEY,
-        hint="Set remote.storage.url and remote.storage.layout by hand",
-    )
+            yield entry.name, layout

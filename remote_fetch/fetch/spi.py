@@ -22,6 +22,8 @@ from remote_fetch.model import Buffer, IndexType, RemoteLogSegmentMetadata, Surv
 __all__ = [
     "BrokerStorage",
     "BrokerStorageReader",
+    "ChunkSizer",
+    "ChunkedLayout",
     "CredentialRefresher",
     "Layout",
     "LevelFinder",
@@ -148,6 +150,25 @@ class StoredSizer(Protocol):
 
         None if the metadata does not tell. Asks no store, and raises nothing: the number is shown and decides nothing.
         """
+
+
+@runtime_checkable
+class ChunkSizer(Protocol):
+    """Optional, on a fetcher: the size of the pieces in which a segment's object is compressed or encrypted."""
+
+    def chunk_size(self, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """The bytes of one piece before the plug-in changed it. A read gets whole pieces.
+
+        None if the object has the segment's bytes as Kafka wrote them. Raises the errors of `fetch_log_segment`.
+        """
+
+
+@runtime_checkable
+class ChunkedLayout(Protocol):
+    """Optional, on a layout: makes the layout's fetcher a ChunkSizer."""
+
+    def chunk_size(self, store: ObjectStore, metadata: RemoteLogSegmentMetadata) -> int | None:
+        """As `ChunkSizer.chunk_size`."""
 
 
 @runtime_checkable

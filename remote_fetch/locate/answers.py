@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["epoch_of", "raw_uuid"]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    ResourceType,
+)
+
+__all__ = ["epoch_of", "raw_uuid", "settings_of"]
 
 
 def epoch_of(found: Any) -> int:
@@ -18,3 +24,10 @@ def raw_uuid(uuid: Any) -> bytes:
     most: int = uuid.get_most_significant_bits() & mask
     least: int = uuid.get_least_significant_bits() & mask
     return ((most << 64) | least).to_bytes(16, "big")
+
+
+def settings_of(admin: AdminClient, kind: ResourceType, name: str, timeout_s: float) -> dict[str, str]:
+    """The configuration in force of a topic or a broker, defaults included. Raises KafkaException."""
+    wanted = ConfigResource(kind, name)
+    found = admin.describe_configs([wanted], request_timeout=timeout_s)[wanted].result()
+    return {key: entry.value for key, entry in found.items() if entry.value is not None}

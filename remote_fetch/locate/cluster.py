@@ -28,7 +28,6 @@ from confluent_kafka import (
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclOperation,
     AdminClient,
-    ConfigResource,
     OffsetSpec,
     ResourceType,
 )
@@ -36,7 +35,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from remote_fetch.broker_errors import is_of_another_leader, is_passing
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import Cancelled
-from remote_fetch.locate.answers import epoch_of, raw_uuid
+from remote_fetch.locate.answers import epoch_of, raw_uuid, settings_of
 from remote_fetch.locate.clients import NO_LONG_POLL, PROBE, Consumer, admin_properties, consumer_properties
 from remote_fetch.locate.contact import first_contact
 from remote_fetch.locate.epoch_prober import EpochProber
@@ -46,7 +45,6 @@ __all__ = ["Cluster", "Topic"]
 
 T = TypeVar("T")
 
-_ZERO_UUID = bytes(16)
 _NO_ANSWER = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
 _RETRY_S = 0.1
 _ONE_ANSWER_S = 5.0
@@ -119,7 +117,7 @@ class Cluster:
         operations = found.authorized_operations
         return Topic(
             name,
-            None if raw == _ZERO_UUID else Uuid(raw),
+            None if raw == bytes(16) else Uuid(raw),
             tuple(sorted(partition.id for partition in found.partitions)),
             operations is None or AclOperation.READ in operations,
         )
@@ -155,10 +153,12 @@ class Cluster:
 
         Raises KafkaException with the broker's error.
         """
-        wanted = ConfigResource(ResourceType.TOPIC, name)
-        timeout_s = min(_ONE_ANSWER_S, self._timeout_s)
-        found = self._admin_client().describe_configs([wanted], request_timeout=timeout_s)[wanted].result()
-        return {key: entry.value for key, entry in found.items() if entry.value is not None}
+        return settings_of(self._admin_client(), ResourceType.TOPIC, name, min(_ONE_ANSWER_S, self._timeout_s))
+
+    def broker_settings(self) -> dict[str, str]:
+        """As `topic_settings`, of one broker, without secrets. Needs DESCRIBE_CONFIGS on the cluster."""
+        number = str(min(self.metadata().brokers))
+        return settings_of(self._admin_client(), ResourceType.BROKER, number, min(_ONE_ANSWER_S, self._timeout_s))
 
     def _described(self, name: str) -> Any:
         """The description of a topic by the AdminClient. If its broker does not answer, a new client asks another."""

@@ -22,7 +22,7 @@ from remote_fetch.fetch.inventory import ObjectInventory
 from remote_fetch.fetch.readahead import RangeReader
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.fetch.sizes import SegmentSizes
-from remote_fetch.fetch.spi import RemoteStorageFetcher, StoredSizer
+from remote_fetch.fetch.spi import ChunkSizer, RemoteStorageFetcher, StoredSizer
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.locate.locator import (
     GuessingLocator,
@@ -295,6 +295,11 @@ class Session:
         """The bytes of a segment's objects in the store, None if its metadata does not tell: see `StoredSizer`."""
         fetcher = self._fetcher
         return fetcher.stored_size(segment) if isinstance(fetcher, StoredSizer) else None
+
+    def chunk_size(self, segment: RemoteLogSegmentMetadata) -> int | None:
+        """As `ChunkSizer.chunk_size`, None if the fetcher has no chunks. Raises the errors of the store."""
+        fetcher = self._fetcher
+        return fetcher.chunk_size(segment) if isinstance(fetcher, ChunkSizer) else None
 
     def inventory(self) -> ObjectInventory:
         """The part of the fetcher that tells the objects of the storage. Raises ConfigError if the fetcher cannot."""

@@ -17,6 +17,7 @@ from remote_fetch.testing.segments import BuiltSegment
 from remote_fetch.testing.stores import write_kafka_local
 from tests.scan.bucket import plain_log
 
+AIVEN = Path(__file__).parents[1] / "golden" / "aiven" / "aiven-zstd" / "remote"
 WROTE = "what the layout 'kafka_local' writes begins in its folder"
 INSIDE = "it is a folder inside of a tier of the layout 'kafka_local'"
 
@@ -80,7 +81,8 @@ def test_each_mistake_has_a_sentence_of_its_own(
 ) -> None:
     url = make(tmp_path)
     wanted = None if hint is None else hint.format(url, parent=url.parent)
-    assert surveyed(str(url)) == Survey(str(url), found, wanted)
+    better = None if wanted is None else ("remote.storage.url", wanted.partition("=")[2])
+    assert surveyed(str(url)) == Survey(str(url), found, wanted, better)
     with pytest.raises(UnknownTopic) as raised:
         read_arrow("topic", config={"remote.storage.url": str(url)})
     assert f"no segment of topic 'topic' is in the remote storage {url}: {found}. " in str(raised.value)
@@ -101,7 +103,21 @@ def test_a_tier_is_no_mistake(tmp_path: Path) -> None:
 
 def test_a_wrong_layout(tmp_path: Path) -> None:
     assert surveyed(str(tier(tmp_path)), layout="aiven") == Survey(
-        str(tmp_path), "its names are those of the layout 'kafka_local'", "Set remote.storage.layout=kafka_local"
+        str(tmp_path),
+        "its names are those of the layout 'kafka_local'",
+        "Set remote.storage.layout=kafka_local",
+        ("remote.storage.layout", "kafka_local"),
+    )
+
+
+@pytest.mark.parametrize("level", ["", "tiered"])
+def test_a_tier_of_aivens_plug_in(level: str) -> None:
+    """It has a topic `big.topic_1-0`, whose folder looks like that of a partition of the other layout."""
+    url = str(AIVEN / level) if level else str(AIVEN)
+    where = "its names are those of the layout 'aiven'"
+    below = "what the layout 'aiven' writes begins in its folder 'tiered'"
+    assert surveyed(url) == Survey(
+        url, where if level else below, "Set remote.storage.layout=aiven", ("remote.storage.layout", "aiven")
     )
 
 

@@ -1,0 +1,132 @@
+"""Checks of a cluster: whether brokers answer, and whether a topic is tiered and may be read by this principal.
+
+Rules of the file:
+
+- Nothing is written. No group is joined.
+- A refusal becomes a failed check with the command that grants the permission.
+- Settings that this principal may not see are no failure: reading does not need them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaException
+
+from remote_fetch.broker_errors import broker_says, is_refusal
+from remote_fetch.checks.check import Check, State, tried
+from remote_fetch.errors import UnknownTopic
+from remote_fetch.fetch.broker_file import STORAGE_MANAGER, layout_of
+from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.described import described_topic
+
+__all__ = ["IS_TIERED", "Found", "brokers_check", "grant", "layout_of_brokers", "topic_checks"]
+
+IS_TIERED = "remote.storage.enable"
+_SINCE_3_9 = "remote.log.copy.disable"
+"""A setting of a topic that Kafka 3.9 introduced (KIP-950)."""
+_OLD = (
+    "the brokers are older than Kafka 3.6, which introduced tiered storage",
+    "Nothing of this topic can be in a tier. Upgrade the brokers, or read with confluent_kafka",
+)
+
+
+class Found(NamedTuple):
+    """The result of checks of a topic: whether it can be read from a tier, and its settings, None if not to be seen."""
+
+    is_readable: bool
+    settings: Mapping[str, str] | None = None
+
+
+def brokers_check(cluster: Cluster) -> tuple[Check, bool]:
+    """Whether brokers answer, how many there are, and the id of their cluster."""
+
+    def ask() -> tuple[str, bool]:
+        brokers = cluster.metadata().brokers
+        return f"{len(brokers)} of cluster {cluster.cluster_id() or 'without id'}", True
+
+    check, is_reached = tried("brokers", None, ask)
+    return check, bool(is_reached)
+
+
+def layout_of_brokers(cluster: Cluster) -> tuple[str | None, str | None]:
+    """The storage plug-in of the brokers, and the layout of its objects. None where unknown or not to be seen."""
+    try:
+        manager = cluster.broker_settings().get(STORAGE_MANAGER)
+    except KafkaException:
+        return None, None
+    return (manager, layout_of(manager)) if manager else (None, None)
+
+
+def topic_checks(cluster: Cluster, topic: str, properties: Mapping[str, Any]) -> Iterator[Check | Found]:
+    """The checks of a topic, and at the end their result. `properties` are librdkafka's: they name the principal."""
+    name = topic.partition(":")[0]
+    try:
+        described = described_topic(cluster, name)
+    except UnknownTopic as error:
+        yield Check("topic", State.FAILED, error.message, error.hint)
+        yield Found(is_readable=False)
+        return
+    except KafkaException as error:
+        hint = grant(properties, name, "Describe", "Read") if is_refusal(error) else None
+        yield Check("topic", State.FAILED, broker_says(error), hint)
+        yield Found(is_readable=False)
+        return
+    problem = _unreadable(described.may_read, described.topic_id is None)
+    if problem is not None:
+        yield Check("topic", State.FAILED, problem[0], problem[1] or grant(properties, name, "Read"))
+        yield Found(is_readable=False)
+        return
+    yield Check("topic", State.OK, f"{name}, which this principal may read; partitions: {len(described.partitions)}")
+    yield from _settings_checks(cluster, name, properties)
+
+
+def _unreadable(may_read: bool, is_without_id: bool) -> tuple[str, str | None] | None:
+    if is_without_id:
+        return _OLD
+    return None if may_read else ("this principal may not read the topic (READ)", None)
+
+
+def _settings_checks(cluster: Cluster, name: str, properties: Mapping[str, Any]) -> Iterator[Check | Found]:
+    try:
+        settings = cluster.topic_settings(name)
+    except KafkaException as error:
+        hint = grant(properties, name, "DescribeConfigs") if is_refusal(error) else None
+        yield Check("settings", State.SKIPPED, f"not seen: {broker_says(error)}", hint)
+        yield Found(is_readable=True)
+        return
+    if IS_TIERED not in settings:
+        yield Check("settings", State.FAILED, *_OLD)
+        yield Found(is_readable=False)
+        return
+    if settings[IS_TIERED] != "true":
+        hint = (
+            f"kafka-configs.sh --bootstrap-server {_servers(properties)} --alter --entity-type topics "
+            f"--entity-name {name} --add-config {IS_TIERED}=true (the brokers need "
+            "remote.log.storage.system.enable=true)"
+        )
+        yield Check("settings", State.FAILED, f"the topic is not tiered: {IS_TIERED}={settings[IS_TIERED]}", hint)
+        yield Found(is_readable=False)
+        return
+    if _SINCE_3_9 not in settings:
+        text = "Kafka before 3.9.1 may show records of aborted transactions under read_committed (KAFKA-17801)"
+        hint = "Upgrade to 3.9.1 or later. A read from the store leaves these records out"
+        yield Check("settings", State.ADVICE, text, hint)
+    else:
+        yield Check("settings", State.OK, f"{IS_TIERED}=true")
+    yield Found(is_readable=True, settings=settings)
+
+
+def grant(properties: Mapping[str, Any], topic: str, *operations: str) -> str:
+    """The command that grants operations on a topic to the principal of a client."""
+    user = properties.get("sasl.username", "NAME")
+    wanted = " ".join(f"--operation {operation}" for operation in operations)
+    return (
+        f"kafka-acls.sh --bootstrap-server {_servers(properties)} --add --allow-principal User:{user} {wanted} "
+        f"--topic {topic}"
+    )
+
+
+def _servers(properties: Mapping[str, Any]) -> str:
+    return str(properties.get("bootstrap.servers", "BROKERS"))

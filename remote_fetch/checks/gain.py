@@ -1,0 +1,160 @@
+"""The gain of a reader of one topic: a small sample read both ways, compared and timed, and the size of the tier.
+
+Rules of the file:
+
+- The sample is compared before it is timed, so that both ways have their connections, and caches favour neither.
+- Times for the whole topic are those of the sample, scaled by offsets. They hold for one process on this machine.
+- A part of a segment is enough: large segments are not read whole.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from remote_fetch.checks.advice import TierShape
+from remote_fetch.checks.rates import Rate, broker_rate, store_rate
+from remote_fetch.checks.verify import Choice, PartitionVerdict, broker_of, choose, verify
+from remote_fetch.fetch.readahead import RangeRequest
+from remote_fetch.formats.batches import BatchHeader, read_header
+from remote_fetch.model import IsolationLevel, RemoteLogSegmentMetadata, TopicIdPartition
+from remote_fetch.plan.cost import PlanCost, estimate
+from remote_fetch.plan.ranges import SegmentSlice
+from remote_fetch.prepare.planner import Planner
+from remote_fetch.prepare.view import PartitionPlan
+from remote_fetch.session.session import Session
+
+__all__ = ["Gain", "Tier", "gain_of", "open_tier", "shape_of"]
+
+_PIECES = 4
+_HEAD_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """The tier of one topic, planned without a look at any segment.
+
+    - `cost` is that of reading all of it once.
+    - `offsets` are in the tier, `offsets_of_log` are those of the whole log.
+    - `only_tiered` offsets are on no broker's disk any more. None: the brokers do not tell (extra `broker-api`).
+    """
+
+    plans: Sequence[PartitionPlan]
+    cost: PlanCost
+    offsets: int
+    offsets_of_log: int
+    only_tiered: int | None
+
+    @property
+    def is_end_known(self) -> bool:
+        """Whether brokers tell the end of each log."""
+        return all(plan.opened.log.end_offset is not None for plan in self.plans)
+
+    @property
+    def segments(self) -> list[RemoteLogSegmentMetadata]:
+        """The segments that a read takes, in order of partition and offset."""
+        return [piece.segment for plan in self.plans for piece in _slices(plan)]
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """The sample: how each way did, and what was different. `offsets` are those that each way went through."""
+
+    store: Rate
+    broker: Rate
+    offsets: int
+    verdicts: Sequence[PartitionVerdict]
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether both ways gave the same records."""
+        return not any(verdict.findings for verdict in self.verdicts)
+
+    @property
+    def is_aborted_shown(self) -> bool:
+        """Whether all that differs are records of aborted transactions that the broker shows (KAFKA-17801)."""
+        found = [finding for verdict in self.verdicts for finding in verdict.findings]
+        return bool(found) and all(finding.is_aborted_shown for finding in found)
+
+
+def open_tier(session: Session, topic: str, isolation: IsolationLevel) -> Tier:
+    """Plan a read of all that is in the tier. Raises the errors of planning."""
+    planner = Planner(session, isolation)
+    partitions = session.locator.partitions(topic)
+    plans = planner.open(partitions, lambda opened: planner.outline(opened, opened.first_offset, opened.end_offset))
+    slices = [_slices(plan) for plan in plans]
+    offsets = sum(piece.last_offset - piece.first_offset + 1 for pieces in slices for piece in pieces)
+    cost = estimate(slices, session.config.settings.range_bytes, session.stored_size)
+    in_log = sum(plan.opened.end_offset - plan.opened.first_offset for plan in plans)
+    return Tier(plans, cost, offsets, in_log, _only_tiered(session, partitions, plans))
+
+
+def _only_tiered(
+    session: Session, partitions: Sequence[TopicIdPartition], plans: Sequence[PartitionPlan]
+) -> int | None:
+    logs = session.local_logs(partitions, "it is unknown what only the tier has")
+    starts = {partition: log.bounds.earliest_local_offset for partition, log in logs.items()}
+    found = 0
+    for plan in plans:
+        local_start = starts.get(plan.opened.partition)
+        if local_start is None:
+            return None
+        found += sum(max(min(piece.last_offset + 1, local_start) - piece.first_offset, 0) for piece in _slices(plan))
+    return found
+
+
+def _slices(plan: PartitionPlan) -> list[SegmentSlice]:
+    return [step for step in plan.steps if isinstance(step, SegmentSlice)]
+
+
+def gain_of(session: Session, tier: Tier, sample_bytes: int, dice: random.Random) -> Gain:
+    """Read a sample of about `sample_bytes` both ways: at most four pieces of segments, chosen at random.
+
+    Raises ConfigError without brokers, KafkaException, and the errors of planning and of the store.
+    """
+    broker = broker_of(session)
+    choices = list(_sample(session, tier, sample_bytes, dice))
+    verdicts = list(verify(session, choices))
+    offsets = sum(step.last_offset - step.first_offset + 1 for choice in choices for step in choice.steps)
+    return Gain(store_rate(session, choices), broker_rate(broker, choices), offsets, verdicts)
+
+
+def _sample(session: Session, tier: Tier, sample_bytes: int, dice: random.Random) -> Iterator[Choice]:
+    found = [(plan.opened, piece) for plan in tier.plans for piece in _slices(plan)]
+    chosen = dice.sample(found, min(_PIECES, len(found)))
+    for opened, piece in sorted(chosen, key=lambda each: (each[0].partition.partition, each[1].first_offset)):
+        stop = piece.first_offset + _offsets_of(piece, sample_bytes // len(chosen))
+        planner = Planner(session, opened.isolation)
+        yield from choose([planner.plan(opened, piece.first_offset, stop)])
+
+
+def _offsets_of(piece: SegmentSlice, size_bytes: int) -> int:
+    """How many offsets of a slice have about so many bytes, one at least. All of a slice whose size is unknown."""
+    offsets = piece.last_offset - piece.first_offset + 1
+    whole_bytes = piece.size_bytes
+    return offsets if whole_bytes is None else min(offsets, max(1, offsets * size_bytes // whole_bytes))
+
+
+def shape_of(session: Session, tier: Tier, chunk_bytes: int | None) -> TierShape:
+    """The facts for advice. Reads the first MiB of the first segment. Raises the errors of the store."""
+    segments = tier.segments
+    headers = list(_headers(session, segments[0])) if segments else []
+    return TierShape(
+        segments=len(segments),
+        size_bytes=tier.cost.size_bytes,
+        batch_bytes=sum(header.size_bytes for header in headers) / len(headers) if headers else None,
+        batch_records=sum(header.record_count for header in headers) / len(headers) if headers else None,
+        chunk_bytes=chunk_bytes,
+    )
+
+
+def _headers(session: Session, segment: RemoteLogSegmentMetadata) -> Iterator[BatchHeader]:
+    """The headers of the first batches of records. Batches of Kafka before 0.11 do not tell their records."""
+    stop = min(_HEAD_BYTES, segment.known_size_bytes or _HEAD_BYTES)
+    data = session.reader.read(RangeRequest(segment, 0, stop))
+    at = 0
+    while not isinstance(header := read_header(data, at, position=at), int):
+        if header.magic == 2 and not header.is_control:
+            yield header
+        at += header.size_bytes

@@ -1,0 +1,148 @@
+"""`remote-fetch doctor`: find out why a set-up does not work, and tell how much a reader gains.
+
+Rules of the file:
+
+- stdout has a line for each check, the gain, and the configuration to copy. It fits on a screen.
+- Secrets are masked.
+- The exit code is 0 if no check failed, else 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from remote_fetch.amounts import human_bytes, human_time
+from remote_fetch.checks.check import State
+from remote_fetch.checks.doctor import Doctor
+from remote_fetch.checks.gain import Gain, Tier
+from remote_fetch.cli.check_lines import check_as_json, print_check
+from remote_fetch.cli.color import add_color_option, paint_from
+from remote_fetch.cli.masked import masked
+from remote_fetch.cli.options import Once, about, add_common_options, add_json_option, config_from
+from remote_fetch.config import Config
+from remote_fetch.errors import ConfigError
+from remote_fetch.plan.prices import Prices
+from remote_fetch.prepare.arguments import parse_isolation
+from remote_fetch.session.price_table import open_prices
+
+__all__ = ["add_parser"]
+
+_SAMPLE_BYTES = 64 << 20
+_ENOUGH_BYTES = 1 << 20
+"""Below this, the first answers of brokers and store take longer than the records."""
+
+
+def add_parser(commands: Any, summary: str) -> None:
+    """Add this command to `commands`, with `summary` as its short help."""
+    parser = commands.add_parser("doctor", help=summary, description=about(__doc__))
+    parser.set_defaults(run=_run)
+    parser.add_argument(
+        "-t", dest="topic", metavar="TOPIC", action=Once, help="the topic (default: the first that is in the tier)"
+    )
+    parser.add_argument(
+        "--isolation", default="read_committed", metavar="LEVEL", help="read_committed (default) or read_uncommitted"
+    )
+    parser.add_argument(
+        "--sample-bytes", type=int, default=_SAMPLE_BYTES, metavar="N",
+        help="read about so many bytes of the tier each way (64 MiB)",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, metavar="N", help="choose the same sample as another run with this seed")
+    add_json_option(parser, "a check, then one of the gain and one of the configuration")
+    add_color_option(parser)
+    add_common_options(parser)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.sample_bytes < 1:
+        raise ConfigError(f"--sample-bytes {arguments.sample_bytes}: give a number above 0", key="--sample-bytes")
+    configs = config_from(arguments)
+    prices = open_prices(Config.parse(configs).settings)
+    doctor = Doctor(
+        configs,
+        arguments.topic,
+        isolation=parse_isolation(arguments.isolation),
+        sample_bytes=arguments.sample_bytes,
+        dice=random.Random(arguments.seed),
+    )
+    states, paint = [], paint_from(arguments)
+    for check in doctor.checks():
+        states.append(check.state)
+        if arguments.json:
+            print(check_as_json(check), flush=True)
+        else:
+            print_check(check, paint)
+    shown = {name: masked(name, value) for name, value in doctor.configs.items()} | {"fetch.remote.enabled": "true"}
+    if arguments.json:
+        print(json.dumps({"gain": _gain_as_json(doctor)}))
+        print(json.dumps({"configuration": shown}))
+    else:
+        for line in _lines(doctor, prices):
+            print(line)
+        print("\nconfiguration of read_arrow, RemoteConsumer and Spark, and of -F FILE:")
+        for name, value in shown.items():
+            print(f"  {name}={value}")
+    return 1 if State.FAILED in states else 0
+
+
+def _lines(doctor: Doctor, prices: Prices | None) -> Iterator[str]:
+    tier, gain = doctor.tier, doctor.gain
+    if tier is None or not tier.offsets:
+        return
+    cost = tier.cost
+    yield ""
+    size = f"{human_bytes(cost.size_bytes)}, segments: {cost.segments}, partitions: {len(tier.plans)}"
+    yield f"{doctor.topic}: {size}{_shares(tier)}"
+    if gain is None:
+        return
+    if gain.store.size_bytes < _ENOUGH_BYTES:
+        yield f"  The sample has {human_bytes(gain.store.size_bytes)} of keys and values: too few to tell speeds."
+        return
+    money = "" if prices is None else f", {prices.text(cost.gets, cost.size_bytes)}"
+    times_s = _whole_s(tier, gain)
+    for way, rate, whole_s, load in (
+        ("store", gain.store, times_s[0], f"{cost.gets} GETs{money}"),
+        ("brokers", gain.broker, times_s[1], f"{human_bytes(cost.size_bytes)} through the brokers"),
+    ):
+        yield f"  {way:8}{rate.records_per_s:12,.0f} records/s   all of it in {human_time(whole_s)}   {load}"
+    ratio = gain.store.records_per_s / gain.broker.records_per_s
+    yield f"  As Arrow, in one process on this machine, the store is {ratio:.1f} times as fast as the brokers."
+
+
+def _whole_s(tier: Tier, gain: Gain) -> tuple[float, float]:
+    """The seconds of a read of all that is in the tier, each way, by the offsets of the sample."""
+    scale = tier.offsets / max(gain.offsets, 1)
+    return gain.store.took_s * scale, gain.broker.took_s * scale
+
+
+def _shares(tier: Tier) -> str:
+    """The shares of the log that are in the tier. Without brokers the log's end is unknown."""
+    if not tier.is_end_known:
+        return ""
+    in_tier = f"; {_share(tier.offsets, tier.offsets_of_log)} of the log's offsets are in the tier"
+    if tier.only_tiered is None:
+        return in_tier
+    return f"{in_tier}, {_share(tier.only_tiered, tier.offsets_of_log)} on no broker's disk"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.0%}" if whole else "none"
+
+
+def _gain_as_json(doctor: Doctor) -> dict[str, Any] | None:
+    tier, gain = doctor.tier, doctor.gain
+    if tier is None:
+        return None
+    found: dict[str, Any] = {
+        "topic": doctor.topic, "partitions": len(tier.plans), "segments": tier.cost.segments,
+        "size_bytes": tier.cost.size_bytes, "gets": tier.cost.gets, "offsets": tier.offsets,
+        "offsets_of_log": tier.offsets_of_log, "only_tiered": tier.only_tiered,
+    }  # fmt: skip
+    if gain is not None:
+        whole_s = _whole_s(tier, gain)
+        for way, rate, seconds in (("store", gain.store, whole_s[0]), ("brokers", gain.broker, whole_s[1])):
+            found[way] = {"records": rate.records, "records_per_s": rate.records_per_s, "whole_s": seconds}
+    return found

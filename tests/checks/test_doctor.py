@@ -1,0 +1,120 @@
+"""`doctor` without brokers: what it finds of a store alone, its lines, its exit code, its secrets.
+
+Rules of the file:
+
+- The tiers are a small one of this project's writer, and those that Aiven's plug-in wrote.
+- With brokers it is tried in tests/rig/test_doctor.py.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from remote_fetch.config import Config
+from remote_fetch.fetch.registry import load_fetcher
+from tests.cli.conftest import bucket
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Outcome, Run
+
+__all__ = ["bucket"]
+
+AIVEN = Path(__file__).parents[1] / "golden" / "aiven" / "aiven-zstd"
+PREFIX = "remote.storage.layout.key.prefix"
+
+
+def states(outcome: Outcome) -> list[str]:
+    """The states and names of the checks, in order."""
+    lines = outcome.lines[: outcome.lines.index("")]
+    return [" ".join(line.partition(":")[0].split()) for line in lines if not line.startswith(" ")]
+
+
+def test_a_tier_of_this_machine(run: Run, bucket: str) -> None:
+    outcome = run("doctor", "--url", bucket, "-t", "shop", "-X", "remote.storage.options.secret=s3cret")
+    assert outcome.code == 0
+    assert states(outcome) == [
+        "skipped brokers", "ok fetcher", "ok list", "ok segment", "ok index", "advice batches",
+    ]  # fmt: skip
+    gain = next(line for line in outcome.lines if line.startswith("shop: "))
+    assert gain.endswith(", segments: 4, partitions: 2")
+    assert outcome.lines[-4:] == [
+        "configuration of read_arrow, RemoteConsumer and Spark, and of -F FILE:",
+        "  remote.storage.options.secret=***",
+        f"  remote.storage.url={bucket}",
+        "  fetch.remote.enabled=true",
+    ]
+
+
+def test_a_wrong_url_and_a_wrong_layout_at_once(run: Run, tmp_path: Path, bucket: str) -> None:
+    """Both are found and used, one after the other."""
+    shutil.copytree(bucket, tmp_path / "some" / "tier")
+    outcome = run("doctor", "--url", str(tmp_path), "--layout", "aiven", "-t", "shop", "--json")
+    checks = [json.loads(line) for line in outcome.lines]
+    assert outcome.code == 1
+    assert [check["hint"] for check in checks if check.get("state") == "FAILED"] == [
+        "Set remote.storage.layout=kafka_local",
+        f"Set remote.storage.url={tmp_path}/some/tier",
+    ]
+    assert next(check for check in checks if check.get("check") == "segment")["state"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("given", "failed"),
+    [
+        ({}, set()),
+        ({"remote.storage.layout": "kafka_local"}, {"Set remote.storage.layout=aiven"}),
+        ({"remote.storage.layout": "aiven"}, set()),
+        ({"remote.storage.layout": "aiven", PREFIX: "other/"}, {f"Set {PREFIX}=tiered/"}),
+    ],
+    ids=["nothing is given", "another layout", "no prefix", "another prefix"],
+)
+def test_the_layout_and_its_prefix_are_found(run: Run, given: Mapping[str, str], failed: set[str]) -> None:
+    """The names in the bucket tell the layout, and the plug-in's manifests tell the prefix."""
+    words = [word for name, value in given.items() for word in ("-X", f"{name}={value}")]
+    objects = [json.loads(line) for line in run("doctor", "--url", str(AIVEN / "remote"), *words, "--json").lines]
+    configuration = objects[-1]["configuration"]
+    assert configuration["remote.storage.layout"] == "aiven"
+    assert configuration[PREFIX] == "tiered/"
+    assert {check["hint"] for check in objects if check.get("state") == "FAILED"} == failed
+    assert next(check for check in objects if check.get("check") == "segment")["state"] == "ok"
+
+
+def test_chunks_of_the_plug_in(run: Run) -> None:
+    """The chunks of the golden tier are small, and doctor says so."""
+    configs = {"remote.storage.url": str(AIVEN / "remote"), "remote.storage.layout": "aiven", PREFIX: "tiered/"}
+    fetcher = load_fetcher(Config.parse(configs))
+    segment = next(fetcher.list_segments())  # type: ignore[attr-defined]
+    chunk_bytes = fetcher.chunk_size(segment)  # type: ignore[attr-defined]
+    fetcher.close()
+    assert 0 < chunk_bytes < 1 << 20
+    words = [word for name, value in configs.items() for word in ("-X", f"{name}={value}")]
+    outcome = run("doctor", "-t", segment.topic_id_partition.topic, *words)
+    assert "advice chunks" in states(outcome)
+
+
+def test_nothing_is_configured(run: Run) -> None:
+    outcome = run("doctor")
+    assert outcome.code == 1
+    assert states(outcome) == ["skipped brokers", "FAILED fetcher"]
+    assert "        hint: Set remote.storage.url" in outcome.stdout.decode()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--sample-bytes", "0"), "--sample-bytes 0: give a number above 0"),
+        (("--isolation", "dirty"), "read_committed"),
+        (("-X", "remote.storage.layot=x"), "remote.storage.layout"),
+    ],
+)
+def test_mistakes_are_one_line(run: Run, bucket: str, words: tuple[str, ...], said: str) -> None:
+    outcome = run("doctor", "--url", bucket, *words)
+    assert outcome.code == 1
+    assert said in outcome.stderr
+    assert len(outcome.stderr.splitlines()) == 1
