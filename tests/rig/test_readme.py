@@ -140,7 +140,8 @@ def test_python_in_spark(rig_39: Rig, tier: Path, tmp_path: Path, monkeypatch: p
 def test_a_command(command: str, rig_39: Rig, tier: Path, tmp_path: Path) -> None:
     assert TIER in command or PROPERTIES in command
     shutil.copy(rig_39.nodes[1].folder / PROPERTIES, tmp_path)
-    printed = run(["bash", "-euc", command.replace(TIER, str(tier))], tmp_path)
+    command = command.replace(TIER, str(tier)).replace(BROKER, rig_39.bootstrap)
+    printed = run(["bash", "-euc", command], tmp_path)
     if " check " in command:
         assert str(tier) in printed
         assert "ok " in printed
@@ -171,5 +172,5 @@ def test_make(command: str) -> None:
 
 def test_there_is_something_to_run() -> None:
     assert len(readme("python")) == 3
-    assert [command.split()[1] for command in commands("remote-fetch")] == ["ls", "plan", "cat", "config"]
+    assert [command.split()[1] for command in commands("remote-fetch")] == ["ls", "plan", "cat", "config", "doctor"]
     assert commands("make") == ["make demo", "make test"]
