@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from remote_fetch.observe import Report
+from remote_fetch.spark.brief_errors import brief, brief_each
 from remote_fetch.spark.collector import freeze_gc
 from remote_fetch.spark.limits import Restriction
 from remote_fetch.spark.options import SourceOptions
@@ -59,6 +60,7 @@ class BatchReader(DataSourceReader):
         self._totals = totals
         self._restriction = Restriction()
 
+    @brief
     def partitions(self) -> list[InputPartition]:
         """One partition for each task. Raises the errors of `plan_batch`."""
         from remote_fetch.spark.planning import plan_batch  # noqa: PLC0415 - executors do not need it
@@ -67,6 +69,7 @@ class BatchReader(DataSourceReader):
         freeze_gc()
         return [TaskPartition(task) for task in planned.tasks]
 
+    @brief_each
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, as Arrow batches."""
         from remote_fetch.spark.reader import read_task  # noqa: PLC0415 - the driver does not need it
@@ -85,6 +88,7 @@ class BatchReader(DataSourceReader):
 class PushingReader(BatchReader):
     """Reader with filter pushdown. A separate class: Spark rejects `pushFilters` while pushdown is disabled."""
 
+    @brief
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Apply the filters that narrow the read; returns those that Spark still has to apply."""
         from remote_fetch.spark.filters import restrict  # noqa: PLC0415 - only if pushdown is on

@@ -8,6 +8,9 @@ Rules of the file:
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +20,7 @@ from pyspark.accumulators import Accumulator, AccumulatorParam
 from remote_fetch.errors import ConfigError
 from remote_fetch.observe import Report
 from remote_fetch.spark.budgets import tasks_at_once
-from remote_fetch.spark.settings import settings_advice
+from remote_fetch.spark.settings import settings_advice, worker_advice
 from remote_fetch.spark.source import KafkaRemoteDataSource
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Registered", "register_source"]
 
 _OLDEST = (4, 1)
+_IMPORT_S = 20.0
 
 
 class _Sum(AccumulatorParam[Report]):
@@ -64,7 +68,7 @@ def register_source(spark: SparkSession) -> Registered:
         value: Any = spark.conf.get(name, None)
         return None if value is None else str(value)
 
-    advice = tuple(settings_advice(setting))
+    advice = (*settings_advice(setting), *worker_advice(_workers_python(spark), sys.executable, _can_import))
     for text in advice:
         warnings.warn(text, stacklevel=3)
     accumulator = _accumulator(spark)
@@ -78,6 +82,24 @@ def register_source(spark: SparkSession) -> Registered:
 
     spark.dataSource.register(RegisteredSource)
     return Registered(accumulator, advice)
+
+
+def _workers_python(spark: SparkSession) -> str | None:
+    """The Python of the session's workers (PYSPARK_PYTHON), as this machine finds it; None over Spark Connect."""
+    try:
+        name: str = spark.sparkContext.pythonExec
+    except Exception:  # PySpark's type for this differs between versions
+        return None
+    return shutil.which(name)
+
+
+def _can_import(python: str) -> bool:
+    """Whether this Python has the package. Without an answer in time: yes, for the workers will tell."""
+    words = [python, "-c", "import pyarrow, remote_fetch.decode.run_decoder"]
+    try:
+        return subprocess.run(words, capture_output=True, timeout=_IMPORT_S, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return True
 
 
 def _accumulator(spark: SparkSession) -> Accumulator[Report] | None:

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.spark.batch import BatchReader, PushingReader
+from remote_fetch.spark.brief_errors import brief
 from remote_fetch.spark.budgets import split_among
 from remote_fetch.spark.options import SourceOptions, parse_options
 from remote_fetch.spark.schema import columns_of, source_schema
@@ -45,6 +46,7 @@ class KafkaRemoteDataSource(DataSource):
         """The name of the format."""
         return "kafka_remote"
 
+    @brief
     def schema(self) -> str | StructType:
         """The schema of Spark's Kafka source, by `includeHeaders`, with typed keys and values if options ask for them.
 
@@ -56,6 +58,7 @@ class KafkaRemoteDataSource(DataSource):
             return spark_schema(typed, options)
         return source_schema(include_headers=options.include_headers)
 
+    @brief
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of these columns. Raises ConfigError for wrong options and for unknown columns."""
         options = self._options()
@@ -67,6 +70,7 @@ class KafkaRemoteDataSource(DataSource):
         options = parse_options(self.options)
         return replace(options, config=split_among(options.config, lambda: self.tasks_at_once))
 
+    @brief
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader of micro-batches. Raises as `reader`, and ConfigError for a PySpark older than 4.2."""
         try:

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from remote_fetch.spark.batch import BatchReader, TaskPartition
+from remote_fetch.spark.brief_errors import brief
 from remote_fetch.spark.stream_driver import StreamDriver
 from remote_fetch.spark.stream_limits import TriggerLimits, from_json, to_json
 
@@ -40,6 +41,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._batch = batch
         self._limits = limits
 
+    @brief
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins."""
         return to_json(self._driver.initial())
@@ -52,20 +54,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self._limits.max_bytes)
         return ReadAllAvailable() if self._limits.min_offsets is None else ReadMinRows(self._limits.min_offsets)
 
+    @brief
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where the next micro-batch ends."""
         is_limited = not isinstance(limit, ReadAllAvailable)
         return to_json(self._driver.next_stop(from_json(start), is_limited=is_limited))
 
+    @brief
     def prepareForTriggerAvailableNow(self) -> None:
         """End the query at the current ends of the partitions."""
         self._driver.fix_target()
 
+    @brief
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The ends of the log, for the query's progress."""
         ends = self._driver.latest()
         return None if ends is None else to_json(ends)
 
+    @brief
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of a micro-batch."""
         return [TaskPartition(task) for task in self._driver.tasks(from_json(start), from_json(end))]

@@ -16,7 +16,8 @@ from remote_fetch import read_arrow
 from remote_fetch.spark import register
 from remote_fetch.spark.batch import BatchReader
 from remote_fetch.spark.options import parse_options
-from remote_fetch.spark.settings import settings_advice
+from remote_fetch.spark.registration import _can_import
+from remote_fetch.spark.settings import settings_advice, worker_advice
 from tests.cases import of_a_change
 from tests.golden.conftest import SETS, Tier
 from tests.scan.bucket import UNCOMMITTED, plain_log
@@ -193,6 +194,62 @@ def test_workers_pass_over_what_a_task_has_loaded(spark: SparkSession, tmp_path:
     counted = udf(frozen, "int", useArrow=False).asNondeterministic()
     rows = spark.range(0, 16, 1, 16).select(counted("id")).collect()  # more tasks than workers: each has its turn
     assert max(row[0] for row in rows) > 10_000
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"remote.storage.layot": "x"}, "ConfigError: unknown configuration key 'remote.storage.layot'; the nearest"),
+        ({"subscribe": "topics"}, "UnknownTopic: no segment of topic 'topics' is in the remote storage"),
+        ({"remote.storage.url": "/no/such/tier"}, "SegmentNotFound: no such object [topic-0, object "),
+        ({"startingOffsets": "soon"}, "ConfigError: "),
+    ],
+    ids=["a misspelt option", "an unknown topic", "an unknown place", "a bound that is none"],
+)
+def test_errors_on_the_driver_are_short(spark: SparkSession, tmp_path: Path, more: dict[str, str], said: str) -> None:
+    """Spark's head, one frame, and the sentence with its hint."""
+    options = tier(tmp_path, plain_log().segments())
+    with pytest.raises(Exception, match="PYTHON_DATA_SOURCE_ERROR") as caught:
+        load(spark, {**options, **more}).collect()
+    lines = str(caught.value).partition("\n\nJVM stacktrace")[0].strip().splitlines()
+    assert len(lines) <= 5, lines
+    assert lines[3].startswith(f"remote_fetch.errors.{said}")
+
+
+def test_errors_of_tasks_are_short(spark: SparkSession, tmp_path: Path) -> None:
+    options = tier(tmp_path, plain_log().segments())
+    for path in tmp_path.rglob("*.log"):
+        path.write_bytes(b"\0" * path.stat().st_size)
+    with pytest.raises(Exception, match="CorruptSegment") as caught:
+        load(spark, options).collect()
+    text = str(caught.value)
+    assert "remote_fetch.errors.CorruptSegment: " in text
+    own = {line.split('"')[1].rpartition("/")[2] for line in text.splitlines() if "/remote_fetch/" in line}
+    assert own == {"brief_errors.py"}
+
+
+def test_workers_without_the_package() -> None:
+    """The advice names both Pythons. A Python beside this one is not asked."""
+    asked: list[str] = []
+
+    def can_import(python: str) -> bool:
+        asked.append(python)
+        return python == "/good/bin/python3"
+
+    assert list(worker_advice(None, "/env/bin/python", can_import)) == []
+    assert list(worker_advice("/env/bin/python3", "/env/bin/python", can_import)) == []
+    assert asked == []
+    assert list(worker_advice("/good/bin/python3", "/env/bin/python", can_import)) == []
+    (text,) = worker_advice("/usr/bin/python3", "/env/bin/python", can_import)
+    assert "/usr/bin/python3, where remote-fetch cannot be imported" in text
+    assert "PYSPARK_PYTHON to a Python that has it, such as /env/bin/python" in text
+
+
+def test_a_python_that_has_the_package_and_one_that_has_not() -> None:
+    bare = str(Path(sys.base_prefix) / "bin" / "python3")
+    assert _can_import(sys.executable)
+    assert not _can_import(bare)
+    assert _can_import("/no/such/python")  # it is not here, so nothing is known
 
 
 def test_settings_that_slow_it_down() -> None:
