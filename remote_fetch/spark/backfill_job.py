@@ -14,8 +14,10 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
+from remote_fetch.amounts import human_bytes
 from remote_fetch.spark.backfill_request import BackfillRequest, CheckedRequest
 from remote_fetch.spark.budgets import split_among, tasks_at_once
+from remote_fetch.spark.job_description import described
 from remote_fetch.spark.job_watch import watched
 from remote_fetch.spark.limits import FAIL_ON_DATA_LOSS_HINT
 from remote_fetch.spark.planning import plan_backfill, subscribed
@@ -85,19 +87,33 @@ def _run(
 ) -> Iterator[TaskRecord]:
     """Run the tasks with these numbers on the executors; yields the record of each."""
     with watched(writer.target.finished, [task.size_bytes for task in tasks]):
-        yield from _run_waves(spark, _waves(writer, tasks, numbers))
+        yield from _run_waves(spark, _waves(writer, tasks, numbers), tasks, len(numbers))
 
 
-def _run_waves(spark: SparkSession, waves: Iterator[Wave]) -> Iterator[TaskRecord]:
+def _run_waves(spark: SparkSession, waves: Iterator[Wave], tasks: Sequence[Task], wanted: int) -> Iterator[TaskRecord]:
     from pyspark.sql.functions import udf  # noqa: PLC0415 - a caller with a session has PySpark
 
+    done = 0
     for wave in waves:
         # One row for each partition, and one task for each row. A UDF is the one way to run Python that works in
         # classic sessions and over Spark Connect, and needs no pandas. It has effects, so it is not deterministic:
         # Spark must not evaluate it twice.
         run = udf(wave.__call__, "string", useArrow=False).asNondeterministic()
-        for row in spark.range(0, len(wave.tasks), 1, len(wave.tasks)).select(run("id")).collect():
-            yield TaskRecord.load(row[0])
+        frame = spark.range(0, len(wave.tasks), 1, len(wave.tasks)).select(run("id"))
+        with described(spark, _description(wave, tasks, done, wanted)):
+            rows = frame.collect()
+        done += len(rows)
+        yield from (TaskRecord.load(row[0]) for row in rows)
+
+
+def _description(wave: Wave, tasks: Sequence[Task], done: int, wanted: int) -> str:
+    """The text of a wave in Spark's UI: how much it reads, and which tasks of this run it has."""
+    size_bytes = sum(tasks[number].size_bytes for number in wave.numbers)
+    topics = sorted({part.opened.partition.topic for number in wave.numbers for part in tasks[number].parts})
+    return (
+        f"remote-fetch: backfill of {', '.join(topics)}, {human_bytes(size_bytes)}, "
+        f"tasks {done + 1} to {done + len(wave.numbers)} of {wanted}"
+    )
 
 
 def _waves(writer: TaskWriter, tasks: Sequence[Task], numbers: Sequence[int]) -> Iterator[Wave]:

@@ -24,6 +24,7 @@ from remote_fetch import read_arrow
 from remote_fetch.errors import ConfigError
 from remote_fetch.spark import backfill, backfill_job
 from remote_fetch.spark.backfill_job import _waves
+from remote_fetch.spark.job_description import described
 from remote_fetch.spark.options import parse_options
 from remote_fetch.spark.planning import plan_backfill, plan_batch, subscribed
 from remote_fetch.tables.commit import MANIFEST, LocalCommit
@@ -227,6 +228,51 @@ def test_a_job_goes_on_with_the_tasks_that_are_left(spark: SparkSession, tmp_pat
     done = backfill(spark, "codecs", to=str(to), options=options(), transform=transform)
     assert 0 < done.tasks_run < done.tasks
     is_whole(to, done)
+
+
+def descriptions(spark: SparkSession) -> list[str | None]:
+    """The texts of Spark's jobs, the latest first, as its UI has them."""
+    found = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
+    texts = [found.apply(number).description() for number in range(found.size())]
+    return [text.get() if text.isDefined() else None for text in texts]
+
+
+def test_the_ui_shows_what_a_job_does(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each wave with its tasks. The user's own description is back, also after an error."""
+    monkeypatch.setattr("remote_fetch.spark.backfill_job._WAVE_BYTES", 1)
+    context: Any = spark.sparkContext
+    context.setJobDescription("mine")
+    try:
+        done = backfill(spark, "codecs", to=str(tmp_path / "out"), options=options())
+        shown = [text for text in descriptions(spark) if text is not None and text.startswith("remote-fetch: ")]
+        waves = shown[: done.tasks]
+        assert len(waves) > 3
+        ends = [f"tasks {number} to {number} of {done.tasks}" for number in range(done.tasks, 0, -1)]
+        assert [text.rpartition(", ")[2] for text in waves] == ends
+        assert all(text.startswith("remote-fetch: backfill of codecs, ") for text in waves)
+        assert context.getLocalProperty("spark.job.description") == "mine"
+
+        def fails(batch: pa.RecordBatch) -> pa.RecordBatch:
+            raise RuntimeError("not today")
+
+        with pytest.raises(Exception, match="not today"):
+            backfill(spark, "codecs", to=str(tmp_path / "other"), options=options(), transform=fails)
+        assert context.getLocalProperty("spark.job.description") == "mine"
+    finally:
+        context.setLocalProperty("spark.job.description", None)
+
+
+def test_a_session_without_a_context_has_no_description() -> None:
+    """As over Spark Connect, where the attribute raises."""
+
+    class Connected:
+        @property
+        def sparkContext(self) -> Any:
+            raise RuntimeError("not over Spark Connect")
+
+    session: Any = Connected()
+    with described(session, "a text"):
+        pass
 
 
 def test_attempts_that_run_at_once_leave_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
