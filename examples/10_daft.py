@@ -1,7 +1,4 @@
-"""A topic as a Daft data source: each task of the plan is read by one of Daft's workers.
-
-Needs `pip install daft`.
-"""
+"""A topic as a Daft data source: each task is read by one of Daft's workers. Needs `pip install daft`."""
 
 from __future__ import annotations
 

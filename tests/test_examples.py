@@ -24,9 +24,10 @@ PRINTED = {
     ),
     "02_polars.py": ("10901", "12835", "41 of 126 records in one minute"),
     "03_duckdb.py": ("75", "the last record of partition 0 has offset 125"),
-    "08_write_a_fetcher.py": ("13 passed",),
+    "08_write_a_fetcher.py": ("SqliteFetcher fits the port: True",),
     "10_daft.py": ("'partition': [3, 4]",),
     "11_ray.py": ("126 records",),
+    "14_examine_a_fetcher.py": ("13 passed",),
 }
 
 
@@ -53,6 +54,14 @@ def test_every_example_is_known_here() -> None:
     for name, where in ON_A_BROKER.items():
         assert name in (ROOT / where).read_text(encoding="utf-8")
     assert [int(name[:2]) for name in EXAMPLES] == list(range(1, len(EXAMPLES) + 1))
+
+
+def test_every_example_is_short_and_has_its_output_in_the_documentation() -> None:
+    page = (ROOT / "docs" / "tutorial" / "examples.md").read_text(encoding="utf-8")
+    for name in EXAMPLES:
+        source = (ROOT / "examples" / name).read_text(encoding="utf-8")
+        assert len(source.splitlines()) < 60, name
+        assert f"$ python examples/{name}" in page or f'show("{name.removesuffix(".py")}")' in page, name
 
 
 @pytest.mark.slow
