@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 
+from remote_fetch.amounts import human_bytes
+from remote_fetch.html_table import facts_table
 from remote_fetch.model import IndexType, TopicIdPartition
 
 __all__ = [
@@ -265,6 +267,21 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """The report as plain values, for JSON. Reasons without a count are left out."""
         return {known.name: _plain(getattr(self, known.name)) for known in fields(self)}
+
+    def _repr_html_(self) -> str:
+        """The report as a notebook shows it: the counts that are not 0, the reasons, ends and notices."""
+        sizes = {"remote_bytes", "index_bytes", "broker_bytes"}
+        facts: dict[str, object] = {}
+        for known in fields(self):
+            value = getattr(self, known.name)
+            if isinstance(value, dict):
+                value = "\n".join(f"{name}: {each}" for name, each in sorted(value.items()))
+            elif isinstance(value, tuple):
+                value = "\n".join(value)
+            elif known.name in sizes and value:
+                value = human_bytes(value)
+            facts[known.name] = round(value, 3) if isinstance(value, float) else value
+        return facts_table("report", facts)
 
     def __add__(self, other: Report) -> Report:
         """The cost of both reads together."""

@@ -36,6 +36,7 @@ PURE = (
     "decode",
     "errors.py",
     "formats",
+    "html_table.py",
     "locate/lineage.py",
     "locate/saved_replay.py",
     "locate/snapshot.py",

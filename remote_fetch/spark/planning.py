@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from remote_fetch.errors import ConfigError, UnknownTopic
+from remote_fetch.html_table import html_table
 from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
 from remote_fetch.observe import Observer, ignore
 from remote_fetch.plan.cost import PlanCost, estimate
@@ -65,6 +66,12 @@ class JobPlan:
         if len(self.tasks) > _SHOWN_TASKS:
             lines.append(f"  ... and {len(self.tasks) - _SHOWN_TASKS} more")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """The plan as a notebook shows it: a row for each task, up to a number."""
+        rows = ((number, _mib(task.size_bytes), str(task)) for number, task in enumerate(self.tasks))
+        summary = "\n".join(line for line in str(self).splitlines() if not line.startswith(" "))
+        return html_table(summary, ("task", "size", "steps"), rows, len(self.tasks))
 
 
 def _mib(size_bytes: int) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from remote_fetch.html_table import facts_table
 from remote_fetch.observe import Report
 from remote_fetch.tables.job_records import TaskRecord
 from remote_fetch.tables.progress import Progress, starting_offsets
@@ -54,6 +55,12 @@ class TableReport:
             + "".join(f"\n{end}" for end in cost.ends.values())
             + goes_on
         )
+
+    def _repr_html_(self) -> str:
+        """The report as a notebook shows it, with the cost of its reading below."""
+        own = {name: value for name, value in self.as_dict().items() if name not in self.cost.as_dict()}
+        own["ranges"] = "\n".join(f"{at}: {first} to {stop}" for at, (first, stop) in sorted(self.ranges.items()))
+        return facts_table(f"{self.rows} rows in {self.files} files", own) + self.cost._repr_html_()
 
     def as_dict(self) -> dict[str, Any]:
         """The report as plain values, for JSON."""
