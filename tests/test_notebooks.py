@@ -35,7 +35,11 @@ def test_it_is_saved_without_outputs(path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[pytest.mark.scheduled] if path.stem == "spark" else []) for path in NOTEBOOKS],
+    ids=lambda path: path.stem,
+)
 def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if path.stem == "spark" and shutil.which("java") is None:
         pytest.skip("Spark needs Java")

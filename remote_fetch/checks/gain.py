@@ -28,6 +28,8 @@ from remote_fetch.session.session import Session
 __all__ = ["Gain", "Tier", "gain_of", "open_tier", "shape_of"]
 
 _PIECES = 4
+_PIECE_BYTES = 1 << 20
+"""A sample is cut into pieces of at least this size: each one costs a new beginning at the broker."""
 _HEAD_BYTES = 1 << 20
 
 
@@ -122,7 +124,7 @@ def gain_of(session: Session, tier: Tier, sample_bytes: int, dice: random.Random
 
 def _sample(session: Session, tier: Tier, sample_bytes: int, dice: random.Random) -> Iterator[Choice]:
     found = [(plan.opened, piece) for plan in tier.plans for piece in _slices(plan)]
-    chosen = dice.sample(found, min(_PIECES, len(found)))
+    chosen = dice.sample(found, min(_PIECES, len(found), max(1, sample_bytes // _PIECE_BYTES)))
     for opened, piece in sorted(chosen, key=lambda each: (each[0].partition.partition, each[1].first_offset)):
         stop = piece.first_offset + _offsets_of(piece, sample_bytes // len(chosen))
         planner = Planner(session, opened.isolation)

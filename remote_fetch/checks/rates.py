@@ -25,11 +25,17 @@ __all__ = ["Rate", "broker_rate", "store_rate"]
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Records, the bytes of their keys and values, and the time in which they came."""
+    """Records, the bytes of their keys and values, and the time in which they came.
+
+    `flowing_records` came in `flowing_s`, after the first batch of each choice. A long read has one beginning, where a
+    sample of few records has several, and librdkafka may take half a second for each (`fetch.wait.max.ms`).
+    """
 
     records: int
     size_bytes: int
     took_s: float
+    flowing_records: int
+    flowing_s: float
 
     def __str__(self) -> str:
         """All of it in one line."""
@@ -43,26 +49,37 @@ class Rate:
         """Records in a second."""
         return self.records / self.took_s
 
+    @property
+    def flowing_per_s(self) -> float | None:
+        """Records in a second, without the beginnings. None: no choice had a second batch."""
+        return self.flowing_records / self.flowing_s if self.flowing_records else None
+
 
 def store_rate(session: Session, choices: Iterable[Choice]) -> Rate:
     """The rate of the store alone. Raises the errors of the store."""
-    return _rate(batch for each in choices for batch in store_rows(session, each.plan, each.steps))
+    return _rate(store_rows(session, each.plan, each.steps) for each in choices)
 
 
 def broker_rate(broker: BrokerReader, choices: Iterable[Choice]) -> Rate:
     """The rate of the broker alone. Raises KafkaException."""
-    return _rate(_through(broker, choices))
+    return _rate(_through(broker, each) for each in choices)
 
 
-def _through(broker: BrokerReader, choices: Iterable[Choice]) -> Iterator[pa.RecordBatch]:
-    for each in choices:
-        for stretch in stretches(each.steps):
-            yield from broker_rows(broker, each.plan, stretch[0].first_offset, stretch[-1].last_offset)
+def _through(broker: BrokerReader, choice: Choice) -> Iterator[pa.RecordBatch]:
+    for stretch in stretches(choice.steps):
+        yield from broker_rows(broker, choice.plan, stretch[0].first_offset, stretch[-1].last_offset)
 
 
-def _rate(batches: Iterable[pa.RecordBatch]) -> Rate:
-    began, records, size_bytes = time.monotonic(), 0, 0
-    for batch in batches:
-        records += batch.num_rows
-        size_bytes += batch.column("key").nbytes + batch.column("value").nbytes
-    return Rate(records, size_bytes, max(time.monotonic() - began, 1e-9))
+def _rate(choices: Iterable[Iterable[pa.RecordBatch]]) -> Rate:
+    began, records, size_bytes, flowing_records, flowing_s = time.monotonic(), 0, 0, 0, 0.0
+    for batches in choices:
+        first_s: float | None = None
+        for batch in batches:
+            records += batch.num_rows
+            size_bytes += batch.column("key").nbytes + batch.column("value").nbytes
+            if first_s is None:
+                first_s = time.monotonic()
+            else:
+                flowing_records += batch.num_rows
+        flowing_s += 0.0 if first_s is None else time.monotonic() - first_s
+    return Rate(records, size_bytes, max(time.monotonic() - began, 1e-9), flowing_records, max(flowing_s, 1e-9))

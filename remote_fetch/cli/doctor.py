@@ -98,24 +98,24 @@ def _lines(doctor: Doctor, prices: Prices | None) -> Iterator[str]:
     yield f"{doctor.topic}: {size}{_shares(tier)}"
     if gain is None:
         return
-    if gain.store.size_bytes < _ENOUGH_BYTES:
+    speeds = gain.store.flowing_per_s, gain.broker.flowing_per_s
+    if gain.store.size_bytes < _ENOUGH_BYTES or speeds[0] is None or speeds[1] is None:
         yield f"  The sample has {human_bytes(gain.store.size_bytes)} of keys and values: too few to tell speeds."
         return
     money = "" if prices is None else f", {prices.text(cost.gets, cost.size_bytes)}"
-    times_s = _whole_s(tier, gain)
-    for way, rate, whole_s, load in (
-        ("store", gain.store, times_s[0], f"{cost.gets} GETs{money}"),
-        ("brokers", gain.broker, times_s[1], f"{human_bytes(cost.size_bytes)} through the brokers"),
+    records = _records_of(tier, gain)
+    for way, per_s, load in (
+        ("store", speeds[0], f"{cost.gets} GETs{money}"),
+        ("brokers", speeds[1], f"{human_bytes(cost.size_bytes)} through the brokers"),
     ):
-        yield f"  {way:8}{rate.records_per_s:12,.0f} records/s   all of it in {human_time(whole_s)}   {load}"
-    ratio = gain.store.records_per_s / gain.broker.records_per_s
+        yield f"  {way:8}{per_s:12,.0f} records/s   all of it in {human_time(records / per_s)}   {load}"
+    ratio = speeds[0] / speeds[1]
     yield f"  As Arrow, in one process on this machine, the store is {ratio:.1f} times as fast as the brokers."
 
 
-def _whole_s(tier: Tier, gain: Gain) -> tuple[float, float]:
-    """The seconds of a read of all that is in the tier, each way, by the offsets of the sample."""
-    scale = tier.offsets / max(gain.offsets, 1)
-    return gain.store.took_s * scale, gain.broker.took_s * scale
+def _records_of(tier: Tier, gain: Gain) -> float:
+    """About how many records are in the tier, by those of the sample."""
+    return tier.offsets * gain.store.records / max(gain.offsets, 1)
 
 
 def _shares(tier: Tier) -> str:
@@ -142,7 +142,8 @@ def _gain_as_json(doctor: Doctor) -> dict[str, Any] | None:
         "offsets_of_log": tier.offsets_of_log, "only_tiered": tier.only_tiered,
     }  # fmt: skip
     if gain is not None:
-        whole_s = _whole_s(tier, gain)
-        for way, rate, seconds in (("store", gain.store, whole_s[0]), ("brokers", gain.broker, whole_s[1])):
-            found[way] = {"records": rate.records, "records_per_s": rate.records_per_s, "whole_s": seconds}
+        for way, rate in (("store", gain.store), ("brokers", gain.broker)):
+            per_s = rate.flowing_per_s
+            whole_s = None if per_s is None else _records_of(tier, gain) / per_s
+            found[way] = {"records": rate.records, "records_per_s": per_s, "whole_s": whole_s}
     return found

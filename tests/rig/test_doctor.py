@@ -107,7 +107,8 @@ def doctor(guarded: Rig, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ou
         given = {**(guarded.sasl_client(USER) if user else {"bootstrap.servers": guarded.bootstrap})}
         given |= {"remote.storage.url": url or str(guarded.remote), "log_level": "0", **(configs or {})}
         words = [word for name, value in given.items() for word in ("-X", f"{name}={value}")]
-        code = main(["doctor", "--json", "--seed", "1", *arguments, *words])
+        size = () if "--sample-bytes" in arguments else ("--sample-bytes", "2000")
+        code = main(["doctor", "--json", "--seed", "1", *size, *arguments, *words])
         return Outcome(code, capsys.readouterr().out)
 
     return run
@@ -144,7 +145,7 @@ def refusing(status: int, code: str) -> Iterator[str]:
 
 def test_a_sound_set_up(doctor: Callable[..., Outcome], guarded: Rig) -> None:
     """From brokers and a URL alone. Both ways give the same records."""
-    outcome = doctor("-t", TOPIC)
+    outcome = doctor("-t", TOPIC, "--sample-bytes", str(64 << 20))
     assert (outcome.code, outcome.failed()) == (0, [])
     advice = {check["check"] for check in outcome.checks if check["state"] == "advice"}
     assert advice == {"batches", "segments"} | (set() if guarded.is_at_least(3, 9) else {"settings"})
@@ -317,7 +318,7 @@ def test_a_tier_that_differs(doctor: Callable[..., Outcome], guarded: Rig, tmp_p
     folder = shutil.copytree(guarded.remote, tmp_path / "copy")
     for path in folder.glob(f"kafka-tiered-storage/{TOPIC}-*/*.log"):
         path.write_bytes(reseal_log(path.read_bytes().replace(VALUE, b"X" + VALUE[1:])))
-    outcome = doctor("-t", TOPIC, url=str(folder))
+    outcome = doctor("-t", TOPIC, "--sample-bytes", str(64 << 20), url=str(folder))
     assert (outcome.code, outcome.failed()) == (1, ["sample"])
     assert f"store and brokers differ in {TOPIC}-" in outcome.said("sample")
     assert f"remote-fetch verify -t {TOPIC}" in outcome.said("sample")
