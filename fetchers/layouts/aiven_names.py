@@ -128,7 +128,7 @@ def _uuid_of(text: str) -> Uuid | None:
 
 
 def custom_names(custom_metadata: bytes | None) -> tuple[str | None, str | None]:
-    """The prefix and the name that the plug-in wrote the segment under, where it keeps them. Raises CorruptSegment."""
+    """The key prefix and the name of a segment's objects. None if the metadata has none. Raises CorruptSegment."""
     if not custom_metadata:
         return None, None
     fields, _ = read_tagged_fields(custom_metadata, 0)

@@ -21,9 +21,9 @@ from remote_fetch.fetch.broker_file import STORAGE_MANAGER, layout_of
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.described import described_topic
 
-__all__ = ["IS_TIERED", "Found", "brokers_check", "grant", "layout_of_brokers", "topic_checks"]
+__all__ = ["Found", "brokers_check", "grant", "layout_of_brokers", "topic_checks"]
 
-IS_TIERED = "remote.storage.enable"
+_IS_TIERED = "remote.storage.enable"
 _SINCE_3_9 = "remote.log.copy.disable"
 """A setting of a topic that Kafka 3.9 introduced (KIP-950)."""
 _OLD = (
@@ -96,17 +96,17 @@ def _settings_checks(cluster: Cluster, name: str, properties: Mapping[str, Any])
         yield Check("settings", State.SKIPPED, f"not seen: {broker_says(error)}", hint)
         yield Found(is_readable=True)
         return
-    if IS_TIERED not in settings:
+    if _IS_TIERED not in settings:
         yield Check("settings", State.FAILED, *_OLD)
         yield Found(is_readable=False)
         return
-    if settings[IS_TIERED] != "true":
+    if settings[_IS_TIERED] != "true":
         hint = (
             f"kafka-configs.sh --bootstrap-server {_servers(properties)} --alter --entity-type topics "
-            f"--entity-name {name} --add-config {IS_TIERED}=true (the brokers need "
+            f"--entity-name {name} --add-config {_IS_TIERED}=true (the brokers need "
             "remote.log.storage.system.enable=true)"
         )
-        yield Check("settings", State.FAILED, f"the topic is not tiered: {IS_TIERED}={settings[IS_TIERED]}", hint)
+        yield Check("settings", State.FAILED, f"the topic is not tiered: {_IS_TIERED}={settings[_IS_TIERED]}", hint)
         yield Found(is_readable=False)
         return
     if _SINCE_3_9 not in settings:
@@ -114,7 +114,7 @@ def _settings_checks(cluster: Cluster, name: str, properties: Mapping[str, Any])
         hint = "Upgrade to 3.9.1 or later. A read from the store leaves these records out"
         yield Check("settings", State.ADVICE, text, hint)
     else:
-        yield Check("settings", State.OK, f"{IS_TIERED}=true")
+        yield Check("settings", State.OK, f"{_IS_TIERED}=true")
     yield Found(is_readable=True, settings=settings)
 
 

@@ -40,12 +40,12 @@ _HINTS: tuple[tuple[type[RemoteFetchError], str, str], ...] = (
     (
         SegmentNotFound,
         "",
-        "metadata and storage do not belong together: another bucket, key prefix or layout; or deleted meanwhile",
+        "metadata and storage do not belong together: another bucket, key prefix or layout; or a broker deleted it",
     ),
     (
         StorageTimeout,
         "",
-        "an address that nobody answers at: the region, the endpoint, a proxy or a firewall; or raise the timeouts",
+        "no server answers there: check the region, the endpoint, a proxy or a firewall; or raise the timeouts",
     ),
     (
         StorageUnavailable,

@@ -205,11 +205,9 @@ class Doctor:
     def _metadata(self, session: Session) -> tuple[Check, RemoteLogSegmentMetadata | None]:
         check, segment = tried("metadata", None, lambda: located(session, self._readable_topic))
         if session.unlocated is not None:
-            name = self._config().settings.locator_topic
-            hint = (
-                f"{grant(self._config().librdkafka, name, 'Describe', 'Read')}; or list the bucket instead: "
-                f"{_LOCATOR}={_LISTING}"
-            )
+            config = self._config()
+            command = grant(config.librdkafka, config.settings.locator_topic, "Describe", "Read")
+            hint = f"{command}; or list the bucket instead: {_LOCATOR}={_LISTING}"
             return Check("metadata", State.FAILED, "; ".join(self._notices) or check.text, hint), None
         return check, segment
 
