@@ -54,6 +54,7 @@ QUIET: Mapping[str, Any] = {"log_level": 2}
 """For every client of a rig: it does not log that a broker is down for a moment."""
 
 _TIMEOUT_S = 60
+_ONE_REQUEST_S = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +139,15 @@ def _is_made(client: AdminClient, new: NewTopic, topic: str) -> bool:
 
 
 def _known_topics(client: AdminClient) -> Collection[str]:
-    """The topics that the broker knows. Empty if it has just dropped the connection, for example after a pause."""
+    """The topics that the broker knows.
+
+    Empty if the broker has dropped the connection or does not answer on it, for example after a pause. librdkafka then
+    connects again for the next request, so one request is given a small part of the caller's time.
+    """
     try:
-        return client.list_topics(timeout=_TIMEOUT_S).topics.keys()
+        return client.list_topics(timeout=_ONE_REQUEST_S).topics.keys()
     except KafkaException as error:
-        if error.args[0].code() != KafkaError._TRANSPORT:
+        if error.args[0].code() not in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT):
             raise
         return ()
 
