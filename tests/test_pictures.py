@@ -36,6 +36,7 @@ def test_a_stale_picture(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.scheduled  # 50 s; whether a picture is older than its text is in every run
 @pytest.mark.slow
 @each_of("source", SOURCES, ids=lambda path: path.stem)
 def test_the_renderer_gives_the_committed_bytes(source: Path) -> None:
