@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from confluent_kafka import (
+    OFFSET_BEGINNING,
     OFFSET_END,
     KafkaError,
     KafkaException,
@@ -187,15 +188,15 @@ class Cluster:
     ) -> LogBounds:
         """The log start offset, and the end for the isolation level: the high watermark or the last stable offset.
 
-        DeleteRecords may move the log start past the last stable offset. Then no record is readable, and the end equals
-        the start. `timeout_s` None: the timeout of the cluster. Raises KafkaException with the broker's error.
+        DeleteRecords may move the log start past the last stable offset: no record is readable, and both are equal.
+        librdkafka gives the smaller offset first. If that may be the end, the log start is asked for alone.
+        `timeout_s` None: the timeout of the cluster. Raises KafkaException with the broker's error.
         """
         deadline = Deadline.after(timeout_s or self._timeout_s)
         wanted = TopicPartition(partition.topic, partition.partition)
 
         def ask(consumer: Consumer) -> tuple[int, int]:
-            low, high = consumer.get_watermark_offsets(wanted, timeout=max(deadline.left_s, _RETRY_S))
-            return low, high
+            return consumer.get_watermark_offsets(wanted, timeout=max(deadline.left_s, _RETRY_S))
 
         low, high = retry(
             lambda: self._of_leader(wanted.topic, isolation, ask, deadline),
@@ -206,10 +207,11 @@ class Cluster:
         )
         self.answered()
         if isolation is IsolationLevel.READ_COMMITTED and low < high:
-            # librdkafka returns the smaller offset first, and the smaller one may be the end.
             wanted.offset = OFFSET_END
-            if 0 <= self._listed(wanted, isolation, deadline) < high:
-                low = high
+            if 0 <= (end := self._listed(wanted, isolation, deadline)) < high:
+                wanted.offset = OFFSET_BEGINNING
+                low = max(low, self._listed(wanted, isolation, deadline))
+                high = max(low, end)
         return LogBounds(low, high)
 
     def ends(self, name: str, numbers: Collection[int]) -> dict[int, tuple[int, int, int]]:
@@ -389,10 +391,7 @@ class Cluster:
 
 
 def _may_be_listed_later(error: KafkaException) -> bool:
-    """Whether a leader that is new may answer ListOffsets later: it cannot look into the tier before it knows it.
-
-    Kafka 3.9 answers UNKNOWN_SERVER_ERROR then. Java's consumer also repeats the request after that error.
-    """
+    """Whether a new leader may answer ListOffsets later, when it knows the tier. Until then 3.9 answers UNKNOWN."""
     return is_passing(error) or error.args[0].code() == KafkaError.UNKNOWN
 
 

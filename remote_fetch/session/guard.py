@@ -127,11 +127,16 @@ class LogGuard:
     def pass_over(self, partition: TopicIdPartition, next_offset: int, log_start: int) -> int:
         """`next_offset`, or the log start if it is larger and records may be skipped.
 
-        Raises OffsetOutOfRange if they may not be skipped, and TopicRecreated if the name belongs to another topic.
+        A log start that passes unread records is asked for once more: a leader that has just started may have given
+        another offset. Raises OffsetOutOfRange if the records may not be skipped, and TopicRecreated if the name
+        belongs to another topic.
         """
         if log_start <= next_offset:
             return next_offset
         self.confirm(partition)
+        log_start = self.bounds(partition, IsolationLevel.READ_UNCOMMITTED).log_start_offset or 0
+        if log_start <= next_offset:
+            return next_offset
         gone = f"offsets {next_offset} to {log_start - 1} are gone: the log starts at {log_start} now"
         if not self._skips:
             raise OffsetOutOfRange(

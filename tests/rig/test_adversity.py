@@ -183,7 +183,8 @@ def test_a_restart_in_the_middle(rig: Rig, new_topic: NewTopic, isolation: str) 
     assert (outcome.records, outcome.error) == (expected, None)
     assert outcome.report.remote_gets > 0
     assert outcome.report.broker_records > 0
-    assert outcome.said("the broker does not answer") == 1
+    # Once at most. On a slow machine one request may last as long as the whole restart.
+    assert outcome.said("the broker does not answer") <= 1
     assert outcome.report.fallbacks == {}
 
 

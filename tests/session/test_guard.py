@@ -69,6 +69,21 @@ def test_a_log_start_that_has_passed() -> None:
     assert len(heard) == 1
 
 
+@pytest.mark.parametrize("skips", [True, False])
+def test_a_log_start_that_the_broker_takes_back(*, skips: bool) -> None:
+    """A leader that has just started gave a log start past unread records. The next answer decides."""
+    cluster, heard = Asked(log_start=3), list[Event]()
+    guard = guard_of(cluster, heard, skips=skips)
+    assert guard.pass_over(PARTITION, 5, 9) == 5
+    assert heard == []
+    cluster.log_start = 6
+    if skips:
+        assert guard.pass_over(PARTITION, 5, 9) == 6
+    else:
+        with pytest.raises(OffsetOutOfRange, match="offsets 5 to 5 are gone: the log starts at 6 now"):
+            guard.pass_over(PARTITION, 5, 9)
+
+
 def test_another_topic_is_noticed_within_seconds() -> None:
     cluster = Asked()
     guard = guard_of(cluster, [])
@@ -128,14 +143,15 @@ def test_it_is_said_again_when_it_goes_away_again() -> None:
 def test_what_a_plan_was_told_holds_where_nobody_answers() -> None:
     """A worker that cannot reach the broker goes by what the driver heard, as long as it reads, and says so once."""
     cluster, heard = Asked(is_away=True), list[Event]()
-    patience = Patience(blind_s=math.inf, slice_pause_s=10, slice_timeout_s=3)
+    patience = Patience(wait_s=20, blind_s=math.inf, pause_s=0, slice_pause_s=10, slice_timeout_s=3)
     guard = LogGuard(cast(Cluster, cluster), heard.append, skips=True, patience=patience, clock=lambda: cluster.now_s)
     guard.remember(PARTITION, 7)
     for _ in range(100):
         assert guard.check(PARTITION, LEVEL, 9) == 9
         cluster.now_s += 100
-    assert guard.check(PARTITION, LEVEL, 5) == 7
     assert len([event for event in heard if "does not answer" in str(event)]) == 1
+    with pytest.raises(KafkaException):
+        guard.check(PARTITION, LEVEL, 5)  # without the broker no record is passed over
     cluster.is_away, cluster.log_start = False, 8
     cluster.now_s += 100
     assert guard.check(PARTITION, LEVEL, 5) == 8
