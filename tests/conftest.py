@@ -42,13 +42,18 @@ _LAST_THREADS_S = 10.0
 _LONG_FILES = (
     "test_spark_streaming.py",
     "test_backfill_job.py",
+    "test_consumer_faults.py",
+    "test_read.py",
+    "test_spark.py",
     "test_groups.py",
     "test_workload.py",
-    "test_spark.py",
-    "test_adversity.py",
-    "test_read.py",
+    "test_fallbacks.py",
     "test_consumer_causes.py",
+    "test_vended.py",
     "test_readme.py",
+    "test_restore.py",
+    "test_broker_locator.py",
+    "test_adversity.py",
 )
 """By what they took when all were measured in one run."""
 _JAVA = frozenset(("needs_broker", "rig", "rig_39", "rig_43", "spark"))

@@ -204,7 +204,13 @@ def assert_said_once(events: list[Event]) -> None:
 
 @pytest.mark.parametrize(
     ("row", "isolation"),
-    [pytest.param(row, level, id=f"{row.name}, {level}") for row in ROWS for level in row.isolations],
+    [
+        pytest.param(
+            row, level, id=f"{row.name}, {level}", marks=[pytest.mark.scheduled] * (level != row.isolations[0])
+        )
+        for row in ROWS
+        for level in row.isolations
+    ],
 )
 def test_the_stream_is_the_brokers_and_the_reason_is_counted(
     rig: Rig, tiered: Callable[[Rig], str], row: Row, isolation: str

@@ -249,7 +249,7 @@ def faulty_topic(rig_43: Rig) -> str:
 
 
 @pytest.mark.parametrize("kind", SOME_OF_EACH)
-@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
 def test_a_store_that_fails_for_good_leaves_it_to_the_broker(
     rig_43: Rig, faulty_topic: str, isolation: str, kind: str
 ) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ import pytest
 
 from remote_fetch.errors import ConfigError, OffsetOutOfRange, RemoteFetchError
 from remote_fetch.observe import Report
+from tests.cases import of_a_change
 from tests.rig import topics
 from tests.rig.location_broker import located
 from tests.rig.metrics import topic_metrics
@@ -186,9 +188,14 @@ def test_several_topics_and_partitions(rig_43: Rig, new_topic: Callable[[str], s
     )
 
 
-@pytest.mark.parametrize("cut", [False, True], ids=["whole", "cut"])
-@pytest.mark.parametrize("fails", [False, True], ids=["skips", "fails"])
-@pytest.mark.parametrize("how", ["DeleteRecords", "retention"])
+@pytest.mark.parametrize(
+    ("how", "fails", "cut"),
+    of_a_change(
+        list(product(["DeleteRecords", "retention"], [False, True], [False, True])),
+        ("DeleteRecords", True, True), ("DeleteRecords", False, False), ("retention", True, False),
+        ("retention", False, True),
+    ),
+)  # fmt: skip
 def test_records_deleted_between_plan_and_read(
     rig_43: Rig, new_topic: Callable[[str], str], how: str, fails: bool, cut: bool
 ) -> None:

@@ -9,6 +9,7 @@ Rules of the file:
 from __future__ import annotations
 
 import hashlib
+import logging
 import random
 import time
 import warnings
@@ -113,7 +114,7 @@ def create_topic(
     client = admin(rig)  # an answer needs its client alive
     rig.until(f"topic {topic} is made", lambda: _is_made(client, new, topic), timeout_s=3 * _TIMEOUT_S)
     # The controller has made the topic. The brokers know it a moment later.
-    rig.until(f"topic {topic}", lambda: topic in _known_topics(client))
+    rig.until(f"topic {topic}", lambda: topic in _known_topics(rig))
 
 
 def add_partitions(rig: Rig, topic: str, partitions: int) -> None:
@@ -138,17 +139,18 @@ def _is_made(client: AdminClient, new: NewTopic, topic: str) -> bool:
     return True
 
 
-def _known_topics(client: AdminClient) -> Collection[str]:
-    """The topics that the broker knows.
+def _known_topics(rig: Rig) -> Collection[str]:
+    """The topics that the broker knows, asked by a client of its own.
 
-    Empty if the broker has dropped the connection or does not answer on it, for example after a pause. librdkafka then
-    connects again for the next request, so one request is given a small part of the caller's time.
+    Empty if the broker drops the connection or does not answer on it, for example after a pause. A client that met such
+    a connection has waited for a minute and more, so that the next request is another client's.
     """
     try:
-        return client.list_topics(timeout=_ONE_REQUEST_S).topics.keys()
+        return admin(rig).list_topics(timeout=_ONE_REQUEST_S).topics.keys()
     except KafkaException as error:
         if error.args[0].code() not in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT):
             raise
+        logging.getLogger(__name__).warning("a request for the topics: %s", error)
         return ()
 
 
