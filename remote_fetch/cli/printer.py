@@ -12,6 +12,7 @@ Rules of the file:
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import re
 import struct
@@ -69,26 +70,46 @@ def json_printer(binary: str, delimiter: bytes = b"\n") -> Printer:
     text_of = _base64 if binary == "base64" else _text
     to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
-    def print_batch(batch: pa.RecordBatch, parsed: Parsed | None) -> Array:
-        import pyarrow as pa  # noqa: PLC0415 - heavy, and needed where batches are
+    def json_of(value: Any) -> bytes:
+        return _as_kcat(to_json(value)).encode("utf-8")
 
-        columns = [batch.column(name).to_pylist() for name in ROW_COLUMNS[:6]]
+    def headers_of(headers: Sequence[Mapping[str, Any]] | None) -> bytes:
+        pairs = [item for one in headers or () for item in (one["key"], text_of(one["value"]))]
+        return b',"headers":' + json_of(pairs) if pairs else b""
+
+    def print_batch(batch: pa.RecordBatch, parsed: Parsed | None) -> Array:
         keys, values = ((parsed or {}).get(name) or map(text_of, batch.column(name).to_pylist()) for name in FIELDS)
-        lines = []
-        for topic, partition, offset, timestamp_ms, kind, headers, key, value in zip(
-            *columns, keys, values, strict=True
-        ):
-            fields: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset}
-            if kind in _TIMESTAMP_TYPES:
-                fields |= {"tstype": _TIMESTAMP_TYPES[kind], "ts": timestamp_ms}
-            fields["broker"] = _NO_BROKER
-            if headers:
-                fields["headers"] = [item for one in headers for item in (one["key"], text_of(one["value"]))]
-            fields["key"], fields["payload"] = key, value
-            lines.append(_as_kcat(to_json(fields)).encode("utf-8") + delimiter)
-        return pa.array(lines, pa.binary())
+        has_headers = batch.column("headers").null_count < len(batch)
+        columns = [
+            b'{"topic":', _json_topics(batch.column("topic"), json_of),
+            b',"partition":', _numbers(batch.column("partition")),
+            b',"offset":', _numbers(batch.column("offset")),
+            _json_timestamps(batch),
+            b',"broker":%d' % _NO_BROKER,
+            _binary(map(headers_of, batch.column("headers").to_pylist())) if has_headers else b"",
+            b',"key":', _binary(map(json_of, keys)),
+            b',"payload":', _binary(map(json_of, values)),
+            b"}" + delimiter,
+        ]  # fmt: skip
+        return _joined(columns, len(batch))
 
     return print_batch
+
+
+def _json_topics(topics: Array, json_of: Callable[[Any], bytes]) -> Array:
+    """The topics as JSON. A batch has few of them, and many records."""
+    encoded = topics.dictionary_encode()
+    return _binary(map(json_of, encoded.dictionary.to_pylist())).take(encoded.indices)
+
+
+def _json_timestamps(batch: pa.RecordBatch) -> Array:
+    """The fields `tstype` and `ts` of each record; empty for a record without a timestamp."""
+    kinds, times = batch.column("timestampType"), _numbers(batch.column("timestampMs"))
+    shown: Array = _binary(itertools.repeat(b"", len(batch)))
+    for kind, name in _TIMESTAMP_TYPES.items():
+        fields = _joined([b',"tstype":"%s","ts":' % name.encode("ascii"), times], len(batch))
+        shown = _compute().if_else(_compute().equal(kinds, kind), fields, shown)
+    return shown
 
 
 _BACKSLASH = re.compile(r"\\(u....|.)")
