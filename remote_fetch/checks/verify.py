@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -115,17 +115,21 @@ def _choice(plan: PartitionPlan, share: float, dice: random.Random) -> Choice:
     return Choice(plan, wanted, left_out)
 
 
-def verify(session: Session, choices: Iterable[Choice]) -> Iterator[PartitionVerdict]:
-    """Compare the records of each choice, one partition after another.
+def verify(
+    session: Session, choices: Iterable[Choice], compared: Callable[[], None] = lambda: None
+) -> Iterator[PartitionVerdict]:
+    """Compare the records of each choice, one partition after another. Calls `compared` after each step.
 
     Raises ConfigError without a broker, KafkaException, and OffsetOutOfRange if records are deleted during the check.
     """
     broker = broker_of(session)
     for choice in choices:
-        yield _verify_partition(session, broker, choice)
+        yield _verify_partition(session, broker, choice, compared)
 
 
-def _verify_partition(session: Session, broker: BrokerReader, choice: Choice) -> PartitionVerdict:
+def _verify_partition(
+    session: Session, broker: BrokerReader, choice: Choice, compared: Callable[[], None]
+) -> PartitionVerdict:
     plan, steps = choice.plan, choice.steps
     findings: list[Finding] = []
     records = 0
@@ -146,6 +150,7 @@ def _verify_partition(session: Session, broker: BrokerReader, choice: Choice) ->
                         Finding(step, difference, is_aborted_shown=_is_aborted(session, plan, step, difference))
                     )
             theirs.skip_below(stop)
+            compared()
     return PartitionVerdict(plan.opened.partition, records, len(steps), choice.left_out, tuple(findings))
 
 

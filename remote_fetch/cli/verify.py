@@ -9,11 +9,12 @@ Rules of the file:
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from remote_fetch.checks.fetch_counter import FetchCounter
@@ -25,9 +26,10 @@ from remote_fetch.cli.options import about, add_common_options, add_json_option,
 from remote_fetch.cli.output import print_report
 from remote_fetch.cli.progress import Progress
 from remote_fetch.errors import ConfigError
-from remote_fetch.observe import Report
+from remote_fetch.observe import Report, ignore
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.prepare.job import planned_read
+from remote_fetch.progress import Position
 from remote_fetch.session.price_table import open_prices
 from remote_fetch.session.session import Session
 
@@ -75,7 +77,7 @@ def _run(arguments: argparse.Namespace) -> int:
     paint = paint_from(arguments)
     with (
         Progress("offsets compared", enabled=not arguments.quiet) as progress,
-        Session.open(config, progress) as session,
+        Session.open(config, progress if arguments.sample == 1 else ignore) as session,
     ):
         broker_of(session)  # before a plan is made
         prices = open_prices(session.config.settings)
@@ -85,8 +87,10 @@ def _run(arguments: argparse.Namespace) -> int:
             for line in _timed(session, counter, choices):
                 progress.clear()
                 print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
-            progress(planned_read(plans))
-        for verdict in verify(session, choices):
+            if arguments.sample == 1:
+                progress(planned_read(plans))
+        compared = _sampled(progress, choices) if arguments.sample < 1 else _nothing
+        for verdict in verify(session, choices, compared):
             is_different = is_different or bool(verdict.findings)
             progress.clear()
             for line in [_json(verdict)] if arguments.json else _lines(verdict, paint):
@@ -97,6 +101,17 @@ def _run(arguments: argparse.Namespace) -> int:
                 print(f"% chosen with --seed {seed}", file=sys.stderr)
             print_report(session, time.monotonic() - began, None, prices)
     return DIFFERENT if is_different else 0
+
+
+def _sampled(progress: Progress, choices: Iterable[Choice]) -> Callable[[], None]:
+    """Shows how many of the chosen segments are compared: offsets between them are passed over, and tell no share."""
+    total = sum(len(choice.steps) for choice in choices)
+    done = itertools.count(1)
+    return lambda: progress.at(Position("segments compared", next(done), total))
+
+
+def _nothing() -> None:
+    pass
 
 
 def _lines(verdict: PartitionVerdict, paint: Paint) -> Iterator[str]:

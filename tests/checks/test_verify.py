@@ -18,6 +18,7 @@ from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.prepare.job import plan_job
+from remote_fetch.progress import Position
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
@@ -97,7 +98,9 @@ def check(tmp_path: Path) -> Check:
             plans = plan_job(session, "orders", start="earliest", end="latest", partitions=None, isolation=isolation)
             broker: Any = OtherBucket(sound, shows)
             session.fallback.reader = broker
-            (verdict,) = verify(session, choose(plans, **how))
+            compared: list[None] = []
+            (verdict,) = verify(session, choose(plans, **how), lambda: compared.append(None))
+            assert len(compared) == verdict.steps
             assert how or broker.asked == [(0, 119)], "the broker is asked once for what is in one piece"
             return verdict
 
@@ -284,6 +287,17 @@ def test_the_command(run: Run, beside: Callable[..., None], tmp_path: Path) -> N
     (line,) = run("verify", "-t", "orders", "--url", str(folder), "-J", "-q").lines
     found: dict[str, Any] = json.loads(line)
     assert (found["records"], found["findings"][0]["offset"], found["findings"][0]["columns"]) == (88, 67, ["value"])
+
+
+def test_a_sample_tells_its_share(
+    run: Run, beside: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The share is that of the chosen segments: it ends at all of them, wherever in the topic they are."""
+    shown: list[Position] = []
+    monkeypatch.setattr("remote_fetch.cli.progress.Progress.at", lambda _, position: shown.append(position))
+    beside()
+    assert run("verify", "-t", "orders", "--url", str(tmp_path / "sound"), "--sample", "0.5").code == 0
+    assert shown == [Position("segments compared", number, 3) for number in (1, 2, 3)]
 
 
 def test_the_command_names_the_brokers_fault(run: Run, beside: Callable[..., None], tmp_path: Path) -> None:
