@@ -14,6 +14,8 @@ from tests.rig import topics
 from tests.rig.kcat import kcat
 from tests.rig.rig import Rig
 from tests.rig.topics import QUIET
+from tests.typed.avro_cases import encode
+from tests.typed.registry_double import registry_double
 
 _TIMEOUT_S = 60
 
@@ -75,3 +77,30 @@ def test_a_group_goes_on_where_it_has_committed(
     assert capfdbinary.readouterr().out == b"4 5 6 7 8 9 "
     assert main(group) == 0
     assert capfdbinary.readouterr().out == b""
+
+
+def test_a_group_prints_avro_from_the_tier_and_from_the_broker(
+    rig_43: Rig, new_topic: Callable[[str], str], capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """As kcat -s value=avro: JSON of each payload, wherever its record comes from."""
+    name = new_topic("kcat-avro")
+    schema = {"type": "record", "name": "Order", "fields": [{"name": "number", "type": "int"}]}
+    topics.create_topic(rig_43, name)
+    producer = Producer({"bootstrap.servers": rig_43.bootstrap, **QUIET})
+
+    def produce(numbers: range) -> None:
+        for number in numbers:
+            producer.produce(name, value=b"\0\0\0\0\1" + encode(schema, {"number": number}), partition=0)
+        producer.flush(_TIMEOUT_S)
+
+    produce(range(6))
+    topics.wait_tiered(rig_43, name)
+    topics.set_config(rig_43, name, local_retention_ms=-2)
+    produce(range(6, 9))
+    options = ["-b", rig_43.bootstrap, "--url", str(rig_43.remote), "-X", "log_level=0", "-q", "-e", "-o", "beginning"]
+    with registry_double() as registry:
+        registry.register(f"{name}-value", schema)
+        command = ["cat", "-G", f"{name}-readers", *options, "-r", registry.url, "-s", "value=avro", name]
+        assert main(command) == 0
+    printed = capfdbinary.readouterr().out.splitlines()
+    assert [json.loads(line) for line in printed] == [{"number": number} for number in range(9)]
