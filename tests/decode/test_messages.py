@@ -640,7 +640,8 @@ def test_the_pair_of_a_timestamp_is_shared_until_it_changes(native_engine: Modul
     assert pairs == [(1, 7), (1, 7), (1, 8), (1, 7)]
     assert pairs[0] is pairs[1]
     owners = [sys.getrefcount(pair) for pair in pairs]
-    assert owners == [4, 4, 3, 3]  # the list, the loop and the call that asks
+    # The list, and in some versions of Python the loop and the call that asks. The first two are one pair.
+    assert [count - owners[-1] for count in owners] == [1, 1, 0, 0]
 
 
 def test_a_callee_that_calls_again(engine: ModuleType) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.locate.broker_settings import Mapped, map_properties
+from tests.rig.certificates import make_certificates
 
 CERTIFICATE = """\
 -----BEGIN CERTIFICATE-----
@@ -38,15 +39,6 @@ KZO0agn/IWHfSw8CHf23n4iTHP/YGdfm6+RVU6izpHyd1387mIqwdaqYoi891GE=
 -----END ENCRYPTED PRIVATE KEY-----
 """
 KEY_PASSWORD = "key-secret"
-REVOCATIONS = """\
------BEGIN X509 CRL-----
-MIHCMGsCAQEwCgYIKoZIzj0EAwIwFDESMBAGA1UEAwwJbG9jYWxob3N0Fw0yMDAx
-MDEwMDAwMDBaGA8yMTIwMDEwMTAwMDAwMFowFDASAgEBFw0yNjExMjExNjIyNTha
-oA4wDDAKBgNVHRQEAwIBATAKBggqhkjOPQQDAgNHADBEAiBdkWED2Pt6ApHdJKth
-V9+nRTLqB2PPv62pXlraAFM4ZQIgHxqBJ+pGYQTrig3cw2rw3eQkKkp3JaHzPciF
-z07Ap58=
------END X509 CRL-----
-"""
 
 SERVERS = {"bootstrap.servers": "one:9092, two:9093,"}
 
@@ -186,7 +178,6 @@ def test_tokens_that_librdkafka_gets_by_itself(given: dict[str, Any], missing: t
 def files(tmp_path: Path) -> Path:
     (tmp_path / "certificate.pem").write_text(CERTIFICATE)
     (tmp_path / "key.pem").write_text(KEY)
-    (tmp_path / "revocations.pem").write_text(REVOCATIONS)
     return tmp_path
 
 
@@ -259,10 +250,14 @@ def test_no_host_names(files: Path) -> None:
     assert context.verify_mode == ssl.CERT_REQUIRED
 
 
-def test_revocations(files: Path) -> None:
-    context = context_of(ssl__ca__location=files / "certificate.pem", ssl__crl__location=files / "revocations.pem")
+def test_revocations(tmp_path: Path) -> None:
+    """The certificate is an authority's: newer OpenSSL revokes none that is trusted by itself."""
+    made = make_certificates(tmp_path / "made")
+    trusted = context_of(ssl__ca__location=made.authority)
+    shake_hands(trusted, made.folder)
+    context = context_of(ssl__ca__location=made.authority, ssl__crl__location=made.revocations)
     with pytest.raises(ssl.SSLCertVerificationError, match="revoked"):
-        shake_hands(context, files)
+        shake_hands(context, made.folder)
 
 
 def test_the_clients_own_certificate(files: Path) -> None:

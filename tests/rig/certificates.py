@@ -23,12 +23,17 @@ __all__ = ["Certificates", "make_certificates"]
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """PEM files: the authority's certificate, the server's certificate, its key, and both in one file."""
+    """PEM files of `folder`: the authority's certificate, the server's certificate, its key, and both in one file.
 
+    `revocations` is a list of the authority that revokes the server's certificate.
+    """
+
+    folder: Path
     authority: Path
     certificate: Path
     key: Path
     both: Path
+    revocations: Path
 
 
 def make_certificates(folder: Path) -> Certificates:
@@ -51,12 +56,30 @@ def make_certificates(folder: Path) -> Certificates:
     )
     pem = serialization.Encoding.PEM
     key_text = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    files = Certificates(*(folder / name for name in ("authority.pem", "certificate.pem", "key.pem", "both.pem")))
+    names_of_files = ("authority.pem", "certificate.pem", "key.pem", "both.pem", "revocations.pem")
+    files = Certificates(folder, *(folder / file for file in names_of_files))
     files.authority.write_bytes(authority.public_bytes(pem))
     files.certificate.write_bytes(certificate.public_bytes(pem))
     files.key.write_bytes(key_text)
     files.both.write_bytes(key_text + certificate.public_bytes(pem))
+    files.revocations.write_bytes(_revoked(certificate, name, own_key).public_bytes(pem))
     return files
+
+
+def _revoked(
+    certificate: x509.Certificate, authority: x509.Name, key: ec.EllipticCurvePrivateKey
+) -> x509.CertificateRevocationList:
+    now = datetime.datetime.now(datetime.UTC)
+    entry = x509.RevokedCertificateBuilder(serial_number=certificate.serial_number, revocation_date=now)
+    return (
+        x509.CertificateRevocationListBuilder(
+            issuer_name=authority,
+            last_update=now - datetime.timedelta(hours=1),
+            next_update=now + datetime.timedelta(days=1),
+        )
+        .add_revoked_certificate(entry.build())
+        .sign(key, hashes.SHA256())
+    )
 
 
 def _name(text: str) -> x509.Name:
