@@ -30,7 +30,7 @@ from remote_fetch.checks.findings import SEVERITIES, Finding, FindingKind, Sever
 from remote_fetch.cli.color import Color, Paint, add_color_option, paint_from
 from remote_fetch.cli.ls import print_table
 from remote_fetch.cli.masked import masked_url
-from remote_fetch.cli.options import Once, about, add_common_options, add_json_option, config_from
+from remote_fetch.cli.options import CHECK_THE_URL, Once, about, add_common_options, add_json_option, config_from
 from remote_fetch.cli.progress import Progress
 from remote_fetch.errors import ConfigError
 from remote_fetch.session.session import Session
@@ -95,6 +95,9 @@ def _run(arguments: argparse.Namespace) -> int:
             if delete_list is not None and finding.may_delete and finding.object_name is not None:
                 delete_list.write(f"{finding.object_name}\n")
     _print_totals(audit.totals, as_json=arguments.json)
+    segments = sum(each.segments for each in audit.totals)
+    if segments and not any(each.objects for each in audit.totals):
+        print(f"remote-fetch: the store has no object of {segments} segments. {CHECK_THE_URL}", file=sys.stderr)
     if not arguments.quiet:
         for line in _summary(audit, counts, time.monotonic() - began):
             print(f"% {line}", file=sys.stderr)

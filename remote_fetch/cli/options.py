@@ -14,6 +14,7 @@ from typing import Any
 from remote_fetch.errors import ConfigError
 
 __all__ = [
+    "CHECK_THE_URL",
     "Once",
     "about",
     "add_common_options",
@@ -25,6 +26,9 @@ __all__ = [
     "partitions_from",
     "topics_from",
 ]
+
+CHECK_THE_URL = "Check remote.storage.url (--url): remote-fetch doctor finds the right one"
+"""The hint if a store has nothing of what the brokers have tiered."""
 
 
 class Once(argparse.Action):

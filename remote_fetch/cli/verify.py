@@ -22,10 +22,17 @@ from remote_fetch.checks.rates import broker_rate, store_rate
 from remote_fetch.checks.verify import Choice, Finding, PartitionVerdict, broker_of, choose, verify
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.color import Color, Paint, add_color_option, paint_from
-from remote_fetch.cli.options import about, add_common_options, add_json_option, add_range_options, config_from
+from remote_fetch.cli.options import (
+    CHECK_THE_URL,
+    about,
+    add_common_options,
+    add_json_option,
+    add_range_options,
+    config_from,
+)
 from remote_fetch.cli.output import print_report
 from remote_fetch.cli.progress import Progress
-from remote_fetch.errors import ConfigError
+from remote_fetch.errors import ConfigError, SegmentNotFound
 from remote_fetch.observe import Report, ignore
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.prepare.job import planned_read
@@ -96,11 +103,19 @@ def _run(arguments: argparse.Namespace) -> int:
             for line in [_json(verdict)] if arguments.json else _lines(verdict, paint):
                 print(line, flush=True)
         progress.stop()
+        _check_compared(choices, arguments.topic)
         if not arguments.quiet:
             if arguments.sample < 1:
                 print(f"% chosen with --seed {seed}", file=sys.stderr)
             print_report(session, time.monotonic() - began, None, prices)
     return DIFFERENT if is_different else 0
+
+
+def _check_compared(choices: Sequence[Choice], topic: str) -> None:
+    """Raise SegmentNotFound if no segment was to be compared, so that a wrong URL is no success."""
+    if not any(choice.steps for choice in choices):
+        text = f"nothing was compared: the store has no segment of {topic!r} in the wanted offsets"
+        raise SegmentNotFound(text, hint=CHECK_THE_URL)
 
 
 def _sampled(progress: Progress, choices: Iterable[Choice]) -> Callable[[], None]:

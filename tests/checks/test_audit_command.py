@@ -119,3 +119,13 @@ def test_arguments_that_cannot_be_used(run: Run, arguments: tuple[str, ...], sai
     done = run("audit", *arguments)
     assert done.code in (1, 2)
     assert said in done.stderr
+
+
+def test_a_store_that_has_nothing(run: Run, tier: AuditedTier) -> None:
+    """It says so in one line beside the findings: then the URL is wrong, more likely than that all is lost."""
+    for path in [path for path in tier.folder.rglob("*") if path.is_file()]:
+        path.unlink()
+    done = run("audit", *OPTIONS, "--url", str(tier.folder), "-t", TOPIC, "-q")
+    assert done.code == 3
+    assert "the store has no object of " in done.stderr
+    assert "Check remote.storage.url" in done.stderr

@@ -289,6 +289,15 @@ def test_the_command(run: Run, beside: Callable[..., None], tmp_path: Path) -> N
     assert (found["records"], found["findings"][0]["offset"], found["findings"][0]["columns"]) == (88, 67, ["value"])
 
 
+def test_a_store_without_the_topic_is_no_success(run: Run, beside: Callable[..., None], tmp_path: Path) -> None:
+    """A mistyped URL must not stay green in a nightly check."""
+    beside()
+    outcome = run("verify", "-t", "orders", "-q", "-o", "5", "--end", "5", "--url", str(tmp_path / "sound"))
+    assert outcome.code == 1
+    assert "nothing was compared: the store has no segment of 'orders'" in outcome.stderr
+    assert "Check remote.storage.url" in outcome.stderr
+
+
 def test_a_sample_tells_its_share(
     run: Run, beside: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

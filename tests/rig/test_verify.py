@@ -76,3 +76,12 @@ def test_one_changed_byte(
     assert finding["store"]["value"] == repr(b"X" + VALUE[1:])
     assert finding["broker"]["value"] == repr(VALUE)
     assert finding["segment"] in path.name
+
+
+def test_a_wrong_url_is_no_success(place: tuple[Rig, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A nightly check of a URL with a typing error, or one level too high, must not stay green."""
+    rig, topic = place
+    (tmp_path / "empty").mkdir()
+    for url in (tmp_path / "absent", tmp_path / "empty", rig.remote.parent):
+        assert verify(rig, url, topic) == 1
+        assert f"nothing was compared: the store has no segment of '{topic}'" in capsys.readouterr().err
