@@ -79,6 +79,13 @@ def advice(settings: Mapping[str, str], shape: TierShape) -> Iterator[Check]:
         )
 
 
+_RAISE_BYTES = "Raise segment.bytes, or segment.ms if segments are closed before they are full"
+_LARGE_ENOUGH = (
+    "segment.bytes is large enough: raise segment.ms, or find out what else closes segments (segment.index.bytes, or "
+    "other settings when they were written)"
+)
+
+
 def _of_segments(settings: Mapping[str, str], shape: TierShape) -> Iterator[Check]:
     if shape.segments < _ENOUGH_SEGMENTS or shape.size_bytes >= _SEGMENT_BYTES * shape.segments:
         return
@@ -89,7 +96,7 @@ def _of_segments(settings: Mapping[str, str], shape: TierShape) -> Iterator[Chec
         "segments",
         f"segments have {human_bytes(mean_bytes)} on average{f' ({now})' if now else ''}: each one costs a few small "
         "GETs and three metadata records",
-        "Raise segment.bytes, or segment.ms if segments are closed before they are full",
+        _LARGE_ENOUGH if int(settings.get("segment.bytes", "0")) >= _SEGMENT_BYTES else _RAISE_BYTES,
     )
 
 

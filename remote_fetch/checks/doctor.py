@@ -18,7 +18,7 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.broker_errors import broker_says
 from remote_fetch.checks.advice import advice
@@ -40,6 +40,7 @@ __all__ = ["Doctor"]
 _LAYOUT = "remote.storage.layout"
 _SERVERS = "bootstrap.servers"
 _LOCATOR, _LISTING = "remote.locator", "listing"
+_BROKER_TIMEOUT, _LONGEST_WAIT_MS = "fetch.remote.broker.timeout.ms", 20_000
 _MOST_CORRECTIONS = 3
 _NOT_COPIED = (
     "A broker copies a segment after it has closed it and all its records are committed: see segment.ms, segment.bytes "
@@ -192,7 +193,8 @@ class Doctor:
 
     def _open_session(self) -> tuple[str, Session]:
         """A session that reads all that is in the tier, local or not. Without brokers if none could be reached."""
-        config = {**self.configs, "fetch.remote.when": "always"}
+        # By default a read waits for a broker without end: an examination has to.
+        config = {_BROKER_TIMEOUT: _LONGEST_WAIT_MS, **self.configs, "fetch.remote.when": "always"}
         if self._cluster is None:
             config = {name: value for name, value in config.items() if name != _SERVERS}
         session = Session.open(config, self._observe)
@@ -237,7 +239,7 @@ class Doctor:
         except RemoteFetchError as error:
             yield failed("sample", self._config().settings.storage_url, error)
         except KafkaException as error:
-            yield Check("sample", State.FAILED, broker_says(error))
+            yield _unanswered(error, self.topic)
 
     def _sample(self, session: Session, tier: Tier) -> Check:
         if not tier.offsets:
@@ -257,3 +259,11 @@ class Doctor:
 
     def _config(self) -> Config:
         return complete(Config.parse(self.configs)).config
+
+
+def _unanswered(error: KafkaException, topic: str | None) -> Check:
+    """The check of a sample that the brokers refuse, or of which they give no records within the longest wait."""
+    if error.args[0].code() != KafkaError._TIMED_OUT:
+        return Check("sample", State.FAILED, broker_says(error))
+    hint = f"The tier may have lost an object, for the brokers too: remote-fetch audit -t {topic} names it"
+    return Check("sample", State.FAILED, error.args[0].str(), hint)

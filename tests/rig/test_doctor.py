@@ -324,6 +324,24 @@ def test_a_tier_that_differs(doctor: Callable[..., Outcome], guarded: Rig, tmp_p
     assert f"remote-fetch verify -t {TOPIC}" in outcome.said("sample")
 
 
+def test_an_object_that_the_brokers_have_lost(
+    doctor: Callable[..., Outcome], guarded: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The brokers give nothing, without an error. The examination ends, and says where to look."""
+    monkeypatch.setattr("remote_fetch.checks.doctor._LONGEST_WAIT_MS", 2000)
+    copy = shutil.copytree(guarded.remote, tmp_path / "copy")
+    logs = list(guarded.remote.glob(f"kafka-tiered-storage/{TOPIC}-*/*.log"))
+    kept = [path.rename(tmp_path / f"{number}.log") for number, path in enumerate(logs)]
+    try:
+        outcome = doctor("-t", TOPIC, url=str(copy))
+    finally:
+        for path, saved in zip(logs, kept, strict=True):
+            saved.rename(path)
+    assert (outcome.code, outcome.failed()) == (1, ["sample"])
+    assert "the broker gave nothing from offset" in outcome.said("sample")
+    assert f"remote-fetch audit -t {TOPIC}" in outcome.said("sample")
+
+
 def test_a_segment_that_is_damaged(doctor: Callable[..., Outcome], guarded: Rig, tmp_path: Path) -> None:
     """No sample is read then."""
     folder = shutil.copytree(guarded.remote, tmp_path / "copy")
