@@ -133,7 +133,7 @@ def _settings(arguments: argparse.Namespace, properties: dict[str, Any]) -> Serv
     mechanisms = arguments.mechanisms or properties.get("sasl.mechanism") or properties.get("sasl.mechanisms")
     if mechanisms is None:
         raise ConfigError(
-            "clients' credentials go to the brokers by SASL: which mechanism?",
+            "clients' credentials go to the brokers by SASL, and no mechanism is named",
             key="--mechanisms",
             hint="Give --mechanisms, such as SCRAM-SHA-512",
         )
