@@ -157,7 +157,7 @@ def load_kafka() -> Any:
         kafka.OffsetSpec.LATEST_TIERED  # noqa: B018 - an older kafka-python, or another package of that name, has none
     except (ImportError, AttributeError) as error:
         raise MissingExtra(
-            "asking brokers for EARLIEST_LOCAL and LATEST_TIERED needs kafka-python 3",
+            "to ask brokers what they have on their own disks needs the extra broker-api (kafka-python 3)",
             extra="broker-api",
         ) from error
     return kafka

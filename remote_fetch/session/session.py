@@ -267,7 +267,9 @@ class Session:
         """
         if self.brokers is None or self.config.settings.reads_local or self.stepwise is not None:
             return {}  # a leader that is asked for locations gives none for what is on its own disk
-        found = self.local_logs(partitions, "fetch.remote.when=not-local acts as always")
+        found = self.local_logs(
+            partitions, "records that they also have on their own disks come from the store as well"
+        )
         return {
             partition: log.bounds.earliest_local_offset
             for partition, log in found.items()

@@ -67,7 +67,9 @@ def test_starts_bounds_and_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         known = opened.local_logs([ONE, TWO], "so be it", sizes=True)
     assert known == {ONE: LocalLog(LocalBounds(7, 9), None), TWO: LocalLog(LocalBounds(), 70)}
     assert (Channel.closed, Channel.asked_sizes) == (2, 1)
-    assert said == ["a reason; fetch.remote.when=not-local acts as always"]  # a reason is reported once
+    assert said == [
+        "a reason; records that they also have on their own disks come from the store as well"
+    ]  # a reason is reported once
 
 
 def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +81,9 @@ def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with session(tmp_path, said) as opened:
         said.clear()
         assert opened.local_starts([ONE]) == {}
-        assert said == ["it is not installed; fetch.remote.when=not-local acts as always"]
+        assert said == [
+            "it is not installed; records that they also have on their own disks come from the store as well"
+        ]
 
 
 def test_nobody_is_asked_without_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
