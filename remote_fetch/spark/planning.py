@@ -101,7 +101,7 @@ def plan_backfill(options: SourceOptions, held: Progress | None) -> PlannedJob:
             _plans(session, options, partitions, start, end, Restriction(), {} if held is None else held.ends)
         )
         tasks = tasks_of((plan for plan, _ in plans), options, session.locator.end_is_inferred)
-        return planned_job(tasks, plans, partitions)
+        return planned_job(tasks, plans, partitions, session.counters.report().fallbacks)
 
 
 def tasks_of(

@@ -9,6 +9,8 @@ Rules of the file:
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.tables.job import JobSpec, all_records, saved_or_planned
@@ -41,7 +43,7 @@ def run_directory_job(target: Target, url: str, spec: JobSpec) -> TableReport:
         return _report(done, url, run, began_s)
     committed = Committed(target.job_id, spec.topic, records, job.reads, job.partitions)
     target.commit(committed)
-    return _report(committed, url, run, began_s)
+    return _report(committed, url, run, began_s, job.fallbacks)
 
 
 def _finished(target: Target, url: str) -> Committed | None:
@@ -73,7 +75,9 @@ def _finished(target: Target, url: str) -> Committed | None:
     return None
 
 
-def _report(done: Committed, url: str, tasks_run: int, began_s: float) -> TableReport:
+def _report(
+    done: Committed, url: str, tasks_run: int, began_s: float, fallbacks: Mapping[str, int] = MappingProxyType({})
+) -> TableReport:
     return report_of(
         done.job_id,
         url,
@@ -83,4 +87,5 @@ def _report(done: Committed, url: str, tasks_run: int, began_s: float) -> TableR
         added=done.reads,
         held=done.reads,
         partitions=done.partitions,
+        fallbacks=fallbacks,
     )

@@ -70,7 +70,7 @@ def plan_export(bounds: ExportBounds, held: Progress | None, observer: Observer 
         tasks = tasks_of((plan for plan, _ in plans), session.locator.end_is_inferred, task_bytes=bounds.task_bytes)
         is_all = bounds.partitions is None
         everything = chosen if is_all else partitions_of(session.brokers, session.locator, bounds.topic)
-        return planned_job(tasks, plans, everything)
+        return planned_job(tasks, plans, everything, session.counters.report().fallbacks)
 
 
 class _Reads:

@@ -9,8 +9,8 @@ Rules of the file:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from remote_fetch.errors import TopicRecreated
@@ -27,11 +27,16 @@ __all__ = ["PlannedJob", "check_same_topic", "open_partitions", "planned_job", "
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """The tasks of a job. `reads` has the offsets of all of them, `partitions` the topic's partitions."""
+    """The tasks of a job. `reads` has the offsets of all of them, `partitions` the topic's partitions.
+
+    `fallbacks` counts, by reason, the stretches that planning left to the brokers because it failed to find them in the
+    store. A plan that was saved does not tell them.
+    """
 
     tasks: tuple[Task, ...]
     reads: Progress
     partitions: tuple[int, ...]
+    fallbacks: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -66,13 +71,16 @@ def _range_of(plan: PartitionPlan, first: int) -> tuple[int, int]:
 
 
 def planned_job(
-    tasks: tuple[Task, ...], plans: Sequence[tuple[PartitionPlan, int]], partitions: Sequence[TopicIdPartition]
+    tasks: tuple[Task, ...],
+    plans: Sequence[tuple[PartitionPlan, int]],
+    partitions: Sequence[TopicIdPartition],
+    fallbacks: Mapping[str, int],
 ) -> PlannedJob:
     """A job of one topic, which has `partitions`. `plans` has each plan with the offset at which it begins."""
     topic = partitions[0]
     ranges = {plan.opened.partition.partition: _range_of(plan, first) for plan, first in plans}
     reads = Progress(topic.topic, str(topic.topic_id), ranges)
-    return PlannedJob(tasks, reads, tuple(one.partition for one in partitions))
+    return PlannedJob(tasks, reads, tuple(one.partition for one in partitions), fallbacks)
 
 
 def tasks_of(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from remote_fetch.html_table import facts_table
@@ -85,10 +86,11 @@ def report_of(
     held: Progress | None,
     partitions: Sequence[int] = (),
     notices: Sequence[str] = (),
+    fallbacks: Mapping[str, int] = MappingProxyType({}),
 ) -> TableReport:
     """The report of a job's records. `added` is what the job added, `held` all that the target holds now.
 
-    `notices` come on top of those of the records.
+    `notices` and `fallbacks` are those of planning, and come on top of those of the records.
     """
     files = [file for record in records for file in record.files]
     costs = (Report(**{**record.cost, "notices": tuple(record.cost["notices"])}) for record in records)
@@ -100,7 +102,7 @@ def report_of(
         sum(file.rows for file in files),
         len(files),
         sum(file.size_bytes for file in files),
-        sum(costs, Report(notices=tuple(notices))),
+        sum(costs, Report(notices=tuple(notices), fallbacks=dict(fallbacks))),
         seconds,
         {} if added is None else added.ranges,
         None if held is None else starting_offsets(held, partitions),

@@ -181,4 +181,5 @@ def _report(
         held=job.reads if held is None else held.followed_by(job.reads),
         partitions=job.partitions,
         notices=notices,
+        fallbacks=job.fallbacks,
     )

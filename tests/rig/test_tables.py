@@ -99,3 +99,16 @@ def test_table_and_stream_are_the_log(
     run_to_end(functools.partial(query.start, {}, availableNow=True))
     assert len(query.written()) == 70
     assert shown(held(where, COLUMNS)) + query.written() == records(rig_43, topic, 1)
+
+
+def test_a_wrong_url_is_in_the_report(rig_43: Rig, new_topic: Callable[[str], str], tmp_path: Path) -> None:
+    """The brokers serve all of it. The report counts that planning found no segment in the store."""
+    topic = new_topic("wrong-url")
+    mixed_topic(rig_43, topic)
+    topics.wait_tiered(rig_43, topic)
+    (tmp_path / "empty").mkdir()
+    wrong = {**config(rig_43), "remote.storage.url": str(tmp_path / "empty")}
+    report = export_topic(topic, config=wrong, to=str(tmp_path / "files"), format="parquet", end="latest")
+    assert (report.cost.remote_bytes, report.cost.broker_records) == (0, report.rows)
+    assert set(report.cost.fallbacks) == {"not-found"}
+    assert "fallbacks: none" not in str(report)
