@@ -67,7 +67,8 @@ def _run(rig: Rig) -> None:
     producer.flush()
     rig.until("a segment that is in the tier only", lambda: offsets(rig, _TOPIC, 0).earliest_local > 0)
     _say(_COMMANDS.format(
-        version=rig.version, bootstrap=rig.bootstrap, remote=rig.remote, topic=_TOPIC,
+        version=rig.version, bootstrap=rig.bootstrap, remote=rig.remote, topic=_TOPIC, python=sys.executable,
+        properties=rig.nodes[1].folder / "server.properties",
         command=Path(sys.executable).with_name("remote-fetch"), rate=_RECORDS_PER_S,
     ))  # fmt: skip
     while rig.nodes[1].is_running:
@@ -85,14 +86,18 @@ def _produce(producer: Producer, number: int) -> None:
 _COMMANDS = """
 Kafka {version} listens on {bootstrap} and tiers to
   {remote}
+Its configuration is
+  {properties}
 Topic {topic} grows by {rate} records a second. A segment of it is full after about a minute, and then in the tier only.
-Try:
+Try in another terminal, in this folder:
 
   export BROKER={bootstrap} TIER={remote}
+  {command} cat -b $BROKER --url $TIER -t {topic} -p 0 -o beginning -c 5 -e
   {command} ls -b $BROKER --url $TIER -t {topic}
   {command} plan -b $BROKER --url $TIER -t {topic}
-  {command} cat -b $BROKER --url $TIER -t {topic} -p 0 -o -5 -e
+  {command} cat -b $BROKER --url $TIER -t {topic} -o -5 -e
   {command} cat -b $BROKER --url $TIER -t {topic} -e -J > {topic}.jsonl
+  {python} examples/05_spark_batch.py $BROKER $TIER {topic}
 
 Ctrl-C stops it.
 """

@@ -5,6 +5,7 @@ Rules of the file:
 - Every block is run, or is marked as output (`text`). Another block is an error that names it.
 - The test replaces the directory of the tier, the address of the broker, and the environment that `make` installs.
 - The test adds the broker's own file if a command names it, and a session of Spark.
+- The loop of a service ends after all records. As it stands in the README, it has no end.
 """
 
 from __future__ import annotations
@@ -117,9 +118,11 @@ def test_python_into_a_frame(tier: Path, tmp_path: Path) -> None:
 
 def test_python_in_a_service(rig_39: Rig, tier: Path, tmp_path: Path) -> None:
     _, block, _ = readme("python")
-    script = block.text.replace(TIER, str(tier)).replace(BROKER, rig_39.bootstrap)
+    script = block.text.replace(TIER, str(tier)).replace(BROKER, rig_39.bootstrap) + "    left -= 1\nconsumer.close()\n"
     assert TIER in block.text
     assert BROKER in block.text
+    assert "while True:" in block.text
+    script = script.replace("while True:", f"left = {RECORDS}\nwhile left:")
     printed = run([sys.executable, "-W", "error", "-c", script], tmp_path).splitlines()
     assert sorted(line.split(" ", 1)[1] for line in printed) == sorted(str(b"order %d" % n) for n in range(RECORDS))
 
