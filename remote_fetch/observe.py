@@ -198,10 +198,14 @@ class ReadEnds:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A sentence for the user, once. `is_warning`: the user should act."""
+    """A sentence for the user, once.
+
+    `is_warning`: the user should act. `is_wait`: the read waits until the cause has passed.
+    """
 
     text: str
     is_warning: bool = False
+    is_wait: bool = False
 
 
 Event: TypeAlias = (

@@ -71,7 +71,7 @@ def _cat(arguments: argparse.Namespace, printer: Printer) -> int:
     shows_progress = not (arguments.quiet or sys.stdout.isatty())
     config = typed_config(arguments, config_from(arguments))
     with (
-        Progress(enabled=shows_progress, most=arguments.count) as progress,
+        Progress(enabled=shows_progress, waits=not arguments.quiet, most=arguments.count) as progress,
         Session.open(config, progress) as session,
     ):
         prices = open_prices(session.config.settings)
@@ -82,7 +82,8 @@ def _cat(arguments: argparse.Namespace, printer: Printer) -> int:
             sys.stdout.flush()
             progress.stop()
             # Also before an error in the middle of the read, because the report helps to understand it.
-            has_read = session.counters.report().records > 0 or sys.exc_info()[0] is None
+            ended_by = sys.exc_info()[0]
+            has_read = session.counters.report().records > 0 or ended_by in (None, KeyboardInterrupt)
             if has_read and not arguments.quiet:
                 print_report(session, time.monotonic() - began, arguments.count, prices)
     return 0

@@ -103,7 +103,7 @@ def _run(arguments: argparse.Namespace) -> int:
     found = 0
     config = typed_config(arguments, config_from(arguments))
     with (
-        Progress(enabled=not (arguments.quiet or sys.stdout.isatty())) as progress,
+        Progress(enabled=not (arguments.quiet or sys.stdout.isatty()), waits=not arguments.quiet) as progress,
         Session.open(config, progress) as session,
     ):
         prices = open_prices(session.config.settings)

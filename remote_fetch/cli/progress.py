@@ -3,7 +3,8 @@
 Rules of the file:
 
 - Nothing goes to stdout. `rich` would redirect it, and may not.
-- Nothing is shown with `-q`, and nothing if the records themselves go to the terminal.
+- Nothing is shown with `-q`, and no progress if the records themselves go to the terminal.
+- A read that waits says why at once, for its report may never come.
 - With `rich` (extra `cli`) a bar stands before the line. The text is the same without it.
 - The thread that made the `Progress` draws. Events of other threads are only counted.
 """
@@ -19,7 +20,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, Self, TextIO
 
-from remote_fetch.observe import Event, ReadPlanned, RecordsRead
+from remote_fetch.observe import Event, Notice, ReadPlanned, RecordsRead
 from remote_fetch.progress import LINE_EVERY_S, Meter, Position, ReadPosition
 
 __all__ = ["Progress"]
@@ -42,6 +43,7 @@ class Progress:
     - A read is followed by its events. Other work calls `at`.
     - `clear` comes before each line that the command prints on a terminal.
     - A read that ends after `most` records is measured by them.
+    - `waits`: the reasons for which a read waits are printed. By default they are if progress is `enabled`.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Progress:
         step: str = "offsets read",
         *,
         enabled: bool,
+        waits: bool | None = None,
         most: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -57,12 +60,17 @@ class Progress:
         self._thread = threading.get_ident()
         self._read = ReadPosition(step, most)
         self._display = _display(sys.stderr) if enabled else None
+        self._tells_waits = enabled if waits is None else waits
         is_line = isinstance(self._display, _LogLines)
         every_s = LINE_EVERY_S if is_line else _DRAWN_EVERY_S
         self._meter = Meter(every_s, clock(), wait_s=every_s if is_line else 0.0)
 
     def __call__(self, event: Event) -> None:
         """Take an event of a read."""
+        if isinstance(event, Notice) and event.is_wait and self._tells_waits:
+            if threading.get_ident() == self._thread:
+                self.clear()
+            print(f"% {event.text}", file=sys.stderr, flush=True)
         if self._display is None:
             return
         with self._lock:

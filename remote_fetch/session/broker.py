@@ -188,6 +188,7 @@ class BrokerReader:
                 f"{step.partition.topic}-{step.partition.partition}: the broker gives nothing from offset "
                 f"{pace.offset} on, though the log goes on to {step.last_offset + 1}; still asking",
                 is_warning=True,
+                is_wait=True,
             )
         )
 

@@ -215,6 +215,7 @@ class LogGuard:
                     f"{partition.topic}-{partition.partition}: the broker does not answer ({error.args[0].str()}); "
                     "still asking",
                     is_warning=True,
+                    is_wait=True,
                 )
             )
 

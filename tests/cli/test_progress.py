@@ -11,7 +11,7 @@ import pytest
 
 from remote_fetch.cli.progress import Progress
 from remote_fetch.model import TopicIdPartition, Uuid
-from remote_fetch.observe import RangeFetched, ReadPlanned, RecordsRead
+from remote_fetch.observe import Notice, RangeFetched, ReadPlanned, RecordsRead
 from remote_fetch.progress import Position
 
 PARTITION = TopicIdPartition(Uuid(bytes(16)), "shop", 0)
@@ -62,6 +62,21 @@ def test_a_log_gets_a_line_a_minute(opened: Opened) -> None:
             progress(RangeFetched(PARTITION, 1_000_000, 0.1))
             progress(RecordsRead(PARTITION, 1, second))
     assert stderr.getvalue() == "% offsets read: 60 of 100 (60%), 1 records/s, 1.0 MB/s, 0:40 left\n"
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_read_that_waits_says_why_at_once(opened: Opened, monkeypatch: pytest.MonkeyPatch, enabled: bool) -> None:
+    """Its report may never come. Records that go to the terminal are no reason to be silent."""
+    stderr = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    with Progress(enabled=enabled, waits=True) as progress:
+        progress(Notice("the broker gives nothing", is_warning=True, is_wait=True))
+        progress(Notice("another warning", is_warning=True))
+    assert stderr.getvalue() == "% the broker gives nothing\n"
+    progress, quiet, _ = opened(terminal=False, enabled=False)
+    with progress:
+        progress(Notice("the broker gives nothing", is_warning=True, is_wait=True))
+    assert quiet.getvalue() == ""
 
 
 def test_a_terminal_without_rich_has_a_line_that_changes(opened: Opened) -> None:
