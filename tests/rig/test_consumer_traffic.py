@@ -23,7 +23,7 @@ from remote_fetch import RemoteConsumer
 from tests.rig import topics
 from tests.rig.metrics import topic_metrics
 from tests.rig.rig import Rig
-from tests.rig.test_read import ISOLATIONS, config_of
+from tests.rig.test_read import ISOLATION_OF_A_CHANGE, ISOLATIONS, config_of
 from tests.rig.topics import OracleRecord
 from tests.rig.transactions import interleaved_transactions
 
@@ -78,7 +78,7 @@ def read_all(config: dict[str, Any], topic: str, protocol: str, ends: list[int])
 
 
 @pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if name != NEW_PROTOCOL])
-@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("isolation", ISOLATION_OF_A_CHANGE)
 def test_the_broker_sends_nothing_of_what_is_tiered(
     rig: Rig, tiered: Callable[[Rig], str], isolation: str, protocol: str
 ) -> None:

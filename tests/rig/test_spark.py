@@ -85,9 +85,13 @@ def test_rows_in_spark(rig: Rig, new_topic: Callable[[str], str], spark: SparkSe
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"minPartitions": "9"}, {"maxRecordsPerPartition": "17"}], ids=["one", "cut", "few"]
-)
-@pytest.mark.parametrize("isolation", ISOLATIONS)
+    ("isolation", "more"),
+    of_a_change(
+        list(product(ISOLATIONS, ({}, {"minPartitions": "9"}, {"maxRecordsPerPartition": "17"}))),
+        (ISOLATIONS[0], {"minPartitions": "9"}), (ISOLATIONS[0], {"maxRecordsPerPartition": "17"}), (ISOLATIONS[1], {}),
+    ),
+    ids=lambda value: value if isinstance(value, str) else " ".join(value) or "one",
+)  # fmt: skip
 def test_an_open_transaction(
     rig_43: Rig, new_topic: Callable[[str], str], isolation: str, more: dict[str, str]
 ) -> None:

@@ -24,6 +24,7 @@ from remote_fetch.testing.compression import GZIP, LZ4, SNAPPY, ZSTD
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record, rewrite_crc
 from remote_fetch.testing.segments import BuiltSegment, SegmentOptions, encode_offset_index
+from tests.cases import of_a_change
 from tests.scan.bucket import (
     COMMITTED,
     DENSE,
@@ -162,7 +163,9 @@ class TestFlips:
 
     @pytest.mark.slow
     @LOCATORS
-    @pytest.mark.parametrize(("start", "end"), [(0, 60), (25, 35), (27, 33), (30, 31), (34, 35), (20, 30)])
+    @pytest.mark.parametrize(
+        ("start", "end"), of_a_change([(0, 60), (25, 35), (27, 33), (30, 31), (34, 35), (20, 30)], (0, 60), (27, 33))
+    )
     @pytest.mark.parametrize("options", [SegmentOptions(), DENSE, SegmentOptions(0, index_per_append=True)])
     def test_the_base_offset(self, exact: bool, start: int, end: int, options: SegmentOptions, tmp_path: Path) -> None:
         """In a log without gaps, the order, the segment's range or an index entry shows it, for any bounds."""

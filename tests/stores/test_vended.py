@@ -22,6 +22,7 @@ from remote_fetch import Counters, read_arrow
 from remote_fetch.errors import StorageDenied
 from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines
 from remote_fetch.model import IndexType, Uuid
+from tests.cases import of_a_change
 from tests.golden.conftest import AivenTier, Tier, _lines_of
 from tests.golden.places import ISOLATION_LEVELS
 from tests.stores.artifacts import MissingTool
@@ -71,7 +72,10 @@ def config_of(tier: Tier, s3: S3Server, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("tier", "source"), [pytest.param(tier, tier, id=tier.name) for tier in TIERS], indirect=["source"]
+    ("tier", "source"),
+    of_a_change([(tier, tier) for tier in TIERS], (TIERS[0],) * 2, (TIERS[-1],) * 2),
+    ids=lambda tier: tier.name,
+    indirect=["source"],
 )
 def test_the_records_of_the_broker(tier: Tier, source: SignedBy, s3: S3Server, tmp_path: Path) -> None:
     config = config_of(tier, s3, tmp_path)
