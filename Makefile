@@ -23,7 +23,7 @@ ALL_DECODING := $(wildcard tests/prepare tests/scan tests/session tests/cli test
 # brokers of its own, a GB of memory for both versions.
 # In the order that tests/conftest.py gives: xdist's own begins with the files of most tests, which are not the slow ones.
 # A process that ends before its tests do ends the run: xdist would give its file to other processes, nine times.
-JOBS ?= 6
+JOBS ?= 5
 SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # The tests start hundreds of Python processes. Each would compile the whole product anew.

@@ -22,7 +22,6 @@ Rules of the file:
 
 from __future__ import annotations
 
-import gc
 import importlib.util
 import os
 import time
@@ -167,13 +166,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first, then the folders whose tests start servers, whatever order they have been given."""
     items.sort(key=lambda item: (_place(item.path.name, _LONG_FILES), _place(item.path.parent.name, _SLOW_FOLDERS)))
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """Leave what collecting made out of all later collections of garbage: it lives as long as the process."""
-    gc.collect()
-    gc.freeze()
 
 
 def _place(name: str, names: Sequence[str]) -> int:

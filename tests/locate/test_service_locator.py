@@ -62,10 +62,10 @@ class Located:
 
 
 @contextmanager
-def located(answer: Callable[[str], Reply]) -> Iterator[tuple[Located, ServiceLocator]]:
+def located(answer: Callable[[str], Reply], timeout_ms: int = 5000) -> Iterator[tuple[Located, ServiceLocator]]:
     with scripted_service(answer) as service:
         known = Located(service)
-        client = client_of(service.url, 200)
+        client = client_of(service.url, timeout_ms)
         try:
             yield known, known.open(client)
         finally:
@@ -169,7 +169,7 @@ def test_an_absent_service_is_reported_once_and_asked_again_later() -> None:
 
 @pytest.mark.parametrize("reply", [Reply(503), Reply(429), Reply(400), Reply(302), Reply(drip_s=0.05)])
 def test_what_counts_as_an_absent_service(reply: Reply) -> None:
-    with located(lambda path: reply) as (known, locator):
+    with located(lambda path: reply, timeout_ms=200) as (known, locator):
         assert locator.timeline(PARTITION).segments == ()
     assert len(known.said) == 1
 
