@@ -15,6 +15,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from remote_fetch.checks.fetch_counter import FetchCounter
@@ -33,7 +34,7 @@ from remote_fetch.cli.options import (
 from remote_fetch.cli.output import print_report
 from remote_fetch.cli.progress import Progress
 from remote_fetch.errors import ConfigError, SegmentNotFound
-from remote_fetch.observe import Report, ignore
+from remote_fetch.observe import Event, Notice, Report
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.prepare.job import planned_read
 from remote_fetch.progress import Position
@@ -78,13 +79,14 @@ def _run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     is_different = False
     counter = FetchCounter()
+    is_sample = arguments.sample < 1
     config = config_from(arguments)
     if arguments.time:
         config |= counter.properties
     paint = paint_from(arguments)
     with (
         Progress("offsets compared", enabled=not arguments.quiet) as progress,
-        Session.open(config, progress if arguments.sample == 1 else ignore) as session,
+        Session.open(config, partial(_tell_notices, progress) if is_sample else progress) as session,
     ):
         broker_of(session)  # before a plan is made
         prices = open_prices(session.config.settings)
@@ -94,9 +96,9 @@ def _run(arguments: argparse.Namespace) -> int:
             for line in _timed(session, counter, choices):
                 progress.clear()
                 print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
-            if arguments.sample == 1:
+            if not is_sample:
                 progress(planned_read(plans))
-        compared = _sampled(progress, choices) if arguments.sample < 1 else _nothing
+        compared = _sampled(progress, choices) if is_sample else lambda: None
         for verdict in verify(session, choices, compared):
             is_different = is_different or bool(verdict.findings)
             progress.clear()
@@ -105,7 +107,7 @@ def _run(arguments: argparse.Namespace) -> int:
         progress.stop()
         _check_compared(choices, arguments.topic)
         if not arguments.quiet:
-            if arguments.sample < 1:
+            if is_sample:
                 print(f"% chosen with --seed {seed}", file=sys.stderr)
             print_report(session, time.monotonic() - began, None, prices)
     return DIFFERENT if is_different else 0
@@ -125,8 +127,10 @@ def _sampled(progress: Progress, choices: Iterable[Choice]) -> Callable[[], None
     return lambda: progress.at(Position("segments compared", next(done), total))
 
 
-def _nothing() -> None:
-    pass
+def _tell_notices(progress: Progress, event: Event) -> None:
+    """The observer of a sample: its reads tell no share of the topic, but why they wait is told."""
+    if isinstance(event, Notice):
+        progress(event)
 
 
 def _lines(verdict: PartitionVerdict, paint: Paint) -> Iterator[str]:

@@ -16,6 +16,7 @@ from remote_fetch import read_arrow
 from remote_fetch.checks.verify import PartitionVerdict, choose, verify
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel
+from remote_fetch.observe import Notice
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.prepare.job import plan_job
 from remote_fetch.progress import Position
@@ -307,6 +308,23 @@ def test_a_sample_tells_its_share(
     beside()
     assert run("verify", "-t", "orders", "--url", str(tmp_path / "sound"), "--sample", "0.5").code == 0
     assert shown == [Position("segments compared", number, 3) for number in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("share", ["0.5", "1"])
+def test_a_wait_is_told_also_in_a_sample(
+    run: Run, beside: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: str
+) -> None:
+    beside()
+    opened = Session.open
+
+    def waits(config: Any, observer: Any) -> Session:
+        session = opened(config, observer)
+        observer(Notice("the broker gives nothing", is_warning=True, is_wait=True))
+        return session
+
+    monkeypatch.setattr("remote_fetch.cli.verify.Session.open", waits)
+    outcome = run("verify", "-t", "orders", "--url", str(tmp_path / "sound"), "--sample", share)
+    assert "% the broker gives nothing\n" in outcome.stderr
 
 
 def test_the_command_names_the_brokers_fault(run: Run, beside: Callable[..., None], tmp_path: Path) -> None:
