@@ -28,6 +28,11 @@ _CHUNK_BYTES = (1 << 20, 16 << 20)
 """A broker makes a GET for each chunk, so small ones are dear. So are large ones: one record costs a whole chunk."""
 _AS_RETENTION = -2
 """`local.retention.*` with this value follow `retention.*`."""
+_RAISE_BYTES = "Raise segment.bytes, or segment.ms if segments are closed before they are full"
+_LARGE_ENOUGH = (
+    "segment.bytes is large enough: raise segment.ms, or find out what else closes segments (segment.index.bytes, or "
+    "other settings when they were written)"
+)
 
 
 class TierShape(NamedTuple):
@@ -77,13 +82,6 @@ def advice(settings: Mapping[str, str], shape: TierShape) -> Iterator[Check]:
             + ("a broker makes a GET for each" if shape.chunk_bytes < least else "one record costs a whole chunk"),
             "Set chunk.size of the plug-in to 4194304",
         )
-
-
-_RAISE_BYTES = "Raise segment.bytes, or segment.ms if segments are closed before they are full"
-_LARGE_ENOUGH = (
-    "segment.bytes is large enough: raise segment.ms, or find out what else closes segments (segment.index.bytes, or "
-    "other settings when they were written)"
-)
 
 
 def _of_segments(settings: Mapping[str, str], shape: TierShape) -> Iterator[Check]:
