@@ -251,7 +251,7 @@ def test_no_host_names(files: Path) -> None:
 
 
 def test_revocations(tmp_path: Path) -> None:
-    """The certificate is an authority's: OpenSSL 3.6 looks for no certificate that is trusted as it is."""
+    """The server's certificate is signed by an authority: OpenSSL 3.6 revokes no certificate that is itself trusted."""
     made = make_certificates(tmp_path / "made")
     trusted = context_of(ssl__ca__location=made.authority)
     shake_hands(trusted, made.folder)

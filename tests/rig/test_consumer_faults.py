@@ -10,7 +10,7 @@ Rules of the file:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ from remote_fetch.errors import (
 )
 from remote_fetch.model import Buffer, IndexType
 from remote_fetch.testing.faults import FetchCall
+from tests.cases import of_a_change
 from tests.rig import topics
 from tests.rig.consumer_faults import Delivered, Meddle, Place, Spot, broken_store, spot_of
 from tests.rig.rig import Rig
@@ -181,8 +182,13 @@ def cells() -> list[Any]:
     A change proves one level of each place: a fault concerns bytes, and both levels read the same bytes.
     """
     shown = {Place.START: ISOLATIONS[:1], Place.MIDDLE: ISOLATIONS, Place.HAND_OVER: ISOLATIONS[1:]}
+    return of_a_change(_cells(shown), *_cells({**shown, Place.MIDDLE: ISOLATIONS[:1]}))
+
+
+def _cells(shown: Mapping[Place, Sequence[str]]) -> list[tuple[Row, Place, str]]:
+    """Every row at every place, with the levels that are shown there. A row of one level has that one."""
     return [
-        pytest.param(row, place, level, id=f"{row.name}, {place}, {level}", marks=_marks(row, place, level))
+        (row, place, level)
         for row in ROWS
         for place in Place
         for level in row.isolations
@@ -190,9 +196,8 @@ def cells() -> list[Any]:
     ]
 
 
-def _marks(row: Row, place: Place, level: str) -> tuple[pytest.MarkDecorator, ...]:
-    is_second = place is Place.MIDDLE and level != ISOLATIONS[0] and len(row.isolations) > 1
-    return (pytest.mark.scheduled,) if is_second else ()
+def _name(value: Row | Place | str) -> str:
+    return value.name if isinstance(value, Row) else str(value)
 
 
 def allowed_reasons(row: Row) -> set[str]:
@@ -202,7 +207,7 @@ def allowed_reasons(row: Row) -> set[str]:
     return {row.reason, ErrorKind.READ_TIMEOUT} if row.reason in PASSING else {row.reason}
 
 
-@pytest.mark.parametrize(("row", "place", "isolation"), cells())
+@pytest.mark.parametrize(("row", "place", "isolation"), cells(), ids=_name)
 def test_the_stream_is_the_brokers_and_the_store_is_come_back_to(
     rig_43: Rig, material: Callable[[Rig], Material], row: Row, place: Place, isolation: str
 ) -> None:

@@ -41,6 +41,7 @@ from remote_fetch.prepare.job import plan_job
 from remote_fetch.scan.scan import Scan
 from remote_fetch.session.session import Session
 from remote_fetch.testing.faults import CountingFetcher, FetchCall
+from tests.cases import of_a_change
 from tests.rig import topics
 from tests.rig.acls import allow, revoke_all
 from tests.rig.answers import assert_is_the_brokers
@@ -204,13 +205,10 @@ def assert_said_once(events: list[Event]) -> None:
 
 @pytest.mark.parametrize(
     ("row", "isolation"),
-    [
-        pytest.param(
-            row, level, id=f"{row.name}, {level}", marks=[pytest.mark.scheduled] * (level != row.isolations[0])
-        )
-        for row in ROWS
-        for level in row.isolations
-    ],
+    of_a_change(
+        [(row, level) for row in ROWS for level in row.isolations], *((row, row.isolations[0]) for row in ROWS)
+    ),
+    ids=lambda value: value.name if isinstance(value, Row) else value,
 )
 def test_the_stream_is_the_brokers_and_the_reason_is_counted(
     rig: Rig, tiered: Callable[[Rig], str], row: Row, isolation: str

@@ -118,11 +118,16 @@ def test_python_into_a_frame(tier: Path, tmp_path: Path) -> None:
 
 def test_python_in_a_service(rig_39: Rig, tier: Path, tmp_path: Path) -> None:
     _, block, _ = readme("python")
-    script = block.text.replace(TIER, str(tier)).replace(BROKER, rig_39.bootstrap) + "    left -= 1\nconsumer.close()\n"
+    script = block.text.replace(TIER, str(tier)).replace(BROKER, rig_39.bootstrap)
     assert TIER in block.text
     assert BROKER in block.text
-    assert "while True:" in block.text
-    script = script.replace("while True:", f"left = {RECORDS}\nwhile left:")
+    for old, new in (
+        ("try:\n", f"left = {RECORDS}\ntry:\n"),
+        ("while True:", "while left:"),
+        ("finally:", "        left -= 1\nfinally:"),
+    ):
+        assert block.text.count(old) == 1
+        script = script.replace(old, new)
     printed = run([sys.executable, "-W", "error", "-c", script], tmp_path).splitlines()
     assert sorted(line.split(" ", 1)[1] for line in printed) == sorted(str(b"order %d" % n) for n in range(RECORDS))
 
