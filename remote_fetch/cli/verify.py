@@ -128,7 +128,7 @@ def _sampled(progress: Progress, choices: Iterable[Choice]) -> Callable[[], None
 
 
 def _tell_notices(progress: Progress, event: Event) -> None:
-    """The observer of a sample: its reads tell no share of the topic, but why they wait is told."""
+    """The observer of a sample. It passes on notices, for offsets that are passed over tell no share of the topic."""
     if isinstance(event, Notice):
         progress(event)
 
