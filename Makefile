@@ -31,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo broker test test-fast test-all soak mutations test-broker test-spark check check-style check-types check-arrows check-rules bench fuzz sanitize docs pictures cover lock modules dist sbom clean
+.PHONY: help venv demo broker test test-fast test-all soak mutations test-broker test-spark check check-style check-types check-arrows check-rules check-tests bench fuzz sanitize docs pictures cover lock modules dist sbom clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,7 +55,7 @@ BUILD_INPUTS := pyproject.toml $(wildcard $(addprefix remote_fetch/decode/,nativ
 # is downloaded. The file is complete, and pip is not to resolve it: pip 23 takes the newest version of a package that is
 # required with an extra (`coverage[toml]`), finds it in no lock file, and ends.
 define install
-	@echo "Installing $(1) into $(VENV)"
+	@echo "Installing $(1) into $(VENV)$(2)"
 	@$(PIP) install --require-hashes --no-deps --requirement $(1)
 	@$(PIP) install --no-build-isolation --no-deps --editable .
 endef
@@ -67,7 +67,7 @@ $(VENV)/demo.stamp: $(VENV)/made.stamp requirements/runtime.lock $(BUILD_INPUTS)
 	@touch $@
 
 $(VENV)/dev.stamp: $(VENV)/made.stamp requirements/dev.lock $(BUILD_INPUTS)
-	$(call install,requirements/dev.lock)
+	$(call install,requirements/dev.lock,: this takes some minutes)
 	@touch $@ $(VENV)/demo.stamp
 
 venv: $(VENV)/dev.stamp  ## make .venv with everything a developer needs
@@ -135,7 +135,12 @@ test-spark: $(VENV)/dev.stamp  ## the tests of Spark with another PySpark (SPARK
 	@test -d .rig/pyspark-$(SPARK) || $(PIP) install --no-deps --target .rig/pyspark-$(SPARK) pyspark==$(SPARK)
 	PYTHONPATH=.rig/pyspark-$(SPARK) $(BIN)/python -m pytest $(LEFT_OPEN) $(filter-out $(STREAM_TESTS),$(SPARK_TESTS))
 
-check: check-style check-types check-arrows check-rules docs  ## ruff, mypy, import contracts, house rules, documentation
+# Two at a time, the longest first. check-tests is here because it compiles the test files: without it, each of the
+# processes that run them does that for itself.
+CHECKS := check-types check-style check-rules check-arrows check-tests docs
+
+check: $(VENV)/dev.stamp  ## ruff, mypy, import contracts, house rules, imports of all tests, documentation
+	@$(MAKE) --no-print-directory -j 2 $(CHECKS)
 
 check-style: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
@@ -149,6 +154,10 @@ check-arrows: $(VENV)/dev.stamp
 
 check-rules: $(VENV)/dev.stamp
 	$(BIN)/python -m tools.house_rules
+
+check-tests: $(VENV)/dev.stamp
+	@echo "$(BIN)/python -m pytest --collect-only"
+	@found="$$($(BIN)/python -m pytest --collect-only --quiet --quiet 2>&1)" || { echo "$$found"; exit 1; }
 
 cover: $(VENV)/dev.stamp  ## branch coverage, in plain Python so that all lines count
 	$(BIN)/python -m pytest -p tools.interpreted_decoder --cov --cov-report=term-missing
