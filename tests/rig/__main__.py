@@ -19,7 +19,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from tests.rig.artifacts import MissingTool, jars
+from tests.rig.artifacts import MissingTool, is_installed, jars
 from tests.rig.rig import VERSIONS, Rig, single
 from tests.rig.topics import QUIET, create_topic, offsets
 
@@ -37,8 +37,10 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:
-        _say(f"Kafka {arguments.version}: the first time, Maven brings it; then it starts in a few seconds")
+        if not is_installed(arguments.version):
+            _say(f"Maven brings Kafka {arguments.version}, which takes some minutes. Later starts do not need it")
         jars(arguments.version)
+        _say("The broker starts. In about a minute, the first segment is in the tier")
         with (
             tempfile.TemporaryDirectory(prefix="remote-fetch-broker-") as folder,
             single(Path(folder), arguments.version, full_compiler=True) as rig,

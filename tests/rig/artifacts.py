@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["MissingTool", "class_archive", "jars", "missing_tool", "spark_jars"]
+__all__ = ["MissingTool", "class_archive", "is_installed", "jars", "missing_tool", "spark_jars"]
 
 _HERE = Path(__file__).parent
 _FOLDER = _HERE.parent.parent / ".rig"
@@ -32,6 +32,11 @@ def missing_tool() -> str | None:
         if shutil.which(tool) is None:
             return f"a real broker needs {tool}, which is not on this machine"
     return None
+
+
+def is_installed(version: str) -> bool:
+    """Whether the folder with the jars of a Kafka version is there."""
+    return (_FOLDER / f"kafka-{version}").is_dir()
 
 
 def jars(version: str) -> Path:
