@@ -6,11 +6,13 @@ transactions, and compressed batches.
 Rules of the file:
 
 - The demo runs the same code as the other commands, and prints the command that shows the same.
+- `--copy` writes the bucket into a directory that does not exist yet. It changes nothing that is there.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import time
 from itertools import zip_longest
 from pathlib import Path
@@ -21,6 +23,7 @@ from remote_fetch.cli.options import about
 from remote_fetch.cli.plan import print_plan
 from remote_fetch.cli.printer import ROW_COLUMNS, iso_time
 from remote_fetch.cli.report import report_lines
+from remote_fetch.errors import ConfigError
 from remote_fetch.model import IsolationLevel
 from remote_fetch.prepare.job import plan_job
 from remote_fetch.prepare.view import PartitionPlan
@@ -37,11 +40,14 @@ _WIDTH = 56
 def add_parser(commands: Any, summary: str) -> None:
     """Add this command to `commands`, with `summary` as its short help."""
     parser = commands.add_parser("demo", help=summary, description=about(__doc__))
+    parser.add_argument("--copy", metavar="DIR", help="write the bucket into this new directory, and read nothing")
     parser.set_defaults(run=_run)
 
 
-def _run(_: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> int:
     bucket = Path(__file__).with_name("demo_bucket")
+    if arguments.copy is not None:
+        return _copy(bucket, Path(arguments.copy))
     began = time.monotonic()
     with Session.open({"remote.storage.url": str(bucket)}) as session:
         _title(f"The segments of topic {_TOPIC}", f"remote-fetch ls --url {bucket} -t {_TOPIC}")
@@ -60,6 +66,15 @@ def _run(_: argparse.Namespace) -> int:
         _title("The report", "")
         for line in report_lines(session.counters.report(), time.monotonic() - began):
             print(line)
+    return 0
+
+
+def _copy(bucket: Path, directory: Path) -> int:
+    try:
+        shutil.copytree(bucket, directory)
+    except OSError as error:
+        raise ConfigError(f"--copy: {error}", key="--copy", hint="Name a new directory that can be written") from None
+    print(f"{directory} holds the bucket. Read it:\n  remote-fetch ls --url {directory}")
     return 0
 
 

@@ -52,6 +52,28 @@ def test_its_bucket_is_a_part_of_the_recording() -> None:
         assert path.read_bytes() == (recording / path.relative_to(bucket)).read_bytes()
 
 
+def test_a_copy_of_its_bucket_can_be_read(run: Run, tmp_path: Path) -> None:
+    bucket = Path(str(files("remote_fetch.cli") / "demo_bucket"))
+    copied = run("demo", "--copy", str(tmp_path / "tier"))
+    assert copied.code == 0
+    for path in bucket.rglob("*"):
+        assert path.is_dir() or (tmp_path / "tier" / path.relative_to(bucket)).read_bytes() == path.read_bytes()
+    command = copied.stdout.decode("utf-8").partition("remote-fetch ")[2].split()
+    assert run(*command).stdout.replace(str(tmp_path / "tier").encode(), str(bucket).encode()) == (
+        run("ls", "--url", str(bucket)).stdout
+    )
+
+
+def test_a_copy_overwrites_nothing(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "own.txt").write_text("mine")
+    refused = run("demo", "--copy", str(tmp_path))
+    assert refused.code != 0
+    assert not refused.stdout
+    assert str(tmp_path) in refused.stderr
+    assert "Name a new directory" in refused.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["own.txt"]
+
+
 def test_nulls_are_shown_as_such() -> None:
     nulls = {"offset": 7, "timestampMs": 0, "key": None, "value": None}
     assert _shown(nulls) == "   7  1970-01-01T00:00:00.000Z  null        null"
