@@ -41,6 +41,7 @@ _LAYOUT = "remote.storage.layout"
 _SERVERS = "bootstrap.servers"
 _LOCATOR, _LISTING = "remote.locator", "listing"
 _BROKER_TIMEOUT, _LONGEST_WAIT_MS = "fetch.remote.broker.timeout.ms", 20_000
+_SETUP_TIMEOUT, _LONGEST_SETUP_MS = "socket.connection.setup.timeout.ms", 10_000
 _MOST_CORRECTIONS = 3
 _NOT_COPIED = (
     "A broker copies a segment after it has closed it and all its records are committed: see segment.ms, segment.bytes "
@@ -85,6 +86,8 @@ class Doctor:
             yield Check("brokers", State.SKIPPED, "none are configured", "Name the brokers: -b HOST:PORT")
             yield from self._examine_storage()
             return
+        # librdkafka's default of 30 s is for services whose brokers may still be starting.
+        properties = {_SETUP_TIMEOUT: _LONGEST_SETUP_MS, **properties}
         with closing(make_cluster(properties, checks=True)) as cluster:
             check, is_reached = brokers_check(cluster)
             yield check

@@ -12,12 +12,14 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from remote_fetch.config import Config
 from remote_fetch.fetch.registry import load_fetcher
+from remote_fetch.locate.cluster import Cluster
+from remote_fetch.session.brokers import make_cluster
 from tests.cli.conftest import bucket
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ __all__ = ["bucket"]
 
 AIVEN = Path(__file__).parents[1] / "golden" / "aiven" / "aiven-zstd"
 PREFIX = "remote.storage.layout.key.prefix"
+SETUP_TIMEOUT = "socket.connection.setup.timeout.ms"
 
 
 def states(outcome: Outcome) -> list[str]:
@@ -103,6 +106,23 @@ def test_nothing_is_configured(run: Run) -> None:
     assert outcome.code == 1
     assert states(outcome) == ["skipped brokers", "FAILED fetcher"]
     assert "        hint: Set remote.storage.url" in outcome.stdout.decode()
+
+
+@pytest.mark.parametrize(("words", "waits_ms"), [((), 10_000), (("-X", f"{SETUP_TIMEOUT}=1500"), 1500)])
+def test_a_broker_that_does_not_answer(
+    run: Run, bucket: str, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], waits_ms: int
+) -> None:
+    given: list[Mapping[str, Any]] = []
+
+    def recorded(properties: Mapping[str, Any], *, checks: bool) -> Cluster:
+        given.append(properties)
+        return make_cluster({**properties, SETUP_TIMEOUT: 1000}, checks=checks)
+
+    monkeypatch.setattr("remote_fetch.checks.doctor.make_cluster", recorded)
+    outcome = run("doctor", "-b", "nowhere.invalid:1", "--url", bucket, *words)
+    assert states(outcome)[:3] == ["FAILED brokers", "ok fetcher", "ok list"]
+    assert "Failed to resolve 'nowhere.invalid:1'" in outcome.stdout.decode()
+    assert [int(each[SETUP_TIMEOUT]) for each in given] == [waits_ms]
 
 
 @pytest.mark.parametrize(
