@@ -1,10 +1,15 @@
-"""Sizes and times as people read them. Pure."""
+"""Sizes, times and counts as people read them. Pure."""
 
 from __future__ import annotations
 
-__all__ = ["human_bytes", "human_time"]
+__all__ = ["counted", "human_bytes", "human_time"]
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def counted(count: int, noun: str) -> str:
+    """A count with its noun, which takes an s in the plural: 1 segment, 2 segments."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def human_bytes(size_bytes: float) -> str:

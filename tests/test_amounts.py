@@ -1,10 +1,15 @@
-"""Sizes and times as people read them."""
+"""Sizes, times and counts as people read them."""
 
 from __future__ import annotations
 
 import pytest
 
-from remote_fetch.amounts import human_bytes, human_time
+from remote_fetch.amounts import counted, human_bytes, human_time
+
+
+@pytest.mark.parametrize(("count", "shown"), [(0, "0 segments"), (1, "1 segment"), (2, "2 segments")])
+def test_a_count_has_its_noun_in_the_right_number(count: int, shown: str) -> None:
+    assert counted(count, "segment") == shown
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from remote_fetch.amounts import human_bytes
+from remote_fetch.amounts import counted, human_bytes
 from remote_fetch.checks.audit import Audit, AuditOptions
 from remote_fetch.checks.audit_book import TopicTotals
 from remote_fetch.checks.audit_of_session import audit_sources
@@ -184,7 +184,10 @@ def _time(timestamp_ms: int) -> str:
 
 def _summary(audit: Audit, counts: Counter[FindingKind], took_s: float) -> Iterator[str]:
     segments, objects = sum(each.segments for each in audit.totals), sum(each.objects for each in audit.totals)
-    yield f"{len(audit.totals)} topics, {segments} segments, {objects} objects in {took_s:.1f} s"
+    yield (
+        f"{counted(len(audit.totals), 'topic')}, {counted(segments, 'segment')}, {counted(objects, 'object')} "
+        f"in {took_s:.1f} s"
+    )
     for severity in Severity:
         found = [f"{kind} {count}" for kind, count in sorted(counts.items()) if SEVERITIES[kind] is severity]
         if found:

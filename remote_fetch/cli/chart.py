@@ -106,7 +106,7 @@ def text_chart(chart: Chart, columns: int, *, unicode: bool = True) -> list[str]
             levels[_level(size, most, len(levels) - 1)] if size else dot for size, dot in zip(read, dots, strict=True)
         )
         lines.append(f"{lane.label[:label_width]:{label_width}}  {drawn}".rstrip())
-    begin, end = _shown(chart, chart.first), _shown(chart, chart.stop)
+    begin, end = _begin(chart), _shown(chart, chart.stop)
     lines.append(f"{'':{label_width}}  {begin}{end:>{max(width - len(begin), len(end) + 1)}}")
     lines.append(f"{'':{label_width}}  {levels[-1]} {human_bytes(most)} of segments in a column")
     return lines
@@ -139,6 +139,11 @@ def _level(size: float, most: float, top: int) -> int:
     return max(1, min(top, round(size / most * top))) if most else 0
 
 
+def _begin(chart: Chart) -> str:
+    """The begin of the axis. In time it is a guess, and the text says so."""
+    return f"about {_shown(chart, chart.first)}" if chart.in_time else _shown(chart, chart.first)
+
+
 def _shown(chart: Chart, at: int) -> str:
     return iso_time(at)[:16] if chart.in_time else f"offset {at}"
 
@@ -160,7 +165,7 @@ def svg_chart(chart: Chart, title: str) -> str:
                 f'height="{height:.1f}" stroke-width="0.5"><title>{escape(piece.title)}</title></rect>'
             )
         y += _LANE_HEIGHT
-    body.append(_text(_LABEL_WIDTH, y + 14, _shown(chart, chart.first)))
+    body.append(_text(_LABEL_WIDTH, y + 14, _begin(chart)))
     body.append(_text(_WIDTH - 20, y + 14, _shown(chart, chart.stop), anchor="end"))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {y + 28}">\n{_STYLE}\n'

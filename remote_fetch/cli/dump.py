@@ -95,6 +95,7 @@ def _run(arguments: argparse.Namespace) -> int:
         try:
             is_sound &= _dump_object(arguments, lines, config, location)
         except RemoteFetchError as error:
+            error.topic = error.partition = None  # an object alone belongs to no partition that is known
             if not error.falls_back:
                 raise  # the caller has to change something
             say(location.partition("?")[0], error)

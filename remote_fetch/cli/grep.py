@@ -117,7 +117,7 @@ def _run(arguments: argparse.Namespace) -> int:
         finally:
             progress.stop()
             if not arguments.quiet:
-                print(f"% {found} records match", file=sys.stderr)
+                print(f"% {found} record matches" if found == 1 else f"% {found} records match", file=sys.stderr)
                 print_report(session, time.monotonic() - began, None, prices)
     return 0 if found else NONE_MATCHES
 

@@ -16,7 +16,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from remote_fetch.amounts import human_bytes
+from remote_fetch.amounts import counted, human_bytes
 from remote_fetch.cli.chart import chart_of
 from remote_fetch.cli.chart_option import ON_TERMINAL, add_chart_option, draw_chart
 from remote_fetch.cli.options import (
@@ -96,7 +96,7 @@ def print_segments(
     unknown = f", {len(segments) - len(known)} of unknown size" if len(known) < len(segments) else ""
     in_store = f", {human_bytes(sum(stored.values()))} in the store" if stored else ""
     untold = f" ({len(segments) - len(stored)} do not tell it)" if in_store and len(stored) < len(segments) else ""
-    print(f"{len(segments)} segments, {human_bytes(sum(known))}{unknown}{in_store}{untold}")
+    print(f"{counted(len(segments), 'segment')}, {human_bytes(sum(known))}{unknown}{in_store}{untold}")
     unusable = unusable_text(orphans, max((timeline.malformed_records for timeline in timelines), default=0))
     if unusable:
         print(unusable)

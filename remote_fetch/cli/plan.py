@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from remote_fetch.amounts import human_bytes
+from remote_fetch.amounts import counted, human_bytes
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.chart import Chart, chart_of
 from remote_fetch.cli.chart_option import ON_TERMINAL, add_chart_option, draw_chart
@@ -130,11 +130,11 @@ def print_plan(
 
 
 def _cost(cost: PlanCost) -> str:
-    text = f"{cost.segments} segments, {cost.gets} GETs, {human_bytes(cost.size_bytes)}"
+    text = f"{counted(cost.segments, 'segment')}, {counted(cost.gets, 'GET')}, {human_bytes(cost.size_bytes)}"
     if cost.stored_bytes is not None:
         text += f" (about {human_bytes(cost.stored_bytes)} in the store)"
     if cost.broker_offsets:
-        text += f", {cost.broker_offsets} offsets from the broker"
+        text += f", {counted(cost.broker_offsets, 'offset')} from the broker"
     if cost.unknown_slices:
-        text += f", {cost.unknown_slices} slices of unknown size"
+        text += f", {counted(cost.unknown_slices, 'slice')} of unknown size"
     return text

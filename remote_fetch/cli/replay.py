@@ -14,7 +14,7 @@ import time
 from contextlib import closing
 from typing import Any
 
-from remote_fetch.amounts import human_bytes
+from remote_fetch.amounts import counted, human_bytes
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.options import about, add_common_options, add_json_option, add_range_options, config_from
 from remote_fetch.cli.output import print_report
@@ -131,5 +131,5 @@ def _as_json(done: Replayed, report: Report) -> str:
 def _as_text(done: Replayed) -> str:
     offsets = done.next_offsets or {}
     reached = ", ".join(f"{number}: {offset}" for number, offset in sorted(offsets.items()))
-    sent = f"{done.records} records, {human_bytes(done.size_bytes)} of keys and values, sent"
+    sent = f"{counted(done.records, 'record')}, {human_bytes(done.size_bytes)} of keys and values, sent"
     return f"{sent}; next offset of each partition: {reached}" if reached else sent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remote_fetch.amounts import human_bytes
+from remote_fetch.amounts import counted, human_bytes
 from remote_fetch.observe import Report, unusable_text
 from remote_fetch.plan.prices import Prices
 
@@ -13,16 +13,17 @@ def report_lines(report: Report, elapsed_s: float, prices: Prices | None = None)
     """The report at the end: records, remote bytes, GETs, speed, cost, and every retry, fallback and notice."""
     speed = report.remote_bytes / elapsed_s / 1e6 if elapsed_s > 0 else 0.0
     segments = (
-        f"remote bytes: {human_bytes(report.remote_bytes)} in {report.remote_gets} GETs, "
+        f"remote bytes: {human_bytes(report.remote_bytes)} in {counted(report.remote_gets, 'GET')}, "
         f"mean {human_bytes(report.mean_bytes_per_get)} per GET"
     )
     lines = [
-        f"{report.records} records in {elapsed_s:.2f} s ({speed:.1f} MB/s of remote bytes)",
-        f"{segments}; indexes: {human_bytes(report.index_bytes)} in {report.index_gets} GETs",
+        f"{counted(report.records, 'record')} in {elapsed_s:.2f} s ({speed:.1f} MB/s of remote bytes)",
+        f"{segments}; indexes: {human_bytes(report.index_bytes)} in {counted(report.index_gets, 'GET')}",
         f"fallbacks: {_by_reason(report.fallbacks)}",
     ]
     if report.broker_records:
-        lines.insert(2, f"broker bytes: {human_bytes(report.broker_bytes)} in {report.broker_records} records")
+        records = counted(report.broker_records, "record")
+        lines.insert(2, f"broker bytes: {human_bytes(report.broker_bytes)} in {records}")
     if prices is not None:
         gets, size_bytes = report.remote_gets + report.index_gets, report.remote_bytes + report.index_bytes
         lines.insert(2, f"cost: {prices.text(gets, size_bytes)}")

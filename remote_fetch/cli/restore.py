@@ -17,7 +17,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from remote_fetch.amounts import human_bytes
+from remote_fetch.amounts import counted, human_bytes
 from remote_fetch.cli.options import Once, about, add_common_options, add_json_option, config_from, pairs_from
 from remote_fetch.cli.output import print_report
 from remote_fetch.cli.progress import Progress
@@ -139,8 +139,8 @@ def _print_dry(restore: Restore, target: Target, progress: Progress, *, as_json:
             print(json.dumps({**fields, "offsets": offsets, "size_bytes": size_bytes, "segments": len(plan.steps)}))
             continue
         print(
-            f"{partition.topic}-{partition.partition} to {target.topic}-{partition.partition}: {offsets} offsets, "
-            f"{human_bytes(size_bytes)} of {len(plan.steps)} segments"
+            f"{partition.topic}-{partition.partition} to {target.topic}-{partition.partition}: "
+            f"{counted(offsets, 'offset')}, {human_bytes(size_bytes)} of {counted(len(plan.steps), 'segment')}"
         )
 
 
@@ -168,8 +168,9 @@ def _compared(session: Session, restore: Restore, target: Target) -> Mapping[int
 def _as_text(restored: Restored, unlike: Mapping[int, Unlike], request: RestoreRequest, topic: str) -> str:
     records = sum(restored.of_partitions.values())
     offsets = "with their offsets" if restored.keeps_offsets else f"with other offsets, which {request.journal} maps"
-    of_run = f"{restored.records} records, {human_bytes(restored.size_bytes)} of keys and values in this run"
-    lines = [f"{topic}: {records} records in {len(restored.of_partitions)} partitions, {offsets}; {of_run}"]
+    of_run = f"{counted(restored.records, 'record')}, {human_bytes(restored.size_bytes)} of keys and values in this run"
+    partitions = counted(len(restored.of_partitions), "partition")
+    lines = [f"{topic}: {counted(records, 'record')} in {partitions}, {offsets}; {of_run}"]
     if restored.untimed:
         lines.append(f"{restored.untimed} records have the time of this run: no producer can send theirs, 0 or below")
     lines += [f"partition {number} DIFFERS: {_unlike_text(each)}" for number, each in sorted(unlike.items())]

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from remote_fetch.amounts import counted
 from remote_fetch.checks.fetch_counter import FetchCounter
 from remote_fetch.checks.rates import broker_rate, store_rate
 from remote_fetch.checks.verify import Choice, Finding, PartitionVerdict, broker_of, choose, verify
@@ -136,11 +137,11 @@ def _tell_notices(progress: Progress, event: Event) -> None:
 def _lines(verdict: PartitionVerdict, paint: Paint) -> Iterator[str]:
     place = f"{verdict.partition.topic}-{verdict.partition.partition}"
     left = ", ".join(f"{count} {reason}" for reason, count in sorted(verdict.left_out.items()))
-    outcome = f"{verdict.steps}"
+    outcome = counted(verdict.steps, "segment")
     if verdict.findings:
         outcome = f"{paint('DIFFERENT', Color.RED)} in {len(verdict.findings)} of {outcome}"
     yield (
-        f"{place}: {verdict.records} records alike, {outcome} segments"
+        f"{place}: {counted(verdict.records, 'record')} alike, {outcome}"
         + (f"; offsets not compared: {left}" if left else "")
     )
     for finding in verdict.findings:

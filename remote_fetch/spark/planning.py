@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from remote_fetch.amounts import counted
 from remote_fetch.errors import ConfigError, UnknownTopic
 from remote_fetch.html_table import html_table
 from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
@@ -55,11 +56,12 @@ class JobPlan:
         of_broker = sum(isinstance(step, BrokerRange) for task in self.tasks for step in task.steps)
         cost = self.cost
         lines = [
-            f"{len(self.tasks)} tasks, {_mib(sizes[0])} to {_mib(sizes[-1])} each" if sizes else "no tasks",
-            f"from the store: {_mib(cost.size_bytes)} of {cost.segments} segments with {cost.gets} GETs"
+            f"{counted(len(self.tasks), 'task')}, {_mib(sizes[0])} to {_mib(sizes[-1])} each" if sizes else "no tasks",
+            f"from the store: {_mib(cost.size_bytes)} of {counted(cost.segments, 'segment')} "
+            f"with {counted(cost.gets, 'GET')}"
             + ("" if cost.stored_bytes is None else f" (about {_mib(cost.stored_bytes)} in the store)")
-            + (f", and {cost.unknown_slices} slices of unknown size" if cost.unknown_slices else ""),
-            f"from the broker: {cost.broker_offsets} offsets in {of_broker} ranges",
+            + (f", and {counted(cost.unknown_slices, 'slice')} of unknown size" if cost.unknown_slices else ""),
+            f"from the broker: {counted(cost.broker_offsets, 'offset')} in {counted(of_broker, 'range')}",
         ]
         for number, task in enumerate(self.tasks[:_SHOWN_TASKS]):
             lines += [f"  {number:4d} {_mib(task.size_bytes):>10}  {line}" for line in str(task).splitlines()]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from remote_fetch.amounts import counted
 from remote_fetch.html_table import facts_table
 from remote_fetch.observe import Report
 from remote_fetch.tables.job_records import TaskRecord
@@ -49,19 +50,22 @@ class TableReport:
             "" if self.starting_offsets is None else f"\na stream goes on with startingOffsets {self.starting_offsets}"
         )
         return (
-            f"{self.rows} rows in {self.files} files of {self.size_bytes} bytes in {self.to}\n"
-            f"{self.tasks} tasks, {self.tasks_run} of them run now, {self.seconds:.1f} s; job {self.job_id}\n"
+            f"{self._written()} of {self.size_bytes} bytes in {self.to}\n"
+            f"{counted(self.tasks, 'task')}, {self.tasks_run} run now, {self.seconds:.1f} s; job {self.job_id}\n"
             f"from the store: {cost.remote_bytes + cost.index_bytes} bytes with {cost.remote_gets + cost.index_gets} "
             f"GETs; from the broker: {cost.broker_bytes} bytes of {cost.broker_records} records; fallbacks: {fallbacks}"
             + "".join(f"\n{end}" for end in cost.ends.values())
             + goes_on
         )
 
+    def _written(self) -> str:
+        return f"{counted(self.rows, 'row')} in {counted(self.files, 'file')}"
+
     def _repr_html_(self) -> str:
         """The report as a notebook shows it, with the cost of its reading below."""
         own = {name: value for name, value in self.as_dict().items() if name not in self.cost.as_dict()}
         own["ranges"] = "\n".join(f"{at}: {first} to {stop}" for at, (first, stop) in sorted(self.ranges.items()))
-        return facts_table(f"{self.rows} rows in {self.files} files", own) + self.cost._repr_html_()
+        return facts_table(self._written(), own) + self.cost._repr_html_()
 
     def as_dict(self) -> dict[str, Any]:
         """The report as plain values, for JSON."""

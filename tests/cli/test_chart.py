@@ -33,7 +33,7 @@ def test_the_height_stands_for_the_bytes_of_a_column() -> None:
     )
     lines = text_chart(chart, 48)
     assert lines[:2] == ["shop-0  " + "█" * 10 + "▄" * 10 + " " * 10 + "█" * 10, "shop-1  " + " " * 20 + "▂"]
-    assert lines[2].split() == ["2023-11-14T22:13", "2023-11-15T02:13"]
+    assert lines[2].split() == ["about", "2023-11-14T22:13", "2023-11-15T02:13"]
     assert all(len(line) <= 48 for line in lines[:3])
     assert lines[3].strip() == "█ 80 B of segments in a column"
 

@@ -177,7 +177,7 @@ def test_an_object_that_cannot_be_read_is_said_and_the_next_one_follows(run: Run
     there.write_bytes(log((0, b"v")))
     outcome = run("dump", str(tmp_path / "none.log"), str(there))
     assert (outcome.code, len(outcome.lines), outcome.lines[0]) == (1, 4, f"Dumping {there}")
-    assert "none.log" in outcome.stderr
+    assert f"{tmp_path / 'none.log'}: no such object [object none.log]" in outcome.stderr
 
 
 def test_json(run: Run, tmp_path: Path) -> None:

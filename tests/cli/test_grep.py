@@ -48,7 +48,7 @@ def test_what_is_printed_is_what_cat_prints(run: Run, bucket: str) -> None:
         assert found.stdout in everything.stdout
         assert found.lines
     report = run("grep", "-t", "shop", "--url", bucket, "-k", "k0").stderr
-    assert "% 1 records match" in report
+    assert "% 1 record matches" in report
 
 
 def test_one_partition_of_a_key(run: Run, bucket: str) -> None:

@@ -42,7 +42,7 @@ def test_steps_and_costs(run: Run, bucket: str) -> None:
     assert first == f"shop-0: 3 segments, 3 GETs, {sum(sizes)} B"
     assert [step.split(" from ")[0] for step in steps] == ["  offsets 0..2", "  offsets 3..5", "  offsets 6..8"]
     assert all(step.endswith("bytes 0..end") for step in steps)
-    assert outcome.lines[4].startswith("shop-1: 1 segments, 1 GETs, ")
+    assert outcome.lines[4].startswith("shop-1: 1 segment, 1 GET, ")
     assert outcome.lines[-1].startswith("total: 4 segments, 4 GETs, ")
     assert outcome.lines[-1].endswith(" per GET")
 
@@ -58,7 +58,7 @@ def test_a_size_that_metadata_cannot_hold_is_asked_of_the_store(run: Run, tmp_pa
     saved = [word for name, value in sparse.clamped(tmp_path).items() for word in ("-X", f"{name}={value}")]
     outcome = run("plan", "--url", str(tmp_path), "-t", "topic", "-o", "1000", *saved)
     assert (outcome.code, outcome.stderr) == (0, "")
-    assert outcome.lines[0] == "topic-0: 1 segments, 1027 GETs, 8.0 GiB"
+    assert outcome.lines[0] == "topic-0: 1 segment, 1027 GETs, 8.0 GiB"
     assert "of unknown size" not in outcome.stdout.decode()
     whole = run("plan", "--url", str(tmp_path), "-t", "topic", "-o", "1000", *saved, "-J")
     (step,) = load_plan(whole.stdout.decode())
@@ -112,7 +112,7 @@ def test_the_plan_names_offsets_that_the_bucket_lacks(capsys: pytest.CaptureFixt
     opened = OpenPartition(timeline, Lineage.unknown(), IsolationLevel.READ_UNCOMMITTED, 0, 10, 10, LogBounds())
     print_plan([PartitionPlan(opened, steps, None)], 1024)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "shop-0: 1 segments, 0 GETs, 0 B, 5 offsets from the broker, 1 slices of unknown size"
+    assert lines[0] == "shop-0: 1 segment, 0 GETs, 0 B, 5 offsets from the broker, 1 slice of unknown size"
     assert lines[2] == "  offsets 10..14 from the broker (not-tiered)"
 
 
