@@ -9,6 +9,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -179,10 +180,14 @@ def material() -> Callable[[Rig], Material]:
 def cells() -> list[Any]:
     """Every row at every place. In the middle of a segment it has both isolation levels, elsewhere one of them.
 
-    A change proves one level of each place: a fault concerns bytes, and both levels read the same bytes.
+    A change proves each row in the middle, and in turn at the start or at the hand-over. It proves one level of a
+    place: a fault concerns bytes, and both levels read the same bytes.
     """
     shown = {Place.START: ISOLATIONS[:1], Place.MIDDLE: ISOLATIONS, Place.HAND_OVER: ISOLATIONS[1:]}
-    return of_a_change(_cells(shown), *_cells({**shown, Place.MIDDLE: ISOLATIONS[:1]}))
+    ends = itertools.cycle((Place.START, Place.HAND_OVER))
+    kept = {(row.name, place) for row in ROWS for place in (Place.MIDDLE, next(ends))}
+    of_one_level = _cells({**shown, Place.MIDDLE: ISOLATIONS[:1]})
+    return of_a_change(_cells(shown), *(cell for cell in of_one_level if (cell[0].name, cell[1]) in kept))
 
 
 def _cells(shown: Mapping[Place, Sequence[str]]) -> list[tuple[Row, Place, str]]:
