@@ -12,6 +12,7 @@ Rules of the file:
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import json
 import re
@@ -68,27 +69,27 @@ def json_printer(binary: str, delimiter: bytes = b"\n") -> Printer:
     As in kcat, a record without a timestamp has no `tstype` and `ts`, and a record without headers has no `headers`.
     """
     text_of = _base64 if binary == "base64" else _text
-    to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-    def json_of(value: Any) -> bytes:
-        return _as_kcat(to_json(value)).encode("utf-8")
 
     def headers_of(headers: Sequence[Mapping[str, Any]] | None) -> bytes:
         pairs = [item for one in headers or () for item in (one["key"], text_of(one["value"]))]
-        return b',"headers":' + json_of(pairs) if pairs else b""
+        return b',"headers":' + _json_of(pairs) if pairs else b""
+
+    def json_column(batch: pa.RecordBatch, name: str, parsed: Parsed | None) -> Array:
+        typed = (parsed or {}).get(name)
+        return _json_strings(batch.column(name), text_of) if typed is None else _binary(map(_json_of, typed))
 
     def print_batch(batch: pa.RecordBatch, parsed: Parsed | None) -> Array:
-        keys, values = ((parsed or {}).get(name) or map(text_of, batch.column(name).to_pylist()) for name in FIELDS)
+        keys, values = (json_column(batch, name, parsed) for name in FIELDS)
         has_headers = batch.column("headers").null_count < len(batch)
         columns = [
-            b'{"topic":', _json_topics(batch.column("topic"), json_of),
+            b'{"topic":', _json_topics(batch.column("topic")),
             b',"partition":', _numbers(batch.column("partition")),
             b',"offset":', _numbers(batch.column("offset")),
             _json_timestamps(batch),
             b',"broker":%d' % _NO_BROKER,
             _binary(map(headers_of, batch.column("headers").to_pylist())) if has_headers else b"",
-            b',"key":', _binary(map(json_of, keys)),
-            b',"payload":', _binary(map(json_of, values)),
+            b',"key":', keys,
+            b',"payload":', values,
             b"}" + delimiter,
         ]  # fmt: skip
         return _joined(columns, len(batch))
@@ -96,10 +97,52 @@ def json_printer(binary: str, delimiter: bytes = b"\n") -> Printer:
     return print_batch
 
 
-def _json_topics(topics: Array, json_of: Callable[[Any], bytes]) -> Array:
+_to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def _json_of(value: Any) -> bytes:
+    return _as_kcat(_to_json(value)).encode("utf-8")
+
+
+def _json_strings(column: Array, text_of: Callable[[bytes | None], str | None]) -> Array:
+    """Each value of a binary column as a JSON string, `null` for a null. `text_of` makes a value text."""
+    text = _text_column(column, text_of)
+    for char in _escaped_chars(text):
+        text = _compute().replace_substring(text, char, _json_of(char)[1:-1].decode("ascii"))
+    quoted = _joined([b'"', text.cast("binary"), b'"'], len(text))
+    filled: Array = _compute().fill_null(quoted, b"null")
+    return filled
+
+
+def _text_column(column: Array, text_of: Callable[[bytes | None], str | None]) -> Array:
+    import pyarrow as pa  # noqa: PLC0415 - heavy, and needed where batches are
+
+    if text_of is _text:
+        with contextlib.suppress(pa.ArrowInvalid):  # not all of it is UTF-8
+            return column.cast("string")
+    return pa.array(map(text_of, column.to_pylist()), pa.string())
+
+
+def _escaped_chars(text: Array) -> list[str]:
+    """The characters in a text column that JSON escapes, the backslash first: others are escaped by one.
+
+    They may be those of values beside the column's, which share its memory.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - heavy, and needed where batches are
+
+    data = text.buffers()[2]
+    if not data:
+        return []
+    least = _compute().min(pa.Array.from_buffers(pa.uint8(), data.size, [None, data])).as_py()
+    below = [chr(code) for code in range(least, ord(" "))]
+    found = data.to_pybytes()
+    return [char for char in ("\\", '"', *below) if char.encode("ascii") in found]
+
+
+def _json_topics(topics: Array) -> Array:
     """The topics as JSON. A batch has few of them, and many records."""
     encoded = topics.dictionary_encode()
-    return _binary(map(json_of, encoded.dictionary.to_pylist())).take(encoded.indices)
+    return _binary(map(_json_of, encoded.dictionary.to_pylist())).take(encoded.indices)
 
 
 def _json_timestamps(batch: pa.RecordBatch) -> Array:

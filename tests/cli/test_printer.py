@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from remote_fetch.cli.printer import (
     ROW_COLUMNS,
@@ -133,6 +136,30 @@ def test_json_escapes_as_kcat_does() -> None:
     assert json.loads(printed)["payload"] == text
     assert r"\u000B\f\r\u000E\u000F" in printed
     assert r"\u001E\u001F\\u001f \\\\ \"/" + "\x7f\N{LINE SEPARATOR}" in printed
+
+
+TEXTS = st.text(st.sampled_from('aé\N{SNOWMAN}\N{PILE OF POO}\\"/\x00\x01\n\t\x1f\x7fu0'), max_size=8).map(str.encode)
+
+
+@given(
+    st.lists(st.one_of(st.none(), TEXTS), min_size=1, max_size=5),
+    st.one_of(TEXTS, st.binary(max_size=4)),
+    st.booleans(),
+)
+@example([b"a"], b"\n", False)
+def test_json_of_many_values_is_that_of_each(values: list[bytes | None], other: bytes, is_beside: bool) -> None:
+    """A value beside those that are printed, or a value that is no UTF-8, changes no other."""
+    shown = values if is_beside else [*values, other]
+    batch = batch_of(*(ROW._replace(key=each, value=each) for each in [other, *values, other]))
+    lines = json_printer("text")(batch.slice(1, len(shown)), None).to_pylist()
+    for line, value in zip(lines, shown, strict=True):
+        text = None if value is None else value.decode("utf-8", "replace")
+        own = re.sub(
+            r"(\\\\)|(\\u00..)",
+            lambda found: found[1] or rf"\u{found[2][2:].upper()}",
+            json.dumps(text, ensure_ascii=False),
+        )
+        assert line.decode().endswith(f'"key":{own},"payload":{own}}}\n')
 
 
 @pytest.mark.parametrize(
