@@ -2,6 +2,7 @@ import java.io.FilterInputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.util.Map;
+import java.util.Optional;
 import org.apache.kafka.server.log.remote.storage.*;
 
 /**
@@ -9,31 +10,48 @@ import org.apache.kafka.server.log.remote.storage.*;
  *
  * `rsm.config.latency.ms` is the time until the first byte, `rsm.config.bytes.per.second` the speed of one request.
  */
-public final class SlowStorage extends LocalTieredStorage {
+public final class SlowStorage implements RemoteStorageManager {
+    private final LocalTieredStorage store = new LocalTieredStorage();
     private long latencyMs;
     private double bytesPerNano;
 
     @Override
     public void configure(Map<String, ?> configs) {
-        super.configure(configs);
+        store.configure(configs);
         latencyMs = Long.parseLong(configs.get("latency.ms").toString());
         bytesPerNano = Long.parseLong(configs.get("bytes.per.second").toString()) / 1e9;
     }
 
     @Override
+    public Optional<RemoteLogSegmentMetadata.CustomMetadata> copyLogSegmentData(
+            RemoteLogSegmentMetadata segment, LogSegmentData data) throws RemoteStorageException {
+        return store.copyLogSegmentData(segment, data);
+    }
+
+    @Override
     public InputStream fetchLogSegment(RemoteLogSegmentMetadata segment, int start) throws RemoteStorageException {
-        return slow(super.fetchLogSegment(segment, start));
+        return slow(store.fetchLogSegment(segment, start));
     }
 
     @Override
     public InputStream fetchLogSegment(RemoteLogSegmentMetadata segment, int start, int last)
             throws RemoteStorageException {
-        return slow(super.fetchLogSegment(segment, start, last));
+        return slow(store.fetchLogSegment(segment, start, last));
     }
 
     @Override
     public InputStream fetchIndex(RemoteLogSegmentMetadata segment, IndexType type) throws RemoteStorageException {
-        return slow(super.fetchIndex(segment, type));
+        return slow(store.fetchIndex(segment, type));
+    }
+
+    @Override
+    public void deleteLogSegmentData(RemoteLogSegmentMetadata segment) throws RemoteStorageException {
+        store.deleteLogSegmentData(segment);
+    }
+
+    @Override
+    public void close() throws IOException {
+        store.close();
     }
 
     private InputStream slow(InputStream body) throws RemoteStorageException {

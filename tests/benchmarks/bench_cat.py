@@ -1,0 +1,97 @@
+"""`remote-fetch cat` beside kcat, which reads the same tier through the broker: payloads, and JSON lines.
+
+Rules of the file:
+
+- One real broker tiers the topics to a directory and deletes its own copy.
+- Values are JSON text in words, as services write it.
+- Every command is a process of its own. It has to print as many lines as there are records. The best of the rounds
+  counts, with the CPU of that round; the broker's CPU is in neither.
+- `--write` puts the table into docs/performance/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from shutil import which
+from typing import NamedTuple
+
+from tests.benchmarks.bench_broker import LARGE_BATCH_BYTES, Shape, fill
+from tests.benchmarks.document import machine
+from tests.benchmarks.on_a_broker import add_options, run
+from tests.rig.rig import Rig
+
+FORMATS = {"payloads": (), "JSON (`-J`)": ("-J",)}
+HEAD = (
+    "| value bytes | MB of values | prints | `remote-fetch cat`, s | kcat, s | kcat's time / ours | our CPU, s "
+    "| kcat's CPU, s |\n|---|---|---|---|---|---|---|---|"
+)
+TIMEOUT_S = 1800
+
+
+class Taken(NamedTuple):
+    """What a command took."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def taken(command: Sequence[str], lines: int) -> Taken:
+    """Run a command that prints so many lines. Raises ValueError for another number."""
+    # An installed package has its bytecode. A shell that forbids writing it would have each start compile the source.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    before, began_s = os.times(), time.monotonic()
+    done = subprocess.run(command, capture_output=True, check=False, timeout=TIMEOUT_S, env=environment)
+    wall_s, after = time.monotonic() - began_s, os.times()
+    if (printed := done.stdout.count(b"\n")) != lines:
+        raise ValueError(f"{command}: {printed} lines, not {lines}: {done.stderr[-500:].decode()}")
+    user_s, system_s = after.children_user - before.children_user, after.children_system - before.children_system
+    return Taken(wall_s, user_s + system_s)
+
+
+def measured(rig: Rig, value_bytes: int, size_mb: int, rounds: int) -> Iterator[str]:
+    """The rows of one topic."""
+    records = (size_mb << 20) // value_bytes
+    topic = f"cat-{value_bytes}-{size_mb}"
+    fill(rig, topic, Shape(value_bytes, "none", LARGE_BATCH_BYTES, 1, "text"), records)
+    program = str(Path(sys.executable).with_name("remote-fetch"))
+    ours = [program, "cat", "-b", rig.bootstrap, "--url", str(rig.remote), "-t", topic, "-e", "-q"]
+    theirs = ["kcat", "-C", "-b", rig.bootstrap, "-t", topic, "-e", "-q"]
+    for name, options in FORMATS.items():
+        best = [min(taken([*command, *options], records) for _ in range(rounds)) for command in (ours, theirs)]
+        yield (
+            f"| {value_bytes:,} | {size_mb} | {name} | {best[0].wall_s:.2f} | {best[1].wall_s:.2f} "
+            f"| **{best[1].wall_s / best[0].wall_s:.2f}** | {best[0].cpu_s:.2f} | {best[1].cpu_s:.2f} |"
+        )
+
+
+def main() -> int:
+    """Measure, and print the rows; see --help."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[16, 48], metavar="MB", help="MB of values (16 48)")
+    parser.add_argument("--rounds", type=int, default=3, help="the best of which counts (3)")
+    add_options(parser)
+    arguments = parser.parse_args()
+    if which("kcat") is None:
+        print("bench_cat: not measured: kcat is not installed", file=sys.stderr)
+        return 1 if arguments.write else 0
+
+    def report(rig: Rig) -> str:
+        rows = [
+            row
+            for value_bytes in (100, 1000)
+            for size_mb in sorted(arguments.sizes)
+            for row in measured(rig, value_bytes, size_mb, arguments.rounds)
+        ]
+        return "\n".join([machine("confluent-kafka", "pyarrow"), "", HEAD, *rows])
+
+    return run("bench_cat", arguments, "cat beside kcat", report)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
