@@ -16,8 +16,10 @@ from typing import Any
 
 from remote_fetch.cli.options import partitions_from, topics_from
 from remote_fetch.errors import ConfigError
+from remote_fetch.model import TopicIdPartition
 from remote_fetch.prepare.arguments import parse_isolation
 from remote_fetch.prepare.job import plan_job, planned_read
+from remote_fetch.prepare.parallel import all_at_once
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.session.session import Session
 
@@ -99,16 +101,17 @@ def _time(text: str) -> datetime | str:
 
 def _before_the_end(arguments: argparse.Namespace, session: Session, topic: str, count: int) -> Mapping[int, int]:
     """N offsets before the end of each partition, as in kcat, but never before its start."""
-    starts = {}
     wanted = partitions_from(arguments)
-    for partition in session.locator.partitions(topic, wanted):
-        if wanted is not None and partition.partition not in wanted:
-            continue
+    isolation = parse_isolation(arguments.isolation)
+
+    def start(partition: TopicIdPartition) -> int:
         if session.brokers is None:
             timeline = session.locator.timeline(partition)
             first, stop = timeline.start_offset or 0, timeline.end_offset or 0
         else:
-            log = session.brokers.cluster.log_bounds(partition, parse_isolation(arguments.isolation))
+            log = session.brokers.cluster.log_bounds(partition, isolation)
             first, stop = log.log_start_offset or 0, log.end_offset or 0
-        starts[partition.partition] = max(stop - count, first, arguments.log_start or 0)
-    return starts
+        return max(stop - count, first, arguments.log_start or 0)
+
+    found = [one for one in session.locator.partitions(topic, wanted) if wanted is None or one.partition in wanted]
+    return dict(zip((one.partition for one in found), all_at_once(start, found), strict=True))

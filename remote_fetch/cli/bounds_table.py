@@ -65,7 +65,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if missing or not chosen:
             what = f"no partition {', '.join(map(str, missing))}" if missing else "no partitions"
             raise UnknownTopic(what, topic=arguments.topic)
-        layouts = list(log_layouts(session, chosen))
+        layouts = log_layouts(session, chosen)
     if arguments.json:
         for layout in layouts:
             print(json.dumps(_as_json(layout)))

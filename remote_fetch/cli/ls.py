@@ -33,6 +33,7 @@ from remote_fetch.errors import ConfigError, UnknownTopic
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata
 from remote_fetch.observe import unusable_text
+from remote_fetch.prepare.parallel import all_at_once
 from remote_fetch.session.session import Session
 
 __all__ = ["add_parser", "print_segments", "print_table"]
@@ -75,7 +76,7 @@ def print_segments(
     if missing or not chosen:
         what = f"no partition {', '.join(map(str, missing))}" if missing else "no segments"
         raise UnknownTopic(f"{what} in the remote storage", hint="Check remote.storage.url and remote.storage.layout")
-    timelines = [session.locator.timeline(partition) for partition in chosen]
+    timelines = all_at_once(session.locator.timeline, chosen)
     for timeline in timelines:
         session.note_unusable(timeline)
     if chart is not None:

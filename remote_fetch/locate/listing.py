@@ -6,10 +6,12 @@ Rules of the file:
 - A segment's name gives its start. The start of the next segment bounds its end. The end of the last segment is read
   from its last batch.
 - There is no log start, no access check and no state: an object that exists counts as a finished upload.
+- One listing is made at a time. The ends of several partitions are read at once.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -80,11 +82,15 @@ class SegmentBytes(Protocol):
 
 
 class ListingLocator:
-    """Timelines of the partitions of one storage, by listing it. Not thread-safe."""
+    """Timelines of the partitions of one storage, by listing it.
+
+    Several threads may call it at once, each about another partition.
+    """
 
     def __init__(self, listings: Listings, reader: SegmentBytes) -> None:
         self._listings = listings
         self._reader = reader
+        self._listing, self._keeping = threading.Lock(), threading.Lock()
         self._listed: _Segments = {}
         self._known: dict[TopicIdPartition, Timeline] = {}
         self._inferred: set[RemoteLogSegmentId] = set()
@@ -100,10 +106,12 @@ class ListingLocator:
         Raises UnknownTopic if nothing is found, or if the name stands for several topic ids.
         """
         name, topic_id = (None, None) if topic is None else split_topic(topic)
-        found, named_only = self._list(name, topic_id, numbers)
-        self._listed.update(found)
-        for partition in found:
-            self._known.pop(partition, None)
+        with self._listing:
+            found, named_only = self._list(name, topic_id, numbers)
+        with self._keeping:
+            self._listed.update(found)
+            for partition in found:
+                self._known.pop(partition, None)
         if not found and named_only:
             return sorted_partitions(named_only)
         if topic is None and found:
@@ -153,16 +161,15 @@ class ListingLocator:
 
     def timeline(self, partition: TopicIdPartition) -> Timeline:
         """The readable segments of a partition, by its listing. Raises the errors of a fetcher."""
-        if partition not in self._known:
-            if partition not in self._listed:
-                self._listed[partition] = self._list_partition(partition)
-            self._known[partition] = self._timeline(partition, self._listed[partition])
-        return self._known[partition]
+        known = self._known.get(partition)
+        if known is not None:
+            return known
+        listed = self._listed_of(partition)
+        return self._keep(listed, self._timeline(partition, listed))
 
     def refresh(self, partition: TopicIdPartition) -> Timeline:
         """List the partition again, because segments may have come or gone. Raises the errors of a fetcher."""
-        self._listed[partition] = self._list_partition(partition)
-        self._known.pop(partition, None)
+        self._list_again(partition)
         return self.timeline(partition)
 
     def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
@@ -172,7 +179,7 @@ class ListingLocator:
         beyond the start of the next one. This call reads the real end of the segments that start nearest before
         `offset`.
         """
-        timeline = self.timeline(partition)
+        listed, timeline = self._listed_of(partition), self.timeline(partition)
         before = [s for s in timeline.segments if s.start_offset <= offset]
         for segment in reversed(before[-_RECHECKED_SEGMENTS:]):
             if not self.end_is_inferred(segment):
@@ -183,17 +190,34 @@ class ListingLocator:
                 timeline = _timeline_of(partition, longer)
                 if end >= offset:
                     break
-        self._known[partition] = timeline
-        return timeline
+        return self._keep(listed, timeline)
 
     def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
         """The timeline with the real end of a segment in place of the guess."""
-        timeline = self.timeline(partition)
+        listed, timeline = self._listed_of(partition), self.timeline(partition)
         measured = replace(segment, end_offset=last_offset_of(segment, self._reader))
         self._inferred.discard(segment.segment_id)
         kept = [known for known in timeline.segments if known.segment_id != segment.segment_id]
-        self._known[partition] = _timeline_of(partition, [*kept, measured])
-        return self._known[partition]
+        return self._keep(listed, _timeline_of(partition, [*kept, measured]))
+
+    def _listed_of(self, partition: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:
+        listed = self._listed.get(partition)
+        return self._list_again(partition) if listed is None else listed
+
+    def _list_again(self, partition: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:
+        with self._listing:
+            listed = self._list_partition(partition)
+        with self._keeping:
+            self._listed[partition] = listed
+            self._known.pop(partition, None)
+        return listed
+
+    def _keep(self, listed: list[RemoteLogSegmentMetadata], timeline: Timeline) -> Timeline:
+        """Keep a timeline that was made of this listing, unless a newer listing has come in the meantime."""
+        with self._keeping:
+            if self._listed.get(timeline.partition) is listed:
+                self._known[timeline.partition] = timeline
+        return timeline
 
     def _timeline(self, partition: TopicIdPartition, listed: Iterable[RemoteLogSegmentMetadata]) -> Timeline:
         segments = sorted(listed, key=lambda s: s.start_offset)

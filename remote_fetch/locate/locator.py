@@ -173,40 +173,47 @@ class PlannedLocator:
 
 
 class SharedLocator:
-    """A locator for several threads: a lock lets one call at a time reach `locator`."""
+    """A locator for several threads: a lock lets one call at a time reach `locator`.
 
-    def __init__(self, locator: GuessingLocator) -> None:
+    `by_partition`: each partition has a lock of its own, and so has `partitions`.
+    """
+
+    def __init__(self, locator: GuessingLocator, *, by_partition: bool = False) -> None:
         self._locator = locator
-        self._lock = threading.Lock()
+        self._by_partition = by_partition
+        self._locks: dict[TopicIdPartition | None, threading.Lock] = {}
+
+    def _lock(self, partition: TopicIdPartition | None) -> threading.Lock:
+        return self._locks.setdefault(partition if self._by_partition else None, threading.Lock())
 
     def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
         """As `Locator.partitions`."""
-        with self._lock:
+        with self._lock(None):
             return self._locator.partitions(topic, numbers)
 
     def timeline(self, partition: TopicIdPartition) -> Timeline:
         """As `Locator.timeline`."""
-        with self._lock:
+        with self._lock(partition):
             return self._locator.timeline(partition)
 
     def refresh(self, partition: TopicIdPartition) -> Timeline:
         """As `Locator.refresh`."""
-        with self._lock:
+        with self._lock(partition):
             return self._locator.refresh(partition)
 
     def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
         """As `EndMeasurer.recheck`."""
-        with self._lock:
+        with self._lock(partition):
             return self._locator.recheck(partition, offset)
 
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
         """As `EndMeasurer.end_is_inferred`."""
-        with self._lock:
+        with self._lock(segment.topic_id_partition):
             return self._locator.end_is_inferred(segment)
 
     def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
         """As `EndMeasurer.measure`."""
-        with self._lock:
+        with self._lock(partition):
             return self._locator.measure(partition, segment)
 
 
@@ -221,5 +228,5 @@ class SharedStepwiseLocator(SharedLocator):
         self, partition: TopicIdPartition, first_offset: int, stop_offset: int, *, isolation: IsolationLevel, most: int
     ) -> Timeline:
         """As `StepwiseLocator.reach`."""
-        with self._lock:
+        with self._lock(partition):
             return self._stepwise.reach(partition, first_offset, stop_offset, isolation=isolation, most=most)

@@ -8,7 +8,7 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from remote_fetch.errors import FallsBackError
@@ -16,6 +16,7 @@ from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition
 from remote_fetch.observe import Notice
 from remote_fetch.prepare.opening import open_partition
+from remote_fetch.prepare.parallel import all_at_once
 from remote_fetch.session.local_logs import LocalLog
 from remote_fetch.session.session import Session
 
@@ -55,11 +56,10 @@ class LogLayout:
         return max(self.high_watermark - max(self.tier_end or 0, self.log_start), 0)
 
 
-def log_layouts(session: Session, partitions: Sequence[TopicIdPartition]) -> Iterator[LogLayout]:
-    """Yield the bounds of each partition, in order. Raises the errors of the locator and of the brokers."""
+def log_layouts(session: Session, partitions: Sequence[TopicIdPartition]) -> tuple[LogLayout, ...]:
+    """The bounds of each partition, in order. Raises the errors of the locator and of the brokers."""
     local = session.local_logs(partitions, "the columns of the local log are empty", sizes=True)
-    for partition in partitions:
-        yield _layout(session, partition, local.get(partition))
+    return all_at_once(lambda partition: _layout(session, partition, local.get(partition)), partitions)
 
 
 def _layout(session: Session, partition: TopicIdPartition, local: LocalLog | None) -> LogLayout:

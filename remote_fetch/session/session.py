@@ -24,6 +24,7 @@ from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.fetch.sizes import SegmentSizes
 from remote_fetch.fetch.spi import ChunkSizer, RemoteStorageFetcher, StoredSizer
 from remote_fetch.formats.codecs import Codecs
+from remote_fetch.locate.listing import ListingLocator
 from remote_fetch.locate.locator import (
     GuessingLocator,
     PlannedLocator,
@@ -154,7 +155,9 @@ class Session:
             located_by = self._locator_over(fetcher, planned)
             self.locator_name = type(located_by).__name__
             self.stepwise = SharedStepwiseLocator(located_by) if isinstance(located_by, StepwiseGuessing) else None
-            self.locator: GuessingLocator = self.stepwise or SharedLocator(located_by)
+            self.locator: GuessingLocator = self.stepwise or SharedLocator(
+                located_by, by_partition=isinstance(located_by, ListingLocator)
+            )
         except BaseException:
             self.close()
             raise

@@ -159,6 +159,7 @@ def test_json_of_many_values_is_that_of_each(values: list[bytes | None], other: 
             lambda found: found[1] or rf"\u{found[2][2:].upper()}",
             json.dumps(text, ensure_ascii=False),
         )
+        assert line is not None
         assert line.decode().endswith(f'"key":{own},"payload":{own}}}\n')
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import pytest
 
 from remote_fetch.errors import CorruptSegment, SegmentNotFound, UnknownTopic
 from remote_fetch.locate.listing import ListingLocator, Listings, last_offset_of
+from remote_fetch.locate.locator import SharedLocator
 from remote_fetch.model import UNKNOWN_SIZE, IndexType, RemoteLogSegmentMetadata, Survey, TopicIdPartition, Uuid
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
@@ -38,6 +43,27 @@ class Reader:
         self.without_index.append(reason)
 
 
+class Calling(Reader):
+    """Calls a function before it reads an index."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        super().__init__(bucket)
+        self.before_an_index: Callable[[], object] = lambda: None
+
+    def read_index(self, segment: RemoteLogSegmentMetadata, index_type: IndexType) -> memoryview | None:
+        self.before_an_index()
+        return super().read_index(segment, index_type)
+
+
+def several_partitions(count: int) -> Bucket:
+    """A bucket with `count` partitions of one topic, each of one segment."""
+    logs = [LogBuilder("t", Uuid(bytes([9] * 16)), partition=number) for number in range(count)]
+    for log in logs:
+        log.append_batch([Record(n, n) for n in range(log.topic_id_partition.partition + 1)])
+        log.roll()
+    return Bucket(segment for log in logs for segment in log.segments())
+
+
 def locator_of(bucket: Bucket) -> tuple[ListingLocator, Reader]:
     reader = Reader(bucket)
     return ListingLocator(Listings(bucket.list_segments), reader), reader
@@ -46,6 +72,60 @@ def locator_of(bucket: Bucket) -> tuple[ListingLocator, Reader]:
 def spans(locator: ListingLocator, bucket: Bucket) -> list[tuple[int, int]]:
     timeline = locator.timeline(bucket.at(0).topic_id_partition)
     return [(s.start_offset, s.end_offset) for s in timeline.segments]
+
+
+class TestThreads:
+    def test_ends_of_several_partitions_are_read_at_once(self) -> None:
+        """One listing is made at a time."""
+        bucket = several_partitions(4)
+        under_way: list[int] = []
+        most: list[int] = []
+
+        def of_partition(partition: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:
+            under_way.append(1)
+            time.sleep(0.002)
+            most.append(len(under_way))
+            under_way.pop()
+            return [one for one in bucket.list_segments() if one.topic_id_partition == partition]
+
+        meeting = threading.Barrier(4, timeout=20)
+        reader = Calling(bucket)
+        reader.before_an_index = meeting.wait
+        own = ListingLocator(Listings(bucket.list_segments, of_partition=of_partition), reader)
+        locator = SharedLocator(own, by_partition=True)
+        partitions = sorted({one.topic_id_partition for one in bucket.metadata}, key=lambda one: one.partition)
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(locator.timeline, partitions))
+        assert [timeline.partition for timeline in found] == partitions
+        assert [timeline.segments for timeline in found] == [
+            locator_of(bucket)[0].timeline(partition).segments for partition in partitions
+        ]
+        assert most == [1] * 4
+
+    @pytest.mark.parametrize("ask", ["timeline", "refresh", "recheck", "measure"])
+    def test_a_newer_listing_outlives_an_answer_that_was_under_way(self, ask: str) -> None:
+        *listed, newest = plain_log(segments=3).segments()
+        bucket = Bucket(listed)
+        partition = newest.metadata.topic_id_partition
+        reader = Calling(bucket)
+        locator = ListingLocator(Listings(bucket.list_segments), reader)
+        calls: dict[str, Callable[[], object]] = {
+            "timeline": lambda: locator.timeline(partition),
+            "refresh": lambda: locator.refresh(partition),
+            "recheck": lambda: locator.recheck(partition, 100),
+            "measure": lambda: locator.measure(partition, next(bucket.list_segments())),
+        }
+
+        def grow() -> None:
+            reader.before_an_index = lambda: None
+            bucket.add(newest)
+            locator.partitions(partition.topic)
+
+        if ask in ("recheck", "measure"):
+            assert len(locator.timeline(partition).segments) == 2
+        reader.before_an_index = grow
+        calls[ask]()
+        assert len(locator.timeline(partition).segments) == 3
 
 
 class TestPartitions:
