@@ -153,6 +153,7 @@ _TYPES: Mapping[str, _Failure] = {
     "builtins.IsADirectoryError": _Failure(SegmentNotFound, "a folder stands where the object should be"),
     "builtins.PermissionError": _UNREADABLE,
     "builtins.TimeoutError": _TIMEOUT,
+    "builtins.RecursionError": _ELSEWHERE,  # aiobotocore follows a redirect that names no region, without end
     "aiohttp.ConnectionTimeoutError": _CONNECT_TIMEOUT,
     "aiohttp.ServerTimeoutError": _TIMEOUT,
     "aiohttp.ClientError": _BROKEN,

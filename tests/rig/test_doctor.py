@@ -13,10 +13,7 @@ import datetime
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import botocore.auth
@@ -29,6 +26,7 @@ from tests.rig.acls import allow, revoke_all
 from tests.rig.rig import Rig, single
 from tests.rig.topics import QUIET, create_topic, produce, wait_tiered
 from tests.stores.artifacts import MissingTool
+from tests.stores.refusing_server import refusing
 from tests.stores.s3_server import S3Server, s3_server
 from tools.fuzz_batches import reseal_log
 
@@ -114,35 +112,6 @@ def doctor(guarded: Rig, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ou
     return run
 
 
-@contextmanager
-def refusing(status: int, code: str) -> Iterator[str]:
-    """The URL of a server that answers each request with this error of S3."""
-    body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>No.</Message></Error>".encode()
-
-    class Refusal(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header("x-amz-bucket-region", "eu-north-1")
-            self.end_headers()
-            self.wfile.write(b"" if self.command == "HEAD" else body)
-
-        do_HEAD = do_GET
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusal)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
 def test_a_sound_set_up(doctor: Callable[..., Outcome], guarded: Rig) -> None:
     """From brokers and a URL alone. Both ways give the same records."""
     outcome = doctor("-t", TOPIC, "--sample-bytes", str(64 << 20))
@@ -217,7 +186,7 @@ def test_no_permission_to_list(doctor: Callable[..., Outcome], s3: S3Server) -> 
 def test_what_s3_refuses(
     doctor: Callable[..., Outcome], s3: S3Server, status: int, code: str, cause: str, mend: str
 ) -> None:
-    with refusing(status, code) as endpoint:
+    with refusing(status, code, region="eu-north-1") as endpoint:
         outcome = doctor("-t", TOPIC, configs=s3.configs(endpoint_url=endpoint))
     assert outcome.code == 1
     assert {"segment", "index", "list"} <= set(outcome.failed())

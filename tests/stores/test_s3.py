@@ -38,6 +38,7 @@ from remote_fetch.observe import RangeFetched
 from tests.stores.artifacts import MissingTool
 from tests.stores.conftest import TOPIC, tree_of_one_topic
 from tests.stores.range_server import RangeServer
+from tests.stores.refusing_server import refusing
 from tests.stores.s3_server import BUCKET, S3Server, s3_server
 
 OPTIONS = "remote.storage.options."
@@ -239,6 +240,17 @@ def test_options_for_every_request(
         assert headers["x-amz-request-payer"] == "requester"
         assert headers["x-amz-expected-bucket-owner"] == "4711"
         assert "x-amz-storage-class" not in headers
+
+
+def test_a_server_that_sends_every_request_elsewhere(opened: Callable[[dict[str, str]], Any]) -> None:
+    """aiobotocore asks for the bucket's region, is sent elsewhere too, and asks again, until Python stops it."""
+    config = {"remote.storage.url": "s3://bucket/tier", f"{OPTIONS}key": "key", f"{OPTIONS}secret": "secret"}
+    with refusing(301, "PermanentRedirect") as url:
+        fetcher = opened({**config, f"{OPTIONS}endpoint_url": url})
+        with pytest.raises(StorageDenied, match="asked for somewhere else") as raised:
+            list(fetcher.list_segments("t"))
+    assert raised.value.hint is not None
+    assert "region or endpoint" in raised.value.hint
 
 
 def test_options_that_botocore_does_not_know(server: S3Server, opened: Callable[[dict[str, str]], Any]) -> None:
