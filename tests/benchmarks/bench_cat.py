@@ -35,7 +35,7 @@ TIMEOUT_S = 1800
 
 
 class Taken(NamedTuple):
-    """What a command took."""
+    """Wall time and CPU of a command."""
 
     wall_s: float
     cpu_s: float
