@@ -38,9 +38,9 @@ def main() -> int:
         signal.signal(number, _interrupt)
     try:
         if not is_installed(arguments.version):
-            _say(f"Maven brings Kafka {arguments.version}, which takes some minutes. Later starts do not need it")
+            _say(f"Maven brings Kafka {arguments.version}. Later starts do not need it")
         jars(arguments.version)
-        _say("The broker starts. In about a minute, the first segment is in the tier")
+        _say("The broker starts, and moves the first segments to the tier")
         with (
             tempfile.TemporaryDirectory(prefix="remote-fetch-broker-") as folder,
             single(Path(folder), arguments.version, full_compiler=True) as rig,
