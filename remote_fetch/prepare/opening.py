@@ -23,7 +23,7 @@ from remote_fetch.model import (
     TopicIdPartition,
 )
 from remote_fetch.observe import SegmentScanned
-from remote_fetch.prepare.segment_files import ProducerSnapshots, object_of, read_parsed
+from remote_fetch.prepare.segment_files import ProducerSnapshots, object_of, parsed
 from remote_fetch.prepare.view import OpenPartition, untiered
 from remote_fetch.session.brokers import Brokers
 from remote_fetch.session.storage import Storage
@@ -89,8 +89,8 @@ def _lineage(storage: Storage, timeline: Timeline) -> Lineage:
         asked = list(timeline.segments[-1 if timeline.is_leaders else -_ASKED_CHECKPOINTS :])
     best: tuple[LeaderEpoch, int] | None = None
     source, lineage = None, Lineage.unknown()
-    for segment in asked:
-        entries = read_parsed(storage, segment, IndexType.LEADER_EPOCH, parse_leader_epoch_checkpoint)
+    for segment, data in storage.reader.read_indexes(asked, IndexType.LEADER_EPOCH):
+        entries = parsed(storage, segment, IndexType.LEADER_EPOCH, parse_leader_epoch_checkpoint, data)
         if entries is None:
             storage.observe(SegmentScanned(timeline.partition, IndexType.LEADER_EPOCH, "missing"))
         elif entries and (best is None or (entries[-1], segment.end_offset) > best):

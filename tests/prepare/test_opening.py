@@ -36,7 +36,7 @@ from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import SegmentOptions
 from remote_fetch.testing.strategies import logs
-from tests.scan.bucket import COMMITTED, DENSE, UNCOMMITTED, Bucket, WatchedBucket, plain_log
+from tests.scan.bucket import COMMITTED, DENSE, UNCOMMITTED, Bucket, MeetingBucket, WatchedBucket, plain_log
 from tests.searches import examples
 
 
@@ -69,6 +69,11 @@ class TestOpen:
             opened = opened_in(session, COMMITTED, LogBounds(5, 70))
         assert (opened.start_offset, opened.stop_offset, opened.stable_stop) == (20, 60, 60)
         assert (opened.first_offset, opened.end_offset, opened.last_start) == (5, 70, 70)
+
+    def test_checkpoints_of_a_listing_are_read_at_once(self) -> None:
+        bucket = MeetingBucket(plain_log().segments(), IndexType.LEADER_EPOCH, 3)
+        with session_of(bucket) as session:
+            assert opened_in(session, UNCOMMITTED, LogBounds()).stop_offset == 60
 
     def test_nothing(self) -> None:
         partition = LogBuilder().topic_id_partition

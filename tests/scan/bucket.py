@@ -10,6 +10,7 @@ Rules of the file:
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -161,6 +162,20 @@ class Bucket:
     def close(self) -> None:
         """Only remembered."""
         self.closed = True
+
+
+class MeetingBucket(Bucket):
+    """Gives files of one type only if `count` of them are asked for at once. Raises BrokenBarrierError after 20 s."""
+
+    def __init__(self, segments: Iterable[BuiltSegment], index_type: IndexType, count: int) -> None:
+        super().__init__(segments)
+        self._meeting, self._met_at = threading.Barrier(count, timeout=20), index_type
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
+        """One index."""
+        if index_type is self._met_at:
+            self._meeting.wait()
+        return super().fetch_index(metadata, index_type)
 
 
 class WatchedBucket(FaultyFetcher):

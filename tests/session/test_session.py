@@ -12,14 +12,14 @@ from remote_fetch.errors import ConfigError, RemoteFetchError
 from remote_fetch.locate.listing import ListingLocator
 from remote_fetch.locate.locator import KnownTimelines
 from remote_fetch.locate.metadata_replay import METADATA_TOPICS
-from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
+from remote_fetch.model import IndexType
 from remote_fetch.observe import Event, Notice
 from remote_fetch.prepare.parallel import all_at_once
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.stores import SegmentStore
-from tests.scan.bucket import Bucket, plain_log, snapshot_config
+from tests.scan.bucket import Bucket, MeetingBucket, plain_log, snapshot_config
 
 
 def test_the_locators(tmp_path: Path) -> None:
@@ -32,18 +32,12 @@ def test_the_locators(tmp_path: Path) -> None:
 
 def test_ends_of_listed_partitions_are_read_at_once() -> None:
     """A store that answers after 30 ms would make a topic of a hundred partitions wait for six seconds."""
-    meeting = threading.Barrier(3, timeout=20)
-
-    class MeetingBucket(Bucket):
-        def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes | None:
-            meeting.wait()
-            return super().fetch_index(metadata, index_type)
-
     logs = [LogBuilder(partition=number) for number in range(3)]
     for log in logs:
         log.append_batch([Record(0, 0)])
         log.roll()
-    with Session(Config.parse({}), MeetingBucket(each for log in logs for each in log.segments())) as session:
+    bucket = MeetingBucket((each for log in logs for each in log.segments()), IndexType.OFFSET, 3)
+    with Session(Config.parse({}), bucket) as session:
         found = all_at_once(session.locator.timeline, [log.topic_id_partition for log in logs])
     assert [timeline.end_offset for timeline in found] == [1, 1, 1]
 
