@@ -84,7 +84,7 @@ class SegmentBytes(Protocol):
 class ListingLocator:
     """Timelines of the partitions of one storage, by listing it.
 
-    Several threads may call it at once, each about another partition.
+    Several threads may call it at once, each about another partition, beside one call of `partitions`.
     """
 
     def __init__(self, listings: Listings, reader: SegmentBytes) -> None:
@@ -93,11 +93,11 @@ class ListingLocator:
         self._listing, self._keeping = threading.Lock(), threading.Lock()
         self._listed: _Segments = {}
         self._known: dict[TopicIdPartition, Timeline] = {}
-        self._inferred: set[RemoteLogSegmentId] = set()
+        self._inferred: set[tuple[RemoteLogSegmentId, int]] = set()
 
     def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
         """Whether the segment's end is taken from the start of the next one. The segment may then end before a hole."""
-        return segment.segment_id in self._inferred
+        return (segment.segment_id, segment.end_offset) in self._inferred
 
     def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
         """The partitions of a topic (NAME or NAME:ID; None: of all topics), sorted, by a new listing.
@@ -108,10 +108,10 @@ class ListingLocator:
         name, topic_id = (None, None) if topic is None else split_topic(topic)
         with self._listing:
             found, named_only = self._list(name, topic_id, numbers)
-        with self._keeping:
-            self._listed.update(found)
-            for partition in found:
-                self._known.pop(partition, None)
+            with self._keeping:
+                self._listed.update(found)
+                for partition in found:
+                    self._known.pop(partition, None)
         if not found and named_only:
             return sorted_partitions(named_only)
         if topic is None and found:
@@ -149,14 +149,15 @@ class ListingLocator:
 
     def _unknown(self, topic: str | None) -> UnknownTopic:
         """The error for a topic that was not found. It names some topics that exist, without a full listing."""
-        named = self._listings.partitions(None)
-        if named is None:
-            named = (segment.topic_id_partition for segment in self._listings.segments(None))
         names: set[str] = set()
-        for partition in islice(named, _NAMED_PARTITIONS):
-            names.add(partition.topic)
-            if len(names) > SHOWN_TOPICS:
-                break
+        with self._listing:
+            named = self._listings.partitions(None)
+            if named is None:
+                named = (segment.topic_id_partition for segment in self._listings.segments(None))
+            for partition in islice(named, _NAMED_PARTITIONS):
+                names.add(partition.topic)
+                if len(names) > SHOWN_TOPICS:
+                    break
         return unknown_topic(topic, names, self._listings.survey())
 
     def timeline(self, partition: TopicIdPartition) -> Timeline:
@@ -196,7 +197,8 @@ class ListingLocator:
         """The timeline with the real end of a segment in place of the guess."""
         listed, timeline = self._listed_of(partition), self.timeline(partition)
         measured = replace(segment, end_offset=last_offset_of(segment, self._reader))
-        self._inferred.discard(segment.segment_id)
+        # A plan that was made with a wrong guess keeps it: for that plan it stays a guess.
+        self._inferred.discard((segment.segment_id, measured.end_offset))
         kept = [known for known in timeline.segments if known.segment_id != segment.segment_id]
         return self._keep(listed, _timeline_of(partition, [*kept, measured]))
 
@@ -207,9 +209,9 @@ class ListingLocator:
     def _list_again(self, partition: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:
         with self._listing:
             listed = self._list_partition(partition)
-        with self._keeping:
-            self._listed[partition] = listed
-            self._known.pop(partition, None)
+            with self._keeping:
+                self._listed[partition] = listed
+                self._known.pop(partition, None)
         return listed
 
     def _keep(self, listed: list[RemoteLogSegmentMetadata], timeline: Timeline) -> Timeline:
@@ -236,7 +238,7 @@ class ListingLocator:
     def _infer_end(self, segment: RemoteLogSegmentMetadata, next_start: int | None) -> int:
         if next_start is None:
             return last_offset_of(segment, self._reader)
-        self._inferred.add(segment.segment_id)
+        self._inferred.add((segment.segment_id, next_start - 1))
         return next_start - 1
 
 

@@ -173,9 +173,9 @@ class PlannedLocator:
 
 
 class SharedLocator:
-    """A locator for several threads: a lock lets one call at a time reach `locator`.
+    """A locator for several threads. One call at a time reaches `locator`.
 
-    `by_partition`: each partition has a lock of its own, and so has `partitions`.
+    With `by_partition` it is one call at a time about each partition, and one of `partitions`.
     """
 
     def __init__(self, locator: GuessingLocator, *, by_partition: bool = False) -> None:

@@ -82,15 +82,8 @@ class TimeLookup:
         if before is None or not self._locator.end_is_inferred(before.segment):
             return
         partition = piece.segment.topic_id_partition
-        self._locator.measure(partition, before.segment)
-        last = max(
-            (
-                segment.end_offset
-                for segment in self._locator.timeline(partition).segments
-                if segment.start_offset < piece.first_offset
-            ),
-            default=-1,
-        )
+        known = self._locator.measure(partition, before.segment).segments
+        last = max((one.end_offset for one in known if one.start_offset < piece.first_offset), default=-1)
         if last < piece.first_offset - 1:
             raise Unlocatable(
                 f"no object holds offsets {last + 1} to {piece.first_offset - 1}, where the time may be",

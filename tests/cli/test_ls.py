@@ -26,6 +26,16 @@ if TYPE_CHECKING:
 TOPIC_ID = "AAECAwQFBgcICQoLDA0ODw"
 
 
+@pytest.mark.parametrize(
+    "command", [("ls",), ("bounds", "-t", "shop"), ("cat", "-t", "shop", "-o", "-1", "-e")], ids=lambda argv: argv[0]
+)
+def test_ends_of_partitions_are_read_at_once(run: Run, bucket: str, command: tuple[str, ...]) -> None:
+    meeting = "remote.storage.fetcher.class=tests.cli.meeting:MeetingFetcher"
+    found = run(*command, "--url", bucket, "-X", meeting)
+    assert found.code == 0
+    assert found.stdout == run(*command, "--url", bucket).stdout
+
+
 def test_a_table_of_all_segments(run: Run, bucket: str) -> None:
     outcome = run("ls", "--url", bucket)
     assert (outcome.code, outcome.stderr) == (0, "")

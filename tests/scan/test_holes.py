@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 
+from remote_fetch.config import Config
 from remote_fetch.errors import Unlocatable
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import IsolationLevel
-from remote_fetch.plan.ranges import BrokerRange, Reason
+from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice
+from remote_fetch.prepare.job import plan_job
 from remote_fetch.prepare.refusals import refuse_broker_ranges
+from remote_fetch.scan.scan import Scan
+from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
-from tests.scan.bucket import COMMITTED, UNCOMMITTED, Bucket, read, snapshot_config
+from tests.scan.bucket import COMMITTED, UNCOMMITTED, Bucket, plain_log, read, snapshot_config
 
 LOCATORS = pytest.mark.parametrize("exact", [False, True], ids=["listing", "snapshot"])
 
@@ -83,6 +87,27 @@ def test_a_time_inside_the_hole_is_not_found_behind_it() -> None:
     outcome = read(Bucket([segments[0], segments[2]]), start="1970-01-01T00:00:15Z")
     assert isinstance(outcome.error, Unlocatable)
     assert (outcome.error.first, outcome.error.last) == (10, 19)
+
+
+@pytest.mark.parametrize("lists_again", [False, True])
+def test_a_plan_does_not_forget_that_an_end_was_a_guess(lists_again: bool) -> None:
+    """Another read of the session measures the end behind which the hole is. A listing may come while it does."""
+    first, _, last = plain_log(segments=3).segments()
+    bucket = Bucket([first, last])
+    with Session(Config.parse({}), bucket) as session:
+        (plan,) = plan_job(session, "topic", start="earliest", end="latest", partitions=None, isolation=UNCOMMITTED)
+        step = plan.steps[0]
+        assert isinstance(step, SegmentSlice)
+        partition, guessed = plan.opened.partition, step.segment
+        listed = session.locator.measure(partition, guessed).segments[0]
+        if lists_again:
+            session.locator.partitions("topic")
+            listed = session.locator.timeline(partition).segments[0]
+        assert session.locator.end_is_inferred(guessed)
+        assert session.locator.end_is_inferred(listed) == lists_again
+        assert listed.end_offset == (39 if lists_again else 19)
+        with pytest.raises(Unlocatable, match="20"):
+            list(Scan(session, [plan], ("offset",)).batches())
 
 
 def test_an_upload_under_way_is_none() -> None:
