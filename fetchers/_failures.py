@@ -15,6 +15,7 @@ Rules of the file:
 from __future__ import annotations
 
 import ssl
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -153,7 +154,6 @@ _TYPES: Mapping[str, _Failure] = {
     "builtins.IsADirectoryError": _Failure(SegmentNotFound, "a folder stands where the object should be"),
     "builtins.PermissionError": _UNREADABLE,
     "builtins.TimeoutError": _TIMEOUT,
-    "builtins.RecursionError": _ELSEWHERE,  # aiobotocore follows a redirect that names no region, without end
     "aiohttp.ConnectionTimeoutError": _CONNECT_TIMEOUT,
     "aiohttp.ServerTimeoutError": _TIMEOUT,
     "aiohttp.ClientError": _BROKEN,
@@ -200,7 +200,7 @@ def failure_of(error: BaseException, object_name: str) -> RemoteFetchError | Non
     if _is_certificate(error):
         return _CERTIFICATE.error(_CERTIFICATE.text, object_name=object_name, hint=_CERTIFICATE.hint)
     causes = list(_causes(error))
-    for known in (_by_code, _by_status, _by_type):
+    for known in (_by_code, _by_status, _by_type, _by_redirects):
         for cause in causes:
             found = known(cause)
             if found is not None:
@@ -240,6 +240,14 @@ def _by_code(error: BaseException) -> _Failure | None:
         if isinstance(code, str) and code in _CODES:
             return _CODES[code]
     return None
+
+
+def _by_redirects(error: BaseException) -> _Failure | None:
+    """aiobotocore follows a redirect that names no region without end, until Python stops it."""
+    if not isinstance(error, RecursionError):
+        return None
+    modules = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
+    return _ELSEWHERE if any(name.partition(".")[0] == "aiobotocore" for name in modules) else None
 
 
 def _by_status(error: BaseException) -> _Failure | None:

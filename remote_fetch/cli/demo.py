@@ -12,6 +12,7 @@ Rules of the file:
 from __future__ import annotations
 
 import argparse
+import shlex
 import shutil
 import time
 from itertools import zip_longest
@@ -47,7 +48,7 @@ def add_parser(commands: Any, summary: str) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     bucket = Path(__file__).with_name("demo_bucket")
     if arguments.copy is not None:
-        return _copy(bucket, Path(arguments.copy))
+        return _copy(bucket, arguments.copy)
     began = time.monotonic()
     with Session.open({"remote.storage.url": str(bucket)}) as session:
         _title(f"The segments of topic {_TOPIC}", f"remote-fetch ls --url {bucket} -t {_TOPIC}")
@@ -69,12 +70,14 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _copy(bucket: Path, directory: Path) -> int:
+def _copy(bucket: Path, directory: str) -> int:
+    if "://" in directory:
+        raise ConfigError(f"--copy: {directory} is a URL", key="--copy", hint="Name a new directory of this machine")
     try:
         shutil.copytree(bucket, directory)
     except OSError as error:
         raise ConfigError(f"--copy: {error}", key="--copy", hint="Name a new directory that can be written") from None
-    print(f"{directory} holds the bucket. Read it:\n  remote-fetch ls --url {directory}")
+    print(f"{directory} holds the bucket. Read it:\n  remote-fetch ls --url {shlex.quote(directory)}")
     return 0
 
 

@@ -97,6 +97,9 @@ def json_printer(binary: str, delimiter: bytes = b"\n") -> Printer:
     return print_batch
 
 
+_MOST_ESCAPED_BYTES = (2**31 - 1) // 6
+"""A character becomes six at most. Arrow's function does not notice if more than 2 GiB come out."""
+
 _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -107,6 +110,8 @@ def _json_of(value: Any) -> bytes:
 def _json_strings(column: Array, text_of: Callable[[bytes | None], str | None]) -> Array:
     """Each value of a binary column as a JSON string, `null` for a null. `text_of` makes a value text."""
     text = _text_column(column, text_of)
+    if text.nbytes > _MOST_ESCAPED_BYTES:
+        return _binary(_json_of(value) for value in text.to_pylist())
     for char in _escaped_chars(text):
         text = _compute().replace_substring(text, char, _json_of(char)[1:-1].decode("ascii"))
     quoted = _joined([b'"', text.cast("binary"), b'"'], len(text))

@@ -172,7 +172,9 @@ def _as_text(restored: Restored, unlike: Mapping[int, Unlike], request: RestoreR
     partitions = counted(len(restored.of_partitions), "partition")
     lines = [f"{topic}: {counted(records, 'record')} in {partitions}, {offsets}; {of_run}"]
     if restored.untimed:
-        lines.append(f"{restored.untimed} records have the time of this run: no producer can send theirs, 0 or below")
+        lines.append(
+            f"{counted(restored.untimed, 'record')} got the time of this run: no producer can send theirs, 0 or below"
+        )
     lines += [f"partition {number} DIFFERS: {_unlike_text(each)}" for number, each in sorted(unlike.items())]
     return "\n".join(lines)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,14 +55,16 @@ def test_its_bucket_is_a_part_of_the_recording() -> None:
 
 def test_a_copy_of_its_bucket_can_be_read(run: Run, tmp_path: Path) -> None:
     bucket = Path(str(files("remote_fetch.cli") / "demo_bucket"))
-    copied = run("demo", "--copy", str(tmp_path / "tier"))
+    copied = run("demo", "--copy", str(tmp_path / "my tier"))
     assert copied.code == 0
     for path in bucket.rglob("*"):
-        assert path.is_dir() or (tmp_path / "tier" / path.relative_to(bucket)).read_bytes() == path.read_bytes()
-    command = copied.stdout.decode("utf-8").partition("remote-fetch ")[2].split()
-    assert run(*command).stdout.replace(str(tmp_path / "tier").encode(), str(bucket).encode()) == (
-        run("ls", "--url", str(bucket)).stdout
-    )
+        assert path.is_dir() or (tmp_path / "my tier" / path.relative_to(bucket)).read_bytes() == path.read_bytes()
+    command = shlex.split(copied.stdout.decode("utf-8").partition("remote-fetch ")[2])
+    assert run(*command).stdout == run("ls", "--url", str(bucket)).stdout
+
+
+def test_a_copy_into_a_url_is_refused(run: Run) -> None:
+    assert "s3://bucket/tier is a URL" in run("demo", "--copy", "s3://bucket/tier").stderr
 
 
 def test_a_copy_overwrites_nothing(run: Run, tmp_path: Path) -> None:

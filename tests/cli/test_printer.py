@@ -138,6 +138,14 @@ def test_json_escapes_as_kcat_does() -> None:
     assert r"\u001E\u001F\\u001f \\\\ \"/" + "\x7f\N{LINE SEPARATOR}" in printed
 
 
+def test_json_of_a_column_that_would_outgrow_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow's function ends the process if more than 2 GiB come out. Then each value is escaped alone."""
+    batch = batch_of(ROW._replace(key=None, value=b'\0"'), ROW._replace(key=b"\\", value=b"a"))
+    expected = json_printer("text")(batch, None)
+    monkeypatch.setattr("remote_fetch.cli.printer._MOST_ESCAPED_BYTES", 1)
+    assert json_printer("text")(batch, None).equals(expected)
+
+
 TEXTS = st.text(st.sampled_from('aé\N{SNOWMAN}\N{PILE OF POO}\\"/\x00\x01\n\t\x1f\x7fu0'), max_size=8).map(str.encode)
 
 

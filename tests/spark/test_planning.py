@@ -53,7 +53,7 @@ def test_a_segment_whose_size_metadata_cannot_hold(tmp_path: Path) -> None:
     sizes = [task.size_bytes for task in found.tasks]
     assert max(sizes) < 2 * min(sizes)
     assert (found.cost.size_bytes, found.cost.unknown_slices) == (8 << 30, 0)
-    assert str(found).splitlines()[1].startswith("from the store: 8192.0 MiB of 1 segment")
+    assert str(found).splitlines()[1].startswith("from the store: 8192.0 MiB of 1 segment with ")
     rows, report = read({**options, "startingOffsets": at(1503)})
     assert [row[4:6] for row in rows] == [(None, value) for value in (b"last0", b"last1", b"last2")]
     assert report.remote_bytes <= 2 * sparse.end_bytes
