@@ -12,16 +12,12 @@ Rules of the file:
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from shutil import which
-from typing import NamedTuple
 
 from tests.benchmarks.bench_broker import LARGE_BATCH_BYTES, Shape, fill
+from tests.benchmarks.commands import taken
 from tests.benchmarks.document import machine
 from tests.benchmarks.on_a_broker import add_options, run
 from tests.rig.rig import Rig
@@ -31,27 +27,6 @@ HEAD = (
     "| value bytes | MB of values | prints | `remote-fetch cat`, s | kcat, s | kcat's time / ours | our CPU, s "
     "| kcat's CPU, s |\n|---|---|---|---|---|---|---|---|"
 )
-TIMEOUT_S = 1800
-
-
-class Taken(NamedTuple):
-    """Wall time and CPU of a command."""
-
-    wall_s: float
-    cpu_s: float
-
-
-def taken(command: Sequence[str], lines: int) -> Taken:
-    """Run a command that prints so many lines. Raises ValueError for another number."""
-    # An installed package has its bytecode. A shell that forbids writing it would have each start compile the source.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    before, began_s = os.times(), time.monotonic()
-    done = subprocess.run(command, capture_output=True, check=False, timeout=TIMEOUT_S, env=environment)
-    wall_s, after = time.monotonic() - began_s, os.times()
-    if (printed := done.stdout.count(b"\n")) != lines:
-        raise ValueError(f"{command}: {printed} lines, not {lines}: {done.stderr[-500:].decode()}")
-    user_s, system_s = after.children_user - before.children_user, after.children_system - before.children_system
-    return Taken(wall_s, user_s + system_s)
 
 
 def measured(rig: Rig, value_bytes: int, size_mb: int, rounds: int) -> Iterator[str]:
@@ -77,9 +52,6 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="the best of which counts (3)")
     add_options(parser)
     arguments = parser.parse_args()
-    if which("kcat") is None:
-        print("bench_cat: not measured: kcat is not installed", file=sys.stderr)
-        return 1 if arguments.write else 0
 
     def report(rig: Rig) -> str:
         rows = [
@@ -90,7 +62,7 @@ def main() -> int:
         ]
         return "\n".join([machine("confluent-kafka", "pyarrow"), "", HEAD, *rows])
 
-    return run("bench_cat", arguments, "cat beside kcat", report)
+    return run("bench_cat", arguments, "cat beside kcat", report, programs=("kcat",))
 
 
 if __name__ == "__main__":

@@ -11,16 +11,13 @@ Rules of the file:
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
-import time
 from pathlib import Path
-from shutil import which
 
 from confluent_kafka import Producer
 
 from tests.benchmarks.bench_broker import values
+from tests.benchmarks.commands import taken
 from tests.benchmarks.document import machine
 from tests.benchmarks.on_a_broker import add_options, run
 from tests.rig.rig import Rig
@@ -59,18 +56,6 @@ def fill(rig: Rig, topic: str, records: int) -> list[str]:
     return planted
 
 
-def timed(command: list[str], expected: int) -> float:
-    """The seconds of a command that prints so many lines. Raises ValueError for another number."""
-    # An installed package has its bytecode. A shell that forbids writing it would have each start compile the source.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    began = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800, env=environment)
-    took_s = time.monotonic() - began
-    if len(done.stdout.splitlines()) != expected:
-        raise ValueError(f"{command}: {len(done.stdout.splitlines())} lines, not {expected}: {done.stderr[-500:]}")
-    return took_s
-
-
 def measured(rig: Rig, records: int, rounds: int) -> list[str]:
     """The rows of one topic."""
     topic = f"grep-{records}"
@@ -81,14 +66,14 @@ def measured(rig: Rig, records: int, rounds: int) -> list[str]:
     theirs = f"kcat -C -b {rig.bootstrap} -t {topic} -e -q -o beginning -f '%k\\n' | grep -x"
     key = planted[PLANTED // 2]
     for each in planted:
-        timed([*ours, "-k", each, "--partitioner", "murmur2"], 1)
+        taken([*ours, "-k", each, "--partitioner", "murmur2"], 1)
     commands = {
         "kcat \\| grep": ["sh", "-c", f"{theirs} {key}"],
         "grep -k, one partition": [*ours, "-k", key, "--partitioner", "murmur2"],
         "grep -k, one partition, -c 1": [*ours, "-k", key, "--partitioner", "murmur2", "-c", "1"],
         "grep -k, all partitions": [*ours, "-k", key],
     }
-    best = {name: min(timed(command, 1) for _ in range(rounds)) for name, command in commands.items()}
+    best = {name: min(taken(command, 1).wall_s for _ in range(rounds)) for name, command in commands.items()}
     first = next(iter(best.values()))
     return [
         f"| {records:,} | {PLANTED} of {PLANTED} | {name} | {took_s:.2f} | {first / took_s:.1f} |"
@@ -103,15 +88,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2)
     add_options(parser)
     arguments = parser.parse_args()
-    if which("kcat") is None:
-        print("bench_grep: not measured: kcat is not installed", file=sys.stderr)
-        return 1 if arguments.write else 0
 
     def report(rig: Rig) -> str:
         rows = [row for records in arguments.records for row in measured(rig, records, arguments.rounds)]
         return "\n".join([machine("confluent-kafka", "pyarrow"), "", HEAD, *rows])
 
-    return run("bench_grep", arguments, "grep beside kcat", report)
+    return run("bench_grep", arguments, "grep beside kcat", report, programs=("kcat",))
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from shutil import which
 
 from tests.benchmarks.document import write
 from tests.rig.artifacts import jars, missing_tool
@@ -27,12 +28,14 @@ def run(
     head: str,
     report: Callable[[Rig], str],
     properties: Callable[[Path], Mapping[str, str]] = lambda folder: {},
+    programs: Sequence[str] = (),
 ) -> int:
     """Measure with a broker that is started for it, or say why that cannot be; the exit status.
 
-    `properties` are more of the broker's; it gets a folder of its own.
+    `properties` are more of the broker's; it gets a folder of its own. `programs` are those that are compared.
     """
     reason = missing_tool() or (None if Path("/proc/self/stat").exists() else "the CPU of a broker is read from /proc")
+    reason = reason or next((f"{each} is not installed" for each in programs if which(each) is None), None)
     if reason is not None:
         print(f"{name}: not measured: {reason}", file=sys.stderr)
         return 1 if arguments.write else 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remote_fetch.amounts import counted, human_bytes
+from remote_fetch.amounts import human_bytes
 from remote_fetch.cli.ls import print_segments
 from remote_fetch.locate.locator import KnownTimelines
 from remote_fetch.locate.timeline import Timeline
@@ -95,7 +95,7 @@ def test_a_choice_of_nothing_is_a_mistake(run: Run, bucket: str, tmp_path: Path)
 )
 def test_a_choice_of_them(run: Run, bucket: str, argv: tuple[str, ...], count: int) -> None:
     outcome = run("ls", "--url", bucket, *argv)
-    assert outcome.lines[-1].startswith(f"{counted(count, 'segment')}, ")
+    assert outcome.lines[-1].startswith(f"{count} segment{'' if count == 1 else 's'}, ")
     assert len(outcome.lines) == count + 2
 
 
