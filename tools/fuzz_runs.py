@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from remote_fetch.decode.columns import COLUMNS, schema_for
-from remote_fetch.decode.run_decoder import BatchReader, Bounds, DecodedRun, RunReader, Start
+from remote_fetch.decode.run_decoder import BatchReader, Bounds, ColumnMemory, DecodedRun, RunReader, Start
 from remote_fetch.decode.run_status import RunStatus
 from remote_fetch.errors import CorruptSegment, RemoteFetchError
 from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, FramedBatch, check_crc, read_header
@@ -34,6 +34,7 @@ _CUT_BYTES = (1, 200, 1 << 20)
 _EVERYTHING = 2**63 - 1
 _END = encode_batch(2**62, [], last_offset_delta=0)
 """The batch that confirms the place of the last one of a log."""
+_KEPT_BYTES = 4 << 20
 _DAMAGED = frozenset(status for status in RunStatus if status >= RunStatus.BAD_CHECKSUM)
 
 
@@ -41,7 +42,8 @@ class _Both:
     """A reader for each run decoder."""
 
     def __init__(self, columns: Sequence[str], bounds: Bounds) -> None:
-        self._readers = [RunReader("topic", 3, columns, bounds, engine=engine) for engine in engines()]
+        memory = ColumnMemory(_KEPT_BYTES)
+        self._readers = [RunReader("topic", 3, columns, bounds, memory=memory, engine=engine) for engine in engines()]
 
     def read(self, data: memoryview, at: int, start: Start) -> DecodedRun:
         """As `RunReader.read`. Raises AssertionError if the decoders differ, or give no valid Arrow."""

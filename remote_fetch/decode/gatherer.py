@@ -8,7 +8,7 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -34,11 +34,12 @@ class RowGatherer:
         """Rows taken and not yet handed on."""
         return self._rows
 
-    def add(self, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """Take batches, and return those that became full."""
+    def add(self, batches: Sequence[pa.RecordBatch], size_bytes: int | None = None) -> list[pa.RecordBatch]:
+        """Take batches, and return those that became full. `size_bytes` is their size, if it is known."""
         full: list[pa.RecordBatch] = []
+        known_bytes = size_bytes if len(batches) == 1 else None
         for batch in batches:
-            size_bytes, rows = batch.nbytes, batch.num_rows
+            size_bytes, rows = batch.nbytes if known_bytes is None else known_bytes, batch.num_rows
             is_large = 2 * size_bytes >= self._target_bytes or 2 * rows >= self._max_rows
             if is_large or self._bytes + size_bytes > self._target_bytes or self._rows + rows > self._max_rows:
                 full += self.drain()

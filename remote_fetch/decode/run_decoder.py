@@ -29,7 +29,7 @@ from remote_fetch.decode.run_status import FAULTS, RunStatus
 from remote_fetch.errors import CorruptSegment, DecompressionLimit
 from remote_fetch.formats.batches import BatchHeader
 
-__all__ = ["BatchReader", "Bounds", "Cut", "DecodedRun", "RunReader", "Start", "is_native"]
+__all__ = ["BatchReader", "Bounds", "ColumnMemory", "Cut", "DecodedRun", "RunReader", "Start", "is_native"]
 
 _ENGINE = installed(run_reference)
 
@@ -91,6 +91,8 @@ class _Run(Protocol):
     @property
     def rows(self) -> int: ...
     @property
+    def size_bytes(self) -> int: ...
+    @property
     def shown(self) -> Mapping[int, int]: ...
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[Any, Any]: ...
 
@@ -102,7 +104,8 @@ class DecodedRun(NamedTuple):
     - The next batch begins at `position`. `status` says why it was not taken.
     - `shown` holds, under read_committed, the producers of the transactional batches that were shown, and the base
       offset of the first of each.
-    - `batches` have the rows; there is none without rows.
+    - `batches` have the rows; there is none without rows. `size_bytes` is the size of their columns, without topic and
+      partition. (Arrow's `nbytes` gives the interpreter's lock away, and a thread that is busy takes it.)
     """
 
     position: int
@@ -111,11 +114,7 @@ class DecodedRun(NamedTuple):
     status: RunStatus
     shown: Mapping[int, int]
     batches: list[pa.RecordBatch]
-
-    @property
-    def column_bytes(self) -> int:
-        """The size of all columns."""
-        return sum(batch.nbytes for batch in self.batches)
+    size_bytes: int
 
 
 class Cut(NamedTuple):
@@ -134,6 +133,24 @@ class Cut(NamedTuple):
 def is_native() -> bool:
     """Whether batches are decoded natively. In plain Python, decoding takes about 100 times as long."""
     return _ENGINE is not run_reference
+
+
+class ColumnMemory:
+    """Keeps the memory of columns that are not needed any more, for the next ones: `max_bytes` at most. Thread-safe.
+
+    New memory costs page faults, which took up to a fifth of the time of a read (docs/design/0023).
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._kept: Any = _ENGINE.ColumnMemory(max_bytes)
+
+    def of(self, engine: ModuleType) -> Any:
+        """The memory for a decoder of `engine`, None if that is not the installed one."""
+        return self._kept if engine is _ENGINE else None
+
+    def close(self) -> None:
+        """Free it, and keep none from now on. Columns that are still in use stay whole."""
+        self._kept.close()
 
 
 class _Tables:
@@ -162,14 +179,23 @@ class _Tables:
 class RunReader:
     """Reads the runs of one slice. For one thread at a time.
 
-    `engine` is the module of the decoder, for tests. Raises ConfigError for columns as `schema_for` does.
+    `memory` is for its columns. `engine` is the module of the decoder, for tests. Raises ConfigError for columns as
+    `schema_for` does.
     """
 
     def __init__(
-        self, topic: str, partition: int, columns: Sequence[str], bounds: Bounds, *, engine: ModuleType | None = None
+        self,
+        topic: str,
+        partition: int,
+        columns: Sequence[str],
+        bounds: Bounds,
+        *,
+        memory: ColumnMemory | None = None,
+        engine: ModuleType | None = None,
     ) -> None:
+        engine = engine or _ENGINE
         self._tables = _Tables(topic, partition, columns, bounds.max_rows)
-        self._decoder = (engine or _ENGINE).RunDecoder(
+        self._decoder = engine.RunDecoder(
             self._tables.decoded,
             segment_offsets=(bounds.segment_start, bounds.segment_end),
             stop_offset=bounds.stop_offset,
@@ -179,6 +205,7 @@ class RunReader:
             max_decompressed_bytes=bounds.max_decompressed_bytes,
             target_bytes=bounds.target_bytes,
             max_rows=bounds.max_rows,
+            memory=None if memory is None else memory.of(engine),
         )
 
     def cut(self, data: memoryview, at: int, start: Start, size_bytes: int) -> Cut:
@@ -196,8 +223,10 @@ class RunReader:
         The place of a batch that ends at `stop` counts as confirmed, and the run ends with it.
         """
         run: _Run = self._decoder.decode(data, at, **start._asdict(), stop=stop)
-        status = RunStatus(run.status)
-        return DecodedRun(run.position, run.last_offset, run.taken, status, run.shown, self._tables.batches(run))
+        batches = self._tables.batches(run)
+        return DecodedRun(
+            run.position, run.last_offset, run.taken, RunStatus(run.status), run.shown, batches, run.size_bytes
+        )
 
 
 class BatchReader:

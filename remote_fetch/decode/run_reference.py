@@ -5,7 +5,8 @@ Rules of the file:
 - `native/src/run.rs` gives the same rows, the same position and the same status for the same bytes. Tests and fuzzers
   compare both.
 - A run says nothing about what is wrong. It ends before that batch, with a status.
-- A batch is taken only if its checksum is right, and if the batch after it confirms its place or the caller does.
+- A batch is taken only if its checksum is right, and if the next header confirms its place or the caller does. The
+  batch of that header need not be complete.
 - No record of a batch is kept unless all of them are well-formed.
 """
 
@@ -25,12 +26,22 @@ from remote_fetch.errors import RemoteFetchError
 from remote_fetch.formats.batches import HEADER_BYTES, BatchHeader, FramedBatch, check_crc, read_header
 from remote_fetch.formats.codecs import CODEC_NAMES, Codecs
 
-__all__ = ["MAX_COLUMN_BYTES", "BatchDecoder", "Run", "RunDecoder"]
+__all__ = ["MAX_COLUMN_BYTES", "BatchDecoder", "ColumnMemory", "Run", "RunDecoder"]
 
 _MAX_INT64 = 2**63 - 1
 _MAGIC_AT = 16
 # A header key that is no UTF-8 may grow threefold, and a column has at most 2 GiB.
 MAX_COLUMN_BYTES = (2**31 - 1) // 3
+
+
+class ColumnMemory:
+    """Nothing: Python gives no memory to the columns of Arrow."""
+
+    def __init__(self, max_bytes: int) -> None:
+        pass
+
+    def close(self) -> None:
+        """Nothing to free."""
 
 
 class Run:
@@ -42,13 +53,15 @@ class Run:
         self.taken = 0
         self.status = RunStatus.END
         self.shown: dict[int, int] = {}
-        self.rows = 0
+        self.rows = self.size_bytes = 0
         self._batch: pa.RecordBatch | None = None
 
     def close(self, rows: Sequence[Row], columns: Sequence[str]) -> Run:
         """Set the columns."""
         self.rows = len(rows)
         self._batch = _columns_of(rows, columns)
+        buffers = [buffer for column in self._batch.columns for buffer in column.buffers() if buffer is not None]
+        self.size_bytes = sum(buffer.size for buffer in buffers) if rows else 0
         return self
 
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[Any, Any]:
@@ -73,6 +86,7 @@ class RunDecoder:
         max_decompressed_bytes: int,
         target_bytes: int,
         max_rows: int,
+        memory: ColumnMemory | None = None,
     ) -> None:
         self._columns = columns
         self._segment_offsets = segment_offsets
@@ -99,7 +113,7 @@ class RunDecoder:
                 header = self._header(data, position, last_offset)
             except Ended:
                 return (*before, True) if taken > 1 else (*found, False)
-            is_full = position - at >= size_bytes or records >= self._max_rows
+            is_full = position - at >= size_bytes or records >= self._max_rows or _is_cut_off(data, position, header)
             try:
                 self._check_plain(header, epoch, epoch_stop)
             except Ended:
@@ -127,6 +141,8 @@ class RunDecoder:
         try:
             header = self._header(data, at, last_offset)
             while True:
+                if _is_cut_off(data, run.position, header):
+                    raise Ended(RunStatus.END)
                 if len(rows) >= self._max_rows or sizes.largest >= self._target_bytes:
                     raise Ended(RunStatus.FULL)
                 end = run.position + header.size_bytes
@@ -149,17 +165,16 @@ class RunDecoder:
         return run.close(rows, self._columns)
 
     def _header(self, data: memoryview, at: int, previous: int) -> BatchHeader:
-        """The header of the batch at `at`, if the batch is complete and may follow offset `previous`."""
+        """The header of the batch at `at`, if that batch may follow offset `previous`. It need not be complete."""
         if len(data) - at < HEADER_BYTES:
             raise Ended(RunStatus.END)
         if data[at + _MAGIC_AT] != 2:
             raise Ended(RunStatus.SPECIAL)
         try:
-            header = read_header(data, at, position=at, max_batch_bytes=self._max_batch_bytes)
+            header = read_header(data, at, position=at, max_batch_bytes=self._max_batch_bytes, whole=False)
         except RemoteFetchError:
             raise Ended(RunStatus.MISPLACED) from None
-        if isinstance(header, int):
-            raise Ended(RunStatus.END)
+        assert not isinstance(header, int), "its 61 bytes are there"
         start, end = self._segment_offsets
         first, last = header.base_offset, header.last_offset
         is_outside = first < start or last > end or last >= _MAX_INT64
@@ -266,6 +281,10 @@ class _Sizes:
         for key, value in row.headers:
             self._sizes["header key"] += len(key)
             self._sizes["header value"] += len(value or b"")
+
+
+def _is_cut_off(data: memoryview, at: int, header: BatchHeader) -> bool:
+    return header.size_bytes > len(data) - at
 
 
 def _columns_of(rows: Sequence[Row], columns: Sequence[str]) -> pa.RecordBatch:

@@ -130,13 +130,13 @@ class FramedBatch(NamedTuple):
 
 
 def read_header(
-    data: memoryview, at: int, *, position: int, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
+    data: memoryview, at: int, *, position: int, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES, whole: bool = True
 ) -> BatchHeader | int:
     """The header of the batch that starts at `data[at]`, or the number of bytes from there that are needed.
 
-    The number is the size of the whole batch if its length can be read, else the length of a header. A header is
-    returned only if the whole batch lies in `data`, so that the caller can check its CRC. `position` is the byte
-    position in the segment, for error messages.
+    The number is the size of the whole batch if its length can be read, else the length of a header. With `whole`, a
+    header is returned only if the whole batch lies in `data`, so that the caller can check its CRC. Without it, the
+    header's own bytes are enough. `position` is the byte position in the segment, for error messages.
 
     Raises CorruptSegment for a length or a field that no broker writes and UnsupportedFormat for a magic above 2.
     """
@@ -161,7 +161,7 @@ def read_header(
             position=position,
             offset=_offset(data, at),
         )
-    if available < size_bytes:
+    if available < (size_bytes if whole else min(size_bytes, HEADER_BYTES)):
         return size_bytes
     return _read_v2(data, at, position, size_bytes) if magic == 2 else _read_legacy(data, at, position, size_bytes)
 

@@ -58,13 +58,19 @@ class PartitionRows:
         is_promised = leader_epoch == -1 or promised in (None, leader_epoch)
         return is_promised and self.lineage.agrees(base_offset, leader_epoch)
 
-    def add(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """Take rows that follow those of `batches`, the reader of single batches. Return full Arrow batches."""
-        return self.gatherer.add([*self.batches.drain(), *batches])
+    def add(self, batches: Sequence[pa.RecordBatch], size_bytes: int) -> list[pa.RecordBatch]:
+        """Take rows that follow those of `batches`, the reader of single batches. Return full Arrow batches.
+
+        `size_bytes` is the size of all of them together.
+        """
+        return self._drained() + self.gatherer.add(batches, size_bytes)
+
+    def _drained(self) -> list[pa.RecordBatch]:
+        return self.gatherer.add(self.batches.drain())
 
     def flush(self) -> list[pa.RecordBatch]:
         """Return all rows that were taken and not returned yet."""
-        return self.add(()) + self.gatherer.drain()
+        return self._drained() + self.gatherer.drain()
 
 
 def end_of(batch: pa.RecordBatch, stop: int) -> int:

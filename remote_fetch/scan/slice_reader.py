@@ -107,6 +107,15 @@ class SliceReader:
         Call this before waiting for a range, and after the last one.
         """
         yield from self._read(to_the_end=True)
+        self._check_held()
+
+    def _check_held(self) -> None:
+        """Check the checksum of a unit that no header has confirmed.
+
+        A damaged last offset of it could otherwise make the next batch, or the end of the slice, look wrong.
+        """
+        if isinstance(self._held, Unit):
+            check_crc(self._held.batch_at(self._held.at))
 
     def _read(self, *, to_the_end: bool) -> Iterator[pa.RecordBatch]:
         while not self.done:
@@ -118,7 +127,11 @@ class SliceReader:
             if found is None:
                 return
             if isinstance(found, FramedBatch):
-                self._check_place(found, self._last_offset)
+                try:
+                    self._check_place(found, self._last_offset)
+                except RemoteFetchError:
+                    self._check_held()
+                    raise
             yield from self._deliver_held()
             if isinstance(found, FramedBatch) and self._is_past_the_end(found.header):
                 self.done = self._past_the_end or not self._lacks_wanted()
@@ -133,8 +146,8 @@ class SliceReader:
     def _next(self, *, to_the_end: bool) -> Unit | FramedBatch | None:
         """Return the next unit, or the next batch that is in no unit. None: more bytes are needed.
 
-        The checksum of a batch that the next header has to confirm is verified first, except past the end of the slice.
-        A damaged last offset could otherwise make the next batch look wrong.
+        The checksum of a single batch is verified first, except past the end of the slice, for the reason that
+        `_check_held` tells. That of a unit is verified when it is decoded.
 
         If `to_the_end` is false, this also returns None while the threads could take more units, so that the caller
         feeds the next range first.
@@ -145,10 +158,7 @@ class SliceReader:
         found = self._coming.popleft()
         if isinstance(found, RemoteFetchError):
             raise found
-        if isinstance(found, Unit):
-            if not found.is_confirmed:
-                check_crc(found.batch_at(found.at))
-        elif not self._is_past_the_end(found.header):
+        if isinstance(found, FramedBatch) and not self._is_past_the_end(found.header):
             check_crc(found)
         return found
 
@@ -273,10 +283,10 @@ class SliceReader:
         while at < unit.stop:
             for run in self._units.runs(unit, at, last_offset, self._start_offset):
                 at, last_offset = run.position, run.last_offset
-                column_bytes += run.column_bytes
+                column_bytes += run.size_bytes
                 self._note(run)
                 self.resume_position = unit.position + at - unit.at
-                yield from self._rows.add(run.batches)
+                yield from self._rows.add(run.batches, run.size_bytes)
             if at < unit.stop:
                 batch = unit.batch_at(at)
                 check_crc(batch)

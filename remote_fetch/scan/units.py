@@ -102,7 +102,8 @@ class Units:
         self._epoch_start = self._epoch_stop = 0
 
     def _reader(self, bounds: Bounds) -> RunReader:
-        return RunReader(self._rows.topic, self._rows.partition, self._rows.columns, bounds)
+        rows = self._rows
+        return RunReader(rows.topic, rows.partition, rows.columns, bounds, memory=self._pool.memory)
 
     def cut(self, data: memoryview, at: int, position: int, last_offset: int) -> Unit | None:
         """The unit that begins at `data[at]`, the byte `position` of the segment, or None.
@@ -176,7 +177,7 @@ class Units:
             if run.status is not RunStatus.FULL:
                 break
             at, start = run.position, start._replace(last_offset=run.last_offset)
-            size_bytes += run.column_bytes
+            size_bytes += run.size_bytes
         self._idle.append(reader)
         return runs
 

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from typing import TypeVar
 
+from remote_fetch.decode.run_decoder import ColumnMemory
 from remote_fetch.fetch.pool import Call, DaemonPool
 
 __all__ = ["DecodePool"]
@@ -34,6 +35,7 @@ class DecodePool:
     - `min_bytes` is the stored size of the smallest unit that a thread decodes.
     - `unit_bytes` is the size that the columns of a unit are to have.
     - `depth` is how many units to find ahead; 1 without threads.
+    - `memory` is for the columns of units.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class DecodePool:
         self._pool = DaemonPool(wanted, "remote-fetch-ahead") if wanted > 0 else None
         self.depth = wanted + 2 if wanted > 0 else 1
         self.unit_bytes = unit_bytes or (_UNIT_BYTES if wanted > 0 else _OWN_UNIT_BYTES)
+        self.memory = ColumnMemory(self.depth * self.unit_bytes)
 
     def takes(self, size_bytes: int) -> bool:
         """Whether a thread decodes a unit of that stored size."""
@@ -55,9 +58,10 @@ class DecodePool:
         return self._pool.submit(function)
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads, and free the memory that is kept."""
         if self._pool is not None:
             self._pool.close(_CLOSE_WAIT_MS)
+        self.memory.close()
 
 
 def _threads(processors: int) -> int:

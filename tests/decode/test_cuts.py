@@ -67,8 +67,15 @@ def test_a_last_batch_that_no_header_confirms_is_cut_off(engine: ModuleType) -> 
     assert cut(engine, [*batches[:2], batch(1)]) == (len(batches[0]), 1, 1, True)
     assert cut(engine, batches[:1]) == (len(batches[0]), 1, 1, False)
     assert cut(engine, [batches[0], batch(1)]) == (len(batches[0]), 1, 1, False)
-    for end in (0, 8, 16, 60, HEADER_BYTES, len(LAST) - 1):
+    for end in (0, 8, 16, 60):
         assert cut(engine, [LAST[:end]]) == (0, -1, 0, False)
+
+
+def test_the_header_of_a_batch_that_is_cut_off_confirms_the_one_before_it(engine: ModuleType) -> None:
+    batches = [batch(2 * at) for at in range(3)]
+    for end in (HEADER_BYTES, len(LAST) - 1):
+        assert cut(engine, [*batches, LAST[:end]]) == (sum(map(len, batches)), 5, 3, True)
+        assert cut(engine, [LAST[:end]]) == (0, -1, 0, True)
 
 
 def test_a_last_batch_that_no_header_confirms_is_left_out_of_a_full_cut_too(engine: ModuleType) -> None:

@@ -178,7 +178,6 @@ ENDED_BEFORE: dict[str, tuple[bytes, dict[str, Any], RunStatus]] = {
 MISPLACED: dict[str, tuple[bytes, dict[str, Any], RunStatus]] = {
     "a damaged length": (GOOD[:8] + b"\0\0\0\x10" + GOOD[12:], {}, RunStatus.MISPLACED),
     "a negative length": (GOOD[:8] + b"\xff\0\0\0" + GOOD[12:], {}, RunStatus.MISPLACED),
-    "a length past the data": (GOOD[:8] + b"\0\1\0\0" + GOOD[12:], {}, RunStatus.END),
     "a batch too large": (batch(2, 100), {"max_batch_bytes": 200}, RunStatus.MISPLACED),
     "a legacy message": (encode_legacy(2, [Record(0, 0, None, b"v" * 60)], magic=1), {}, RunStatus.SPECIAL),
     "an offset again": (batch(1), {}, RunStatus.MISPLACED),
@@ -207,6 +206,17 @@ def test_where_the_place_of_a_batch_is_in_doubt_so_is_the_one_before_it(engine: 
     assert (run.status, column(run, "offset"), run.position) == (status, [0], len(batch(0, 1)))
     alone = read(engine, [special, *tail], last_offset=1, **options)
     assert (alone.status, alone.taken, alone.batches) == (status, 0, [])
+
+
+@each_of("end", [HEADER_BYTES, len(GOOD) - 1])
+def test_the_header_of_a_batch_that_is_cut_off_confirms_the_one_before_it(engine: ModuleType, end: int) -> None:
+    run = read(engine, [batch(0, 1), batch(1, 1), GOOD[:end]])
+    assert (run.status, column(run, "offset"), run.position) == (RunStatus.END, [0, 1], 2 * len(batch(0, 1)))
+    longer = GOOD[:8] + b"\0\1\0\0" + GOOD[12:]
+    run = read(engine, [batch(0, 1), batch(1, 1), longer, LAST])
+    assert (run.status, column(run, "offset"), run.position) == (RunStatus.END, [0, 1], 2 * len(batch(0, 1)))
+    alone = read(engine, [GOOD[:end]], last_offset=1)
+    assert (alone.status, alone.taken, alone.batches) == (RunStatus.END, 0, [])
 
 
 def test_no_bytes_are_no_run(engine: ModuleType) -> None:

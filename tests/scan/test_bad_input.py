@@ -106,7 +106,7 @@ class TestTruncated:
         bucket = Bucket(plain_log().segments())
         config = config_of(bucket, True, tmp_path)
         bucket.write(2, bucket.log(2)[:-1])
-        check_error(read(bucket, config=config), CorruptSegment, before=50, position=len(bucket.log(2)))
+        check_error(read(bucket, config=config), CorruptSegment, before=55, position=len(bucket.log(2)))
 
     def test_to_nothing(self, tmp_path: Path) -> None:
         bucket = Bucket(plain_log().segments())
@@ -184,6 +184,20 @@ class TestFlips:
                     assert outcome.rows == expected, (number, bit)
                 else:
                     assert isinstance(outcome.error, CorruptSegment | Unlocatable), (number, bit)
+
+    @pytest.mark.parametrize("end", [25, 30, 35])
+    @pytest.mark.parametrize("bit", [0x01, 0x04])
+    def test_the_last_offset_of_the_last_batch_that_is_read(self, end: int, bit: int, tmp_path: Path) -> None:
+        """The error tells its checksum. The index, which agrees with no such offset, is not blamed."""
+        bucket = Bucket(plain_log().segments(DENSE))
+        config = config_of(bucket, True, tmp_path)
+        start = positions(bucket.log(1))[(end - 20) // 5 - 1]
+        bucket.flip(1, start + 26, bit)
+        outcome = read(bucket, start=20, end=end, config=config)
+        assert "checksum mismatch" in str(outcome.error)
+        assert outcome.error is not None
+        assert (outcome.offsets, outcome.error.position) == (list(range(20, end - 5)), start)
+        assert outcome.report.scans == {}
 
     @LOCATORS
     def test_the_leader_epoch(self, exact: bool, tmp_path: Path) -> None:

@@ -3,10 +3,14 @@
 //! Rules of the file:
 //!
 //! - All `unsafe` of the way out is here. https://arrow.apache.org/docs/format/CDataInterface.html has the contract.
-//! - A structure owns all to which it points. `release` gives that back, once, and never panics.
+//! - A structure owns all to which it points. `release` gives that back, once, and never panics. `spare` may keep the
+//!   memory for the next columns.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr;
+use std::sync::Arc;
+
+use crate::spare::Spare;
 
 const NULLABLE: i64 = 2;
 
@@ -37,6 +41,24 @@ impl Buffer {
             Self::Int64(values) => trim(values),
         }
         self
+    }
+
+    fn give_back(self, spare: &Spare) {
+        match self {
+            Self::None => {}
+            Self::Bytes(values) => spare.give_back(values),
+            Self::Int32(values) => spare.give_back(values),
+            Self::Int64(values) => spare.give_back(values),
+        }
+    }
+
+    fn size_bytes(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Bytes(values) => values.len(),
+            Self::Int32(values) => 4 * values.len(),
+            Self::Int64(values) => 8 * values.len(),
+        }
     }
 
     fn as_ptr(&self) -> *const c_void {
@@ -75,11 +97,17 @@ impl Node {
         self
     }
 
-    /// The two structures, in the order of `__arrow_c_array__`.
-    pub fn export(self) -> (ArrowSchema, ArrowArray) {
-        let (schemas, arrays): (Vec<_>, Vec<_>) = self.children.into_iter().map(Node::export).unzip();
+    /// The bytes of all buffers, without the room that they may have beyond.
+    pub fn size_bytes(&self) -> usize {
+        let own: usize = self.buffers.iter().map(Buffer::size_bytes).sum();
+        own + self.children.iter().map(Node::size_bytes).sum::<usize>()
+    }
+
+    /// The two structures, in the order of `__arrow_c_array__`. `spare` gets the memory when Arrow has released it.
+    pub fn export(self, spare: &Arc<Spare>) -> (ArrowSchema, ArrowArray) {
+        let (schemas, arrays): (Vec<_>, Vec<_>) = self.children.into_iter().map(|child| child.export(spare)).unzip();
         let schema = ArrowSchema::new(self.format, self.name, schemas);
-        (schema, ArrowArray::new(self.length, self.null_count, self.buffers, arrays))
+        (schema, ArrowArray::new(self.length, self.null_count, self.buffers, arrays, spare))
     }
 }
 
@@ -132,13 +160,17 @@ impl Drop for SchemaMemory {
 }
 
 struct ArrayMemory {
-    _owned: Vec<Buffer>,
+    owned: Vec<Buffer>,
+    spare: Arc<Spare>,
     buffers: Vec<*const c_void>,
     children: Vec<*mut ArrowArray>,
 }
 
 impl Drop for ArrayMemory {
     fn drop(&mut self) {
+        for buffer in self.owned.drain(..) {
+            buffer.give_back(&self.spare);
+        }
         for &child in &self.children {
             // SAFETY: each pointer came from `Box::into_raw` in `new`, and this is its only owner.
             drop(unsafe { Box::from_raw(child) });
@@ -167,10 +199,17 @@ impl ArrowSchema {
 }
 
 impl ArrowArray {
-    fn new(length: usize, null_count: usize, owned: Vec<Buffer>, children: Vec<ArrowArray>) -> Self {
+    fn new(
+        length: usize,
+        null_count: usize,
+        owned: Vec<Buffer>,
+        children: Vec<ArrowArray>,
+        spare: &Arc<Spare>,
+    ) -> Self {
         let mut memory = Box::new(ArrayMemory {
             buffers: owned.iter().map(Buffer::as_ptr).collect(),
-            _owned: owned,
+            owned,
+            spare: Arc::clone(spare),
             children: children.into_iter().map(|child| Box::into_raw(Box::new(child))).collect(),
         });
         Self {

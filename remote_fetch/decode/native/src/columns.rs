@@ -8,6 +8,7 @@
 
 use crate::arrow::{Buffer, Node};
 use crate::frame::Header;
+use crate::spare::Spare;
 
 /// The columns that can be asked for here, each a bit of `wanted`; `columns.py` makes topic and partition.
 pub const NAMES: [&str; 8] =
@@ -33,10 +34,10 @@ struct Bytes {
 }
 
 impl Bytes {
-    fn new(items: usize, size_bytes: usize) -> Self {
-        let mut ends = Vec::with_capacity(items + 1);
+    fn new(items: usize, size_bytes: usize, spare: &Spare) -> Self {
+        let mut ends = spare.take(items + 1);
         ends.push(0);
-        Self { ends, data: Vec::with_capacity(size_bytes), validity: Vec::new(), nulls: 0 }
+        Self { ends, data: spare.take(size_bytes), validity: Vec::new(), nulls: 0 }
     }
 
     fn len(&self) -> usize {
@@ -111,7 +112,7 @@ impl Bytes {
         if is_text {
             return self;
         }
-        let mut fixed = Self::new(self.len(), self.data.len());
+        let mut fixed = Self::new(self.len(), self.data.len(), &Spare::default());
         for bounds in self.ends.windows(2) {
             let item = &self.data[bounds[0] as usize..bounds[1] as usize];
             fixed.push(Some(String::from_utf8_lossy(&without_surrogates(item)).as_bytes()));
@@ -152,6 +153,18 @@ pub struct Room {
     bytes: [usize; 4],
 }
 
+impl Room {
+    /// The guess for a unit of `to` stored bytes, if this is that of one of `from`. It is no more than `most` of each, or
+    /// than the guess itself: a small unit says little about a large one.
+    pub fn scaled(self, from: usize, to: usize, most: usize) -> Self {
+        let scale = |used: usize| {
+            let wanted = (used as u128 * to as u128 / from.max(1) as u128).try_into().unwrap_or(usize::MAX);
+            wanted.min(most.max(used))
+        };
+        Self { rows: scale(self.rows), headers: scale(self.headers), bytes: self.bytes.map(scale) }
+    }
+}
+
 /// A state that the columns can go back to.
 #[derive(Clone, Copy, Default)]
 pub struct Mark {
@@ -182,24 +195,24 @@ fn has(wanted: u8, column: usize) -> bool {
 }
 
 impl Columns {
-    pub fn new(wanted: u8, room: Room) -> Self {
+    pub fn new(wanted: u8, room: Room, spare: &Spare) -> Self {
         Self {
-            key: has(wanted, KEY).then(|| Bytes::new(room.rows, room.bytes[0])),
-            value: has(wanted, VALUE).then(|| Bytes::new(room.rows, room.bytes[1])),
+            key: has(wanted, KEY).then(|| Bytes::new(room.rows, room.bytes[0], spare)),
+            value: has(wanted, VALUE).then(|| Bytes::new(room.rows, room.bytes[1], spare)),
             headers: has(wanted, HEADERS).then(|| {
-                let mut ends = Vec::with_capacity(room.rows + 1);
+                let mut ends = spare.take(room.rows + 1);
                 ends.push(0);
                 Headers {
                     ends,
-                    keys: Bytes::new(room.headers, room.bytes[2]),
-                    values: Bytes::new(room.headers, room.bytes[3]),
+                    keys: Bytes::new(room.headers, room.bytes[2], spare),
+                    values: Bytes::new(room.headers, room.bytes[3], spare),
                 }
             }),
-            offset: has(wanted, OFFSET).then(|| Vec::with_capacity(room.rows)),
-            timestamp: has(wanted, TIMESTAMP).then(|| Vec::with_capacity(room.rows)),
-            timestamp_ms: has(wanted, TIMESTAMP_MS).then(|| Vec::with_capacity(room.rows)),
-            timestamp_type: has(wanted, TIMESTAMP_TYPE).then(|| Vec::with_capacity(room.rows)),
-            leader_epoch: has(wanted, LEADER_EPOCH).then(|| Vec::with_capacity(room.rows)),
+            offset: has(wanted, OFFSET).then(|| spare.take(room.rows)),
+            timestamp: has(wanted, TIMESTAMP).then(|| spare.take(room.rows)),
+            timestamp_ms: has(wanted, TIMESTAMP_MS).then(|| spare.take(room.rows)),
+            timestamp_type: has(wanted, TIMESTAMP_TYPE).then(|| spare.take(room.rows)),
+            leader_epoch: has(wanted, LEADER_EPOCH).then(|| spare.take(room.rows)),
             ..Self::default()
         }
     }

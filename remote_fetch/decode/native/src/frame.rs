@@ -104,7 +104,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The header of the batch at `at`, if the batch is complete and may follow offset `previous`.
+    /// The header of the batch at `at`, if that batch may follow offset `previous`. The batch need not be complete.
     pub fn header(&self, data: &[u8], at: usize, previous: i64) -> Result<Header, Status> {
         let bytes = data.get(at..).unwrap_or(&[]);
         if bytes.len() < HEADER_BYTES {
@@ -116,10 +116,6 @@ impl Place {
         let size_bytes = i64::from(int32(bytes, 8)) + LOG_OVERHEAD_BYTES;
         if size_bytes < HEADER_BYTES as i64 || size_bytes > self.max_batch_bytes {
             return Err(Status::Misplaced);
-        }
-        let size_bytes = size_bytes as usize;
-        if size_bytes > bytes.len() {
-            return Err(Status::End);
         }
         let base_offset = int64(bytes, 0);
         let delta = i64::from(int32(bytes, 23));
@@ -137,7 +133,7 @@ impl Place {
         let broker_set_time = attributes & TIMESTAMP_TYPE_BIT != 0;
         Ok(Header {
             base_offset,
-            size_bytes,
+            size_bytes: size_bytes as usize,
             leader_epoch: int32(bytes, 12),
             crc: int32(bytes, 17) as u32,
             attributes,

@@ -19,11 +19,13 @@ mod messages;
 mod objects;
 mod records;
 mod run;
+mod spare;
 mod status;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
+use std::sync::Arc;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyValueError};
@@ -35,7 +37,25 @@ use crate::codecs::Codecs;
 use crate::columns::{Columns, NAMES, Room};
 use crate::frame::{Aborted, Header, Place};
 use crate::run::{Outcome, Slice, Start, Tools};
+use crate::spare::Spare;
 use crate::status::Status;
+
+/// Memory for columns, used again and again by all decoders that have it. Any thread may use it.
+#[pyclass(frozen, module = "remote_fetch.decode._native")]
+struct ColumnMemory(Arc<Spare>);
+
+#[pymethods]
+impl ColumnMemory {
+    #[new]
+    fn new(max_bytes: usize) -> Self {
+        Self(Arc::new(Spare::new(max_bytes)))
+    }
+
+    /// Free all of it, and keep none from now on.
+    fn close(&self) {
+        self.0.close();
+    }
+}
 
 /// Decodes the runs of one slice. `run_decoder.py` has the meaning of the arguments. One thread at a time.
 #[pyclass(frozen, module = "remote_fetch.decode._native")]
@@ -50,14 +70,17 @@ struct Run {
     outcome: Outcome,
     #[pyo3(get)]
     rows: usize,
+    #[pyo3(get)]
+    size_bytes: usize,
     node: std::sync::Mutex<Option<Node>>,
+    spare: Arc<Spare>,
 }
 
 #[pymethods]
 impl RunDecoder {
     #[new]
     #[pyo3(signature = (columns, *, segment_offsets, stop_offset, entries, aborted, max_batch_bytes,
-                        max_decompressed_bytes, target_bytes, max_rows))]
+                        max_decompressed_bytes, target_bytes, max_rows, memory = None))]
     #[expect(clippy::too_many_arguments)]
     fn new(
         columns: Vec<String>,
@@ -69,7 +92,9 @@ impl RunDecoder {
         max_decompressed_bytes: usize,
         target_bytes: usize,
         max_rows: usize,
+        memory: Option<&ColumnMemory>,
     ) -> PyResult<Self> {
+        let spare = memory.map_or_else(Arc::default, |memory| Arc::clone(&memory.0));
         Ok(Self {
             slice: Slice {
                 wanted: bits_of(&columns)?,
@@ -84,7 +109,11 @@ impl RunDecoder {
                 target_bytes,
                 max_rows,
             },
-            tools: std::sync::Mutex::new(Tools { codecs: Codecs::new(max_decompressed_bytes), room: Room::default() }),
+            tools: std::sync::Mutex::new(Tools {
+                codecs: Codecs::new(max_decompressed_bytes),
+                room: (Room::default(), 0),
+                spare,
+            }),
         })
     }
 
@@ -125,7 +154,7 @@ impl RunDecoder {
         without_the_lock(py, || {
             let mut tools = self.tools.try_lock().map_err(|_| ONE_THREAD)?;
             let (outcome, columns) = run::decode(&self.slice, &mut tools, slice, &start);
-            Ok(Run::of(outcome, columns))
+            Ok(Run::of(outcome, columns, &tools.spare))
         })
     }
 }
@@ -142,7 +171,8 @@ impl BatchDecoder {
     #[new]
     fn new(columns: Vec<String>) -> PyResult<Self> {
         let wanted = bits_of(&columns)?;
-        Ok(Self { wanted, columns: std::sync::Mutex::new(Columns::new(wanted, Room::default())) })
+        let columns = Columns::new(wanted, Room::default(), &Spare::default());
+        Ok(Self { wanted, columns: std::sync::Mutex::new(columns) })
     }
 
     /// The status, and then the rows and the bytes of the largest column that are not yet taken.
@@ -176,10 +206,11 @@ impl BatchDecoder {
     /// The rows so far. The decoder is empty afterwards.
     fn take(&self) -> PyResult<Run> {
         let mut columns = self.columns.try_lock().map_err(|_| PyRuntimeError::new_err(ONE_THREAD))?;
-        let next = Columns::new(self.wanted, columns.room());
+        let nothing_kept = Arc::default();
+        let next = Columns::new(self.wanted, columns.room(), &nothing_kept);
         let taken = std::mem::replace(&mut *columns, next);
         let outcome = Outcome { position: 0, last_offset: -1, taken: 0, status: Status::End, shown: BTreeMap::new() };
-        Ok(Run::of(outcome, taken))
+        Ok(Run::of(outcome, taken, &nothing_kept))
     }
 }
 
@@ -225,8 +256,11 @@ fn bits_of(columns: &[String]) -> PyResult<u8> {
 }
 
 impl Run {
-    fn of(outcome: Outcome, columns: Columns) -> Self {
-        Self { outcome, rows: columns.rows(), node: std::sync::Mutex::new(Some(columns.into_node().trimmed())) }
+    fn of(outcome: Outcome, columns: Columns, spare: &Arc<Spare>) -> Self {
+        let rows = columns.rows();
+        let node = columns.into_node().trimmed();
+        let size_bytes = if rows > 0 { node.size_bytes() } else { 0 };
+        Self { outcome, rows, size_bytes, node: std::sync::Mutex::new(Some(node)), spare: Arc::clone(spare) }
     }
 }
 
@@ -265,7 +299,8 @@ impl Run {
     ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
         let _ = requested_schema; // a request may be left unanswered
         let node = self.node.lock().ok().and_then(|mut node| node.take());
-        let (schema, array) = node.ok_or_else(|| PyRuntimeError::new_err("the columns are taken already"))?.export();
+        let node = node.ok_or_else(|| PyRuntimeError::new_err("the columns are taken already"))?;
+        let (schema, array) = node.export(&self.spare);
         Ok((
             PyCapsule::new_with_value(py, schema, c"arrow_schema")?,
             PyCapsule::new_with_value(py, array, c"arrow_array")?,
@@ -276,7 +311,7 @@ impl Run {
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use super::{BatchDecoder, Run, RunDecoder};
+    use super::{BatchDecoder, ColumnMemory, Run, RunDecoder};
     #[pymodule_export]
     use crate::messages::Rows;
 }

@@ -3,15 +3,18 @@
 //! Rules of the file:
 //!
 //! - A run says nothing about what is wrong. It ends before that batch, with a status.
-//! - A batch is taken only if its checksum is right, and if the batch after it confirms its place or the caller does.
+//! - A batch is taken only if its checksum is right, and if the next header confirms its place or the caller does. The
+//!   batch of that header need not be complete.
 //! - No record of a batch is kept unless all of them are well-formed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::codecs::Codecs;
 use crate::columns::{Columns, Room};
 use crate::frame::{self, Aborted, HEADER_BYTES, Header, Place};
 use crate::records;
+use crate::spare::Spare;
 use crate::status::Status;
 
 /// The bounds of all runs of one slice.
@@ -67,7 +70,9 @@ pub struct Outcome {
 /// Memory and codecs, kept from run to run.
 pub struct Tools {
     pub codecs: Codecs,
-    pub room: Room,
+    /// The guess of the room that a unit takes, and the stored bytes of the unit that it is from.
+    pub room: (Room, usize),
+    pub spare: Arc<Spare>,
 }
 
 /// Walk over headers until the batches have `size_bytes`, or as many records as an Arrow batch may have rows.
@@ -83,7 +88,8 @@ pub fn cut(slice: &Slice, data: &[u8], start: &Start, size_bytes: usize) -> Cut 
             return if cut.taken > 1 { before } else { cut };
         };
         let is_full = cut.position - start.at >= size_bytes || records >= slice.max_rows;
-        if is_full || !slice.takes(&header, start) {
+        let is_cut_off = header.size_bytes > data.len() - cut.position;
+        if is_full || is_cut_off || !slice.takes(&header, start) {
             return cut;
         }
         before = cut;
@@ -95,7 +101,12 @@ pub fn cut(slice: &Slice, data: &[u8], start: &Start, size_bytes: usize) -> Cut 
 }
 
 pub fn decode(slice: &Slice, tools: &mut Tools, data: &[u8], start: &Start) -> (Outcome, Columns) {
-    let mut columns = Columns::new(slice.wanted, tools.room);
+    let (guess, from_bytes) = tools.room;
+    let room = match start.stop {
+        Some(stop) => guess.scaled(from_bytes, stop.saturating_sub(start.at), 2 * slice.target_bytes),
+        None => guess,
+    };
+    let mut columns = Columns::new(slice.wanted, room, &tools.spare);
     let mut outcome = Outcome {
         position: start.at,
         last_offset: start.last_offset,
@@ -109,6 +120,9 @@ pub fn decode(slice: &Slice, tools: &mut Tools, data: &[u8], start: &Start) -> (
             Ok(header) => header,
             Err(status) => break status,
         };
+        if header.size_bytes > data.len() - outcome.position {
+            break Status::End;
+        }
         if columns.rows() >= slice.max_rows || columns.size_bytes() >= slice.target_bytes {
             break Status::Full;
         }
@@ -136,7 +150,7 @@ pub fn decode(slice: &Slice, tools: &mut Tools, data: &[u8], start: &Start) -> (
         }
     };
     if columns.rows() > 0 {
-        tools.room = columns.room();
+        tools.room = (columns.room(), outcome.position - start.at);
     }
     (outcome, columns)
 }
