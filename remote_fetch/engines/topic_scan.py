@@ -212,7 +212,6 @@ class _Plans:
             start=scan.start,
             end=scan.end,
             partitions=scan.partitions,
-            isolation=scan.isolation,
             log_start=scan.log_start,
         )
         may = self._filter.may_match([Box(one.partition) for one in wanted.partitions])

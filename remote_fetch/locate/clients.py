@@ -24,6 +24,9 @@ _GROUP = "remote-fetch"
 """librdkafka demands a group id, also of a consumer that joins no group."""
 _FETCH_QUEUE_BACKOFF_MS = 10
 """By default librdkafka stops fetching for a second when 100,000 records wait. Small records are read in less time."""
+_RECONNECT_BACKOFF_MS = 20
+"""librdkafka (2.16) drops its bootstrap connection as soon as it knows the brokers. For half of this time it then opens
+no other one: 50 ms by default, and all questions wait."""
 _LOG_LEVEL = 3
 """For clients that the application does not know: librdkafka logs only errors. It warns about requests that time out
 while a leader moves or a broker is away (REQTMOUT). This package waits then, and reports it if it takes long."""
@@ -52,6 +55,7 @@ def consumer_properties(properties: Mapping[str, Any], isolation: IsolationLevel
         "group.id": _GROUP,
         "log_level": _LOG_LEVEL,
         "fetch.queue.backoff.ms": _FETCH_QUEUE_BACKOFF_MS,
+        "reconnect.backoff.ms": _RECONNECT_BACKOFF_MS,
         **properties,
         "isolation.level": isolation.value,
         "enable.auto.commit": False,
@@ -65,4 +69,4 @@ def consumer_properties(properties: Mapping[str, Any], isolation: IsolationLevel
 def admin_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
     """The properties without those of a consumer: librdkafka would warn about them."""
     known = {name: value for name, value in properties.items() if not name.startswith(_CONSUMER_ONLY)}
-    return {"log_level": _LOG_LEVEL, **known}
+    return {"log_level": _LOG_LEVEL, "reconnect.backoff.ms": _RECONNECT_BACKOFF_MS, **known}

@@ -11,10 +11,9 @@ Rules of the file:
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -29,14 +28,14 @@ from confluent_kafka import (
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclOperation,
     AdminClient,
-    OffsetSpec,
     ResourceType,
 )
 
 from remote_fetch.broker_errors import is_of_another_leader, is_passing
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.errors import Cancelled
-from remote_fetch.locate.answers import epoch_of, raw_uuid, settings_of
+from remote_fetch.locate.admin_offsets import AdminOffsets
+from remote_fetch.locate.answers import raw_uuid, settings_of
 from remote_fetch.locate.clients import NO_LONG_POLL, PROBE, Consumer, admin_properties, consumer_properties
 from remote_fetch.locate.contact import first_contact
 from remote_fetch.locate.epoch_prober import EpochProber
@@ -82,6 +81,7 @@ class Cluster:
             timeout_s=self._timeout_s,
             answered=self.answered,
         )
+        self._offsets = AdminOffsets(self._admin_client, timeout_s=self._timeout_s, answered=self.answered)
         self._is_closed = False
         self._answered_s = 0.0
 
@@ -189,11 +189,15 @@ class Cluster:
         """The log start offset, and the end for the isolation level: the high watermark or the last stable offset.
 
         DeleteRecords may move the log start past the last stable offset: no record is readable, and both are equal.
-        librdkafka gives the smaller offset first. If that may be the end, the log start is asked for alone.
         `timeout_s` None: the timeout of the cluster. Raises KafkaException with the broker's error.
         """
         deadline = Deadline.after(timeout_s or self._timeout_s)
         wanted = TopicPartition(partition.topic, partition.partition)
+        quick = None if self._admin is None else self._offsets.bounds(wanted, isolation, deadline.left_s / 2)
+        return quick or self._bounds_by_consumer(wanted, isolation, deadline)
+
+    def _bounds_by_consumer(self, wanted: TopicPartition, isolation: IsolationLevel, deadline: Deadline) -> LogBounds:
+        """As `log_bounds`. librdkafka gives the smaller offset first: if that may be the end, both are asked for."""
 
         def ask(consumer: Consumer) -> tuple[int, int]:
             return consumer.get_watermark_offsets(wanted, timeout=max(deadline.left_s, _RETRY_S))
@@ -219,32 +223,7 @@ class Cluster:
 
         Epoch -1: the broker gives none. Raises KafkaException with the first error about any of them.
         """
-        wanted = [TopicPartition(name, number) for number in sorted(numbers)]
-        earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        low, high = self._list_offsets(wanted, earliest, latest)
-        return {
-            partition.partition: (int(start.offset), int(end.offset), epoch_of(end))
-            for partition, start, end in zip(wanted, low, high, strict=True)
-        }
-
-    def _list_offsets(self, wanted: Sequence[TopicPartition], *specs: OffsetSpec) -> list[list[Any]]:
-        """The answers to ListOffsets for partitions of one topic, a list for each of `specs`. All requests run at once.
-
-        Raises KafkaException with the first error about any partition.
-        """
-        admin = self._admin_client()
-        requests = [admin.list_offsets(dict.fromkeys(wanted, spec), request_timeout=self._timeout_s) for spec in specs]
-        try:
-            found = [[answers[partition].result() for partition in wanted] for answers in requests]
-        except KafkaException as error:
-            if is_of_another_leader(error):
-                # After most of these errors librdkafka's AdminClient (2.16) keeps its cached leaders. Without a new
-                # lookup it would give the same error for minutes, until the cache expires.
-                with contextlib.suppress(KafkaException):
-                    admin.list_topics(wanted[0].topic, timeout=min(_ONE_ANSWER_S, self._timeout_s))
-            raise
-        self.answered()
-        return found
+        return self._offsets.ends(name, numbers)
 
     def learn_partitions(self, topic: str, isolation: IsolationLevel) -> None:
         """Make librdkafka look up new partitions of a topic now. It would take minutes to notice them.
@@ -312,21 +291,13 @@ class Cluster:
         OffsetForLeaderEpoch decides. False if no broker confirms it in time, or if `end_offset` lies past the high
         watermark. Raises KafkaException with the broker's error.
         """
-        if self._latest_epoch(partition) == leader_epoch:
-            return True
+        wanted = TopicPartition(partition.topic, partition.partition)
+        if self._offsets.latest_epoch(wanted) == leader_epoch:
+            return True  # if it has failed, the next question raises the same error, if that lasts
         log = self.log_bounds(partition, IsolationLevel.READ_UNCOMMITTED)
         if end_offset <= (log.log_start_offset or 0):
             return True
         return end_offset <= (log.end_offset or 0) and self._prober.holds(partition, leader_epoch, end_offset)
-
-    def _latest_epoch(self, partition: TopicIdPartition) -> int | None:
-        """The leader epoch at the end of the log (ListOffsets), None or -1 if the broker does not give it."""
-        wanted = TopicPartition(partition.topic, partition.partition)
-        try:
-            ((found,),) = self._list_offsets([wanted], OffsetSpec.latest())  # type: ignore[no-untyped-call]
-        except KafkaException:
-            return None  # the next question of `still_holds` raises the same error, if it lasts
-        return epoch_of(found)
 
     def _check(self) -> None:
         """Make the first contact, if it has not been made."""

@@ -51,15 +51,12 @@ def find_wanted(
     start: Any,
     end: Any,
     partitions: Iterable[int] | None,
-    isolation: IsolationLevel,
     log_start: int | Mapping[int, int] | None,
 ) -> Wanted:
     """Ask the locator for the partitions, and check the bounds. The arguments are those of `read_arrow`.
 
     Raises UnknownTopic, and ConfigError for wrong arguments.
     """
-    if session.brokers is not None:
-        session.brokers.cluster.consumer(isolation)  # it connects while the locator is asked
     given = parse_numbers(partitions)
     chosen = choose_partitions(session.locator.partitions(topic, given), topic, given)
     numbers = [partition.partition for partition in chosen]
@@ -83,9 +80,7 @@ def plan_job(
 ) -> tuple[PartitionPlan, ...]:
     """The plans of the wanted partitions, in order. Raises the errors of planning, which `read_arrow` lists."""
     check_topic(topic)
-    wanted = find_wanted(
-        session, topic, start=start, end=end, partitions=partitions, isolation=isolation, log_start=log_start
-    )
+    wanted = find_wanted(session, topic, start=start, end=end, partitions=partitions, log_start=log_start)
     planner = Planner(session, isolation)
     if wanted.has_unknown_log_start:
         planner.say_log_start_unknown()

@@ -75,5 +75,8 @@ def test_the_queue_backoff_is_short_unless_configured() -> None:
 
 def test_an_administrators_client_gets_nothing_that_only_a_consumer_knows() -> None:
     given = {"bootstrap.servers": "b:1", "group.id": "mine", "fetch.min.bytes": 1, "sasl.username": "u"}
-    assert admin_properties(given) == {"log_level": 3, "bootstrap.servers": "b:1", "sasl.username": "u"}
-    assert admin_properties({"log_level": 6}) == {"log_level": 6}
+    ours = {"log_level": 3, "reconnect.backoff.ms": 20}
+    assert admin_properties(given) == {**ours, "bootstrap.servers": "b:1", "sasl.username": "u"}
+    given = {"log_level": 6, "reconnect.backoff.ms": 70}
+    assert admin_properties(given) == given
+    assert consumer_properties(given, LEVEL)["reconnect.backoff.ms"] == 70

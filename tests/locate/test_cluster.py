@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Uuid as KafkaUuid
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from remote_fetch.errors import Cancelled
 from remote_fetch.locate.cluster import Cluster
@@ -22,6 +23,7 @@ from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 
 PARTITION = TopicIdPartition(Uuid(bytes(16)), "t", 0)
 LEVEL = IsolationLevel.READ_UNCOMMITTED
+_EARLIEST = type(OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
 
 class Answers:
@@ -192,6 +194,16 @@ def test_who_reads_to_an_end_and_asks_again_does_not_wait_behind_a_fetch(monkeyp
     assert catcher.is_closed
 
 
+def test_the_ends_come_from_the_client_that_is_connected_else_from_a_consumer() -> None:
+    consumer, log = Moving(), cast(Any, Log(3, None))
+    cluster = cluster_with(consumer)
+    assert cluster.log_bounds(PARTITION, LEVEL) == LogBounds(36, 38), "a new AdminClient would take seconds"
+    cluster._admin = log
+    assert cluster.log_bounds(PARTITION, LEVEL) == LogBounds(10, 100)
+    cluster._admin = cast(Any, Fenced(3, None))
+    assert cluster.log_bounds(PARTITION, LEVEL) == LogBounds(36, 38)
+
+
 class Described:
     """An AdminClient whose broker answers, or has died."""
 
@@ -235,11 +247,9 @@ class Log:
 
     def list_offsets(self, wanted: dict[TopicPartition, object], **_: object) -> dict[TopicPartition, Future[object]]:
         future: Future[object] = Future()
-        future.set_result(SimpleNamespace(leader_epoch=self.epoch))
+        is_start = type(next(iter(wanted.values()))) is _EARLIEST
+        future.set_result(SimpleNamespace(offset=10 if is_start else 100, leader_epoch=self.epoch))
         return dict.fromkeys(wanted, future)
-
-    def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
-        return 10, 100
 
     def assign(self, wanted: list[TopicPartition]) -> None:
         self.assigned += wanted

@@ -1,0 +1,125 @@
+"""ListOffsets by an AdminClient: the ends of partitions and their last leader epochs.
+
+Rules of the file:
+
+- The requests of one question run at once.
+- The caller gives the AdminClient, because the client of a broker that has died is replaced.
+- `bounds` only saves time. If it has no answer, the caller asks a consumer, which looks for another leader.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from confluent_kafka import IsolationLevel as ListedLevel
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from remote_fetch.broker_errors import is_of_another_leader
+from remote_fetch.locate.answers import epoch_of
+from remote_fetch.model import IsolationLevel, LogBounds
+
+__all__ = ["AdminOffsets"]
+
+_LEADER_LOOKUP_S = 5.0
+_QUICK_ANSWER_S = 1.0
+"""How long `bounds` waits. An answer takes milliseconds, so without one the leader is away or unknown."""
+_REST_S = 10.0
+"""How long `bounds` asks nothing after it had no answer. Else each question would first wait in vain."""
+_LEVELS = {
+    IsolationLevel.READ_UNCOMMITTED: ListedLevel.READ_UNCOMMITTED,
+    IsolationLevel.READ_COMMITTED: ListedLevel.READ_COMMITTED,
+}
+
+
+class AdminOffsets:
+    """Asks the leaders of partitions. Thread-safe. `admin` gives the client, `answered` is called after each answer."""
+
+    def __init__(
+        self,
+        admin: Callable[[], AdminClient],
+        *,
+        timeout_s: float,
+        answered: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._admin = admin
+        self._timeout_s = timeout_s
+        self._answered = answered
+        self._clock = clock
+        self._rest_until_s = float("-inf")
+
+    def ends(self, name: str, numbers: Collection[int]) -> dict[int, tuple[int, int, int]]:
+        """The first offset, the high watermark (exclusive) and the last leader epoch of partitions, by their numbers.
+
+        Epoch -1: the broker gives none. Raises KafkaException with the first error about any of them.
+        """
+        wanted = [TopicPartition(name, number) for number in sorted(numbers)]
+        low, high = self._ask(wanted, _EARLIEST, _LATEST)
+        return {
+            partition.partition: (int(start.offset), int(end.offset), epoch_of(end))
+            for partition, start, end in zip(wanted, low, high, strict=True)
+        }
+
+    def latest_epoch(self, wanted: TopicPartition) -> int | None:
+        """The leader epoch at the end of the log, None or -1 if the broker does not give it."""
+        try:
+            ((found,),) = self._ask([wanted], _LATEST)
+        except KafkaException:
+            return None
+        return epoch_of(found)
+
+    def bounds(self, wanted: TopicPartition, isolation: IsolationLevel, timeout_s: float) -> LogBounds | None:
+        """The log start offset, and the end for the isolation level. None: there is no answer, for whatever reason.
+
+        To be called with an AdminClient that has been answered before: a new one may need 3 s until it knows the
+        leader, and a new consumer 0.7 s (librdkafka 2.16).
+        """
+        if self._clock() < self._rest_until_s:
+            return None
+        timeout_s = min(timeout_s, _QUICK_ANSWER_S)
+        began_s = self._clock()
+        try:
+            ((low,), (high,)) = self._ask([wanted], _EARLIEST, _LATEST, isolation=isolation, timeout_s=timeout_s)
+        except KafkaException:
+            if self._clock() - began_s >= timeout_s:
+                self._rest_until_s = self._clock() + _REST_S
+            return None
+        return LogBounds(low.offset, max(low.offset, high.offset)) if low.offset >= 0 else None
+
+    def _ask(
+        self,
+        wanted: Sequence[TopicPartition],
+        *specs: Callable[[], OffsetSpec],
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        timeout_s: float | None = None,
+    ) -> list[list[Any]]:
+        """The answers for partitions of one topic, a list for each of `specs`. `timeout_s` None: that of the class.
+
+        Raises KafkaException with the first error about any partition.
+        """
+        admin, level = self._admin(), _LEVELS[isolation]
+        timeout_s = timeout_s or self._timeout_s
+        requests = [
+            admin.list_offsets(dict.fromkeys(wanted, spec()), isolation_level=level, request_timeout=timeout_s)
+            for spec in specs
+        ]
+        try:
+            found = [[answers[partition].result() for partition in wanted] for answers in requests]
+        except KafkaException as error:
+            if is_of_another_leader(error):
+                # After most of these errors librdkafka's AdminClient (2.16) keeps its cached leaders. Without a new
+                # lookup it would give the same error for minutes, until the cache expires.
+                with contextlib.suppress(KafkaException):
+                    admin.list_topics(wanted[0].topic, timeout=min(_LEADER_LOOKUP_S, timeout_s))
+            raise
+        finally:
+            del requests  # else a future, its error and this frame hold each other, and the client
+        self._answered()
+        return found
+
+
+_EARLIEST, _LATEST = OffsetSpec.earliest, OffsetSpec.latest
