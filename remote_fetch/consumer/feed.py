@@ -96,6 +96,7 @@ class FeedContext:
         self._topics: dict[str, dict[int, TopicIdPartition]] = {}
         self._local_starts: dict[TopicIdPartition, tuple[float, int | None]] = {}
         self._asking = threading.Lock()
+        self._naming = threading.Lock()
 
     def share_among(self, readers: int) -> None:
         """Divide the budget among this number of feeds. Running feeds use the new share after their current chunk."""
@@ -113,14 +114,20 @@ class FeedContext:
 
     def partition(self, topic: str, number: int) -> TopicIdPartition:
         """The partition with its topic id. Raises UnknownTopic and KafkaException."""
-        known = self._topics.get(topic, {}).get(number)
-        if known is None:
-            found = {partition.partition: partition for partition in self.session.locator.partitions(topic)}
-            self._topics[topic] = found
-            known = found.get(number)
+        known = self._topics.get(topic, {}).get(number) or self._found(topic).get(number)
         if known is None:
             raise UnknownTopic(f"topic {topic!r} has no partition {number}", topic=topic)
         return known
+
+    def _found(self, topic: str) -> dict[int, TopicIdPartition]:
+        """The partitions of a topic. Workers that want them at the same time share one answer."""
+        before = self._topics.get(topic)
+        with self._naming:
+            known = self._topics.get(topic)
+            if known is None or known is before:
+                known = {partition.partition: partition for partition in self.session.locator.partitions(topic)}
+                self._topics[topic] = known
+            return known
 
     def known(self, topic: str, number: int) -> TopicIdPartition:
         """The partition, with its topic id if a former request told it. Makes no request."""
@@ -321,7 +328,7 @@ class Feed:
         if brokers is None:
             return
         brokers.guard.authorise(partition)
-        self.log = brokers.cluster.log_bounds(partition, self._source.isolation)
+        self.log = brokers.guard.ask(partition, self._source.isolation)
         low, high = self.log.log_start_offset or 0, self.log.end_offset or 0
         if self._offset == BEGINNING:
             self._offset = low

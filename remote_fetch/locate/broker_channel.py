@@ -88,13 +88,15 @@ class BrokerChannel:
             return
         self._settings = mapped.settings
 
-    def local_bounds(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, LocalBounds]:
+    def local_bounds(
+        self, partitions: Sequence[TopicIdPartition], *, tiered: bool = True
+    ) -> dict[TopicIdPartition, LocalBounds]:
         """The current local bounds of each partition, by its leader. Never raises for an error of a broker.
 
         ListOffsets knows topics by name, so the caller checks that the name still stands for the topic id. After a call
-        that failed as a whole, no call is made for a minute.
+        that failed as a whole, no call is made for a minute. `tiered` False: `latest_tiered_offset` is not asked for.
         """
-        found = self._asked(lambda connection: connection.ask(partitions)) if partitions else None
+        found = self._asked(lambda connection: connection.ask(partitions, tiered)) if partitions else None
         if found is None:
             return dict.fromkeys(partitions, LocalBounds())
         for key, reason in found.reasons.items():
@@ -181,10 +183,10 @@ class _Connection:
         self._discretion = Discretion()
         self._thread = CallerThread("remote-fetch-broker-channel")
 
-    def ask(self, partitions: Sequence[TopicIdPartition]) -> Future[_Answer]:
+    def ask(self, partitions: Sequence[TopicIdPartition], tiered: bool) -> Future[_Answer]:
         """Ask for the bounds of these partitions in the client's thread."""
         deadline_s = time.monotonic() + self._timeout_ms / 1000
-        return self._thread.submit(lambda: self._ask(partitions, deadline_s))
+        return self._thread.submit(lambda: self._ask(partitions, tiered, deadline_s))
 
     def ask_sizes(self, partitions: Sequence[TopicIdPartition]) -> Future[dict[TopicIdPartition, int]]:
         """Ask all brokers for the sizes of these partitions in the client's thread."""
@@ -206,7 +208,7 @@ class _Connection:
             with suppress(Exception):  # the channel has already reported why it gives up
                 network.close()
 
-    def _ask(self, partitions: Sequence[TopicIdPartition], deadline_s: float) -> _Answer:
+    def _ask(self, partitions: Sequence[TopicIdPartition], tiered: bool, deadline_s: float) -> _Answer:
         if self._admin is None:
             self._admin = self._open()
         wanted = {
@@ -216,8 +218,8 @@ class _Connection:
         reasons: dict[str, str] = {}
         # The local start first: the tier only grows, so its later end adjoins or overlaps the earlier local log.
         local = self._offsets(self._kafka.OffsetSpec.EARLIEST_LOCAL, names, deadline_s, reasons)
-        tiered = self._offsets(self._kafka.OffsetSpec.LATEST_TIERED, names, deadline_s, reasons)
-        bounds = {partition: _bounds(local.get(name), tiered.get(name)) for partition, name in wanted.items()}
+        last = self._offsets(self._kafka.OffsetSpec.LATEST_TIERED, names, deadline_s, reasons) if tiered else {}
+        bounds = {partition: _bounds(local.get(name), last.get(name)) for partition, name in wanted.items()}
         return _Answer(bounds, reasons)
 
     def _sizes(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -105,7 +105,7 @@ class LogGuard:
         """
         heard = self._heard.get(partition)
         if heard is None or self._clock() >= heard.ask_at:
-            heard = self._heard[partition] = self._log_start_of(partition, isolation, heard)
+            heard = self._ask_again(partition, isolation, heard)
         return self.pass_over(partition, next_offset, heard.log_start)
 
     def remember(self, partition: TopicIdPartition, log_start: int) -> None:
@@ -114,8 +114,25 @@ class LogGuard:
         self._heard[partition] = _Heard(log_start, now, now)
 
     def bounds(self, partition: TopicIdPartition, isolation: IsolationLevel) -> LogBounds:
-        """The ends of the log now. Raises the errors of `confirm`."""
+        """The ends of the log now. Raises the errors of `confirm`.
+
+        `check` still asks: records may be deleted between a plan and its first slice.
+        """
         return self._patiently(partition, lambda: self._cluster.log_bounds(partition, isolation))
+
+    def ask(
+        self, partition: TopicIdPartition, isolation: IsolationLevel, *, timeout_s: float | None = None
+    ) -> LogBounds:
+        """The ends of the log now, without waiting for a broker that is away. `check` takes this answer for a moment.
+
+        For a caller that reads at once.
+
+        Raises KafkaException with the broker's error.
+        """
+        now = self._clock()
+        told = self._cluster.log_bounds(partition, isolation, timeout_s=timeout_s)
+        self._heard[partition] = _Heard(told.log_start_offset or 0, now, now + _LOG_START_S)
+        return told
 
     def confirm(self, partition: TopicIdPartition) -> None:
         """Check now what `authorise` checks. After that, records that were fetched by the topic's name are its records.
@@ -160,7 +177,7 @@ class LogGuard:
             raise OffsetOutOfRange(gone, topic=partition.topic, partition=partition.partition, offset=first_offset)
         self._observer(Notice(f"{partition.topic}-{partition.partition}: {gone}; going on without", is_warning=True))
 
-    def _log_start_of(self, partition: TopicIdPartition, isolation: IsolationLevel, known: _Heard | None) -> _Heard:
+    def _ask_again(self, partition: TopicIdPartition, isolation: IsolationLevel, known: _Heard | None) -> _Heard:
         """Ask the broker for the log start.
 
         If the broker is away and `known` is younger than `blind_s` seconds, return the log start of `known`. Otherwise
@@ -169,16 +186,17 @@ class LogGuard:
 
         def ask(timeout_s: float | None) -> _Heard:
             self.authorise(partition)
-            now = self._clock()
-            told = self._cluster.log_bounds(partition, isolation, timeout_s=timeout_s)
-            return _Heard(told.log_start_offset or 0, now, now + _LOG_START_S)
+            self.ask(partition, isolation, timeout_s=timeout_s)
+            return self._heard[partition]
 
         if known is not None and self._clock() - known.heard_at < self._patience.blind_s:
             try:
                 heard = ask(self._patience.slice_timeout_s)
             except KafkaException as error:
                 self._say_away(partition, error)
-                return _Heard(known.log_start, known.heard_at, self._clock() + self._patience.slice_pause_s)
+                heard = replace(known, ask_at=self._clock() + self._patience.slice_pause_s)
+                self._heard[partition] = heard
+                return heard
             self._is_away = False
             return heard
         return self._patiently(partition, lambda: ask(None))

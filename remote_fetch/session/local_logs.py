@@ -32,9 +32,17 @@ class LocalLog(NamedTuple):
 
 
 def local_logs(
-    cluster: Cluster, partitions: Sequence[TopicIdPartition], say: Callable[[str], None], *, sizes: bool = False
+    cluster: Cluster,
+    partitions: Sequence[TopicIdPartition],
+    say: Callable[[str], None],
+    *,
+    tiered: bool = True,
+    sizes: bool = False,
 ) -> dict[TopicIdPartition, LocalLog]:
-    """The local log of each partition; empty without the extra `broker-api`. `sizes`: ask for the bytes too."""
+    """The local log of each partition; empty without the extra `broker-api`.
+
+    `tiered`: ask where the tier ends too. `sizes`: ask for the bytes too.
+    """
     from remote_fetch.locate.broker_channel import BrokerChannel  # noqa: PLC0415 - an extra is loaded for it
 
     try:
@@ -43,7 +51,7 @@ def local_logs(
         say(error.message)
         return {}
     try:
-        bounds = channel.local_bounds(partitions)
+        bounds = channel.local_bounds(partitions, tiered=tiered)
         known = channel.local_sizes(partitions) if sizes else {}
     finally:
         channel.close()

@@ -271,7 +271,7 @@ class Session:
         if self.brokers is None or self.config.settings.reads_local or self.stepwise is not None:
             return {}  # a leader that is asked for locations gives none for what is on its own disk
         found = self.local_logs(
-            partitions, "records that they also have on their own disks come from the store as well"
+            partitions, "records that they also have on their own disks come from the store as well", tiered=False
         )
         return {
             partition: log.bounds.earliest_local_offset
@@ -280,11 +280,11 @@ class Session:
         }
 
     def local_logs(
-        self, partitions: Sequence[TopicIdPartition], otherwise: str, *, sizes: bool = False
+        self, partitions: Sequence[TopicIdPartition], otherwise: str, *, tiered: bool = True, sizes: bool = False
     ) -> dict[TopicIdPartition, LocalLog]:
         """The logs on the brokers' own disks. Empty without brokers. `otherwise`: the consequence if they do not tell.
 
-        The reasons are reported, each once.
+        The reasons are reported, each once. `tiered` and `sizes` are those of `local_logs.local_logs`.
         """
         if self.brokers is None:
             return {}
@@ -294,7 +294,7 @@ class Session:
                 self._said.add(text)
                 self.observe(Notice(f"{text}; {otherwise}"))
 
-        return local_logs(self.brokers.cluster, partitions, say, sizes=sizes)
+        return local_logs(self.brokers.cluster, partitions, say, tiered=tiered, sizes=sizes)
 
     def stored_size(self, segment: RemoteLogSegmentMetadata) -> int | None:
         """The bytes of a segment's objects in the store, None if its metadata does not tell: see `StoredSizer`."""

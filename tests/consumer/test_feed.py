@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +32,26 @@ class Locator:
         if self.error is not None:
             raise self.error
         return SimpleNamespace(segments=())
+
+
+def test_the_partitions_of_a_topic_are_asked_for_once() -> None:
+    """Several workers need them at the same time, and each answer takes several round trips."""
+    asked: list[str] = []
+    waits = threading.Event()
+
+    def partitions(topic: str) -> tuple[TopicIdPartition, ...]:
+        asked.append(topic)
+        waits.wait(0.2)
+        return (PARTITION,)
+
+    session = SimpleNamespace(locator=SimpleNamespace(partitions=partitions))
+    context = FeedContext(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20)  # type: ignore[arg-type]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda _: context.partition("t", 3), range(4))) == 4 * [PARTITION]
+    assert asked == ["t"]
+    context.forget("t")
+    assert context.partition("t", 3) == PARTITION
+    assert asked == ["t", "t"]
 
 
 def ended(error: Exception | None = None, unlocated: ErrorKind | None = None) -> tuple[Feed, FeedContext, list[Event]]:

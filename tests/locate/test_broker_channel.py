@@ -163,6 +163,8 @@ def test_the_local_log_is_asked_for_first(brokers: Brokers, channel: BrokerChann
     wanted = [partition(2), partition(0), partition(1)]
     assert channel.local_bounds(wanted) == {one: LocalBounds(100 + one.partition, 99 + one.partition) for one in wanted}
     assert brokers.calls == [("EARLIEST_LOCAL", (0, 1, 2)), ("LATEST_TIERED", (0, 1, 2))]
+    assert channel.local_bounds(wanted[:1], tiered=False) == {partition(2): LocalBounds(102, None)}
+    assert brokers.calls[2:] == [("EARLIEST_LOCAL", (2,))]
     assert said == []
 
 

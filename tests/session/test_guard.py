@@ -61,6 +61,27 @@ def test_nothing_is_asked_too_often() -> None:
     assert heard == []
 
 
+def test_an_answer_about_the_ends_counts_for_a_moment() -> None:
+    """A feed of a consumer asks for the ends milliseconds before it reads its first slice."""
+    cluster = Asked(log_start=3)
+    guard = guard_of(cluster, [])
+    assert guard.ask(PARTITION, LEVEL) == LogBounds(3, 100)
+    cluster.now_s += 0.4
+    assert guard.check(PARTITION, LEVEL, 5) == 5
+    assert cluster.lists == 1
+    cluster.now_s += 0.2
+    assert guard.check(PARTITION, LEVEL, 5) == 5
+    assert cluster.lists == 2
+    cluster.now_s += 1
+    assert guard.bounds(PARTITION, LEVEL) == LogBounds(3, 100)
+    guard.check(PARTITION, LEVEL, 5)
+    assert cluster.lists == 4, "a plan may be read later"
+    cluster.is_away = True
+    with pytest.raises(KafkaException):
+        guard.ask(PARTITION, LEVEL)
+    assert cluster.lists == 5, "the caller decides how long to wait"
+
+
 def test_a_log_start_that_has_passed() -> None:
     cluster, heard = Asked(log_start=9), list[Event]()
     with pytest.raises(OffsetOutOfRange, match="offsets 5 to 8 are gone: the log starts at 9 now"):

@@ -29,8 +29,10 @@ class Channel:
         assert properties["bootstrap.servers"] == "127.0.0.1:1"
         say("a reason")
 
-    def local_bounds(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, LocalBounds]:
-        return {ONE: LocalBounds(7, 9), TWO: LocalBounds()}
+    def local_bounds(
+        self, partitions: Sequence[TopicIdPartition], *, tiered: bool
+    ) -> dict[TopicIdPartition, LocalBounds]:
+        return {ONE: LocalBounds(7, 9 if tiered else None), TWO: LocalBounds()}
 
     def local_sizes(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, int]:
         type(self).asked_sizes += 1
