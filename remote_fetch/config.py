@@ -219,7 +219,7 @@ KEYS: Mapping[str, Key] = MappingProxyType(
                 "fetch.remote.task.bytes",
                 Type.INTEGER,
                 64 << 20,
-                "Bytes of segments, as stored, that one Spark task reads.",
+                "Bytes of segments, as stored, that one Spark task reads. Without it, a backfill's grow to 256 MiB.",
                 minimum=1024,
             ),
             Key(

@@ -5,6 +5,7 @@ Rules of the file:
 - Pure. Only metadata is used, so a slice is cut at a byte position without knowing its batches.
 - Every byte of a slice, and every offset of a broker's range, is in exactly one share.
 - A share differs from the mean by at most `_SLACK` on either side, so no share is twice as large as another.
+- A wave is as many shares as tasks run at once. A last wave with few tasks would leave the other slots idle.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from typing import NamedTuple
 
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
 
-__all__ = ["Share", "share_out"]
+__all__ = ["Share", "Slots", "share_out"]
 
 _SLICE_BYTES = 1 << 20
 """The cost of opening a segment, in bytes that could be read in that time. It limits the tiny segments of a share."""
 _SLACK = 1 / 8
 """How far, in shares, a cut may be moved to the beginning or end of a slice."""
+_WAVES = 4
+"""With so many waves, shares that take longer than others hardly matter, so shares may grow instead."""
 _BROKER_OFFSET_BYTES = 1024
 """The assumed bytes of an offset in a partition without tiered segments."""
 
@@ -38,6 +41,27 @@ class Share:
     size_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """The number of tasks that run at once, and the bytes up to which a share may grow if there are many waves."""
+
+    count: int
+    most_bytes: int
+
+    def shares(self, total_bytes: int, target_bytes: int) -> int:
+        """How many shares these bytes make: one for each slot at most, or whole waves.
+
+        A share then has at most 1.5 times `target_bytes`, or what it may grow to.
+        """
+        grown = min(total_bytes // (_WAVES * self.count), self.most_bytes)
+        target_bytes = max(target_bytes, grown)
+        shares = _counted(total_bytes, target_bytes)
+        if shares <= self.count:
+            return shares
+        wave_bytes = target_bytes * self.count
+        return self.count * max(1, (2 * total_bytes + wave_bytes) // (2 * wave_bytes))  # rounded to the nearest
+
+
 class _Piece(NamedTuple):
     """A step of plan `number`, and the estimated bytes [start, stop) of its segment."""
 
@@ -52,12 +76,18 @@ class _Piece(NamedTuple):
 
 
 def share_out(
-    plans: Sequence[Sequence[PlanStep]], target_bytes: int, *, min_shares: int = 1, max_offsets: int | None = None
+    plans: Sequence[Sequence[PlanStep]],
+    target_bytes: int,
+    *,
+    min_shares: int = 1,
+    max_offsets: int | None = None,
+    slots: Slots | None = None,
 ) -> tuple[Share, ...]:
     """Divide plans into shares of about `target_bytes`. First come the shares of the store, then those of the broker.
 
     If that gives fewer than `min_shares` shares in all, the shares are made smaller. `max_offsets` is the most offsets
-    that a share may have. With it, slices are cut by offset, as if all records had the same size.
+    that a share may have. With it, slices are cut by offset, as if all records had the same size. `slots` counts only
+    if neither `min_shares` nor `max_offsets` is given.
     """
     if target_bytes <= 0 or min_shares <= 0 or (max_offsets is not None and max_offsets <= 0):
         raise ValueError(f"{target_bytes=}, {min_shares=}, {max_offsets=}: they have to be positive")
@@ -68,7 +98,10 @@ def share_out(
     total += sum(int(_offsets(step) * densities[at]) for at, step in ranges)
     wanted = target_bytes if min_shares == 1 else min(target_bytes, max(1, total // min_shares))
     extra = min(_SLICE_BYTES, wanted // 64) if wanted == target_bytes else 0
-    remote = _by_bytes(pieces, wanted, extra) if max_offsets is None else _by_offsets(pieces, wanted, max_offsets)
+    if max_offsets is None:
+        remote = _by_bytes(pieces, wanted, extra, slots if min_shares == 1 else None)
+    else:
+        remote = _by_offsets(pieces, wanted, max_offsets)
     return (*remote, *_of_broker(ranges, densities, wanted, max_offsets))
 
 
@@ -90,11 +123,15 @@ def _offsets(step: PlanStep) -> int:
     return step.last_offset - step.first_offset + 1
 
 
-def _by_bytes(pieces: Sequence[_Piece], target_bytes: int, slice_bytes: int) -> list[Share]:
+def _counted(total_bytes: int, target_bytes: int) -> int:
+    return max(1, -(-total_bytes // target_bytes))
+
+
+def _by_bytes(pieces: Sequence[_Piece], target_bytes: int, slice_bytes: int, slots: Slots | None) -> list[Share]:
     """Cut all slices, laid end to end, at even distances. A cut near the edge of a slice is moved to the edge."""
     ends = list(accumulate(piece.size_bytes + slice_bytes for piece in pieces))
     total = ends[-1] if ends else 0
-    count = max(1, -(-total // target_bytes))
+    count = _counted(total, target_bytes) if slots is None else slots.shares(total, target_bytes)
     slack = int(total / count * _SLACK)
     edges: set[int] = set()  # the numbers of pieces that begin a share
     inner: list[list[int]] = [[] for _ in pieces]
@@ -159,7 +196,7 @@ def _of_broker(
     """A share for each range, or several for a long one."""
     for number, step in ranges:
         offsets = _offsets(step)
-        count = max(1, -(-int(offsets * densities[number]) // target_bytes))
+        count = _counted(int(offsets * densities[number]), target_bytes)
         if max_offsets is not None:
             count = max(count, -(-offsets // max_offsets))
         for first, last in _even(step.first_offset, step.last_offset, count):

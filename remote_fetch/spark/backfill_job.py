@@ -55,7 +55,7 @@ def run_backfill(spark: SparkSession, request: BackfillRequest) -> TableReport:
 
 
 def _spec(spark: SparkSession, request: BackfillRequest, checked: CheckedRequest) -> JobSpec:
-    source = checked.source
+    source, at_once = checked.source, partial(tasks_at_once, spark)
     return JobSpec(
         topic=request.topic,
         fingerprint=checked.fingerprint,
@@ -66,11 +66,11 @@ def _spec(spark: SparkSession, request: BackfillRequest, checked: CheckedRequest
         compression=lambda: checked.compression or _sessions_compression(spark),
         row_group_bytes=request.row_group_bytes,
         reading=Reading(
-            split_among(source.config, partial(tasks_at_once, spark)),
+            split_among(source.config, at_once),
             source.isolation,
             lambda session: subscribed(session, source.subscription),
         ),
-        plan=partial(plan_backfill, source),
+        plan=partial(plan_backfill, source, at_once),
         run=lambda writer, tasks, numbers: _run(spark, writer, tasks, numbers),
         loss_hint=FAIL_ON_DATA_LOSS_HINT,
         typed=checked.typed,

@@ -21,6 +21,7 @@ from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
 from remote_fetch.observe import Observer, ignore
 from remote_fetch.plan.cost import PlanCost, estimate
 from remote_fetch.plan.ranges import BrokerRange
+from remote_fetch.plan.shares import Slots
 from remote_fetch.prepare.planner import Planner, say_end
 from remote_fetch.prepare.refusals import refuse_broker_ranges
 from remote_fetch.prepare.subscribed import partitions_of, topic_name, topic_names
@@ -38,6 +39,8 @@ __all__ = ["JobPlan", "plan_backfill", "plan_batch", "subscribed", "tasks_of"]
 _INTERNAL = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
 """Topics that a pattern never matches, as in the Java client."""
 _SHOWN_TASKS = 20
+_MOST_TASK_BYTES = 256 << 20
+"""A backfill's tasks grow to this if they are many, for each takes a tenth of a second to begin and to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +96,11 @@ def plan_batch(
         return JobPlan(tasks, estimate((task.steps for task in tasks), range_bytes, session.stored_size))
 
 
-def plan_backfill(options: SourceOptions, held: Progress | None) -> PlannedJob:
-    """The tasks of a backfill of one topic, behind what its target holds: see `job.Planner`."""
+def plan_backfill(options: SourceOptions, at_once: Callable[[], int | None], held: Progress | None) -> PlannedJob:
+    """The tasks of a backfill of one topic, behind what its target holds: see `job.Planner`.
+
+    `at_once` tells how many tasks Spark runs at the same time; None: unknown.
+    """
     start, end = check_batch(options)
     with Session.open(options.config) as session:
         partitions = subscribed(session, options.subscription)
@@ -102,7 +108,9 @@ def plan_backfill(options: SourceOptions, held: Progress | None) -> PlannedJob:
         plans = tuple(
             _plans(session, options, partitions, start, end, Restriction(), {} if held is None else held.ends)
         )
-        tasks = tasks_of((plan for plan, _ in plans), options, session.locator.end_is_inferred)
+        count = at_once()
+        slots = None if count is None else Slots(count, 0 if options.sets_task_bytes else _MOST_TASK_BYTES)
+        tasks = tasks_of((plan for plan, _ in plans), options, session.locator.end_is_inferred, slots)
         return planned_job(tasks, plans, partitions, session.counters.report().fallbacks)
 
 
@@ -110,6 +118,7 @@ def tasks_of(
     plans: Iterable[PartitionPlan],
     options: SourceOptions,
     end_is_inferred: Callable[[RemoteLogSegmentMetadata], bool],
+    slots: Slots | None = None,
 ) -> tuple[Task, ...]:
     """Outlined plans as tasks of even size, by the options on how large or how many they are to be."""
     return shared_tasks_of(
@@ -118,6 +127,7 @@ def tasks_of(
         task_bytes=options.task_bytes,
         min_tasks=options.min_partitions,
         max_offsets=options.max_records_per_partition,
+        slots=slots,
     )
 
 

@@ -16,7 +16,7 @@ from itertools import groupby
 from remote_fetch.errors import TopicRecreated
 from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
 from remote_fetch.plan.saved import dump_plan
-from remote_fetch.plan.shares import share_out
+from remote_fetch.plan.shares import Slots, share_out
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 from remote_fetch.tables.progress import Progress
@@ -90,9 +90,14 @@ def tasks_of(
     task_bytes: int,
     min_tasks: int = 1,
     max_offsets: int | None = None,
+    slots: Slots | None = None,
 ) -> tuple[Task, ...]:
-    """Outlined plans as tasks of about `task_bytes`, at least `min_tasks`, of at most `max_offsets` offsets each."""
+    """Outlined plans as tasks of about `task_bytes`, at least `min_tasks`, of at most `max_offsets` offsets each.
+
+    `slots`: as many tasks as run at once, or a multiple of them.
+    """
     known = [plan for plan in plans if plan.steps]
     opened = [replace(plan.opened, known_txn_index_from=plan.opened.tells_txn_index_from) for plan in known]
-    shares = share_out([plan.steps for plan in known], task_bytes, min_shares=min_tasks, max_offsets=max_offsets)
+    steps = [plan.steps for plan in known]
+    shares = share_out(steps, task_bytes, min_shares=min_tasks, max_offsets=max_offsets, slots=slots)
     return tuple(pack(share, opened, end_is_inferred) for share in shares)

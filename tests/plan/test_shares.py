@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from remote_fetch.model import UNKNOWN_SIZE, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
-from remote_fetch.plan.shares import Share, share_out
+from remote_fetch.plan.shares import Share, Slots, share_out
 from tests.searches import examples
 
 MIB = 1 << 20
@@ -94,6 +94,44 @@ def test_tiny_segments_do_not_pile_up() -> None:
     assert max(len(share.steps) for share in shares) <= 80
 
 
+@pytest.mark.parametrize(
+    ("megabytes", "slots", "most", "shares"),
+    [
+        (60, 8, 0, 1),  # a small topic is not cut for the sake of idle slots
+        (300, 8, 0, 5),  # fewer than slots
+        (150, 2, 0, 2),  # not three, the last of which would run alone
+        (280, 2, 0, 4),  # not five
+        (330, 2, 0, 6),
+        (6400, 8, 0, 104),
+        (6400, 8, 256, 32),  # four waves of larger shares
+        (64000, 8, 256, 248),  # more waves, because shares grow no further
+        (700, 8, 256, 8),  # 11 of 64 MiB are nearer to one wave than to two
+    ],
+)
+def test_shares_fill_the_slots(megabytes: int, slots: int, most: int, shares: int) -> None:
+    plans = [plan(0, [megabytes * MIB // 2] * 2)]
+    assert len(share_out(plans, 64 * MIB, slots=Slots(slots, most * MIB))) == shares
+
+
+@examples(100)
+@given(st.integers(1, 10**13), st.integers(1, 10**9), st.integers(1, 1000), st.integers(0, 10**9))
+def test_shares_of_slots_are_neither_large_nor_tiny(total: int, target: int, slots: int, most: int) -> None:
+    shares = Slots(slots, most).shares(total, target)
+    assert shares < slots or shares % slots == 0
+    assert total / shares <= 1.5 * max(target, most)
+    if shares > slots:
+        assert total / shares >= 0.6 * target
+
+
+def test_what_the_user_asks_for_counts_more_than_slots() -> None:
+    plans = [plan(0, [300 * MIB])]
+    for min_shares, max_offsets in [(7, None), (1, 90)]:
+        alone = share_out(plans, 64 * MIB, min_shares=min_shares, max_offsets=max_offsets)
+        slots = Slots(5, 0)
+        assert share_out(plans, 64 * MIB, min_shares=min_shares, max_offsets=max_offsets, slots=slots) == alone
+        assert len(alone) % 5
+
+
 def test_a_part_of_a_segment_is_cut_where_its_offsets_are_likely() -> None:
     (piece,) = plan(0, [1000 * MIB])
     half = replace(piece, first_offset=500)
@@ -155,4 +193,4 @@ def test_nothing_gives_no_share() -> None:
 @pytest.mark.parametrize("wrong", [{"target_bytes": 0}, {"min_shares": 0}, {"max_offsets": -1}])
 def test_numbers_that_make_no_sense(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="have to be positive"):
-        share_out([], **{"target_bytes": 1, **wrong})
+        share_out([], wrong.pop("target_bytes", 1), **wrong)  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -42,7 +43,8 @@ from tests.spark.buckets import bucket_alone, tier
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NO_SPARK: Any = None
+NO_SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
+"""A session that runs no job."""
 SMALL_TASKS = {"fetch.remote.task.bytes": "10000"}
 
 
@@ -293,10 +295,22 @@ def test_attempts_that_run_at_once_leave_one_file(tmp_path: Path, monkeypatch: p
 def test_tasks_as_text_and_back(tmp_path: Path) -> None:
     where = tier(tmp_path, plain_log().segments())
     parsed = parse_options({**where, "kafka.isolation.level": "read_committed", "minPartitions": "9"})
-    job = plan_backfill(parsed, None)
+    job = plan_backfill(parsed, lambda: None, None)
     assert len(job.tasks) > 5
     reading = Reading(parsed.config, parsed.isolation, lambda session: subscribed(session, parsed.subscription))
     assert load_job(dump_job(job, "made from"), reading, "a folder") == ("made from", job)
+
+
+def test_tasks_fill_the_slots_of_spark(tmp_path: Path) -> None:
+    where = tier(tmp_path, plain_log().segments())
+    given = parse_options({**where, "fetch.remote.task.bytes": "1024"})
+    alone = len(plan_backfill(given, lambda: None, None).tasks)
+    assert alone > 2
+    for slots in {2, alone - 1}:
+        tasks = plan_backfill(given, lambda slots=slots: slots, None).tasks  # type: ignore[misc]
+        assert len(tasks) % slots == 0
+    assert given.sets_task_bytes
+    assert not parse_options(where).sets_task_bytes
 
 
 def test_waves_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

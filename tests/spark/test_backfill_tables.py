@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +20,8 @@ from tests.tables.tables import FORMATS, Topic, files_below, files_of, held, sam
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NO_SPARK: Any = None
+NO_SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
+"""A session that runs no job."""
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
@@ -38,7 +40,7 @@ def options(topic: Topic, **more: str) -> dict[str, str]:
 def test_a_table_by_executors(spark: SparkSession, tmp_path: Path, format_: str) -> None:
     topic, where = Topic(tmp_path / "tier").grow(3), target(format_, tmp_path / "lake")
     done = backfill(spark, "topic", options=options(topic), partition_by=["hour"], **where)
-    assert done.tasks > 2
+    assert done.tasks >= 2
     topic.grow()
     more = backfill(spark, "topic", options=options(topic), partition_by=["hour"], **where)
     assert (done.rows, more.rows, more.ranges) == (60, 20, {0: (30, 40), 1: (30, 40)})
