@@ -23,8 +23,6 @@ _SLICE_BYTES = 1 << 20
 """The cost of opening a segment, in bytes that could be read in that time. It limits the tiny segments of a share."""
 _SLACK = 1 / 8
 """How far, in shares, a cut may be moved to the beginning or end of a slice."""
-_WAVES = 4
-"""With so many waves, shares that take longer than others hardly matter, so shares may grow instead."""
 _BROKER_OFFSET_BYTES = 1024
 """The assumed bytes of an offset in a partition without tiered segments."""
 
@@ -43,7 +41,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """The number of tasks that run at once, and the bytes up to which a share may grow if there are many waves."""
+    """The number of tasks that run at once, and the bytes up to which a share may grow for the sake of fewer waves."""
 
     count: int
     most_bytes: int
@@ -53,8 +51,7 @@ class Slots:
 
         A share then has at most 1.5 times `target_bytes`, or what it may grow to.
         """
-        grown = min(total_bytes // (_WAVES * self.count), self.most_bytes)
-        target_bytes = max(target_bytes, grown)
+        target_bytes = max(target_bytes, min(-(-total_bytes // self.count), self.most_bytes))
         shares = _counted(total_bytes, target_bytes)
         if shares <= self.count:
             return shares

@@ -40,7 +40,7 @@ _INTERNAL = frozenset({"__consumer_offsets", "__share_group_state", "__transacti
 """Topics that a pattern never matches, as in the Java client."""
 _SHOWN_TASKS = 20
 _MOST_TASK_BYTES = 256 << 20
-"""A backfill's tasks grow to this if they are many, for each takes a tenth of a second to begin and to end."""
+"""A backfill's tasks grow to this if that makes fewer waves. Each takes a tenth of a second to begin and to end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,9 +103,11 @@ def test_tiny_segments_do_not_pile_up() -> None:
         (280, 2, 0, 4),  # not five
         (330, 2, 0, 6),
         (6400, 8, 0, 104),
-        (6400, 8, 256, 32),  # four waves of larger shares
-        (64000, 8, 256, 248),  # more waves, because shares grow no further
-        (700, 8, 256, 8),  # 11 of 64 MiB are nearer to one wave than to two
+        (700, 8, 0, 8),  # 11 of 64 MiB are nearer to one wave than to two
+        (280, 2, 256, 2),  # one wave of larger shares
+        (60, 2, 256, 1),
+        (2000, 8, 256, 8),
+        (6400, 8, 256, 24),  # more waves, because shares grow no further
     ],
 )
 def test_shares_fill_the_slots(megabytes: int, slots: int, most: int, shares: int) -> None:
