@@ -24,6 +24,7 @@ from remote_fetch.model import IsolationLevel, LogBounds
 
 __all__ = ["AdminOffsets"]
 
+_EARLIEST, _LATEST = OffsetSpec.earliest, OffsetSpec.latest
 _LEADER_LOOKUP_S = 5.0
 _QUICK_ANSWER_S = 1.0
 """How long `bounds` waits. An answer takes milliseconds, so without one the leader is away or unknown."""
@@ -120,6 +121,3 @@ class AdminOffsets:
             del requests  # else a future, its error and this frame hold each other, and the client
         self._answered()
         return found
-
-
-_EARLIEST, _LATEST = OffsetSpec.earliest, OffsetSpec.latest

@@ -105,7 +105,7 @@ class LogGuard:
         """
         heard = self._heard.get(partition)
         if heard is None or self._clock() >= heard.ask_at:
-            heard = self._ask_again(partition, isolation, heard)
+            heard = self._heard[partition] = self._log_start_of(partition, isolation, heard)
         return self.pass_over(partition, next_offset, heard.log_start)
 
     def remember(self, partition: TopicIdPartition, log_start: int) -> None:
@@ -123,11 +123,9 @@ class LogGuard:
     def ask(
         self, partition: TopicIdPartition, isolation: IsolationLevel, *, timeout_s: float | None = None
     ) -> LogBounds:
-        """The ends of the log now, without waiting for a broker that is away. `check` takes this answer for a moment.
+        """The ends of the log now, for a caller that reads at once: `check` relies on this answer for a moment.
 
-        For a caller that reads at once.
-
-        Raises KafkaException with the broker's error.
+        A broker that is away is not waited for. Raises KafkaException with the broker's error.
         """
         now = self._clock()
         told = self._cluster.log_bounds(partition, isolation, timeout_s=timeout_s)
@@ -177,7 +175,7 @@ class LogGuard:
             raise OffsetOutOfRange(gone, topic=partition.topic, partition=partition.partition, offset=first_offset)
         self._observer(Notice(f"{partition.topic}-{partition.partition}: {gone}; going on without", is_warning=True))
 
-    def _ask_again(self, partition: TopicIdPartition, isolation: IsolationLevel, known: _Heard | None) -> _Heard:
+    def _log_start_of(self, partition: TopicIdPartition, isolation: IsolationLevel, known: _Heard | None) -> _Heard:
         """Ask the broker for the log start.
 
         If the broker is away and `known` is younger than `blind_s` seconds, return the log start of `known`. Otherwise
@@ -194,9 +192,7 @@ class LogGuard:
                 heard = ask(self._patience.slice_timeout_s)
             except KafkaException as error:
                 self._say_away(partition, error)
-                heard = replace(known, ask_at=self._clock() + self._patience.slice_pause_s)
-                self._heard[partition] = heard
-                return heard
+                return replace(known, ask_at=self._clock() + self._patience.slice_pause_s)
             self._is_away = False
             return heard
         return self._patiently(partition, lambda: ask(None))

@@ -102,11 +102,6 @@ class SourceOptions:
         return Config.parse(self.config).settings.task_bytes
 
     @property
-    def sets_task_bytes(self) -> bool:
-        """Whether the user says how many bytes a task reads."""
-        return "fetch.remote.task.bytes" in Config.parse(self.config).given
-
-    @property
     def pushes_filters(self) -> bool:
         """Whether the source applies Spark's filters."""
         return Config.parse(self.config).settings.pushdown

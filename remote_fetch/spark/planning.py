@@ -109,7 +109,11 @@ def plan_backfill(options: SourceOptions, at_once: Callable[[], int | None], hel
             _plans(session, options, partitions, start, end, Restriction(), {} if held is None else held.ends)
         )
         count = at_once()
-        slots = None if count is None else Slots(count, 0 if options.sets_task_bytes else _MOST_TASK_BYTES)
+        slots = (
+            None
+            if count is None
+            else Slots(count, 0 if "fetch.remote.task.bytes" in options.given else _MOST_TASK_BYTES)
+        )
         tasks = tasks_of((plan for plan, _ in plans), options, session.locator.end_is_inferred, slots)
         return planned_job(tasks, plans, partitions, session.counters.report().fallbacks)
 

@@ -195,4 +195,4 @@ def test_nothing_gives_no_share() -> None:
 @pytest.mark.parametrize("wrong", [{"target_bytes": 0}, {"min_shares": 0}, {"max_offsets": -1}])
 def test_numbers_that_make_no_sense(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="have to be positive"):
-        share_out([], wrong.pop("target_bytes", 1), **wrong)  # type: ignore[arg-type]
+        share_out([], **{"target_bytes": 1, **wrong})  # type: ignore[arg-type]

@@ -309,8 +309,7 @@ def test_tasks_fill_the_slots_of_spark(tmp_path: Path) -> None:
     for slots in {2, alone - 1}:
         tasks = plan_backfill(given, lambda slots=slots: slots, None).tasks  # type: ignore[misc]
         assert len(tasks) % slots == 0
-    assert given.sets_task_bytes
-    assert not parse_options(where).sets_task_bytes
+    assert len(plan_backfill(parse_options(where), lambda: 2, None).tasks) == 1
 
 
 def test_waves_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,14 +13,12 @@ from remote_fetch.spark import backfill, backfill_job
 from remote_fetch.tables import table_job
 from remote_fetch.tables.write_task import TaskWriter
 from tests.spark.buckets import bucket_alone
-from tests.spark.test_backfill_job import die, once
+from tests.spark.test_backfill_job import NO_SPARK, die, once
 from tests.tables.tables import FORMATS, Topic, files_below, files_of, held, same, target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NO_SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
-"""A session that runs no job."""
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
@@ -39,8 +36,8 @@ def options(topic: Topic, **more: str) -> dict[str, str]:
 @pytest.mark.parametrize("format_", FORMATS)
 def test_a_table_by_executors(spark: SparkSession, tmp_path: Path, format_: str) -> None:
     topic, where = Topic(tmp_path / "tier").grow(3), target(format_, tmp_path / "lake")
-    done = backfill(spark, "topic", options=options(topic), partition_by=["hour"], **where)
-    assert done.tasks >= 2
+    done = backfill(spark, "topic", options=options(topic, minPartitions="4"), partition_by=["hour"], **where)
+    assert done.tasks > 2
     topic.grow()
     more = backfill(spark, "topic", options=options(topic), partition_by=["hour"], **where)
     assert (done.rows, more.rows, more.ranges) == (60, 20, {0: (30, 40), 1: (30, 40)})
