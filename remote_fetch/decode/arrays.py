@@ -25,8 +25,6 @@ __all__ = [
     "headers_array",
     "java_text",
     "numbers_array",
-    "repeated_number",
-    "repeated_text",
 ]
 
 Array: TypeAlias = "pa.Array[Any]"
@@ -48,20 +46,6 @@ def numbers_array(values: Sequence[int], arrow_type: pa.DataType) -> Array:
     """Whole numbers of 32 or 64 bits, or times of 64. Raises OverflowError for a value that does not fit."""
     item_format: Literal["i", "q"] = "i" if arrow_type.bit_width == 32 else "q"
     return pa.Array.from_buffers(arrow_type, len(values), [None, pa.py_buffer(array(item_format, values))])
-
-
-def repeated_text(value: str, count: int) -> Array:
-    """`count` times the same string. Raises OverflowError for more than 2 GiB together."""
-    data = value.encode()
-    size_bytes = len(data)
-    ends = array("i", range(0, (count + 1) * size_bytes, size_bytes)) if data else array("i", bytes(4 * (count + 1)))
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(data * count)]
-    return pa.Array.from_buffers(pa.string(), count, buffers)
-
-
-def repeated_number(value: int, count: int) -> Array:
-    """`count` times the same number of 32 bits. Raises OverflowError if it has more."""
-    return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(array("i", [value]) * count)])
 
 
 def bytes_array(values: Sequence[bytes | None], arrow_type: pa.DataType) -> Array:

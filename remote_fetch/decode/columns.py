@@ -5,7 +5,6 @@ Rules of the file: pure, and no I/O.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -13,14 +12,7 @@ import pyarrow as pa
 from remote_fetch.decode.arrays import HEADER_TYPE
 from remote_fetch.errors import ConfigError
 
-__all__ = [
-    "COLUMNS",
-    "DEFAULT_COLUMNS",
-    "microseconds",
-    "saturated_timestamps",
-    "schema_for",
-    "wanted_columns",
-]
+__all__ = ["COLUMNS", "DEFAULT_COLUMNS", "is_saturated", "microseconds", "schema_for", "wanted_columns"]
 
 _TYPES: dict[str, pa.DataType] = {
     "key": pa.binary(),
@@ -42,7 +34,6 @@ DEFAULT_COLUMNS: tuple[str, ...] = COLUMNS[:8]
 """The columns of Spark's Kafka source, in its order, headers included."""
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
-_FIRST_BYTE = 7 if sys.byteorder == "little" else 0
 
 
 def wanted_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
@@ -78,17 +69,6 @@ def microseconds(timestamp_ms: int) -> int:
     return min(max(timestamp_ms * 1000, _INT64_MIN), _INT64_MAX)
 
 
-def saturated_timestamps(batch: pa.RecordBatch) -> int:
-    """How many rows have the nearest possible `timestamp` instead of their own. 0 without that column."""
-    at = batch.schema.get_field_index("timestamp")
-    if at < 0 or not batch.num_rows:
-        return 0
-    column = batch.column(at)
-    buffer = column.buffers()[1]
-    assert buffer is not None
-    numbers = memoryview(buffer).cast("B").cast("q")[column.offset :][: len(column)]
-    # To compare only the first byte of each number is much faster. No realistic year has one of these two first bytes.
-    first_bytes = bytes(numbers)[_FIRST_BYTE::8]
-    if b"\x7f" not in first_bytes and b"\x80" not in first_bytes:
-        return 0
-    return sum(number in (_INT64_MIN, _INT64_MAX) for number in numbers)
+def is_saturated(timestamp_ms: int) -> bool:
+    """Whether `microseconds` gives the nearest number for a record of that time."""
+    return not _INT64_MIN <= timestamp_ms * 1000 <= _INT64_MAX

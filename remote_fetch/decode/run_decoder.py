@@ -93,6 +93,8 @@ class _Run(Protocol):
     @property
     def size_bytes(self) -> int: ...
     @property
+    def saturated(self) -> int: ...
+    @property
     def shown(self) -> Mapping[int, int]: ...
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[Any, Any]: ...
 
@@ -106,6 +108,7 @@ class DecodedRun(NamedTuple):
       offset of the first of each.
     - `batches` have the rows; there is none without rows. `size_bytes` is the size of their columns, without topic and
       partition. (Arrow's `nbytes` gives the interpreter's lock away, and a thread that is busy takes it.)
+    - `saturated` rows have the nearest possible `timestamp` instead of their own; 0 without that column.
     """
 
     position: int
@@ -115,6 +118,7 @@ class DecodedRun(NamedTuple):
     shown: Mapping[int, int]
     batches: list[pa.RecordBatch]
     size_bytes: int
+    saturated: int
 
 
 class Cut(NamedTuple):
@@ -156,11 +160,12 @@ class ColumnMemory:
 class _Tables:
     """Puts the columns of a decoder and the constant columns together."""
 
-    def __init__(self, topic: str, partition: int, columns: Sequence[str], max_rows: int) -> None:
+    def __init__(self, topic: str, partition: int, columns: Sequence[str], max_rows: int, engine: ModuleType) -> None:
         self.schema = schema_for(columns)
         self.decoded = [name for name in self.schema.names if name not in CONSTANT_COLUMNS]
         self._max_rows = max_rows
-        self._constants = ConstantColumns(topic, partition, max_rows)
+        constant = [name for name in self.schema.names if name in CONSTANT_COLUMNS]
+        self._constants = ConstantColumns(topic, partition, max_rows, engine, constant)
 
     def batches(self, run: _Run) -> list[pa.RecordBatch]:
         """The rows as Arrow batches of at most `max_rows` rows: only a large batch of Kafka's has more."""
@@ -194,7 +199,7 @@ class RunReader:
         engine: ModuleType | None = None,
     ) -> None:
         engine = engine or _ENGINE
-        self._tables = _Tables(topic, partition, columns, bounds.max_rows)
+        self._tables = _Tables(topic, partition, columns, bounds.max_rows, engine)
         self._decoder = engine.RunDecoder(
             self._tables.decoded,
             segment_offsets=(bounds.segment_start, bounds.segment_end),
@@ -225,15 +230,17 @@ class RunReader:
         run: _Run = self._decoder.decode(data, at, **start._asdict(), stop=stop)
         batches = self._tables.batches(run)
         return DecodedRun(
-            run.position, run.last_offset, run.taken, RunStatus(run.status), run.shown, batches, run.size_bytes
-        )
+            run.position, run.last_offset, run.taken, RunStatus(run.status), run.shown,
+            batches, run.size_bytes, run.saturated,
+        )  # fmt: skip
 
 
 class BatchReader:
     """Reads the records of single batches of one partition. For one thread at a time.
 
-    An Arrow batch is full if a byte column holds `target_bytes` or if it has `max_rows` rows. `engine` is the module of
-    the decoder, for tests. Raises ConfigError for columns as `schema_for` does.
+    An Arrow batch is full if a byte column holds `target_bytes` or if it has `max_rows` rows. `saturated` counts as in
+    `DecodedRun`, of all rows so far that are no longer pending. `engine` is the module of the decoder, for tests.
+    Raises ConfigError for columns as `schema_for` does.
     """
 
     def __init__(
@@ -247,13 +254,14 @@ class BatchReader:
         engine: ModuleType | None = None,
     ) -> None:
         self._topic, self._partition = topic, partition
-        self._tables = _Tables(topic, partition, columns, max_rows)
-        self._target_bytes, self._max_rows = target_bytes, max_rows
         self._engine = engine or _ENGINE
+        self._tables = _Tables(topic, partition, columns, max_rows, self._engine)
+        self._target_bytes, self._max_rows = target_bytes, max_rows
         # A decoder keeps room for as many rows as it gave before. A reader may be kept for long after its last batch.
         self._decoder: Any = None
         self._rows = 0
         self._full: list[pa.RecordBatch] = []
+        self.saturated = 0
 
     @property
     def rows(self) -> int:
@@ -321,7 +329,9 @@ class BatchReader:
         full, self._full = self._full, []
         if self._rows:
             self._rows = 0
-            full += self._tables.batches(self._decoder.take())
+            run: _Run = self._decoder.take()
+            self.saturated += run.saturated
+            full += self._tables.batches(run)
         return full
 
     def _fault(self, header: BatchHeader, records: memoryview) -> CorruptSegment:

@@ -12,6 +12,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
@@ -19,19 +20,27 @@ from typing import Any
 import pyarrow as pa
 
 from remote_fetch.decode.arrays import Array, bytes_array, headers_array, java_text, numbers_array
-from remote_fetch.decode.columns import microseconds, schema_for
+from remote_fetch.decode.columns import is_saturated, microseconds, schema_for
 from remote_fetch.decode.record_reference import Ended, Row, Shape, records_of
 from remote_fetch.decode.run_status import RunStatus
 from remote_fetch.errors import RemoteFetchError
 from remote_fetch.formats.batches import HEADER_BYTES, BatchHeader, FramedBatch, check_crc, read_header
 from remote_fetch.formats.codecs import CODEC_NAMES, Codecs
 
-__all__ = ["MAX_COLUMN_BYTES", "BatchDecoder", "ColumnMemory", "Run", "RunDecoder"]
+__all__ = ["MAX_COLUMN_BYTES", "BatchDecoder", "ColumnMemory", "Run", "RunDecoder", "multiples"]
 
 _MAX_INT64 = 2**63 - 1
 _MAGIC_AT = 16
 # A header key that is no UTF-8 may grow threefold, and a column has at most 2 GiB.
 MAX_COLUMN_BYTES = (2**31 - 1) // 3
+
+
+def multiples(step: int, count: int) -> bytes:
+    """0, `step`, twice `step` and so on: `count` numbers of 32 bits in the order of this machine's bytes.
+
+    Raises OverflowError if the last one has more than 32 bits.
+    """
+    return array("i", [at * step for at in range(count)]).tobytes()
 
 
 class ColumnMemory:
@@ -53,7 +62,7 @@ class Run:
         self.taken = 0
         self.status = RunStatus.END
         self.shown: dict[int, int] = {}
-        self.rows = self.size_bytes = 0
+        self.rows = self.size_bytes = self.saturated = 0
         self._batch: pa.RecordBatch | None = None
 
     def close(self, rows: Sequence[Row], columns: Sequence[str]) -> Run:
@@ -62,6 +71,8 @@ class Run:
         self._batch = _columns_of(rows, columns)
         buffers = [buffer for column in self._batch.columns for buffer in column.buffers() if buffer is not None]
         self.size_bytes = sum(buffer.size for buffer in buffers) if rows else 0
+        if "timestamp" in columns:
+            self.saturated = sum(is_saturated(row.timestamp_ms) for row in rows)
         return self
 
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[Any, Any]:

@@ -35,6 +35,7 @@ class PartitionRows:
       it is replaced for each slice.
     - `shown` has, for each producer, the base offset of the first transactional batch delivered since its last marker.
     - `ratio` is how many bytes the columns of the last unit took for each byte of its batches.
+    - `saturated` counts as in `DecodedRun`, of the runs since the last `take_saturated`.
     """
 
     topic: str
@@ -46,6 +47,7 @@ class PartitionRows:
     gatherer: RowGatherer = field(default_factory=RowGatherer)
     shown: dict[int, int] = field(default_factory=dict)
     ratio: float = _FIRST_RATIO
+    saturated: int = 0
     batches: BatchReader = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,6 +66,12 @@ class PartitionRows:
         `size_bytes` is the size of all of them together.
         """
         return self._drained() + self.gatherer.add(batches, size_bytes)
+
+    def take_saturated(self) -> int:
+        """How many rows have a `timestamp` that is not their own, of those that were decoded since the last call."""
+        count, self.saturated = self.saturated + self.batches.saturated, 0
+        self.batches.saturated = 0
+        return count
 
     def _drained(self) -> list[pa.RecordBatch]:
         return self.gatherer.add(self.batches.drain())

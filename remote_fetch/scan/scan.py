@@ -17,7 +17,6 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from remote_fetch.decode.columns import saturated_timestamps
 from remote_fetch.errors import (
     CorruptSegment,
     EpochMismatch,
@@ -30,7 +29,7 @@ from remote_fetch.errors import (
 from remote_fetch.fetch.deadlines import now_ms
 from remote_fetch.fetch.readahead import Awaited, RangeRequest
 from remote_fetch.formats.codecs import Codecs
-from remote_fetch.model import IndexType, TopicIdPartition
+from remote_fetch.model import IndexType
 from remote_fetch.observe import (
     Fallback,
     Notice,
@@ -155,7 +154,8 @@ class Scan:
         first = max(step.first_offset, shared.rows.next_offset)
         if first <= step.last_offset:
             for batch in broker.read(replace(step, first_offset=first), isolation, self._columns):
-                yield self._handed_on(batch, step.partition, end_of(batch, step.last_offset + 1))
+                self._storage.observe(RecordsRead(step.partition, batch.num_rows, end_of(batch, step.last_offset + 1)))
+                yield batch
         shared.rows.next_offset = max(first, step.last_offset + 1)
         self._todo.popleft()
 
@@ -291,16 +291,16 @@ class Scan:
 
     def _observed(self, batches: Iterable[pa.RecordBatch], work: Work) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield self._handed_on(batch, work.partition.opened.partition, work.partition.rows.next_offset)
+            yield self._handed_on(batch, work.partition)
 
     def _flush(self, partition: SharedPartition) -> Iterator[pa.RecordBatch]:
         for batch in partition.rows.flush():
-            yield self._handed_on(batch, partition.opened.partition, partition.rows.next_offset)
+            yield self._handed_on(batch, partition)
 
-    def _handed_on(self, batch: pa.RecordBatch, partition: TopicIdPartition, next_offset: int) -> pa.RecordBatch:
-        self._storage.observe(RecordsRead(partition, batch.num_rows, next_offset))
-        saturated = saturated_timestamps(batch)
-        if saturated:
+    def _handed_on(self, batch: pa.RecordBatch, shared: SharedPartition) -> pa.RecordBatch:
+        partition, rows = shared.opened.partition, shared.rows
+        self._storage.observe(RecordsRead(partition, batch.num_rows, rows.next_offset))
+        if saturated := rows.take_saturated():
             self._storage.observe(TimestampsSaturated(partition, saturated))
         return batch
 

@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from remote_fetch.decode.arrays import allocate
 from remote_fetch.decode.run_decoder import DecodedRun
 from remote_fetch.errors import CorruptSegment, EpochMismatch, RemoteFetchError
 from remote_fetch.formats.batches import BatchFramer, BatchHeader, FramedBatch, check_crc
@@ -63,7 +62,7 @@ class SliceReader:
         self.resume_position = position
         self._rows = rows
         self._codecs = codecs
-        self._framer = BatchFramer(position, max_batch_bytes=max_batch_bytes, allocate=allocate)
+        self._framer = BatchFramer(position, max_batch_bytes=max_batch_bytes)
         self._depth = pool.depth
         self._coming: deque[Unit | FramedBatch | RemoteFetchError] = deque()
         self._held: Unit | FramedBatch | None = None
@@ -295,9 +294,10 @@ class SliceReader:
         self._units.learn(unit, column_bytes)
 
     def _note(self, run: DecodedRun) -> None:
-        """Remember the producers whose transactional records a run delivered, and the offset that it came to."""
+        """Remember what a run delivered: producers of transactional records, odd timestamps, and its last offset."""
         for producer_id, base_offset in run.shown.items():
             self._rows.shown.setdefault(producer_id, base_offset)
+        self._rows.saturated += run.saturated
         if run.taken:
             self._rows.next_offset = max(self._rows.next_offset, min(run.last_offset, self.piece.last_offset) + 1)
 

@@ -23,12 +23,12 @@ import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, TopicPartition
 
 from remote_fetch.decode.arrays import Array, bytes_array, headers_array, numbers_array
-from remote_fetch.decode.columns import microseconds, schema_for
+from remote_fetch.decode.columns import is_saturated, microseconds, schema_for
 from remote_fetch.errors import UnsupportedFormat
 from remote_fetch.locate.clients import Consumer
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.model import IsolationLevel, TopicIdPartition
-from remote_fetch.observe import BrokerRead, Notice, Observer, RecordsRead
+from remote_fetch.observe import BrokerRead, Notice, Observer, RecordsRead, TimestampsSaturated
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.session.guard import LogGuard
 
@@ -208,6 +208,9 @@ class BrokerReader:
     def _rows(self, messages: Sequence[Any], partition: TopicIdPartition, columns: Sequence[str]) -> pa.RecordBatch:
         size_bytes = sum(len(one.key() or b"") + len(one.value() or b"") for one in messages)
         self._observer(BrokerRead(partition, len(messages), size_bytes))
+        saturated = sum(is_saturated(_timestamp_ms(one)) for one in messages) if "timestamp" in columns else 0
+        if saturated:
+            self._observer(TimestampsSaturated(partition, saturated))
         return batch_of_messages(messages, columns)
 
 

@@ -388,6 +388,14 @@ def test_any_timestamp_is_given_and_one_past_the_microseconds_is_saturated(
     assert (row[3], row[7]) == (microseconds, in_64_bits(base_ms + delta))
 
 
+def test_timestamps_past_the_microseconds_are_counted_as_their_rows_leave(engine: ModuleType) -> None:
+    reader, area = BatchReader("topic", 0, COLUMNS, engine=engine), memoryview(encode_records([Record(0), Record(1)]))
+    for base_offset, base_ms, counted in ((0, LAST_MS, 0), (10, LAST_MS + 1, 2), (20, FIRST_MS - 1, 4)):
+        reader.append(header(2, base_ms=base_ms, base_offset=base_offset), area, 0, EVERYTHING)
+        reader.drain()
+        assert reader.saturated == counted
+
+
 def test_log_append_time_is_the_batch_s_for_every_record(engine: ModuleType) -> None:
     area = encode_records([Record(0, 5), Record(1, -(2**62))])
     head = header(2, attributes=LOG_APPEND_BIT, base_ms=2**62, max_ms=1234)

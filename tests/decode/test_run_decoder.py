@@ -307,6 +307,19 @@ def test_a_damaged_batch_leaves_no_trace(engine: ModuleType) -> None:
     assert column(sound, "key") == [record.key for record in records]
 
 
+def test_timestamps_that_microseconds_cannot_hold_are_counted(engine: ModuleType) -> None:
+    """Those of a batch that is damaged are not."""
+    late_ms = 2**62
+    odd = encode_batch(0, [Record(0), Record(1), Record(2, -late_ms)], base_timestamp_ms=late_ms)
+    early = encode_batch(3, [Record(0, -(2**62)), Record(1, 5)], base_timestamp_ms=-(2**61))
+    broken = rewrite_crc(encode_batch(5, [Record(0)], base_timestamp_ms=late_ms)[:-1] + b"\xff")
+    run = read(engine, [odd, early, broken, LAST])
+    assert (run.taken, run.saturated, len(column(run, "offset"))) == (2, 4, 5)
+    assert read(engine, [odd, early, LAST], first_offset=1).saturated == 3
+    assert read(engine, [odd, LAST], columns=["offset", "timestampMs"]).saturated == 0
+    assert read(engine, [batch(0), LAST]).saturated == 0
+
+
 def test_the_rows_outlive_bytes_and_reader(native_engine: ModuleType) -> None:
     run = read(native_engine, [batch(0, 100), LAST])
     expected = [b"value"] * 100

@@ -23,7 +23,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from remote_fetch.errors import OffsetOutOfRange, TopicRecreated, UnsupportedFormat
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
-from remote_fetch.observe import BrokerRead, Event, Notice, RecordsRead
+from remote_fetch.observe import BrokerRead, Event, Notice, RecordsRead, TimestampsSaturated
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.session.broker import BrokerReader
 from remote_fetch.session.guard import LogGuard, Patience
@@ -174,11 +174,12 @@ def test_timestamps_are_those_that_the_store_would_give() -> None:
     """Also of records of magic 0, whose timestamp is 0 to the client, and of any that microseconds cannot hold."""
     given = [(0, 0), (1, -1), (1, 7), (2, 8), (1, 1_700_000_000 * 10**9), (1, -(2**63))]
     broker = Broker([[Timed(at, timestamp) for at, timestamp in enumerate(given)]])
-    columns = ("timestamp", "timestampMs", "timestampType")
-    (batch,) = reader_of(broker, lambda event: None).read(BrokerRange(PARTITION, 0, 5, "hole"), UNCOMMITTED, columns)
+    columns, heard = ("timestamp", "timestampMs", "timestampType"), list[Event]()
+    (batch,) = reader_of(broker, heard.append).read(BrokerRange(PARTITION, 0, 5, "hole"), UNCOMMITTED, columns)
     assert batch.column(0).cast(pa.int64()).to_pylist() == [-1000, -1000, 7000, 8000, 2**63 - 1, -(2**63)]
     assert batch.column(1).to_pylist() == [-1, -1, 7, 8, 1_700_000_000 * 10**9, -(2**63)]
     assert batch.column(2).to_pylist() == [-1, 0, 0, 1, 0, 0]
+    assert [one for one in heard if isinstance(one, TimestampsSaturated)] == [TimestampsSaturated(PARTITION, 2)]
 
 
 class TestHeaders:

@@ -328,6 +328,12 @@ impl Columns {
         self.rows += 1;
     }
 
+    /// How many rows have the nearest possible `timestamp` instead of their own. No timestamp that fits equals one of these.
+    pub fn saturated(&self) -> usize {
+        let is_nearest = |&&microseconds: &&i64| microseconds == i64::MAX || microseconds == i64::MIN;
+        self.timestamp.iter().flatten().filter(is_nearest).count()
+    }
+
     /// The rows as a struct whose children are the columns, in the order of `NAMES`.
     pub fn into_node(self) -> Node {
         let rows = self.rows;

@@ -28,9 +28,9 @@ use std::slice;
 use std::sync::Arc;
 
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyOverflowError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{PyBytes, PyCapsule};
 
 use crate::arrow::Node;
 use crate::codecs::Codecs;
@@ -72,6 +72,8 @@ struct Run {
     rows: usize,
     #[pyo3(get)]
     size_bytes: usize,
+    #[pyo3(get)]
+    saturated: usize,
     node: std::sync::Mutex<Option<Node>>,
     spare: Arc<Spare>,
 }
@@ -257,10 +259,11 @@ fn bits_of(columns: &[String]) -> PyResult<u8> {
 
 impl Run {
     fn of(outcome: Outcome, columns: Columns, spare: &Arc<Spare>) -> Self {
-        let rows = columns.rows();
+        let (rows, saturated) = (columns.rows(), columns.saturated());
         let node = columns.into_node().trimmed();
         let size_bytes = if rows > 0 { node.size_bytes() } else { 0 };
-        Self { outcome, rows, size_bytes, node: std::sync::Mutex::new(Some(node)), spare: Arc::clone(spare) }
+        let node = std::sync::Mutex::new(Some(node));
+        Self { outcome, rows, size_bytes, saturated, node, spare: Arc::clone(spare) }
     }
 }
 
@@ -308,10 +311,26 @@ impl Run {
     }
 }
 
+/// 0, `step`, twice `step` and so on: `count` numbers of 32 bits in the order of this machine's bytes.
+#[pyfunction]
+fn multiples(py: Python<'_>, step: i32, count: usize) -> PyResult<Bound<'_, PyBytes>> {
+    let last = i32::try_from(count.saturating_sub(1)).ok().and_then(|last| last.checked_mul(step));
+    let size_bytes = last.and(count.checked_mul(size_of::<i32>()));
+    let size_bytes = size_bytes.ok_or_else(|| PyOverflowError::new_err("the last multiple has more than 32 bits"))?;
+    PyBytes::new_with(py, size_bytes, |bytes| {
+        let mut multiple = 0;
+        for place in bytes.chunks_exact_mut(size_of::<i32>()) {
+            place.copy_from_slice(&i32::to_ne_bytes(multiple));
+            multiple = multiple.wrapping_add(step); // past the last one, nobody looks at it
+        }
+        Ok(())
+    })
+}
+
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use super::{BatchDecoder, ColumnMemory, Run, RunDecoder};
+    use super::{BatchDecoder, ColumnMemory, Run, RunDecoder, multiples};
     #[pymodule_export]
     use crate::messages::Rows;
 }
