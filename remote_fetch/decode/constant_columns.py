@@ -23,7 +23,7 @@ class ConstantColumns:
     """The constant columns of one partition, those in `names` alone. For one thread at a time.
 
     `max_rows` is the largest number of rows of one Arrow batch. `engine` is the module of the decoder. In plain Python,
-    an array of 65,536 strings took 4 ms, and no other thread ran meanwhile.
+    an array of 65,536 strings takes 4 ms, and no other thread of Python runs in that time.
     """
 
     def __init__(
