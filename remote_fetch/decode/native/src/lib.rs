@@ -321,7 +321,7 @@ fn multiples(py: Python<'_>, step: i32, count: usize) -> PyResult<Bound<'_, PyBy
         let mut multiple = 0;
         for place in bytes.chunks_exact_mut(size_of::<i32>()) {
             place.copy_from_slice(&i32::to_ne_bytes(multiple));
-            multiple = multiple.wrapping_add(step); // past the last one, nobody looks at it
+            multiple = multiple.wrapping_add(step); // after the last one it may wrap
         }
         Ok(())
     })
