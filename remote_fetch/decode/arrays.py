@@ -20,7 +20,6 @@ import pyarrow as pa
 __all__ = [
     "HEADER_TYPE",
     "Array",
-    "allocate",
     "bytes_array",
     "headers_array",
     "java_text",
@@ -72,8 +71,3 @@ def _validity(values: Sequence[bytes | None]) -> pa.Buffer | None:
     for at, value in enumerate(values):
         bits[at >> 3] |= (value is not None) << (at & 7)
     return pa.py_buffer(bytes(bits))
-
-
-def allocate(size_bytes: int) -> memoryview:
-    """Writable memory of Arrow's pool. The pool reuses freed memory, and new memory would cost page faults."""
-    return memoryview(pa.allocate_buffer(size_bytes)).cast("B")

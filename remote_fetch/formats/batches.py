@@ -13,7 +13,6 @@ size and magic in the same places.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple
 
@@ -220,16 +219,12 @@ def check_crc(batch: FramedBatch) -> None:
         )
 
 
-def _allocate(size_bytes: int) -> memoryview:
-    return memoryview(bytearray(size_bytes))
-
-
 class BatchFramer:
     """Cuts the byte ranges of one segment, fed in order, into whole batches.
 
     `feed` takes the next range. `next_batch` returns the next whole batch, or None if it needs more bytes. `finish`
     ends the input and raises if a batch is cut. A batch inside one range is a view of the range. A batch that crosses
-    a border is copied into memory of `allocate`. Nothing else is copied.
+    a border is copied into memory of its own. Nothing else is copied.
     """
 
     def __init__(
@@ -237,11 +232,9 @@ class BatchFramer:
         position: int,
         *,
         max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
-        allocate: Callable[[int], memoryview] = _allocate,
     ) -> None:
         self._position = position
         self._max_batch_bytes = max_batch_bytes
-        self._allocate = allocate
         self._data = memoryview(b"")
         self._at = 0
         # A batch that began in an earlier range: room for the bytes that are known to be needed, and how many are here.
@@ -309,7 +302,7 @@ class BatchFramer:
     def _make_room(self, needed: BatchHeader | int) -> None:
         """Make room for `needed` bytes of a batch, and keep the bytes that are already here."""
         assert isinstance(needed, int)  # a whole batch leaves no rest
-        before, self._joined = self._joined[: self._joined_bytes], self._allocate(needed)
+        before, self._joined = self._joined[: self._joined_bytes], memoryview(bytearray(needed))
         self._joined[: len(before)] = before
 
     def _join(self, data: memoryview) -> None:
