@@ -25,8 +25,8 @@ from remote_fetch.errors import ConfigError
 
 __all__ = ["MESSAGE_COLUMNS", "MessageCursor"]
 
-MESSAGE_COLUMNS: tuple[str, ...] = ("key", "value", "offset", "timestampMs", "timestampType", "headers", "leaderEpoch")
-"""The columns that a message is made of, besides topic and partition."""
+MESSAGE_COLUMNS: tuple[str, ...] = ("key", "value", "offset", "timestampType", "headers", "leaderEpoch", "timestampMs")
+"""The columns that a message is made of, besides topic and partition, in the order in which they are decoded."""
 
 _ENGINE = installed(message_reference)
 _TYPES: dict[str, pa.DataType] = {field.name: field.type for field in schema_for(MESSAGE_COLUMNS)}
@@ -64,7 +64,7 @@ class MessageCursor:
         *,
         engine: ModuleType | None = None,
     ) -> None:
-        key, value, offset, timestamp_ms, timestamp_type, headers, leader_epoch = map(
+        key, value, offset, timestamp_type, headers, leader_epoch, timestamp_ms = map(
             _column_of(batch), MESSAGE_COLUMNS
         )
         names, values = _header_columns(headers)

@@ -290,7 +290,7 @@ def test_slices_below_the_columns(engine: ModuleType) -> None:
     kept = items.take(pa.array([0, 0, 0, 2])).slice(1)
     lists: Any = pa.ListArray.from_arrays(pa.array([0, 0, 1, 3], pa.int32()), kept, type=SCHEMA.field("headers").type)
     rows = batch_from([{}, {}])
-    rows = rows.set_column(5, SCHEMA.field("headers"), lists.slice(1))
+    rows = rows.set_column(SCHEMA.get_field_index("headers"), SCHEMA.field("headers"), lists.slice(1))
     made = MessageCursor(rows, "t", 0, recorded, engine=engine).take(2)
     assert [one[5] for one in made] == [[("a", b"1")], [("a", b"1"), ("b", b"2")]]
 
