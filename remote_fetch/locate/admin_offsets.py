@@ -5,6 +5,8 @@ Rules of the file:
 - The requests of one question run at once.
 - The caller gives the AdminClient, because the client of a broker that has died is replaced.
 - `bounds` only saves time. If it has no answer, the caller asks a consumer, which looks for another leader.
+- An offset below 0 is no answer. librdkafka (2.16) gives -1001 and no error if a broker is silent, or if its connection
+  breaks.
 """
 
 from __future__ import annotations
@@ -12,10 +14,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from confluent_kafka import IsolationLevel as ListedLevel
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from remote_fetch.broker_errors import is_of_another_leader
@@ -85,11 +88,11 @@ class AdminOffsets:
         began_s = self._clock()
         try:
             ((low,), (high,)) = self._ask([wanted], _EARLIEST, _LATEST, isolation=isolation, timeout_s=timeout_s)
-        except KafkaException:
-            if self._clock() - began_s >= timeout_s:
+        except KafkaException as error:
+            if _is_silence(error) or self._clock() - began_s >= timeout_s:
                 self._rest_until_s = self._clock() + _REST_S
             return None
-        return LogBounds(low.offset, max(low.offset, high.offset)) if low.offset >= 0 else None
+        return LogBounds(low.offset, max(low.offset, high.offset))
 
     def _ask(
         self,
@@ -109,9 +112,9 @@ class AdminOffsets:
             for spec in specs
         ]
         try:
-            found = [[answers[partition].result() for partition in wanted] for answers in requests]
+            found = [[_checked(answers[partition], partition) for partition in wanted] for answers in requests]
         except KafkaException as error:
-            if is_of_another_leader(error):
+            if is_of_another_leader(error) or _is_silence(error):
                 # After most of these errors librdkafka's AdminClient (2.16) keeps its cached leaders. Without a new
                 # lookup it would give the same error for minutes, until the cache expires.
                 with contextlib.suppress(KafkaException):
@@ -121,3 +124,21 @@ class AdminOffsets:
             del requests  # else a future, its error and this frame hold each other, and the client
         self._answered()
         return found
+
+
+def _checked(answer: Future[Any], partition: TopicPartition) -> Any:
+    """The answer about a partition. Raises KafkaException."""
+    try:
+        found = answer.result()
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError._NOENT:  # librdkafka's word for partitions of which it knows no leader
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, error.args[0].str())) from error
+        raise
+    if found.offset < 0:
+        text = f"no answer about the offsets of {partition.topic}-{partition.partition}"
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))
+    return found
+
+
+def _is_silence(error: KafkaException) -> bool:
+    return error.args[0].code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT)

@@ -184,16 +184,23 @@ class Cluster:
         return retry(ask, KafkaException, until=deadline, pause_s=0, may_pass=_is_timeout)
 
     def log_bounds(
-        self, partition: TopicIdPartition, isolation: IsolationLevel, *, timeout_s: float | None = None
+        self,
+        partition: TopicIdPartition,
+        isolation: IsolationLevel,
+        *,
+        timeout_s: float | None = None,
+        by_consumer: bool = False,
     ) -> LogBounds:
         """The log start offset, and the end for the isolation level: the high watermark or the last stable offset.
 
         DeleteRecords may move the log start past the last stable offset: no record is readable, and both are equal.
-        `timeout_s` None: the timeout of the cluster. Raises KafkaException with the broker's error.
+        `timeout_s` None: the timeout of the cluster. `by_consumer`: only the consumer of the isolation level asks, and
+        it is replaced if it has lost its brokers. Raises KafkaException with the broker's error.
         """
         deadline = Deadline.after(timeout_s or self._timeout_s)
         wanted = TopicPartition(partition.topic, partition.partition)
-        quick = None if self._admin is None else self._offsets.bounds(wanted, isolation, deadline.left_s / 2)
+        asks_admin = self._admin is not None and not by_consumer
+        quick = self._offsets.bounds(wanted, isolation, deadline.left_s / 2) if asks_admin else None
         return quick or self._bounds_by_consumer(wanted, isolation, deadline)
 
     def _bounds_by_consumer(self, wanted: TopicPartition, isolation: IsolationLevel, deadline: Deadline) -> LogBounds:

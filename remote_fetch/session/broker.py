@@ -115,8 +115,8 @@ class BrokerReader:
     ) -> Iterator[list[Any]]:
         """Yield lists of messages. End when the cluster has another consumer for `isolation`.
 
-        If no message comes for `stall_s` seconds, ask the broker for the ends of the log. This replaces a consumer that
-        has lost its brokers. `partition` None: never ask.
+        If no message comes for `stall_s` seconds, the consumer asks for the ends of the log. This replaces a consumer
+        that has lost its brokers. `partition` None: never ask.
         """
         heard_at = self._clock()
         while self._cluster.consumer(isolation) is consumer:
@@ -129,7 +129,7 @@ class BrokerReader:
             elif self._clock() - heard_at > self._stall_s:
                 heard_at = self._clock()
                 with suppress(KafkaException):  # the brokers may be away: librdkafka waits for them
-                    self._cluster.log_bounds(partition, isolation)  # may replace the consumer
+                    self._cluster.log_bounds(partition, isolation, by_consumer=True)  # may replace it
 
     def _is_ready(self, step: BrokerRange, isolation: IsolationLevel, pace: _Pace) -> bool:
         """Wait until the log holds the next offset. Return False if the log start has passed the whole range."""
@@ -179,7 +179,7 @@ class BrokerReader:
             return
         pace.checked_at = self._clock()
         self._guard.confirm(step.partition)
-        self._guard.bounds(step.partition, isolation)  # replaces a consumer that has lost its brokers
+        self._guard.bounds(step.partition, isolation, by_consumer=True)  # replaces one that has lost its brokers
         if pace.is_reported:
             return
         pace.is_reported = True

@@ -113,12 +113,14 @@ class LogGuard:
         now = self._clock()
         self._heard[partition] = _Heard(log_start, now, now)
 
-    def bounds(self, partition: TopicIdPartition, isolation: IsolationLevel) -> LogBounds:
-        """The ends of the log now. Raises the errors of `confirm`.
+    def bounds(self, partition: TopicIdPartition, isolation: IsolationLevel, *, by_consumer: bool = False) -> LogBounds:
+        """The ends of the log now, with `by_consumer` as in `Cluster.log_bounds`. Raises the errors of `confirm`.
 
         `check` still asks: records may be deleted between a plan and its first slice.
         """
-        return self._patiently(partition, lambda: self._cluster.log_bounds(partition, isolation))
+        return self._patiently(
+            partition, lambda: self._cluster.log_bounds(partition, isolation, by_consumer=by_consumer)
+        )
 
     def ask(
         self, partition: TopicIdPartition, isolation: IsolationLevel, *, timeout_s: float | None = None

@@ -99,7 +99,7 @@ def plan_batch(
 def plan_backfill(options: SourceOptions, at_once: Callable[[], int | None], held: Progress | None) -> PlannedJob:
     """The tasks of a backfill of one topic, behind what its target holds: see `job.Planner`.
 
-    `at_once` tells how many tasks Spark runs at the same time; None: unknown.
+    `at_once` tells how many tasks Spark runs at the same time; None or 0: unknown.
     """
     start, end = check_batch(options)
     with Session.open(options.config) as session:
@@ -109,11 +109,8 @@ def plan_backfill(options: SourceOptions, at_once: Callable[[], int | None], hel
             _plans(session, options, partitions, start, end, Restriction(), {} if held is None else held.ends)
         )
         count = at_once()
-        slots = (
-            None
-            if count is None
-            else Slots(count, 0 if "fetch.remote.task.bytes" in options.given else _MOST_TASK_BYTES)
-        )
+        most_bytes = 0 if "fetch.remote.task.bytes" in options.given else _MOST_TASK_BYTES
+        slots = Slots(count, most_bytes) if count else None
         tasks = tasks_of((plan for plan, _ in plans), options, session.locator.end_is_inferred, slots)
         return planned_job(tasks, plans, partitions, session.counters.report().fallbacks)
 

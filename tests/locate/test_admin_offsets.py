@@ -12,11 +12,14 @@ from confluent_kafka import IsolationLevel as ListedLevel
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+from remote_fetch.broker_errors import is_passing
 from remote_fetch.locate.admin_offsets import AdminOffsets
 from remote_fetch.model import IsolationLevel, LogBounds
 
 WANTED = TopicPartition("t", 3)
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
+_SILENCE = -1001
+"""The offset that librdkafka gives, without an error, for a broker that did not answer."""
 _EARLIEST = type(OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
 
@@ -34,6 +37,7 @@ class Admin:
     requests: int = 0
     looked_up: list[str] = field(default_factory=list)
     answers: int = 0
+    silent: bool = False
 
     def list_offsets(
         self, wanted: dict[TopicPartition, object], *, isolation_level: ListedLevel, request_timeout: float
@@ -42,7 +46,7 @@ class Admin:
         future: Future[object] = Future()
         if self.error is None:
             (spec,) = {type(one) for one in wanted.values()}
-            offset = self.start if spec is _EARLIEST else self.ends[isolation_level]
+            offset = self.start if spec is _EARLIEST else _SILENCE if self.silent else self.ends[isolation_level]
             future.set_result(SimpleNamespace(offset=offset, leader_epoch=7))
         else:
             self.now_s += min(self.takes_s, request_timeout)
@@ -96,6 +100,36 @@ def test_a_refusal_is_no_reason_to_rest(code: int) -> None:
 
 def test_no_offset_is_no_answer() -> None:
     assert Admin(start=-1).offsets.bounds(WANTED, UNCOMMITTED, 9) is None
+
+
+def test_an_end_that_no_broker_gave_makes_no_log_empty() -> None:
+    """The broker answered the first question and not the second."""
+    admin = Admin(silent=True)
+    offsets = admin.offsets
+    assert offsets.bounds(WANTED, UNCOMMITTED, 9) is None
+    assert (admin.answers, admin.looked_up) == (0, ["t"])
+    asked, admin.silent = admin.requests, False
+    assert offsets.bounds(WANTED, UNCOMMITTED, 9) is None
+    assert admin.requests == asked, "it rests, although librdkafka gave its answer at once"
+    admin.now_s += 11
+    assert offsets.bounds(WANTED, UNCOMMITTED, 9) == LogBounds(5, 90)
+
+
+def test_ends_that_no_broker_gave_are_an_error_that_passes() -> None:
+    admin: Any = Admin(silent=True)
+    with pytest.raises(KafkaException, match="no answer about the offsets of t-2") as caught:
+        admin.offsets.ends("t", {2})
+    assert is_passing(caught.value)
+    assert admin.offsets.latest_epoch(WANTED) is None
+    assert admin.answers == 0
+
+
+def test_partitions_whose_leader_librdkafka_does_not_know_are_looked_up() -> None:
+    admin: Any = Admin(error=KafkaError._NOENT)
+    with pytest.raises(KafkaException) as caught:
+        admin.offsets.ends("t", {2})
+    assert is_passing(caught.value)
+    assert admin.looked_up == ["t"]
 
 
 def test_ends_and_epochs() -> None:

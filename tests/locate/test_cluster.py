@@ -109,8 +109,10 @@ def test_a_client_that_has_lost_all_brokers_is_replaced() -> None:
 
     lost = Lost(0)
     cluster = cluster_with(lost)
+    cluster._admin = cast(Any, Log(3, None))
+    assert cluster.log_bounds(PARTITION, LEVEL) == LogBounds(10, 100), "the other client still has its brokers"
     with pytest.raises(KafkaException, match="_TRANSPORT"):
-        cluster.log_bounds(PARTITION, LEVEL)
+        cluster.log_bounds(PARTITION, LEVEL, by_consumer=True)
     assert not cluster._consumers, "the next question gets a new one"
     assert not lost.is_closed, "another thread may still use it"
 
@@ -200,6 +202,7 @@ def test_the_ends_come_from_the_client_that_is_connected_else_from_a_consumer() 
     assert cluster.log_bounds(PARTITION, LEVEL) == LogBounds(36, 38), "a new AdminClient would take seconds"
     cluster._admin = log
     assert cluster.log_bounds(PARTITION, LEVEL) == LogBounds(10, 100)
+    assert cluster.log_bounds(PARTITION, LEVEL, by_consumer=True) == LogBounds(36, 38)
     cluster._admin = cast(Any, Fenced(3, None))
     assert cluster.log_bounds(PARTITION, LEVEL) == LogBounds(36, 38)
 

@@ -6,7 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
+from functools import partial
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -15,6 +16,7 @@ from remote_fetch.broker_errors import is_passing, is_refusal
 from remote_fetch.deadline import Deadline, retry
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
+from tests.rig.elections import paused
 from tests.rig.faults import topic_id
 from tests.rig.rig import Rig
 from tests.rig.topics import QUIET, admin, create_topic, delete_records, delete_topic, offsets, produce, wait_tiered
@@ -54,6 +56,26 @@ def test_a_topic_that_is_not_there_stays_away(rig: Rig, cluster: Cluster, new_to
     with pytest.raises(KafkaException):
         cluster.log_bounds(TopicIdPartition(Uuid(bytes(16)), topic, 0), COMMITTED)
     assert topic not in admin(rig).list_topics(timeout=10).topics
+
+
+def test_a_broker_that_stands_still_gives_no_ends(rig: Rig, new_topic: NewTopic) -> None:
+    """librdkafka's AdminClient then gives offset -1001 without an error. It must not make the log look empty."""
+    topic = new_topic("still")
+    create_topic(rig, topic, 1)
+    produce(rig, topic, 50)
+    partition = TopicIdPartition(Uuid.parse(topic_id(rig, topic)), topic, 0)
+    cluster = Cluster({"bootstrap.servers": rig.bootstrap, **QUIET}, timeout_ms=2_000)
+    with closing(cluster):
+        cluster.describe(topic)
+        assert cluster.log_bounds(partition, UNCOMMITTED) == LogBounds(0, 50)
+        with paused(rig, 1):
+            for ask in (lambda: cluster.log_bounds(partition, UNCOMMITTED), lambda: cluster.ends(topic, [0])):
+                with pytest.raises(KafkaException) as caught:
+                    ask()
+                assert is_passing(caught.value)
+        ask_again = partial(cluster.log_bounds, partition, UNCOMMITTED)
+        until = Deadline.after(30)
+        assert retry(ask_again, KafkaException, until=until, pause_s=0.1, may_pass=is_passing) == LogBounds(0, 50)
 
 
 @pytest.mark.scheduled

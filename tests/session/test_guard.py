@@ -37,7 +37,7 @@ class Asked:
         return self.described
 
     def log_bounds(
-        self, partition: TopicIdPartition, isolation: IsolationLevel, *, timeout_s: float | None = None
+        self, partition: TopicIdPartition, isolation: IsolationLevel, *, timeout_s: float | None = None, **_: object
     ) -> LogBounds:
         self.lists += 1
         if self.is_away:

@@ -309,6 +309,7 @@ def test_tasks_fill_the_slots_of_spark(tmp_path: Path) -> None:
     for slots in {2, alone - 1}:
         tasks = plan_backfill(given, lambda slots=slots: slots, None).tasks  # type: ignore[misc]
         assert len(tasks) % slots == 0
+    assert len(plan_backfill(given, lambda: 0, None).tasks) == alone
     assert len(plan_backfill(parse_options(where), lambda: 2, None).tasks) == 1
 
 
