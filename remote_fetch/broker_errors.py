@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError, KafkaException
 
-__all__ = ["broker_says", "is_of_another_leader", "is_passing", "is_refusal"]
+__all__ = ["broker_says", "is_of_another_leader", "is_passing", "is_refusal", "is_unanswered"]
 
 _PASSING = frozenset(
     {
@@ -65,9 +65,14 @@ def is_of_another_leader(error: KafkaException) -> bool:
     return error.args[0].code() in _OTHER_LEADER
 
 
+def is_unanswered(error: KafkaException) -> bool:
+    """Whether the error is the client's own, because no broker answered."""
+    return error.args[0].code() in _NO_ANSWER
+
+
 def broker_says(error: KafkaException) -> str:
     """The text of a broker's error, or of the client's if no broker answered."""
     said = error.args[0]
-    if said.code() not in _NO_ANSWER:
+    if not is_unanswered(error):
         return f"the broker says: {said.str()}"
     return f"no answer from the brokers: {said.str()}. Check bootstrap.servers (-b), security.protocol, and the network"

@@ -21,7 +21,7 @@ from confluent_kafka import IsolationLevel as ListedLevel
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from remote_fetch.broker_errors import is_of_another_leader
+from remote_fetch.broker_errors import is_of_another_leader, is_unanswered
 from remote_fetch.locate.answers import epoch_of
 from remote_fetch.model import IsolationLevel, LogBounds
 
@@ -89,7 +89,7 @@ class AdminOffsets:
         try:
             ((low,), (high,)) = self._ask([wanted], _EARLIEST, _LATEST, isolation=isolation, timeout_s=timeout_s)
         except KafkaException as error:
-            if _is_silence(error) or self._clock() - began_s >= timeout_s:
+            if is_unanswered(error) or self._clock() - began_s >= timeout_s:
                 self._rest_until_s = self._clock() + _REST_S
             return None
         return LogBounds(low.offset, max(low.offset, high.offset))
@@ -114,7 +114,7 @@ class AdminOffsets:
         try:
             found = [[_checked(answers[partition], partition) for partition in wanted] for answers in requests]
         except KafkaException as error:
-            if is_of_another_leader(error) or _is_silence(error):
+            if is_of_another_leader(error) or is_unanswered(error):
                 # After most of these errors librdkafka's AdminClient (2.16) keeps its cached leaders. Without a new
                 # lookup it would give the same error for minutes, until the cache expires.
                 with contextlib.suppress(KafkaException):
@@ -138,7 +138,3 @@ def _checked(answer: Future[Any], partition: TopicPartition) -> Any:
         text = f"no answer about the offsets of {partition.topic}-{partition.partition}"
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))
     return found
-
-
-def _is_silence(error: KafkaException) -> bool:
-    return error.args[0].code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT)
