@@ -5,7 +5,8 @@ Rules of the file:
 - No SDK is imported. An exception is known by the store's own code, else by the HTTP status, else by its type. The
   first of its `__cause__`s that is known counts.
 - An exception that is not known is a mistake in the code. It is passed on as it is.
-- No text of the store is repeated, because it may hold secrets.
+- No text of the store is repeated, because it may hold secrets. The number of a fault of the connection (errno) holds
+  none, and this machine's own words for it follow the error's.
 - A refusal is never an absence. Only 404 of an object says that the object is not there. A bucket or container that is
   not there refuses everything in it.
 - 412 and 410: the name belongs to another object now. The object is gone, and its metadata has to be read again.
@@ -14,6 +15,9 @@ Rules of the file:
 
 from __future__ import annotations
 
+import errno
+import os
+import socket
 import ssl
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -32,7 +36,10 @@ from remote_fetch.errors import (
 __all__ = ["failure_of", "is_past_the_end"]
 
 _LINKS = 64
-"""How many errors are looked at for one about a certificate."""
+"""How many errors inside an error are looked at."""
+_OF_CONNECTIONS = frozenset(
+    {errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EPIPE}
+)
 _CERTIFICATE_ERRORS = frozenset({"ClientConnectorCertificateError", "CertificateError"})
 _INNER = ("reason", "inner_exception", "error", "os_error", "certificate_error")
 _DEPTH = 8
@@ -204,7 +211,8 @@ def failure_of(error: BaseException, object_name: str) -> RemoteFetchError | Non
         for cause in causes:
             found = known(cause)
             if found is not None:
-                return found.error(found.text, object_name=object_name, hint=found.hint)
+                text = f"{found.text}{_fault_of(error)}" if found is _BROKEN else found.text
+                return found.error(text, object_name=object_name, hint=found.hint)
     return None
 
 
@@ -214,16 +222,33 @@ def is_past_the_end(error: BaseException) -> bool:
 
 
 def _is_certificate(error: BaseException) -> bool:
-    """Whether a certificate was refused. SDKs keep that error as a cause, a context, an argument or an attribute."""
+    """Whether a certificate was refused."""
+    return any(
+        isinstance(link, ssl.SSLCertVerificationError) or type(link).__name__ in _CERTIFICATE_ERRORS
+        for link in _links(error)
+    )
+
+
+def _fault_of(error: BaseException) -> str:
+    """This machine's words for what the connection failed with, in brackets. Nothing if no error has its number."""
+    for link in _links(error):
+        if isinstance(link, socket.gaierror):
+            return " (the host's name has no address)"
+        number = link.errno if isinstance(link, OSError) and link.errno else 0
+        if number in _OF_CONNECTIONS or (link is error and number > 0):
+            return f" ({os.strerror(number)})"
+    return ""
+
+
+def _links(error: BaseException) -> Iterator[BaseException]:
+    """The error and those in it. SDKs keep one as a cause, a context, an argument or an attribute."""
     found, seen = [error], 0
     while found and seen < _LINKS:
         link = found.pop(0)
         seen += 1
-        if isinstance(link, ssl.SSLCertVerificationError) or type(link).__name__ in _CERTIFICATE_ERRORS:
-            return True
+        yield link
         inner = (link.__cause__, link.__context__, *link.args, *(getattr(link, name, None) for name in _INNER))
         found += [each for each in inner if isinstance(each, BaseException)]
-    return False
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -6,7 +6,7 @@ Rules of the file:
 - A body that breaks off is not used.
 - A redirect may not change the scheme. The configured headers go only to the configured host.
 - The query of a URL may be a signature, and is in no message.
-- HTTP has no listings.
+- HTTP cannot list objects.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ def _origin(url: str) -> tuple[str, str]:
 
 def _no_listing() -> Unlocatable:
     return Unlocatable(
-        "HTTP has no listings",
+        "HTTP cannot list objects",
         hint="Let the segments be located by bootstrap.servers or by remote.locator=snapshot; for the layout "
         "kafka_local, remote.storage.url may end with /kafka-tiered-storage",
     )

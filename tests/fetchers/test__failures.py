@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import http.client
 import re
+import socket
 import ssl
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -179,6 +180,28 @@ def test_the_table(theirs: Exception, ours: type[RemoteFetchError]) -> None:
     failure = failure_of(theirs, "a/b.log")
     assert type(failure) is ours
     assert failure.object_name == "a/b.log"
+    assert SECRET not in str(failure)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (aiohttp.ClientConnectorError(connection_key(), OSError(errno.ECONNREFUSED, SECRET)), " (Connection refused)"),
+        (
+            caused(requests.ConnectionError(SECRET), ConnectionResetError(errno.ECONNRESET, SECRET)),
+            " (Connection reset",
+        ),
+        (aiohttp.ClientConnectorDNSError(connection_key(), socket.gaierror(-2, SECRET)), " (the host's name has no"),
+        (OSError(errno.EIO, SECRET), " (Input/output error)"),
+        (OSError(SECRET), "broke off"),
+        (caused(requests.ConnectionError(SECRET), FileNotFoundError(errno.ENOENT, SECRET)), "or broke off"),
+    ],
+)
+def test_the_systems_fault_is_named_in_this_machines_words(error: Exception, said: str) -> None:
+    failure = failure_of(error, "x")
+    assert failure is not None
+    assert said in failure.message
+    assert "No such file" not in failure.message
     assert SECRET not in str(failure)
 
 

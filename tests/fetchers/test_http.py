@@ -199,7 +199,7 @@ def test_a_signed_url_that_expires(server: RangeServer) -> None:
 
 def test_there_is_no_listing(server: RangeServer) -> None:
     fetcher = opened(server)
-    with pytest.raises(Unlocatable, match="HTTP has no listings"):
+    with pytest.raises(Unlocatable, match="HTTP cannot list objects"):
         list(fetcher.list_segments())
     fetcher.close()
 
