@@ -8,7 +8,7 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from remote_fetch.fetch.readahead import RangeRequest
@@ -21,8 +21,10 @@ from remote_fetch.session.storage import Storage
 __all__ = ["batches_of"]
 
 
-def batches_of(storage: Storage, piece: SegmentSlice, likely_end: int) -> Iterator[FramedBatch]:
-    """Yield the batches of a slice in order, up to its last offset. One range is fetched at a time.
+def batches_of(
+    storage: Storage, piece: SegmentSlice, likely_end: int, *, goes_on: Callable[[], bool] = lambda: True
+) -> Iterator[FramedBatch]:
+    """Yield the batches of a slice in order, up to its last offset. One range is fetched at a time, while `goes_on`.
 
     `likely_end` is the byte position at which the caller can stop if the indexes are right; -1: unknown. The first
     ranges end there, so that no more is fetched in vain. If the segment ends before the slice's last offset, raises the
@@ -38,6 +40,8 @@ def batches_of(storage: Storage, piece: SegmentSlice, likely_end: int) -> Iterat
             stop = min(stop, size_bytes)
         if start < likely_end:
             stop = min(stop, likely_end)
+        if not goes_on():
+            return
         data = reader.read(RangeRequest(piece.segment, start, stop)) if stop > start else memoryview(b"")
         framer.feed(data)
         while (batch := framer.next_batch()) is not None:

@@ -102,11 +102,12 @@ def resolve(opened: OpenPartition, start: Bound, end: Bound, look_up: LookUp) ->
         if not opened.first_offset <= first <= opened.last_start:
             where = "tier" if opened.log.end_offset is None else "log"
             raise OffsetOutOfRange(
-                f"start={start} lies outside offsets {opened.first_offset} to {opened.last_start} of the {where}",
+                f"start={start} lies outside the {where}, "
+                f"which has offsets {opened.first_offset} to {opened.last_start} (exclusive)",
                 topic=opened.partition.topic,
                 partition=opened.partition.partition,
                 offset=first,
-                hint="Where partitions differ, give a start for each of them: a mapping by partition, or -p",
+                hint="A start that fits one partition may not fit another: give each its own, by a mapping or -p",
             )
     return first, max(first, stop)
 

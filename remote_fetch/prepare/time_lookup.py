@@ -3,16 +3,16 @@
 Rules of the file:
 
 - The answer equals that of a broker's ListOffsets: the first record, in offset order, that is not before the time.
-  Control records count too.
+  Control records count too. A marker has the clock of its broker: a notice says so if the records after it are older.
 - An index only tells where to look. If the batches contradict it, the segment is searched again without it.
 - The broker is asked if the tier does not hold the record, or if the store does not give it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from remote_fetch.decode.run_decoder import BatchReader
 from remote_fetch.errors import CorruptSegment, RemoteFetchError, Unlocatable, UnsupportedFormat
@@ -22,7 +22,7 @@ from remote_fetch.formats.indexes import TimeIndex
 from remote_fetch.formats.legacy import as_v2
 from remote_fetch.locate.locator import GuessingLocator
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
-from remote_fetch.observe import RangeReread, SegmentScanned
+from remote_fetch.observe import Notice, RangeReread, SegmentScanned
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice, plan_offsets
 from remote_fetch.prepare.batch_walk import batches_of
 from remote_fetch.prepare.order import MisleadingIndex, check_order
@@ -35,6 +35,9 @@ from remote_fetch.session.fallback import FallbackRule
 from remote_fetch.session.storage import Storage
 
 __all__ = ["TimeLookup"]
+
+_PASSED_MARKERS = 16
+"""How many batches behind a marker are looked at for one of records. Transactions may end together."""
 
 
 class TimeLookup:
@@ -133,12 +136,17 @@ class TimeLookup:
 
     def _search(self, piece: SegmentSlice, timestamp_ms: int, likely_end: int) -> int | None:
         last_offset = -1
-        for batch in batches_of(self._storage, piece, likely_end):
+        found: int | None = None
+        # What is at hand behind the answer is looked at, and no further range is fetched for it.
+        batches = batches_of(self._storage, piece, likely_end, goes_on=lambda: found is None)
+        for batch in batches:
             header = batch.header
             check_order(batch, last_offset, (piece.start_entry_offset,))
             last_offset = header.last_offset
             found = self._first_in_batch(batch, piece, timestamp_ms)
             if found is not None:
+                if header.is_control:
+                    self._tell_of_older(piece, found, batches, timestamp_ms)
                 return found
         if last_offset < piece.last_offset and self._locator.end_is_inferred(piece.segment):
             raise Unlocatable(
@@ -148,6 +156,22 @@ class TimeLookup:
                 hint=GAP_HINT,
             )
         return None
+
+    def _tell_of_older(self, piece: SegmentSlice, marker: int, after: Iterator[FramedBatch], timestamp_ms: int) -> None:
+        """Report if the batch of records after a marker, the answer of a search, is older than the wanted time."""
+        try:
+            headers = (batch.header for batch in islice(after, _PASSED_MARKERS))
+            header = next((header for header in headers if not header.is_control), None)
+        except RemoteFetchError:  # the answer does not need it: the read will raise this if it comes there
+            return
+        if header is not None and 0 <= header.max_timestamp_ms < timestamp_ms:
+            partition = piece.segment.topic_id_partition
+            self._storage.observe(
+                Notice(
+                    f"{partition.topic}-{partition.partition}: the first record at or after the given time is the "
+                    f"transaction marker at offset {marker}, which has the broker's clock; records after it are older"
+                )
+            )
 
     def _time_index(self, segment: RemoteLogSegmentMetadata) -> TimeIndex | None:
         """The time index. None if it is missing, damaged or empty: the segment is then searched from its first byte."""

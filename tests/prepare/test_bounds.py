@@ -233,7 +233,12 @@ class TestTimes:
         log.commit(1, timestamp_ms=2000)
         log.append_batch([Record(0)], base_timestamp_ms=1500)
         log.roll()
-        assert read(Bucket(log.tiered()), start="1970-01-01T00:00:01.600Z", isolation=COMMITTED).offsets == [6]
+        outcome = read(Bucket(log.tiered()), start="1970-01-01T00:00:01.600Z", isolation=COMMITTED)
+        assert outcome.offsets == [6]
+        (told,) = (text for text in outcome.report.notices if "older" in text)
+        assert "transaction marker at offset 5, which has the broker's clock; records after it are older" in told
+        younger = read(Bucket(log.tiered()), start="1970-01-01T00:00:01.400Z", isolation=COMMITTED)
+        assert (younger.offsets, [text for text in younger.report.notices if "older" in text]) == ([6], [])
 
     def test_segments_that_end_before_are_not_read(self) -> None:
         log = plain_log()
