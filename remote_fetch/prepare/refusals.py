@@ -16,6 +16,7 @@ from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import TopicIdPartition
 from remote_fetch.observe import unusable_text
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason
+from remote_fetch.session.fallback import ASK_A_BROKER
 
 __all__ = ["GAP_HINT", "no_other_copy", "refuse_broker_ranges", "unexpected"]
 
@@ -55,15 +56,19 @@ def refuse_broker_ranges(timeline: Timeline, steps: Sequence[PlanStep]) -> None:
 
 def _why(missing: Sequence[BrokerRange]) -> str:
     if len(missing) == 1:
-        return f" ({missing[0].reason})"
-    return ": " + ", ".join(f"{step.first_offset} to {step.last_offset} ({step.reason})" for step in missing)
+        return f" ({_said(missing[0])})"
+    return ": " + ", ".join(f"{step.first_offset} to {step.last_offset} ({_said(step)})" for step in missing)
+
+
+def _said(step: BrokerRange) -> str:
+    return f"{step.reason}: no segment has them" if step.reason == Reason.HOLE else str(step.reason)
 
 
 def _hint(missing: Sequence[BrokerRange]) -> str:
     reason, *others = (str(step.reason) for step in missing)
     if reason == Reason.UNSTABLE and others == [Reason.HOLE]:
         return f"A transaction that is open where the hole begins may end in it, and only a broker knows how: {_SET}"
-    return _HINTS.get(reason, f"A broker may have these offsets: {_SET}")
+    return _HINTS.get(reason, ASK_A_BROKER)
 
 
 _SET = "set bootstrap.servers (-b)"

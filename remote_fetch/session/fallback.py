@@ -3,6 +3,7 @@
 Rules of the file:
 
 - An error may fall back if its class says so (`RemoteFetchError.falls_back`), and if the session reads broker ranges.
+- Without brokers, an error that a broker might mend says so, unless it has another hint.
 - Each range that goes to the broker is reported by an event with the reason. Nothing falls back in silence.
 """
 
@@ -16,22 +17,35 @@ from remote_fetch.observe import Fallback, Observer
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.session.brokers import Brokers
 
-__all__ = ["FallbackRule"]
+__all__ = ["ASK_A_BROKER", "FallbackRule"]
+
+ASK_A_BROKER = "A broker may have these offsets: set bootstrap.servers (-b)"
+"""The hint of an error that a broker might mend, if none is configured."""
 
 
 class FallbackRule:
     """Decides for one session. `explain` may look for the cause of a reason.
 
-    `reader` reads the ranges that fall back. If it is None, nothing may fall back.
+    `reader` reads the ranges that fall back. If it is None, nothing may fall back, and errors get `hint`.
     """
 
-    def __init__(self, observe: Observer, explain: Callable[[str], None], brokers: Brokers | None) -> None:
+    def __init__(
+        self,
+        observe: Observer,
+        explain: Callable[[str], None],
+        brokers: Brokers | None,
+        *,
+        hint: str | None = None,
+    ) -> None:
         self.reader = None if brokers is None else brokers.reader
         self._observe = observe
         self._explain = explain
+        self._hint = hint
 
     def allows(self, error: RemoteFetchError) -> bool:
         """Whether the broker may read the offsets that failed with `error`. If not, the error is raised."""
+        if self.reader is None and error.falls_back:
+            error.at(hint=self._hint)
         return self.reader is not None and error.falls_back
 
     def to_broker(

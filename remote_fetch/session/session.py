@@ -52,7 +52,7 @@ from remote_fetch.session.brokers import open_brokers
 from remote_fetch.session.budgets import BudgetLease
 from remote_fetch.session.decode_pool import DecodePool
 from remote_fetch.session.event_log import LogObserver
-from remote_fetch.session.fallback import FallbackRule
+from remote_fetch.session.fallback import ASK_A_BROKER, FallbackRule
 from remote_fetch.session.librdkafka import check_properties
 from remote_fetch.session.local_logs import LocalLog, local_logs
 from remote_fetch.session.locators import open_broker_locator, open_listing, open_snapshot
@@ -136,7 +136,8 @@ class Session:
         self.vendor = Vendor(fetcher, config)
         log_starts = None if planned is None else planned.log_starts
         self.brokers = open_brokers(config.librdkafka, settings, self.observe, shared=shared, log_starts=log_starts)
-        self.fallback = FallbackRule(self.observe, self.surveyor.explain, self.brokers)
+        hint = ASK_A_BROKER if self.brokers is None else None
+        self.fallback = FallbackRule(self.observe, self.surveyor.explain, self.brokers, hint=hint)
         self._budget = BudgetLease(settings)
         self.reader = RangeReader(
             fetcher,

@@ -63,9 +63,9 @@ def test_offsets_before_the_hole_are_named_with_their_reason(exact: bool, tmp_pa
     bucket = transaction_over_a_hole()
     outcome = read(bucket, isolation=COMMITTED, config=config_of(bucket, exact, tmp_path))
     assert str(outcome.error) == (
-        "offsets 5 to 19 cannot be read from the bucket alone: 5 to 9 (unstable), 10 to 19 (hole) [topic-0]. A "
-        "transaction that is open where the hole begins may end in it, and only a broker knows how: set "
-        "bootstrap.servers (-b)"
+        "offsets 5 to 19 cannot be read from the bucket alone: 5 to 9 (unstable), 10 to 19 (hole: no segment "
+        "has them) [topic-0]. A transaction that is open where the hole begins may end in it, and only a broker knows "
+        "how: set bootstrap.servers (-b)"
     )
 
 
@@ -142,7 +142,8 @@ def test_a_hole_s_refusal_tells_of_metadata_that_locates_nothing() -> None:
     timeline = Timeline(partition, (), (), orphan_updates=2)
     with pytest.raises(
         Unlocatable,
-        match=r"\(hole\); finished segments of which metadata has an update alone, so that no offset is found: 2 ",
+        match=r"\(hole: no segment has them\); finished segments of which metadata has an update alone, so that no "
+        r"offset is found: 2 ",
     ):
         refuse_broker_ranges(timeline, [BrokerRange(partition, 3, 5, "hole")])
     with pytest.raises(Unlocatable, match=r"\(not-tiered\) \["):

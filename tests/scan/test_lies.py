@@ -426,7 +426,7 @@ class TestLeaderEpochs:
         Told("segment_leader_epochs", (LeaderEpoch(0, 0),))(tier, 0)
         outcome = tier.read(isolation, by_listing=False)
         assert isinstance(outcome.error, Unlocatable)
-        assert "offsets 0 to 4 cannot be read from the bucket alone (hole)" in str(outcome.error)
+        assert "offsets 0 to 4 cannot be read from the bucket alone (hole: no segment has them" in str(outcome.error)
         stream = read_with_broker(tier, log, isolation, snapshot_config(tier.told))
         assert [row.offset for row in stream.rows] == list(range(10))
 
