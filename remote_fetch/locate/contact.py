@@ -2,12 +2,13 @@
 
 Rules of the file:
 
-- librdkafka's reports about connections go into that error and nowhere else.
+- librdkafka's reports about connections go into that error, and into one line of the log for a call that waits.
 - The call waits for brokers that are away. It does not wait after refused credentials or certificates.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,7 +21,10 @@ from remote_fetch.errors import BrokerUnavailable, Cancelled
 
 __all__ = ["first_contact", "setup_timeout_s"]
 
+_LOG = logging.getLogger("remote_fetch.contact")
 _ANSWER_S = 1.0
+_SILENT_S = 2.0
+"""A call that waits longer says so."""
 _SETUP_TIMEOUT = "socket.connection.setup.timeout.ms"
 _SETUP_TIMEOUT_MS = 30_000
 """librdkafka's default."""
@@ -43,9 +47,9 @@ def first_contact(properties: Mapping[str, Any], is_closed: Callable[[], bool]) 
     """A client that one broker of the cluster has answered. `properties` are those of an AdminClient.
 
     Raises BrokerUnavailable, with addresses and causes, if no broker answers within `setup_timeout_s`. Raises Cancelled
-    as soon as `is_closed`.
+    as soon as `is_closed`. After two seconds the log gets a warning with the same causes.
     """
-    timeout_s = setup_timeout_s(properties)
+    address, timeout_s = str(properties.get("bootstrap.servers", "")), setup_timeout_s(properties)
     deadline = Deadline.after(timeout_s)
     heard: dict[str, int] = {}
     users_callback = properties.get("error_cb")
@@ -57,13 +61,17 @@ def first_contact(properties: Mapping[str, Any], is_closed: Callable[[], bool]) 
 
     quiet: dict[str, Any] = {**properties, "log_level": 0, "error_cb": hear}
     client = AdminClient(quiet)
+    has_told = False
     while not is_closed():
         code = _error_code(client, min(max(deadline.left_s, 0.1), _ANSWER_S))
         if code not in _NO_ANSWER:
             return client  # a refusal is an answer too
         client.poll(0)  # which calls `hear`
         if not _REFUSED.isdisjoint(heard.values()) or deadline.is_over:
-            raise _unavailable(str(properties.get("bootstrap.servers", "")), heard, timeout_s)
+            raise _unavailable(address, heard, timeout_s)
+        if not has_told and timeout_s - deadline.left_s > _SILENT_S:
+            _LOG.warning("waiting %g s at most for a broker at %s: %s", timeout_s, address, _causes(heard, _SILENT_S))
+            has_told = True
     raise Cancelled("the connection to the cluster was closed")
 
 
@@ -82,9 +90,12 @@ def _error_code(client: AdminClient, timeout_s: float) -> int | None:
 
 
 def _unavailable(address: str, heard: Mapping[str, int], timeout_s: float) -> BrokerUnavailable:
-    causes = [said for said, code in heard.items() if code not in _SAYS_LITTLE]
-    shown = "; ".join(causes[:_SHOWN_CAUSES]) or f"nothing was heard within {timeout_s:g} s"
     return BrokerUnavailable(
-        f"no broker answers at bootstrap.servers={address}: {shown}",
+        f"no broker answers at bootstrap.servers={address}: {_causes(heard, timeout_s)}",
         hint="Check the address (-b), security.protocol with its credentials, and the network",
     )
+
+
+def _causes(heard: Mapping[str, int], waited_s: float) -> str:
+    causes = [said for said, code in heard.items() if code not in _SAYS_LITTLE]
+    return "; ".join(causes[:_SHOWN_CAUSES]) or f"nothing was heard within {waited_s:g} s"

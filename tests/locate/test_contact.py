@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -96,6 +97,15 @@ def test_refused_credentials_are_not_waited_for(monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(BrokerUnavailable, match=r"servers=b:1: b:1/bootstrap: refused\. Check the address"):
         ask(**{"bootstrap.servers": "b:1", "error_cb": heard.append})
     assert [error.code() for error in heard] == [code], "the user's own callback hears of it too"
+
+
+def test_a_long_wait_is_told_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(contact, "_SILENT_S", 0.02)
+    ask = answering(monkeypatch, KafkaError._TIMED_OUT, (KafkaError._TRANSPORT, "b:1/bootstrap: Connection refused"))
+    with pytest.raises(BrokerUnavailable):
+        ask(**{"bootstrap.servers": "b:1", "socket.connection.setup.timeout.ms": 100})
+    told = "waiting 0.1 s at most for a broker at b:1: b:1/bootstrap: Connection refused"
+    assert caplog.record_tuples == [("remote_fetch.contact", logging.WARNING, told)]
 
 
 def test_silence_has_no_cause(monkeypatch: pytest.MonkeyPatch) -> None:
