@@ -18,6 +18,7 @@ from importlib import import_module
 
 from remote_fetch.cli.parser import Parser
 from remote_fetch.errors import RemoteFetchError
+from remote_fetch.file_errors import file_fault
 
 __all__ = ["run", "whole_parser"]
 
@@ -63,7 +64,7 @@ def run(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()  # print the records before the error, unless printing is the error
         except OSError:
             _give_up_output()
-        return _failed(_in_a_line(error))
+        return _failed(file_fault(error) if error.filename is None else f"{file_fault(error)}: {error.filename}")
     except Exception as error:
         said = _broker_says(error)
         if said is None:
@@ -78,9 +79,16 @@ def _run(words: list[str]) -> int:
     if not _is_open(sys.stdout):
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as above
         return _failed("standard output is closed")
-    arguments = _parser(words[:1]).parse_args(words)
+    parser = _parser(words[:1])
+    if not words:
+        parser.print_help(sys.stderr)
+        return 2
+    arguments = parser.parse_args(words)
     # The report has the problems of the read. Without a handler Python would print them a second time.
     logging.getLogger("remote_fetch").addHandler(logging.NullHandler())
+    contact = logging.getLogger("remote_fetch.contact")
+    if not contact.handlers:
+        contact.addHandler(_Waits())
     code: int = arguments.run(arguments)
     return code
 
@@ -113,14 +121,16 @@ def _failed(text: str) -> int:
     return 1
 
 
-def _in_a_line(error: OSError) -> str:
-    said = error.strerror or str(error) or type(error).__name__
-    return said if error.filename is None else f"{said}: {error.filename}"
-
-
 def _give_up_output() -> None:
     """Drop Python's buffered output, which would raise an error at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class _Waits(logging.Handler):
+    """Prints that the command waits for a broker. A report would come too late: it is made after the wait."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"% {record.getMessage()}", file=sys.stderr, flush=True)
 
 
 class _Version(argparse.Action):

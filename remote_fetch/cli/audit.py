@@ -33,6 +33,7 @@ from remote_fetch.cli.masked import masked_url
 from remote_fetch.cli.options import CHECK_THE_URL, Once, about, add_common_options, add_json_option, config_from
 from remote_fetch.cli.progress import Progress
 from remote_fetch.errors import ConfigError
+from remote_fetch.file_errors import file_fault
 from remote_fetch.session.session import Session
 
 __all__ = ["WRONG", "add_parser"]
@@ -117,7 +118,9 @@ def _opened(name: str) -> Iterator[TextIO]:
     try:
         file = open(name, "x", encoding="utf-8")  # noqa: SIM115 - closed below
     except OSError as error:
-        raise ConfigError(f"--delete-list: {error}", key="--delete-list", hint="Name a new file") from None
+        raise ConfigError(
+            f"--delete-list {name}: {file_fault(error)}", key="--delete-list", hint="Name a new file"
+        ) from None
     with file:
         yield file
 

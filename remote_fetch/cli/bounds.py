@@ -2,7 +2,7 @@
 
 Rules of the file:
 
-- An offset means the same as in kcat.
+- An offset means the same as in kcat. The error of a wrong one has kcat's words.
 - Offsets from the end count from the end of the log if a broker names it, otherwise from the end of the tier.
 """
 
@@ -16,17 +16,20 @@ from typing import Any
 
 from remote_fetch.cli.options import partitions_from, topics_from
 from remote_fetch.errors import ConfigError
-from remote_fetch.model import TopicIdPartition
+from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.prepare.arguments import parse_isolation
+from remote_fetch.prepare.bounds import parse_bound
 from remote_fetch.prepare.job import plan_job, planned_read
 from remote_fetch.prepare.parallel import all_at_once
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.session.session import Session
 
-__all__ = ["bounds_of", "plans_from"]
+__all__ = ["bounds_of", "isolation_of", "plans_from"]
 
 _COUNT = re.compile(r"-[0-9]{1,19}")
 _MILLISECONDS = re.compile(r"[0-9]{1,19}")
+_TIME = "TIME is milliseconds since 1970 or ISO 8601, such as 2026-01-31T12:00"
+_FORMS = f"Give beginning, end, an offset, -N (N before the end), s@TIME or e@TIME; {_TIME}"
 
 
 def _bounds(arguments: argparse.Namespace, before_the_end: Callable[[int], Any]) -> tuple[Any, Any]:
@@ -35,7 +38,9 @@ def _bounds(arguments: argparse.Namespace, before_the_end: Callable[[int], Any])
     `before_the_end` gives the start for a number of offsets before the end.
     """
     start: Any = "earliest"
-    end: Any = arguments.end if arguments.end is not None else "latest"
+    end: Any = "latest"
+    if arguments.end is not None:
+        end = _checked(arguments.end, f"--end {arguments.end}", f"Give latest, an offset or a TIME; {_TIME}")
     ends = [text for text in arguments.offsets if text.startswith("e@")]
     if len(ends) + (arguments.end is not None) > 1 or len(arguments.offsets) - len(ends) > 1:
         raise ConfigError("-o: give one start and one end", key="-o")
@@ -49,7 +54,7 @@ def _bounds(arguments: argparse.Namespace, before_the_end: Callable[[int], Any])
         elif _COUNT.fullmatch(text):
             start = before_the_end(int(text[1:]))
         else:
-            start = text
+            start = _checked(text, f"-o {text}", _FORMS)
     return start, end
 
 
@@ -84,7 +89,7 @@ def _plans_of(arguments: argparse.Namespace, session: Session, topic: str) -> tu
         start=start,
         end=end,
         partitions=partitions_from(arguments),
-        isolation=parse_isolation(arguments.isolation),
+        isolation=isolation_of(arguments),
         log_start=arguments.log_start,
     )
 
@@ -92,17 +97,34 @@ def _plans_of(arguments: argparse.Namespace, session: Session, topic: str) -> tu
 def _time(text: str) -> datetime | str:
     moment = text[2:]
     if not _MILLISECONDS.fullmatch(moment):
-        return moment
+        return _checked(moment, f"-o {text}", _FORMS)
     try:
         return datetime.fromtimestamp(int(moment) / 1000, UTC)
     except (OverflowError, ValueError, OSError):
         raise ConfigError(f"-o {text}: the milliseconds are outside the range of a datetime", key="-o") from None
 
 
+def _checked(bound: str, given: str, hint: str) -> str:
+    try:
+        parse_bound(bound, given)
+    except ConfigError:
+        raise ConfigError(f"{given}: this is no place in a log", key=given.split(maxsplit=1)[0], hint=hint) from None
+    return bound
+
+
+def isolation_of(arguments: argparse.Namespace) -> IsolationLevel:
+    """The level of `--isolation`. Raises ConfigError."""
+    try:
+        return parse_isolation(arguments.isolation)
+    except ConfigError:
+        levels = " or ".join(level.value for level in IsolationLevel)
+        raise ConfigError(f"--isolation {arguments.isolation}: choose {levels}", key="--isolation") from None
+
+
 def _before_the_end(arguments: argparse.Namespace, session: Session, topic: str, count: int) -> Mapping[int, int]:
     """N offsets before the end of each partition, as in kcat, but never before its start."""
     wanted = partitions_from(arguments)
-    isolation = parse_isolation(arguments.isolation)
+    isolation = isolation_of(arguments)
 
     def start(partition: TopicIdPartition) -> int:
         if session.brokers is None:

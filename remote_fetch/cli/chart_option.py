@@ -9,6 +9,7 @@ from typing import Any
 
 from remote_fetch.cli.chart import Chart, svg_chart, text_chart
 from remote_fetch.errors import ConfigError
+from remote_fetch.file_errors import file_fault
 
 __all__ = ["ON_TERMINAL", "add_chart_option", "draw_chart"]
 
@@ -37,4 +38,4 @@ def draw_chart(where: str, chart: Chart, title: str) -> None:
         with open(where, "w", encoding="utf-8") as file:
             file.write(svg_chart(chart, title))
     except OSError as error:
-        raise ConfigError(f"--chart: {error}", key="--chart") from None
+        raise ConfigError(f"--chart {where}: {file_fault(error)}", key="--chart") from None

@@ -25,6 +25,7 @@ from remote_fetch.cli.plan import print_plan
 from remote_fetch.cli.printer import ROW_COLUMNS, iso_time
 from remote_fetch.cli.report import report_lines
 from remote_fetch.errors import ConfigError
+from remote_fetch.file_errors import file_fault
 from remote_fetch.model import IsolationLevel
 from remote_fetch.prepare.job import plan_job
 from remote_fetch.prepare.view import PartitionPlan
@@ -64,9 +65,10 @@ def _run(arguments: argparse.Namespace) -> int:
         print(f"{'read_uncommitted':{_WIDTH}}read_committed")
         for row, same in zip_longest(everything, [committed.get(row["offset"]) for row in everything]):
             print(f"{_shown(row):{_WIDTH}}{_shown(same) if same else '(aborted)'}")
-        _title("The report", "")
+        _title("The report of both reads", "")
         for line in report_lines(session.counters.report(), time.monotonic() - began):
             print(line)
+        _title("Read it yourself, in a directory that does not exist yet", "remote-fetch demo --copy tier")
     return 0
 
 
@@ -76,7 +78,9 @@ def _copy(bucket: Path, directory: str) -> int:
     try:
         shutil.copytree(bucket, directory)
     except OSError as error:
-        raise ConfigError(f"--copy: {error}", key="--copy", hint="Name a new directory that can be written") from None
+        raise ConfigError(
+            f"--copy {directory}: {file_fault(error)}", key="--copy", hint="Name a new directory that can be written"
+        ) from None
     print(f"{directory} holds the bucket. Read it:\n  remote-fetch ls --url {shlex.quote(directory)}")
     return 0
 

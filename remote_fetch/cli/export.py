@@ -13,7 +13,7 @@ import json
 import sys
 from typing import Any
 
-from remote_fetch.cli.bounds import bounds_of
+from remote_fetch.cli.bounds import bounds_of, isolation_of
 from remote_fetch.cli.options import (
     about,
     add_common_options,
@@ -85,7 +85,7 @@ def _run(arguments: argparse.Namespace) -> int:
             start=start,
             end=end,
             partitions=partitions_from(arguments),
-            isolation=arguments.isolation,
+            isolation=isolation_of(arguments).value,
             columns=None if arguments.columns is None else arguments.columns.split(","),
             partition_by=[name for text in arguments.partition_by for name in text.split(",")],
             compression=arguments.compression,

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from remote_fetch.cli.bounds import isolation_of
 from remote_fetch.cli.options import config_from, topics_from
 from remote_fetch.cli.output import print_records
 from remote_fetch.cli.printer import ROW_COLUMNS, Printer
@@ -63,7 +64,7 @@ def _group_config(arguments: argparse.Namespace, topics: Sequence[str]) -> dict[
         **config_from(arguments),
         "fetch.remote.enabled": "true",
         "group.id": arguments.group,
-        "isolation.level": arguments.isolation,
+        "isolation.level": isolation_of(arguments).value,
         "enable.partition.eof": arguments.exit,
     }
     for text in arguments.offsets:

@@ -20,6 +20,7 @@ from typing import Any
 
 from remote_fetch.cli.options import about, add_json_option
 from remote_fetch.errors import ConfigError
+from remote_fetch.file_errors import file_fault
 from remote_fetch.restore.journal import JournalHead, read_maps
 from remote_fetch.restore.offset_map import OffsetMap
 
@@ -73,7 +74,7 @@ def _rows(name: str) -> Iterator[tuple[int, list[str]]]:
             with open(name, encoding="utf-8") as file:
                 text = file.read(_MAX_BYTES)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{name}: {error}") from None
+        raise ConfigError(f"{name}: {file_fault(error)}") from None
     return ((number, row) for number, row in enumerate(csv.reader(io.StringIO(text)), 1) if row)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from remote_fetch.errors import ConfigError
+from remote_fetch.file_errors import file_fault
 
 __all__ = [
     "CHECK_THE_URL",
@@ -123,7 +124,7 @@ def config_from(arguments: argparse.Namespace) -> dict[str, Any]:
             with open(arguments.file, encoding="utf-8-sig") as file:
                 config.update(_pairs(file.read().splitlines(), lambda line: f"-F {arguments.file}, line {line}"))
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"-F {arguments.file}: {error}") from error
+            raise ConfigError(f"-F {arguments.file}: {file_fault(error)}") from error
     config.update(_pairs(arguments.properties, lambda number: f"-X, number {number}"))
     own = {"remote.storage.url": arguments.url, "remote.storage.layout": arguments.layout}
     own["remote.storage.broker.properties"] = arguments.broker_properties

@@ -5,6 +5,7 @@ Rules of the file:
 - `-t -dash` names the topic `-dash`, as in getopt and kcat. An option of the command is never taken as a value, so
   that a forgotten value is an error.
 - No message repeats a value: the words may hold a password that has lost its `-X`.
+- An option of Kafka's own tools is refused with the name that it has here.
 """
 
 from __future__ import annotations
@@ -18,6 +19,25 @@ __all__ = ["Parser"]
 
 
 _UNRECOGNIZED = "unrecognized arguments: "
+_OTHER_NAMES = {
+    "--bootstrap-server": "-b",
+    "--bootstrap-servers": "-b",
+    "--broker-list": "-b",
+    "--brokers": "-b",
+    "--consumer-property": "-X",
+    "--consumer.config": "-F",
+    "--count": "-c",
+    "--format": "-f",
+    "--from-beginning": "-o",
+    "--group": "-G",
+    "--max-messages": "-c",
+    "--offset": "-o",
+    "--partition": "-p",
+    "--partitions": "-p",
+    "--start": "-o",
+    "--topic": "-t",
+}
+"""Names of kafka-console-consumer and other tools for options of a command."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -30,17 +50,21 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         """As argparse's, but first joins a value that begins with a dash to its option. Keeps the words for `error`.
 
-        argparse also calls this method on the parser of a subcommand.
+        argparse also calls this method on the parser of a subcommand. That one refuses strange words itself, because it
+        knows its own options.
         """
         words = sys.argv[1:] if args is None else args
         self._words = list(words)
-        return super().parse_known_args(list(self._joined(words)), namespace)
+        found, strange = super().parse_known_args(list(self._joined(words)), namespace)
+        if strange and self._subparsers is None:
+            self.error(_UNRECOGNIZED + " ".join(strange))
+        return found, strange
 
     def error(self, message: str) -> NoReturn:
         """As argparse's, with exit code 2. The message has no values and no stray words."""
         if message.startswith(_UNRECOGNIZED):
             words = message.removeprefix(_UNRECOGNIZED).split()
-            options = [word.partition("=")[0] for word in words if word.startswith("-")]
+            options = [self._named(word.partition("=")[0]) for word in words if word.startswith("-")]
             stray = len(words) - len(options)
             also = [f"{stray} word{'s' if stray > 1 else ''} without an option"] if stray else []
             message = _UNRECOGNIZED + ", ".join([*options, *also])
@@ -48,6 +72,11 @@ class Parser(argparse.ArgumentParser):
             shown = word.partition("=")[0] + "=..."
             message = message.replace(word, shown).replace(repr(word)[1:-1], shown)
         super().error(message)
+
+    def _named(self, option: str) -> str:
+        """The option, and its name here if the command has it under another."""
+        here = _OTHER_NAMES.get(option)
+        return f"{option} (here {here})" if here in self._option_string_actions else option
 
     def _joined(self, words: Sequence[str]) -> Iterator[str]:
         """Yield the words of the command line. A value that begins with a dash is joined to its option.

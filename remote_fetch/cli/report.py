@@ -29,7 +29,7 @@ def report_lines(report: Report, elapsed_s: float, prices: Prices | None = None)
         lines.insert(2, f"cost: {prices.text(gets, size_bytes)}")
     for name, counts in (
         ("retries", report.retries),
-        ("read twice", report.rereads),
+        ("fetched twice, because the bytes broke a rule", report.rereads),
         ("scans", report.scans),
         ("indexes of either entry size", report.ties),
         ("sizes asked for", report.sizes),

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from remote_fetch.amounts import counted, human_bytes
+from remote_fetch.cli.bounds import isolation_of
 from remote_fetch.cli.options import Once, about, add_common_options, add_json_option, config_from, pairs_from
 from remote_fetch.cli.output import print_report
 from remote_fetch.cli.progress import Progress
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import TopicIdPartition, Uuid
-from remote_fetch.prepare.arguments import parse_isolation
 from remote_fetch.prepare.job import planned_read
 from remote_fetch.restore.job import Restore, Restored, RestoreRequest
 from remote_fetch.restore.target import Target, consumer_properties_of
@@ -98,7 +98,7 @@ def _run(arguments: argparse.Namespace) -> int:
     request = RestoreRequest(
         arguments.topic,
         Path(arguments.journal or f"{name}.restore.jsonl"),
-        parse_isolation(arguments.isolation),
+        isolation_of(arguments),
         pairs_from(arguments.topic_config, "--topic-config"),
         arguments.replication_factor,
         arguments.any_retention,

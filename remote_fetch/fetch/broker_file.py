@@ -16,6 +16,7 @@ from typing import NamedTuple
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, RemoteFetchError
 from remote_fetch.fetch.spi import BrokerStorage, BrokerStorageReader
+from remote_fetch.file_errors import file_fault
 from remote_fetch.formats.properties import MAX_BYTES, parse_properties
 
 __all__ = ["STORAGE_MANAGER", "Completed", "complete", "layout_of"]
@@ -47,7 +48,7 @@ def complete(config: Config) -> Completed:
     except ConfigError as error:
         raise ConfigError(f"{_KEY}={path}: {error.message}", key=_KEY) from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise ConfigError(f"{_KEY}: {error}", key=_KEY) from error
+        raise ConfigError(f"{_KEY}={path}: {file_fault(error)}", key=_KEY) from error
     manager = properties.get(STORAGE_MANAGER, "").strip()
     if not manager:
         raise ConfigError(

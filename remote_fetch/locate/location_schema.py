@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from remote_fetch.errors import ConfigError
+from remote_fetch.file_errors import file_fault
 
 __all__ = ["SCHEMA_KEY", "LocationSchema", "SchemaField", "load_schema"]
 
@@ -160,7 +161,7 @@ def load_schema(file: str | None) -> LocationSchema:
         with open(file, "rb") as opened:
             data = opened.read(_MAX_BYTES + 1)
     except OSError as error:
-        raise _wrong(str(error)) from error
+        raise _wrong(f"{file}: {file_fault(error)}") from error
     if len(data) > _MAX_BYTES:
         raise _wrong(f"{file} is larger than {_MAX_BYTES} bytes")
     return LocationSchema.parse(data, file)

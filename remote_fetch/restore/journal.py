@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from remote_fetch.errors import ConfigError
+from remote_fetch.file_errors import file_fault
 from remote_fetch.restore.offset_map import OffsetMap, Run
 
 __all__ = ["Journal", "JournalHead", "read_maps"]
@@ -61,7 +62,7 @@ class Journal:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise ConfigError(f"--journal: {error}", key="--journal") from None
+            raise ConfigError(f"--journal {path}: {file_fault(error)}", key="--journal") from None
         return first.endswith(b"\n") or first[: len(_BEGIN)] != _BEGIN[: len(first)]
 
     @classmethod
@@ -70,7 +71,7 @@ class Journal:
         try:
             file = open(path, "wb")  # noqa: SIM115 - `close` does
         except OSError as error:
-            raise ConfigError(f"--journal: {error}", key="--journal") from None
+            raise ConfigError(f"--journal {path}: {file_fault(error)}", key="--journal") from None
         journal = cls(file, head, {number: OffsetMap(start) for number, start in head.starts.items()})
         fields = asdict(head) | {"starts": {str(number): start for number, start in head.starts.items()}}
         journal._write({"restore": _VERSION, **fields})
@@ -125,7 +126,7 @@ def _read(path: Path) -> tuple[JournalHead, dict[int, OffsetMap], int]:
                     _take(maps, json.loads(line))
                 end += len(line)
     except OSError as error:
-        raise ConfigError(f"--journal: {error}", key="--journal") from None
+        raise ConfigError(f"--journal {path}: {file_fault(error)}", key="--journal") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is no journal of a restore, at byte {end}: {error}", key="--journal") from None
     if head is None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from remote_fetch.errors import ConfigError
 from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
+from remote_fetch.file_errors import file_fault
 from remote_fetch.locate.listing import ListingLocator
 from remote_fetch.locate.locator import KnownTimelines
 from remote_fetch.locate.snapshot import load_timelines
@@ -59,7 +60,7 @@ def open_snapshot(settings: Settings) -> KnownTimelines:
         with open(name, "rb") as file:
             data = file.read(_MAX_SNAPSHOT_BYTES)
     except OSError as error:
-        raise ConfigError(f"{key}: {error}", key=key) from error
+        raise ConfigError(f"{key}={name}: {file_fault(error)}", key=key) from error
     return KnownTimelines(load_timelines(data)[1])
 
 

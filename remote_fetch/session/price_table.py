@@ -6,6 +6,7 @@ from importlib.resources import files
 from urllib.parse import urlsplit
 
 from remote_fetch.errors import ConfigError
+from remote_fetch.file_errors import file_fault
 from remote_fetch.plan.prices import Prices, parse_prices
 from remote_fetch.settings import Settings
 
@@ -26,5 +27,5 @@ def open_prices(settings: Settings) -> Prices | None:
         with open(name, encoding="utf-8") as file:
             text = file.read(_MAX_BYTES)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{key}: {error}", key=key) from None
+        raise ConfigError(f"{key}={name}: {file_fault(error)}", key=key) from None
     return parse_prices(text, scheme or "file", file=name)

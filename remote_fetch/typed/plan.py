@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError, UnknownSchema
+from remote_fetch.file_errors import file_fault
 from remote_fetch.typed.registry import Registry
 from remote_fetch.typed.schema_text import SchemaRef, SchemaText
 
@@ -169,4 +170,4 @@ def _from_file(path: str, key: str, kind: str) -> SchemaText:
             raise ConfigError(f"{key}={path}: larger than {_MOST_SCHEMA_BYTES} bytes", key=key)
         return SchemaText(kind, data.decode("utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{key}={path}: {error}", key=key) from error
+        raise ConfigError(f"{key}={path}: {file_fault(error)}", key=key) from error

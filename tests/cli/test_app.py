@@ -76,6 +76,11 @@ def test_a_wrong_command_line_is_2(run: Run, argv: tuple[str, ...]) -> None:
     assert outcome.stderr.startswith("usage: ")
 
 
+def test_no_command_shows_all_commands(run: Run) -> None:
+    said = run().stderr
+    assert [name for name in _COMMANDS if f"\n    {name} " not in said] == []
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
@@ -94,7 +99,7 @@ def test_a_wrong_command_line_is_2(run: Run, argv: tuple[str, ...]) -> None:
         ),
         pytest.param(
             ("cat", "--url", "{bucket}", "-t", "shop", "-p", "0", "-o", "77"),
-            "lies outside offsets 0 to 9",
+            "lies outside the tier, which has offsets 0 to 9 (exclusive)",
             id="offset",
         ),
         pytest.param(

@@ -222,7 +222,7 @@ def test_an_error_in_the_middle_comes_after_the_records_before_it(run: Run, buck
     assert (outcome.code, outcome.stdout) == (1, b"0 1 2 6 7 ")
     *report, line = outcome.stderr.splitlines()
     assert report[0].startswith("% 5 records")
-    assert any(said.startswith("% read twice: corrupt 1") for said in report)
+    assert any(said.startswith("% fetched twice, because the bytes broke a rule: corrupt 1") for said in report)
     assert re.match(r"remote-fetch: checksum mismatch: .*shop-0, offset 8, object 00000000000000000006-", line)
 
 

@@ -23,6 +23,7 @@ from remote_fetch.errors import (
     StorageUnavailable,
     Unlocatable,
 )
+from remote_fetch.locate import contact
 from remote_fetch.locate.snapshot import SnapshotOrigin, dump_timelines
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import (
@@ -185,11 +186,13 @@ def test_a_store_without_listings(run: Run, tmp_path: Path) -> None:
 def test_a_broker_that_does_not_answer(run: Run, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (brokers, metadata_source):
         monkeypatch.setattr(module, "CLUSTER_TIMEOUT_MS", 200)
-    first_contact = ("-X", "socket.connection.setup.timeout.ms=1000")
+    monkeypatch.setattr(contact, "_SILENT_S", 0.1)
+    first_contact = ("-X", "socket.connection.setup.timeout.ms=1500")
     outcome = run("config", "check", "--url", bucket, "-b", "127.0.0.1:1", *first_contact)
     assert outcome.code == 1
     assert states(outcome) == {**dict.fromkeys(ALL, "ok"), "metadata": "FAILED"}
     assert outcome.lines[1].split() == ["bootstrap.servers", "127.0.0.1:1"]
+    assert outcome.stderr.startswith("% waiting 1.5 s at most for a broker at 127.0.0.1:1: ")
 
 
 @pytest.mark.parametrize(
@@ -211,7 +214,8 @@ def test_configurations_that_cannot_work(run: Run, argv: tuple[str, ...], state:
 def test_a_topic_that_is_not_there(run: Run, bucket: str) -> None:
     outcome = run("config", "check", "--url", bucket, "-t", "nothing")
     assert outcome.code == 1
-    assert "no segment of topic nothing in the remote storage" in outcome.stdout.decode()
+    said = f"no segment of topic 'nothing' is in the remote storage {bucket}; topics there: shop"
+    assert said in outcome.stdout.decode()
 
 
 def test_mistakes_are_one_line(run: Run) -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from remote_fetch.cli.demo import _shown
 
 if TYPE_CHECKING:
+    import pytest
+
     from tests.cli.conftest import Run
 
 
@@ -23,7 +25,8 @@ def test_the_tour(run: Run) -> None:
         "The segments of topic tx",
         "What a read would fetch",
         "The records of tx-1 under both isolation levels",
-        "The report",
+        "The report of both reads",
+        "Read it yourself, in a directory that does not exist yet",
     ]
     assert "10 segments, " in text
     assert "total: 10 segments, 10 GETs, " in text
@@ -36,9 +39,10 @@ def test_the_tour(run: Run) -> None:
     assert re.search(r"^25 records in \d", text, re.MULTILINE)
 
 
-def test_the_commands_it_names_work(run: Run) -> None:
+def test_the_commands_it_names_work(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     commands = re.findall(r"^\$ remote-fetch (.*)$", run("demo").stdout.decode("utf-8"), re.MULTILINE)
-    assert [command.split()[0] for command in commands] == ["ls", "plan", "cat"]
+    assert [command.split()[0] for command in commands] == ["ls", "plan", "cat", "demo"]
     for command in commands:
         assert run(*command.split()).code == 0
 

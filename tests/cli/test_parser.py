@@ -44,6 +44,8 @@ def test_the_word_after_an_option_is_its_value(words: tuple[str, ...], expected:
         (("-t",), "argument -t: expected one argument"),
         (("-t", "-e"), "argument -t: expected one argument"),
         (("-e", "-dash"), "unrecognized arguments: -dash"),
+        (("--topic", "t", "--start=5"), "unrecognized arguments: --topic (here -t), --start (here -o), 1 word without"),
+        (("--max-messages", "5"), "unrecognized arguments: --max-messages, 1 word without an option"),
     ],
 )
 def test_a_forgotten_value_is_an_error(words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:

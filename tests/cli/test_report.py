@@ -29,7 +29,7 @@ def test_a_report_of_a_read_that_did_not() -> None:
         "remote bytes: 0 B in 0 GETs, mean 0 B per GET; indexes: 0 B in 0 GETs",
         "fallbacks: not-found 1",
         "retries: throttled 2",
-        "read twice: corrupt 1",
+        "fetched twice, because the bytes broke a rule: corrupt 1",
         "scans: corrupt 1, missing 3",
         "end: t-0 ends there",
         "note: log start unknown",
