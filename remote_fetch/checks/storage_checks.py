@@ -9,6 +9,7 @@ Rules of the file:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from remote_fetch.amounts import human_bytes
@@ -19,10 +20,11 @@ from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
 from remote_fetch.formats.batches import HEADER_BYTES, read_header
-from remote_fetch.locate.topics import split_topic
+from remote_fetch.locate.listing import topic_names
+from remote_fetch.locate.topics import split_topic, unknown_topic
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.session.session import Session
-from remote_fetch.session.surveyor import surveyed
+from remote_fetch.session.surveyor import listings_of, surveyed
 
 __all__ = ["SEGMENT", "Listed", "config_checks", "listed", "located", "open_fetcher", "open_session", "segment_checks"]
 
@@ -108,6 +110,12 @@ def listed(config: Config, fetcher: RemoteStorageFetcher, topic: str | None, *, 
         if survey is not None and survey.found is not None:
             text = f"no segment in the remote storage {survey.place}: {survey.found}"
             return Listed(Check("list", State.FAILED, text, survey.hint or _EMPTY_HINT), better=survey.better)
+        names: set[str] = set()
+        with suppress(RemoteFetchError):
+            names = set() if topic is None else topic_names(listings_of(fetcher))
+        if names:
+            unknown = unknown_topic(topic, names, survey)
+            return Listed(Check("list", State.FAILED, unknown.message, unknown.hint))
         what = "no segment" if topic is None else f"no segment of topic {topic}"
         return Listed(Check("list", State.FAILED, f"{what} in the remote storage", _EMPTY_HINT))
     return Listed(Check("list", State.OK, f"the first is {_place(found)}"), found)

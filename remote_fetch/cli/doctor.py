@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +20,8 @@ from remote_fetch.amounts import human_bytes, human_time
 from remote_fetch.checks.check import State
 from remote_fetch.checks.doctor import Doctor
 from remote_fetch.checks.gain import Gain, Tier
+from remote_fetch.checks.storage_checks import SEGMENT
+from remote_fetch.cli.bounds import isolation_of
 from remote_fetch.cli.check_lines import check_as_json, print_check
 from remote_fetch.cli.color import add_color_option, paint_from
 from remote_fetch.cli.masked import masked
@@ -26,7 +29,6 @@ from remote_fetch.cli.options import Once, about, add_common_options, add_json_o
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
 from remote_fetch.plan.prices import Prices
-from remote_fetch.prepare.arguments import parse_isolation
 from remote_fetch.session.price_table import open_prices
 
 __all__ = ["add_parser"]
@@ -34,6 +36,8 @@ __all__ = ["add_parser"]
 _SAMPLE_BYTES = 64 << 20
 _ENOUGH_BYTES = 1 << 20
 """Below this, the first answers of brokers and store take longer than the records."""
+_CONFIGURATION = "configuration of read_arrow, RemoteConsumer and Spark, and of -F FILE"
+_UNFINISHED = "configuration so far, with which nothing could be read"
 
 
 def add_parser(commands: Any, summary: str) -> None:
@@ -64,28 +68,37 @@ def _run(arguments: argparse.Namespace) -> int:
     doctor = Doctor(
         configs,
         arguments.topic,
-        isolation=parse_isolation(arguments.isolation),
+        isolation=isolation_of(arguments),
         sample_bytes=arguments.sample_bytes,
         dice=random.Random(arguments.seed),
     )
-    states, paint = [], paint_from(arguments)
+    paint = paint_from(arguments)
+    has_failed = can_read = False
     for check in doctor.checks():
-        states.append(check.state)
+        has_failed = has_failed or check.state is State.FAILED
+        can_read = can_read or (check.name == SEGMENT and check.state is State.OK)
         if arguments.json:
             print(check_as_json(check), flush=True)
         else:
             print_check(check, paint)
-    shown = {name: masked(name, value) for name, value in doctor.configs.items()} | {"fetch.remote.enabled": "true"}
+    shown = {name: masked(name, _anywhere(name, value)) for name, value in doctor.configs.items()}
+    shown |= {"fetch.remote.enabled": "true"}
     if arguments.json:
         print(json.dumps({"gain": _gain_as_json(doctor)}))
         print(json.dumps({"configuration": shown}))
     else:
         for line in _lines(doctor, prices):
             print(line)
-        print("\nconfiguration of read_arrow, RemoteConsumer and Spark, and of -F FILE:")
+        print(f"\n{_UNFINISHED if has_failed and not can_read else _CONFIGURATION}:")
         for name, value in shown.items():
             print(f"  {name}={value}")
-    return 1 if State.FAILED in states else 0
+    return 1 if has_failed else 0
+
+
+def _anywhere(name: str, value: Any) -> Any:
+    """A directory by its whole path, so that the configuration is right in every directory."""
+    is_directory = name == "remote.storage.url" and "://" not in str(value)
+    return os.path.abspath(str(value)) if is_directory else value
 
 
 def _lines(doctor: Doctor, prices: Prices | None) -> Iterator[str]:

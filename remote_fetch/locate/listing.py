@@ -32,7 +32,7 @@ from remote_fetch.model import (
     Uuid,
 )
 
-__all__ = ["ListingLocator", "Listings", "SegmentBytes", "last_offset_of"]
+__all__ = ["ListingLocator", "Listings", "SegmentBytes", "last_offset_of", "topic_names"]
 
 _LAST_OFFSET = 2**63 - 1
 _RECHECKED_SEGMENTS = 16
@@ -79,6 +79,19 @@ class SegmentBytes(Protocol):
     @property
     def max_batch_bytes(self) -> int:
         """The largest record batch that is accepted."""
+
+
+def topic_names(listings: Listings) -> set[str]:
+    """The names of some topics in the storage, without a full listing. Raises the errors of a fetcher."""
+    names: set[str] = set()
+    named = listings.partitions(None)
+    if named is None:
+        named = (segment.topic_id_partition for segment in listings.segments(None))
+    for partition in islice(named, _NAMED_PARTITIONS):
+        names.add(partition.topic)
+        if len(names) > SHOWN_TOPICS:
+            break
+    return names
 
 
 class ListingLocator:
@@ -149,15 +162,8 @@ class ListingLocator:
 
     def _unknown(self, topic: str | None) -> UnknownTopic:
         """The error for a topic that was not found. It names some topics that exist, without a full listing."""
-        names: set[str] = set()
         with self._listing:
-            named = self._listings.partitions(None)
-            if named is None:
-                named = (segment.topic_id_partition for segment in self._listings.segments(None))
-            for partition in islice(named, _NAMED_PARTITIONS):
-                names.add(partition.topic)
-                if len(names) > SHOWN_TOPICS:
-                    break
+            names = topic_names(self._listings)
         return unknown_topic(topic, names, self._listings.survey())
 
     def timeline(self, partition: TopicIdPartition) -> Timeline:

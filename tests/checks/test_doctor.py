@@ -54,6 +54,21 @@ def test_a_tier_of_this_machine(run: Run, bucket: str) -> None:
     ]
 
 
+def test_a_wrong_topic_is_told_with_those_that_are_there(run: Run, bucket: str) -> None:
+    """Nothing could be read, so that the configuration is none to copy."""
+    outcome = run("doctor", "--url", bucket, "-t", "shoop")
+    assert outcome.code == 1
+    said = outcome.stdout.decode()
+    assert f"no segment of topic 'shoop' is in the remote storage {bucket}; topics there: shop" in said
+    assert "        hint: The nearest name is 'shop'" in said
+    assert "configuration so far, with which nothing could be read:" in outcome.lines
+
+
+def test_a_directory_is_named_by_its_whole_path(run: Run, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(bucket).parent)
+    assert f"  remote.storage.url={bucket}" in run("doctor", "--url", Path(bucket).name, "-t", "shop").lines
+
+
 def test_a_wrong_url_and_a_wrong_layout_at_once(run: Run, tmp_path: Path, bucket: str) -> None:
     """Both are found and used, one after the other."""
     shutil.copytree(bucket, tmp_path / "some" / "tier")
