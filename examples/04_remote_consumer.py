@@ -13,7 +13,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch import RemoteConsumer
 
-bootstrap_servers, tier_url, topic = sys.argv[1:4]
+if len(sys.argv) != 4:
+    sys.exit(__doc__)
+bootstrap_servers, tier_url, topic = sys.argv[1:]
 
 consumer = RemoteConsumer(
     {

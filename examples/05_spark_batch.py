@@ -15,7 +15,9 @@ from pyspark.sql.functions import count_distinct, max_by
 
 from remote_fetch.spark import plan, register
 
-bootstrap_servers, tier_url, topic = sys.argv[1:4]
+if len(sys.argv) != 4:
+    sys.exit(__doc__)
+bootstrap_servers, tier_url, topic = sys.argv[1:]
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers' Python is this one
 
 spark = (

@@ -18,7 +18,9 @@ from pyspark.sql import SparkSession
 
 from remote_fetch.spark import backfill
 
-bootstrap_servers, tier_url, topic, target = sys.argv[1:5]
+if len(sys.argv) != 5:
+    sys.exit(__doc__)
+bootstrap_servers, tier_url, topic, target = sys.argv[1:]
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers' Python is this one
 
 spark = (

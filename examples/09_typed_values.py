@@ -13,7 +13,9 @@ import duckdb
 
 from remote_fetch import read_arrow
 
-bootstrap_servers, tier_url, topic, registry_url = sys.argv[1:5]
+if len(sys.argv) != 5:
+    sys.exit(__doc__)
+bootstrap_servers, tier_url, topic, registry_url = sys.argv[1:]
 
 records = read_arrow(
     topic,

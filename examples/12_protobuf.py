@@ -14,7 +14,9 @@ import polars as pl
 
 from remote_fetch import scan_topic
 
-bootstrap_servers, tier_url, topic, registry_url = sys.argv[1:5]
+if len(sys.argv) != 5:
+    sys.exit(__doc__)
+bootstrap_servers, tier_url, topic, registry_url = sys.argv[1:]
 
 orders = scan_topic(
     topic,

@@ -14,7 +14,9 @@ import duckdb
 
 from remote_fetch import export_topic
 
-bootstrap_servers, tier_url, topic, schema_file, directory = sys.argv[1:6]
+if len(sys.argv) != 6:
+    sys.exit(__doc__)
+bootstrap_servers, tier_url, topic, schema_file, directory = sys.argv[1:]
 
 report = export_topic(
     topic,

@@ -65,6 +65,17 @@ def test_every_example_is_short_and_has_its_output_in_the_documentation() -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(ON_A_BROKER))
+def test_without_arguments_an_example_says_how_to_call_it(name: str) -> None:
+    """Its docstring has the line, and no traceback comes."""
+    call = [sys.executable, str(ROOT / "examples" / name)]
+    result = subprocess.run(call, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 1
+    assert f"    python {name} BOOTSTRAP_SERVERS TIER_URL TOPIC" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in ON_A_BROKER and is_installed(name)])
 def test_example(name: str, tmp_path: Path) -> None:
     result = subprocess.run(
