@@ -137,7 +137,7 @@ class TimeLookup:
     def _search(self, piece: SegmentSlice, timestamp_ms: int, likely_end: int) -> int | None:
         last_offset = -1
         found: int | None = None
-        # What is at hand behind the answer is looked at, and no further range is fetched for it.
+        # After the answer, `batches` yields only batches of ranges that are there already. It fetches no further range.
         batches = batches_of(self._storage, piece, likely_end, goes_on=lambda: found is None)
         for batch in batches:
             header = batch.header
