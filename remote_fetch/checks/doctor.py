@@ -57,7 +57,7 @@ class Doctor:
     """One examination of `configs`, as users write them. Thread-confined.
 
     After `checks` has ended, `configs` has the better values that were found, and `topic` the topic that was chosen.
-    `tier` and `gain` are None if the examination did not come so far.
+    `can_read`: the head of a segment was read. `tier` and `gain` are None if the examination did not come so far.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class Doctor:
     ) -> None:
         self.configs = dict(configs)
         self.topic = topic
+        self.can_read = False
         self.tier: Tier | None = None
         self.gain: Gain | None = None
         self._isolation, self._sample_bytes, self._dice = isolation, sample_bytes, dice
@@ -163,13 +164,12 @@ class Doctor:
                     return
                 if segment is None:
                     return
-            can_read = False
             for check in segment_checks(session, segment):
-                can_read = can_read or (check.name == SEGMENT and check.state is State.OK)
+                self.can_read = self.can_read or (check.name == SEGMENT and check.state is State.OK)
                 yield check
             if session.brokers is not None and found.error is not None:
-                yield self._refused_listing(found, can_read=can_read)
-            if can_read and segment is not None:
+                yield self._refused_listing(found)
+            if self.can_read and segment is not None:
                 yield from self._examine_gain(session, segment)
 
     def _examine_metadata(
@@ -216,8 +216,8 @@ class Doctor:
             return Check("metadata", State.FAILED, "; ".join(self._notices) or check.text, hint), None
         return check, segment
 
-    def _refused_listing(self, found: Listed, *, can_read: bool) -> Check:
-        if can_read and self._cluster is not None and isinstance(found.error, StorageDenied):
+    def _refused_listing(self, found: Listed) -> Check:
+        if self.can_read and self._cluster is not None and isinstance(found.error, StorageDenied):
             return Check("list", State.ADVICE, found.check.text, _NO_LISTING)
         return found.check
 

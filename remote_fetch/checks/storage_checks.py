@@ -9,7 +9,6 @@ Rules of the file:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import NamedTuple
 
 from remote_fetch.amounts import human_bytes
@@ -110,15 +109,20 @@ def listed(config: Config, fetcher: RemoteStorageFetcher, topic: str | None, *, 
         if survey is not None and survey.found is not None:
             text = f"no segment in the remote storage {survey.place}: {survey.found}"
             return Listed(Check("list", State.FAILED, text, survey.hint or _EMPTY_HINT), better=survey.better)
-        names: set[str] = set()
-        with suppress(RemoteFetchError):
-            names = set() if topic is None else topic_names(listings_of(fetcher))
-        if names:
+        if topic is not None and (names := _topics_there(fetcher)):
             unknown = unknown_topic(topic, names, survey)
             return Listed(Check("list", State.FAILED, unknown.message, unknown.hint))
         what = "no segment" if topic is None else f"no segment of topic {topic}"
         return Listed(Check("list", State.FAILED, f"{what} in the remote storage", _EMPTY_HINT))
     return Listed(Check("list", State.OK, f"the first is {_place(found)}"), found)
+
+
+def _topics_there(fetcher: SegmentLister) -> set[str]:
+    """The names of some topics. None of them if the store refuses this listing."""
+    try:
+        return topic_names(listings_of(fetcher))
+    except RemoteFetchError:
+        return set()
 
 
 def located(session: Session, topic: str | None) -> tuple[str, RemoteLogSegmentMetadata | None]:

@@ -20,7 +20,6 @@ from remote_fetch.amounts import human_bytes, human_time
 from remote_fetch.checks.check import State
 from remote_fetch.checks.doctor import Doctor
 from remote_fetch.checks.gain import Gain, Tier
-from remote_fetch.checks.storage_checks import SEGMENT
 from remote_fetch.cli.bounds import isolation_of
 from remote_fetch.cli.check_lines import check_as_json, print_check
 from remote_fetch.cli.color import add_color_option, paint_from
@@ -73,10 +72,9 @@ def _run(arguments: argparse.Namespace) -> int:
         dice=random.Random(arguments.seed),
     )
     paint = paint_from(arguments)
-    has_failed = can_read = False
+    has_failed = False
     for check in doctor.checks():
         has_failed = has_failed or check.state is State.FAILED
-        can_read = can_read or (check.name == SEGMENT and check.state is State.OK)
         if arguments.json:
             print(check_as_json(check), flush=True)
         else:
@@ -89,7 +87,7 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         for line in _lines(doctor, prices):
             print(line)
-        print(f"\n{_UNFINISHED if has_failed and not can_read else _CONFIGURATION}:")
+        print(f"\n{_UNFINISHED if has_failed and not doctor.can_read else _CONFIGURATION}:")
         for name, value in shown.items():
             print(f"  {name}={value}")
     return 1 if has_failed else 0
