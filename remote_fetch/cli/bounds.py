@@ -114,11 +114,7 @@ def _checked(bound: str, given: str, hint: str) -> str:
 
 def isolation_of(arguments: argparse.Namespace) -> IsolationLevel:
     """The level of `--isolation`. Raises ConfigError."""
-    try:
-        return parse_isolation(arguments.isolation)
-    except ConfigError:
-        levels = " or ".join(level.value for level in IsolationLevel)
-        raise ConfigError(f"--isolation {arguments.isolation}: choose {levels}", key="--isolation") from None
+    return parse_isolation(arguments.isolation, "--isolation")
 
 
 def _before_the_end(arguments: argparse.Namespace, session: Session, topic: str, count: int) -> Mapping[int, int]:

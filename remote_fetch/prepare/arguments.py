@@ -31,14 +31,17 @@ def check_topic(topic: object) -> None:
         raise ConfigError(f"topic={topic!r}: give a topic's name", key="topic")
 
 
-def parse_isolation(value: object) -> IsolationLevel:
-    """Parse `isolation.level`, spelled as in Kafka. Raises ConfigError for any other value."""
+def parse_isolation(value: object, option: str | None = None) -> IsolationLevel:
+    """Parse `isolation.level`, spelled as in Kafka. Raises ConfigError for any other value.
+
+    The error names the `option` of the command line that has the value. None: the argument `isolation`.
+    """
     try:
         return IsolationLevel(str(value))
     except ValueError:
-        raise ConfigError(
-            f"isolation={value!r}: choose {' or '.join(level.value for level in IsolationLevel)}", key="isolation"
-        ) from None
+        given = f"isolation={value!r}" if option is None else f"{option} {value}"
+        levels = " or ".join(level.value for level in IsolationLevel)
+        raise ConfigError(f"{given}: choose {levels}", key=option or "isolation") from None
 
 
 def parse_numbers(wanted: Iterable[int] | None) -> list[int] | None:
