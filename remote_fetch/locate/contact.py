@@ -50,7 +50,7 @@ def first_contact(properties: Mapping[str, Any], is_closed: Callable[[], bool]) 
     as soon as `is_closed`. After two seconds the log gets a warning with the same causes.
     """
     address, timeout_s = str(properties.get("bootstrap.servers", "")), setup_timeout_s(properties)
-    deadline = Deadline.after(timeout_s)
+    deadline, silence = Deadline.after(timeout_s), Deadline.after(_SILENT_S)
     heard: dict[str, int] = {}
     users_callback = properties.get("error_cb")
 
@@ -69,7 +69,7 @@ def first_contact(properties: Mapping[str, Any], is_closed: Callable[[], bool]) 
         client.poll(0)  # which calls `hear`
         if not _REFUSED.isdisjoint(heard.values()) or deadline.is_over:
             raise _unavailable(address, heard, timeout_s)
-        if not has_told and timeout_s - deadline.left_s > _SILENT_S:
+        if silence.is_over and not has_told:
             _LOG.warning("waiting %g s at most for a broker at %s: %s", timeout_s, address, _causes(heard, _SILENT_S))
             has_told = True
     raise Cancelled("the connection to the cluster was closed")

@@ -43,7 +43,10 @@ class FallbackRule:
         self._hint = hint
 
     def allows(self, error: RemoteFetchError) -> bool:
-        """Whether the broker may read the offsets that failed with `error`. If not, the error is raised."""
+        """Whether the broker may read the offsets that failed with `error`. If not, the caller raises it.
+
+        If only a broker is missing, the error gets the hint first.
+        """
         if self.reader is None and error.falls_back:
             error.at(hint=self._hint)
         return self.reader is not None and error.falls_back
