@@ -80,8 +80,16 @@ def scene(
 
 @pytest.fixture(autouse=True)
 def grants(scene: Scene) -> Iterator[None]:
-    """The reader has only READ on the topic. The stranger has no permission."""
+    """The reader has only READ on the topic. The stranger has no permission.
+
+    A question of the test before may have brought the service a refusal that it still keeps. A test may have killed
+    the service.
+    """
+    if not scene.vended.service.is_running:
+        scene.vended.service.start()
     allow(scene.vended.rig, "reader", "READ", TOPIC)
+    path = f"/v1/topics/{TOPIC}/partitions/0/segments"
+    scene.vended.rig.until("the service allows it", lambda: asked(scene, "reader", path)[0] == 200)
     yield
     revoke_all(scene.vended.rig, "reader")
     revoke_all(scene.vended.rig, "stranger")
@@ -266,7 +274,6 @@ def test_a_service_that_is_killed_in_the_middle(scene: Scene, isolation: str) ->
     with halted(MIDDLE, scene.vended.service.kill) as store:
         patience = {"fetch.remote.read.timeout.ms": 1000}
         found, report = from_store(scene.config() | store | patience, TOPIC, isolation)
-    scene.vended.service.start()
     assert found == scene.expected[isolation]
     assert report.remote_gets > 0
     assert (report.broker_records > 0) == (report.fallbacks != {})
@@ -278,22 +285,18 @@ def test_a_service_that_is_absent_at_first(scene: Scene, monkeypatch: pytest.Mon
     expected = scene.expected["read_committed"]
     scene.vended.service.kill()
     config = scene.config(fetch_remote_read_timeout_ms=500)
-    try:
-        found, report = from_store(config, TOPIC, "read_committed")
-        assert found == expected
-        assert (report.remote_gets, set(report.fallbacks)) == (0, {"unlocatable"})
-        assert len([text for text in report.notices if "the service cannot be reached" in text]) == 1
-        with Delivered.by(config, TOPIC, 0, tolerated=NO_GROUP) as delivered:
-            delivered.until(lambda: len(delivered.records) > 5)
-            assert all(delivered.through_broker)
-            scene.vended.service.start()
-            delivered.seek(TOPIC, 0)
-            delivered.until(lambda: len(delivered.records) == len(expected))
-            assert delivered.records == expected
-            assert not all(delivered.through_broker)
-    finally:
-        if not scene.vended.service.is_running:
-            scene.vended.service.start()
+    found, report = from_store(config, TOPIC, "read_committed")
+    assert found == expected
+    assert (report.remote_gets, set(report.fallbacks)) == (0, {"unlocatable"})
+    assert len([text for text in report.notices if "the service cannot be reached" in text]) == 1
+    with Delivered.by(config, TOPIC, 0, tolerated=NO_GROUP) as delivered:
+        delivered.until(lambda: len(delivered.records) > 5)
+        assert all(delivered.through_broker)
+        scene.vended.service.start()
+        delivered.seek(TOPIC, 0)
+        delivered.until(lambda: len(delivered.records) == len(expected))
+        assert delivered.records == expected
+        assert not all(delivered.through_broker)
 
 
 Lie = Callable[[Any], Any]
