@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from remote_fetch.decode.columns import COLUMNS, schema_for
-from remote_fetch.decode.run_decoder import BatchReader, Bounds, ColumnMemory, DecodedRun, RunReader, Start
+from remote_fetch.decode.resources import ColumnMemory
+from remote_fetch.decode.run_decoder import BatchReader, Bounds, DecodedRun, RunReader, Start
 from remote_fetch.decode.run_status import RunStatus
 from remote_fetch.errors import CorruptSegment, RemoteFetchError
 from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, FramedBatch, check_crc, read_header

@@ -9,6 +9,15 @@ class ColumnMemory:
     def __init__(self, max_bytes: int) -> None: ...
     def close(self) -> None: ...
 
+class DecodeThreads:
+    def __init__(self, most: int) -> None: ...
+    @property
+    def count(self) -> int: ...
+    def close(self, timeout_ms: int) -> int: ...
+
+class Ahead:
+    def wait(self, timeout_ms: int) -> list[Run] | None: ...
+
 class Run:
     @property
     def position(self) -> int: ...
@@ -57,6 +66,19 @@ class RunDecoder:
         epoch_stop: int,
         stop: int | None = None,
     ) -> Run: ...
+    def decode_ahead(
+        self,
+        data: memoryview,
+        at: int,
+        *,
+        last_offset: int,
+        first_offset: int,
+        epoch: int,
+        epoch_stop: int,
+        stop: int,
+        threads: DecodeThreads,
+        most_bytes: int,
+    ) -> Ahead: ...
 
 class BatchDecoder:
     def __init__(self, columns: Sequence[str]) -> None: ...

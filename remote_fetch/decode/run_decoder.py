@@ -13,7 +13,7 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
@@ -24,11 +24,12 @@ from remote_fetch.decode.columns import schema_for
 from remote_fetch.decode.constant_columns import CONSTANT_COLUMNS, ConstantColumns
 from remote_fetch.decode.engine import installed
 from remote_fetch.decode.record_reference import base_ms_of, fault_of
+from remote_fetch.decode.resources import ColumnMemory, DecodeThreads
 from remote_fetch.decode.run_status import FAULTS, RunStatus
 from remote_fetch.errors import CorruptSegment, DecompressionLimit
 from remote_fetch.formats.batches import BatchHeader
 
-__all__ = ["BatchReader", "Bounds", "ColumnMemory", "Cut", "DecodedRun", "RunReader", "Start", "is_native"]
+__all__ = ["BatchReader", "Bounds", "Cut", "DecodedRun", "RunReader", "RunsAhead", "Start", "is_native"]
 
 _ENGINE = installed(run_reference)
 
@@ -37,6 +38,7 @@ MAX_ROWS = 65_536
 TARGET_BYTES = 1 << 20
 """The size of a byte column with which an Arrow batch is full, unless its reader says otherwise."""
 _MAX_INT64 = 2**63 - 1
+_SIGNALS_MS = 100
 
 
 class Bounds(NamedTuple):
@@ -138,24 +140,6 @@ def is_native() -> bool:
     return _ENGINE is not run_reference
 
 
-class ColumnMemory:
-    """Keeps the memory of columns that are not needed any more, for the next ones: `max_bytes` at most. Thread-safe.
-
-    New memory costs page faults, which took up to a fifth of the time of a read (docs/design/0023).
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        self._kept: Any = _ENGINE.ColumnMemory(max_bytes)
-
-    def of(self, engine: ModuleType) -> Any:
-        """The memory for a decoder of `engine`, None if that is not the installed one."""
-        return self._kept if engine is _ENGINE else None
-
-    def close(self) -> None:
-        """Free it, and keep none from now on. Columns that are still in use stay whole."""
-        self._kept.close()
-
-
 class _Tables:
     """Puts the columns of a decoder and the constant columns together."""
 
@@ -201,7 +185,7 @@ class RunReader:
         memory: ColumnMemory | None = None,
         engine: ModuleType | None = None,
     ) -> None:
-        engine = engine or _ENGINE
+        self._engine = engine = engine or _ENGINE
         self._tables = _Tables(topic, partition, columns, bounds.max_rows, engine)
         self._decoder = engine.RunDecoder(
             self._tables.decoded,
@@ -230,12 +214,38 @@ class RunReader:
 
         The place of a batch that ends at `stop` counts as confirmed, and the run ends with it.
         """
-        run: _Run = self._decoder.decode(data, at, **start._asdict(), stop=stop)
+        return self._decoded(self._decoder.decode(data, at, **start._asdict(), stop=stop))
+
+    def begin(
+        self, data: memoryview, at: int, start: Start, stop: int, threads: DecodeThreads, most_bytes: int
+    ) -> RunsAhead:
+        """As `read`, in one of `threads`. It goes on up to `stop` until the columns have `most_bytes`."""
+        ahead = self._decoder.decode_ahead(
+            data, at, **start._asdict(), stop=stop, threads=threads.of(self._engine), most_bytes=most_bytes
+        )
+        return RunsAhead(ahead, self._decoded)
+
+    def _decoded(self, run: _Run) -> DecodedRun:
         batches = self._tables.batches(run)
         return DecodedRun(
             run.position, run.last_offset, run.taken, RunStatus(run.status), run.shown,
             batches, run.size_bytes, run.saturated,
         )  # fmt: skip
+
+
+class RunsAhead:
+    """Runs that another thread decodes. Their columns come to Arrow in the thread that waits for them."""
+
+    def __init__(self, ahead: Any, decoded: Callable[[_Run], DecodedRun]) -> None:
+        self._ahead, self._decoded = ahead, decoded
+
+    def wait(self, timeout_ms: int) -> list[DecodedRun]:
+        """The runs, once. Decodes them in this thread if no other one has begun to. Raises TimeoutError."""
+        for _ in range(max(timeout_ms // _SIGNALS_MS, 1)):  # Python handles signals between two calls
+            runs: list[_Run] | None = self._ahead.wait(_SIGNALS_MS)
+            if runs is not None:
+                return [self._decoded(run) for run in runs]
+        raise TimeoutError(f"a run was not decoded within {timeout_ms} ms")
 
 
 class BatchReader:

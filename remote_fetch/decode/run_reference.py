@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +27,16 @@ from remote_fetch.errors import RemoteFetchError
 from remote_fetch.formats.batches import HEADER_BYTES, BatchHeader, FramedBatch, check_crc, read_header
 from remote_fetch.formats.codecs import CODEC_NAMES, Codecs
 
-__all__ = ["MAX_COLUMN_BYTES", "BatchDecoder", "ColumnMemory", "Run", "RunDecoder", "multiples"]
+__all__ = [
+    "MAX_COLUMN_BYTES",
+    "Ahead",
+    "BatchDecoder",
+    "ColumnMemory",
+    "DecodeThreads",
+    "Run",
+    "RunDecoder",
+    "multiples",
+]
 
 _MAX_INT64 = 2**63 - 1
 _MAGIC_AT = 16
@@ -51,6 +60,33 @@ class ColumnMemory:
 
     def close(self) -> None:
         """Nothing to free."""
+
+
+class DecodeThreads:
+    """No threads: Python's would wait for each other."""
+
+    count = 0
+
+    def __init__(self, most: int) -> None:
+        pass
+
+    def close(self, timeout_ms: int) -> int:
+        """Nothing to end."""
+        return 0
+
+
+class Ahead:
+    """Runs that are decoded by the thread that waits for them."""
+
+    def __init__(self, decode: Callable[[], list[Run]]) -> None:
+        self._decode: Callable[[], list[Run]] | None = decode
+
+    def wait(self, timeout_ms: int) -> list[Run]:
+        """The runs, once."""
+        decode, self._decode = self._decode, None
+        if decode is None:
+            raise RuntimeError("these runs were taken already")
+        return decode()
 
 
 class Run:
@@ -174,6 +210,37 @@ class RunDecoder:
         except Ended as ended:
             run.status = ended.status
         return run.close(rows, self._columns)
+
+    def decode_ahead(
+        self,
+        data: memoryview,
+        at: int,
+        *,
+        last_offset: int,
+        first_offset: int,
+        epoch: int,
+        epoch_stop: int,
+        stop: int,
+        threads: DecodeThreads,
+        most_bytes: int,
+    ) -> Ahead:
+        """Runs from `data[at]` on, one after the other.
+
+        They end if one ends for another reason than its size, or if they have `most_bytes`.
+        """
+        start = {"first_offset": first_offset, "epoch": epoch, "epoch_stop": epoch_stop, "stop": stop}
+
+        def decode() -> list[Run]:
+            runs, position, last = list[Run](), at, last_offset
+            while sum(run.size_bytes for run in runs) < most_bytes:
+                run = self.decode(data, position, last_offset=last, **start)
+                runs.append(run)
+                if run.status is not RunStatus.FULL or not run.taken:
+                    break
+                position, last = run.position, run.last_offset
+            return runs
+
+        return Ahead(decode)
 
     def _header(self, data: memoryview, at: int, previous: int) -> BatchHeader:
         """The header of the batch at `at`, if that batch may follow offset `previous`. It need not be complete."""

@@ -13,14 +13,11 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
-from remote_fetch.decode.run_decoder import Bounds, DecodedRun, RunReader, Start
+from remote_fetch.decode.run_decoder import Bounds, DecodedRun, RunReader, RunsAhead, Start
 from remote_fetch.decode.run_status import RunStatus
-from remote_fetch.fetch.pool import Call
 from remote_fetch.formats.batches import FramedBatch, read_header
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.plan.visibility import AbortedIntervals, SequentialAborts
@@ -57,7 +54,7 @@ class Unit:
     last_offset: int
     is_confirmed: bool
     start: Start
-    work: Call[list[DecodedRun]] | None = None
+    work: RunsAhead | None = None
 
     def batch_at(self, at: int) -> FramedBatch:
         """The batch at `data[at]`."""
@@ -95,8 +92,7 @@ class Units:
             max_decompressed_bytes,
         )
         self._own = self._reader(self._bounds)
-        # A reader is for one thread at a time. Threads take one and put it back.
-        self._idle: deque[RunReader] = deque()
+        self._ahead: RunReader | None = None
         # All batches from `_epoch_start` up to `_epoch_stop` (exclusive) must have this leader epoch.
         self._epoch = -1
         self._epoch_start = self._epoch_stop = 0
@@ -104,6 +100,11 @@ class Units:
     def _reader(self, bounds: Bounds) -> RunReader:
         rows = self._rows
         return RunReader(rows.topic, rows.partition, rows.columns, bounds, memory=self._pool.memory)
+
+    def _reader_ahead(self) -> RunReader:
+        """The reader whose runs are decoded by the threads of the pool."""
+        most = min(self._bounds.max_decompressed_bytes, _MAX_AHEAD_BYTES)
+        return self._reader(self._bounds._replace(max_decompressed_bytes=most, target_bytes=self._pool.unit_bytes))
 
     def cut(self, data: memoryview, at: int, position: int, last_offset: int) -> Unit | None:
         """The unit that begins at `data[at]`, the byte `position` of the segment, or None.
@@ -121,7 +122,8 @@ class Units:
         base_offset = int.from_bytes(data[at : at + 8], "big")
         unit = Unit(data, at, found.position, position, base_offset, found.last_offset, found.is_confirmed, start)
         if self._pool.takes(unit.stop - unit.at):
-            unit.work = self._pool.submit(partial(self._ahead, unit))
+            self._ahead = self._ahead or self._reader_ahead()
+            unit.work = self._ahead.begin(data, at, start, unit.stop, self._pool.threads, _MAX_AHEAD_BYTES)
         return unit
 
     def _wanted_bytes(self) -> int:
@@ -156,30 +158,10 @@ class Units:
         """Wait for the thread that decodes the unit, if its rows can be used."""
         begun = unit.start.first_offset
         is_same = first_offset == begun or max(first_offset, begun) <= unit.base_offset
-        # The work refers to the unit. Without that circle the rows go as soon as they are used.
         work, unit.work = unit.work, None
         if work is None or at != unit.at or not is_same:
             return []
         return work.wait(_TIMEOUT_MS)
-
-    def _ahead(self, unit: Unit) -> list[DecodedRun]:
-        """Decode a unit in a thread of the pool."""
-        try:
-            reader = self._idle.popleft()
-        except IndexError:
-            most = min(self._bounds.max_decompressed_bytes, _MAX_AHEAD_BYTES)
-            bounds = self._bounds._replace(max_decompressed_bytes=most, target_bytes=self._pool.unit_bytes)
-            reader = self._reader(bounds)
-        runs, at, start, size_bytes = list[DecodedRun](), unit.at, unit.start, 0
-        while size_bytes < _MAX_AHEAD_BYTES:
-            run = reader.read(unit.data, at, start, unit.stop)
-            runs.append(run)
-            if run.status is not RunStatus.FULL:
-                break
-            at, start = run.position, start._replace(last_offset=run.last_offset)
-            size_bytes += run.size_bytes
-        self._idle.append(reader)
-        return runs
 
     def _knows_epoch(self, data: memoryview, at: int) -> bool:
         """Whether the batch at `data[at]` has the leader epoch that the log has at its base offset."""

@@ -9,15 +9,10 @@ Rules of the file:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import TypeVar
 
-from remote_fetch.decode.run_decoder import ColumnMemory
-from remote_fetch.fetch.pool import Call, DaemonPool
+from remote_fetch.decode.resources import ColumnMemory, DecodeThreads
 
 __all__ = ["DecodePool"]
-
-T = TypeVar("T")
 
 _MIN_BYTES = 64 << 10
 """The stored size of the smallest unit that goes to a thread. To hand over a smaller one takes longer."""
@@ -35,7 +30,7 @@ class DecodePool:
     - `min_bytes` is the stored size of the smallest unit that a thread decodes.
     - `unit_bytes` is the size that the columns of a unit are to have.
     - `depth` is how many units to find ahead; 1 without threads.
-    - `memory` is for the columns of units.
+    - `memory` is for the columns of units, and `threads` decode them.
     """
 
     def __init__(
@@ -43,24 +38,19 @@ class DecodePool:
     ) -> None:
         wanted = _threads(_processors()) if threads is None else threads
         self._min_bytes = min_bytes
-        self._pool = DaemonPool(wanted, "remote-fetch-ahead") if wanted > 0 else None
+        self._has_threads = wanted > 0
+        self.threads = DecodeThreads(wanted)
         self.depth = wanted + 2 if wanted > 0 else 1
         self.unit_bytes = unit_bytes or (_UNIT_BYTES if wanted > 0 else _OWN_UNIT_BYTES)
         self.memory = ColumnMemory(self.depth * self.unit_bytes)
 
     def takes(self, size_bytes: int) -> bool:
         """Whether a thread decodes a unit of that stored size."""
-        return self._pool is not None and size_bytes >= self._min_bytes
-
-    def submit(self, function: Callable[[], T]) -> Call[T]:
-        """Let a thread call `function`. `takes` has to be true."""
-        assert self._pool is not None
-        return self._pool.submit(function)
+        return self._has_threads and size_bytes >= self._min_bytes
 
     def close(self) -> None:
         """End the threads, and free the memory that is kept."""
-        if self._pool is not None:
-            self._pool.close(_CLOSE_WAIT_MS)
+        self.threads.close(_CLOSE_WAIT_MS)
         self.memory.close()
 
 

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 from remote_fetch.decode.columns import COLUMNS
-from remote_fetch.decode.run_decoder import Bounds, ColumnMemory, RunReader, Start
+from remote_fetch.decode.resources import ColumnMemory
+from remote_fetch.decode.run_decoder import Bounds, RunReader, Start
 from remote_fetch.testing.records import Record, encode_batch
 from tools.fuzz_memory import peak_bytes, reset_peak
 

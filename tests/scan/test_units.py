@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from remote_fetch.decode.run_decoder import is_native
 from remote_fetch.errors import DecompressionLimit
 from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, FramedBatch
 from remote_fetch.locate.lineage import Lineage
@@ -28,7 +29,6 @@ from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record, rewrite_crc
 from remote_fetch.testing.segments import SegmentOptions
 from remote_fetch.testing.strategies import logs, segment_options
-from tests.own_threads import watch_threads
 from tests.scan.bucket import COMMITTED, Bucket, Outcome, plain_log, read
 from tests.searches import examples
 
@@ -219,10 +219,20 @@ def test_threads_decode(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_threads_end_with_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "DecodePool", partial(DecodePool, **WAYS["other threads, small units"]))
-    threads = watch_threads()
+    pools, most = list[DecodePool](), list[int]()
+
+    class Noted(DecodePool):
+        """Notes its threads before it closes."""
+
+        def close(self) -> None:
+            pools.append(self)
+            most.append(self.threads.count)
+            super().close()
+
+    monkeypatch.setattr(session, "DecodePool", partial(Noted, **WAYS["other threads, small units"]))
     assert read(Bucket(plain_log().segments())).fine()
-    assert threads() == []
+    assert most == [2 if is_native() else 0]
+    assert [pool.threads.count for pool in pools] == [0]
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,14 @@
 //!
 //! - It decides nothing: a batch that is not ordinary ends a run, with a position and a status, and plain Python goes on.
 //! - `run_reference.py` is the same in plain Python. Both give the same answer to the same bytes.
-//! - `unsafe` is in `arrow` (the way out), in `lz4` and `deflate` (one call of their libraries), in `buffers` and here (the
-//!   bytes of the caller), and in `objects` (calls of the C API).
+//! - `unsafe` is in `arrow` (the way out), in `lz4` and `deflate` (one call of their libraries), in `buffers`, `bytes` and
+//!   `ahead` (the caller's bytes), and in `objects` (calls of the C API).
 //! - `messages` is the other way: from columns to objects of Python, with the lock.
 
+mod ahead;
 mod arrow;
 mod buffers;
+mod bytes;
 mod codecs;
 mod columns;
 mod deflate;
@@ -21,18 +23,19 @@ mod records;
 mod run;
 mod spare;
 mod status;
+mod threads;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::slice;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyBufferError, PyOverflowError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule};
 
+use crate::ahead::{Ahead, DecodeThreads};
 use crate::arrow::Node;
+use crate::bytes::Bytes;
 use crate::codecs::Codecs;
 use crate::columns::{Columns, NAMES, Room};
 use crate::frame::{Aborted, Header, Place};
@@ -57,11 +60,50 @@ impl ColumnMemory {
     }
 }
 
-/// Decodes the runs of one slice. `run_decoder.py` has the meaning of the arguments. One thread at a time.
+/// Decodes the runs of one slice. `run_decoder.py` has the meaning of the arguments. Any thread may use it.
 #[pyclass(frozen, module = "remote_fetch.decode._native")]
-struct RunDecoder {
+struct RunDecoder(Arc<Decoder>);
+
+struct Decoder {
     slice: Slice,
-    tools: std::sync::Mutex<Tools>,
+    max_decompressed_bytes: usize,
+    spare: Arc<Spare>,
+    /// The tools that no thread uses now.
+    idle: Mutex<Vec<Tools>>,
+}
+
+impl Decoder {
+    fn decode(&self, data: &[u8], start: &Start) -> Run {
+        let mut tools = self.idle().pop().unwrap_or_else(|| Tools {
+            codecs: Codecs::new(self.max_decompressed_bytes),
+            room: (Room::default(), 0),
+            spare: Arc::clone(&self.spare),
+        });
+        let (outcome, columns) = run::decode(&self.slice, &mut tools, data, start);
+        self.idle().push(tools); // not after a panic
+        Run::of(outcome, columns, &self.spare)
+    }
+
+    /// Runs, one after the other, until one ends for another reason than its size, or until they have `most_bytes`.
+    fn decode_many(&self, data: &[u8], mut start: Start, most_bytes: usize) -> Vec<Run> {
+        let (mut runs, mut size_bytes) = (Vec::new(), 0);
+        while size_bytes < most_bytes {
+            let run = self.decode(data, &start);
+            size_bytes += run.size_bytes;
+            start.at = run.outcome.position;
+            start.last_offset = run.outcome.last_offset;
+            let goes_on = run.outcome.status == Status::Full && run.outcome.taken > 0;
+            runs.push(run);
+            if !goes_on {
+                break;
+            }
+        }
+        runs
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Tools>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The columns of one run, as `__arrow_c_array__` gives them, once.
@@ -74,7 +116,7 @@ struct Run {
     size_bytes: usize,
     #[pyo3(get)]
     saturated: usize,
-    node: std::sync::Mutex<Option<Node>>,
+    node: Mutex<Option<Node>>,
     spare: Arc<Spare>,
 }
 
@@ -97,7 +139,7 @@ impl RunDecoder {
         memory: Option<&ColumnMemory>,
     ) -> PyResult<Self> {
         let spare = memory.map_or_else(Arc::default, |memory| Arc::clone(&memory.0));
-        Ok(Self {
+        Ok(Self(Arc::new(Decoder {
             slice: Slice {
                 wanted: bits_of(&columns)?,
                 place: Place {
@@ -111,12 +153,10 @@ impl RunDecoder {
                 target_bytes,
                 max_rows,
             },
-            tools: std::sync::Mutex::new(Tools {
-                codecs: Codecs::new(max_decompressed_bytes),
-                room: (Room::default(), 0),
-                spare,
-            }),
-        })
+            max_decompressed_bytes,
+            spare,
+            idle: Mutex::default(),
+        })))
     }
 
     /// Where the batches end that a run from `at` takes, as far as their headers tell: position, last offset, number, and
@@ -133,7 +173,7 @@ impl RunDecoder {
     ) -> PyResult<(usize, i64, usize, bool)> {
         let start = Start { at, last_offset, first_offset: 0, epoch, epoch_stop, stop: None };
         let bytes = Bytes::of(data)?;
-        let cut = run::cut(&self.slice, bytes.as_slice(), &start, size_bytes);
+        let cut = run::cut(&self.0.slice, bytes.as_slice(), &start, size_bytes);
         Ok((cut.position, cut.last_offset, cut.taken, cut.is_confirmed))
     }
 
@@ -153,11 +193,27 @@ impl RunDecoder {
         let start = Start { at, last_offset, first_offset, epoch, epoch_stop, stop };
         let bytes = Bytes::of(data)?;
         let slice = bytes.as_slice();
-        without_the_lock(py, || {
-            let mut tools = self.tools.try_lock().map_err(|_| ONE_THREAD)?;
-            let (outcome, columns) = run::decode(&self.slice, &mut tools, slice, &start);
-            Ok(Run::of(outcome, columns, &tools.spare))
-        })
+        without_the_lock(py, || Ok(self.0.decode(slice, &start)))
+    }
+
+    /// As `decode`, in a thread of `threads`, and on until the runs have `most_bytes`.
+    #[pyo3(signature = (data, at, *, last_offset, first_offset, epoch, epoch_stop, stop, threads, most_bytes))]
+    #[expect(clippy::too_many_arguments)]
+    fn decode_ahead(
+        &self,
+        data: &Bound<'_, PyAny>,
+        at: usize,
+        last_offset: i64,
+        first_offset: i64,
+        epoch: i32,
+        epoch_stop: i64,
+        stop: usize,
+        threads: &DecodeThreads,
+        most_bytes: usize,
+    ) -> PyResult<Ahead> {
+        let start = Start { at, last_offset, first_offset, epoch, epoch_stop, stop: Some(stop) };
+        let decoder = Arc::clone(&self.0);
+        Ok(Ahead::begin(threads, Bytes::of(data)?, move |data| decoder.decode_many(data, start, most_bytes)))
     }
 }
 
@@ -165,7 +221,7 @@ impl RunDecoder {
 #[pyclass(frozen, module = "remote_fetch.decode._native")]
 struct BatchDecoder {
     wanted: u8,
-    columns: std::sync::Mutex<Columns>,
+    columns: Mutex<Columns>,
 }
 
 #[pymethods]
@@ -174,7 +230,7 @@ impl BatchDecoder {
     fn new(columns: Vec<String>) -> PyResult<Self> {
         let wanted = bits_of(&columns)?;
         let columns = Columns::new(wanted, Room::default(), &Spare::default());
-        Ok(Self { wanted, columns: std::sync::Mutex::new(columns) })
+        Ok(Self { wanted, columns: Mutex::new(columns) })
     }
 
     /// The status, and then the rows and the bytes of the largest column that are not yet taken.
@@ -216,35 +272,12 @@ impl BatchDecoder {
     }
 }
 
+const BUG: &str = "the run decoder failed: this is a bug of remote-fetch";
 const ONE_THREAD: &str = "a decoder is used by one thread at a time";
-
-/// Bytes of the caller that nobody changes.
-struct Bytes(PyBuffer<u8>);
-
-impl Bytes {
-    fn of(data: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let buffer = PyBuffer::<u8>::get(data)?;
-        if !buffer.readonly() || !buffer.is_c_contiguous() {
-            return Err(PyBufferError::new_err("a run is decoded from contiguous bytes that are read only"));
-        }
-        Ok(Self(buffer))
-    }
-
-    fn as_slice(&self) -> &[u8] {
-        let size_bytes = self.0.len_bytes();
-        if size_bytes == 0 {
-            return &[];
-        }
-        // SAFETY: the buffer keeps `size_bytes` alive until it is dropped, with `self`. It is read only.
-        unsafe { slice::from_raw_parts(self.0.buf_ptr().cast(), size_bytes) }
-    }
-}
 
 /// Run without the interpreter's lock. A panic becomes an exception.
 fn without_the_lock<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T, &'static str> + Send) -> PyResult<T> {
-    py.detach(|| catch_unwind(AssertUnwindSafe(work)))
-        .unwrap_or(Err("the run decoder failed: this is a bug of remote-fetch"))
-        .map_err(PyRuntimeError::new_err)
+    py.detach(|| catch_unwind(AssertUnwindSafe(work))).unwrap_or(Err(BUG)).map_err(PyRuntimeError::new_err)
 }
 
 /// The columns as bits of `NAMES`.
@@ -262,7 +295,7 @@ impl Run {
         let (rows, saturated) = (columns.rows(), columns.saturated());
         let node = columns.into_node().trimmed();
         let size_bytes = if rows > 0 { node.size_bytes() } else { 0 };
-        let node = std::sync::Mutex::new(Some(node));
+        let node = Mutex::new(Some(node));
         Self { outcome, rows, size_bytes, saturated, node, spare: Arc::clone(spare) }
     }
 }
@@ -331,6 +364,8 @@ fn multiples(py: Python<'_>, step: i32, count: usize) -> PyResult<Bound<'_, PyBy
 mod _native {
     #[pymodule_export]
     use super::{BatchDecoder, ColumnMemory, Run, RunDecoder, multiples};
+    #[pymodule_export]
+    use crate::ahead::{Ahead, DecodeThreads};
     #[pymodule_export]
     use crate::messages::Rows;
 }
