@@ -64,7 +64,9 @@ impl Ahead {
 impl Ahead {
     /// The runs, once; `None` if they are not there in time.
     fn wait(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<Option<Vec<Run>>> {
-        match py.detach(|| self.work.wait(Duration::from_millis(timeout_ms))) {
+        // A thread that gives the interpreter's lock away may get it back only after 5 ms.
+        let result = self.work.result();
+        match result.unwrap_or_else(|| py.detach(|| self.work.wait(Duration::from_millis(timeout_ms)))) {
             Ok(runs) => Ok(Some(runs)),
             Err(NoResult::Late) => Ok(None),
             Err(NoResult::Panicked) => Err(PyRuntimeError::new_err(BUG)),

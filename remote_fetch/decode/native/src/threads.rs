@@ -64,6 +64,19 @@ impl<T> Work<T> {
         self.is_done.notify_all();
     }
 
+    /// The result, once, if the work has ended. It takes no time.
+    pub fn result(&self) -> Option<Result<T, NoResult>> {
+        let mut state = locked(&self.state);
+        match std::mem::replace(&mut *state, State::Gone) {
+            State::Done(result) => Some(result.ok_or(NoResult::Panicked)),
+            State::Gone => Some(Err(NoResult::Gone)),
+            other => {
+                *state = other;
+                None
+            }
+        }
+    }
+
     /// The result, once. Wait for it at most that long, or do the work here if no thread has begun it.
     pub fn wait(&self, timeout: Duration) -> Result<T, NoResult> {
         self.run();
