@@ -13,11 +13,13 @@ from __future__ import annotations
 import importlib.util
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from remote_fetch.errors import ConfigError
+from remote_fetch.file_errors import file_fault
 
 __all__ = ["PASSWORD_MECHANISMS", "TOKEN_MECHANISM", "Mapped", "TokenCache", "map_properties", "tls_context"]
 
@@ -171,7 +173,7 @@ def _tokens_of(given: Mapping[str, Any], token_provider: type) -> Any:
 
 
 def tls_context(given: Mapping[str, Any]) -> ssl.SSLContext:
-    """The TLS settings of librdkafka's properties. Raises OSError or ValueError for files that cannot be used."""
+    """The TLS settings of librdkafka's properties. Raises ValueError that names the files that cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if str(given.get("ssl.endpoint.identification.algorithm", "https")).lower() == "none":
@@ -182,17 +184,31 @@ def tls_context(given: Mapping[str, Any]) -> ssl.SSLContext:
     authorities = given.get("ssl.ca.location", "probe")
     if authorities != "probe":
         is_folder = Path(authorities).is_dir()
-        context.load_verify_locations(**{"capath" if is_folder else "cafile": str(authorities)})
+        with _naming(f"ssl.ca.location={authorities}"):
+            context.load_verify_locations(**{"capath" if is_folder else "cafile": str(authorities)})
     elif "ssl.ca.pem" not in given:
         context.load_default_certs()
     if "ssl.ca.pem" in given:
-        context.load_verify_locations(cadata=str(given["ssl.ca.pem"]))
+        with _naming("ssl.ca.pem"):
+            context.load_verify_locations(cadata=str(given["ssl.ca.pem"]))
     if "ssl.crl.location" in given:
-        context.load_verify_locations(cafile=str(given["ssl.crl.location"]))
+        with _naming(f"ssl.crl.location={given['ssl.crl.location']}"):
+            context.load_verify_locations(cafile=str(given["ssl.crl.location"]))
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     if "ssl.certificate.location" in given:
         password = str(given.get("ssl.key.password", ""))  # never None: OpenSSL would ask at the terminal
-        context.load_cert_chain(given["ssl.certificate.location"], given.get("ssl.key.location"), password)
+        files = [f"{key}={given[key]}" for key in ("ssl.certificate.location", "ssl.key.location") if key in given]
+        with _naming(*files):
+            context.load_cert_chain(given["ssl.certificate.location"], given.get("ssl.key.location"), password)
     if "ssl.cipher.suites" in given:
         context.set_ciphers(str(given["ssl.cipher.suites"]))
     return context
+
+
+@contextmanager
+def _naming(*settings: str) -> Iterator[None]:
+    """Raise a fault with the settings to which it belongs. Python's error names neither a setting nor a file."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{', '.join(settings)}: {file_fault(error)}") from error

@@ -21,6 +21,7 @@ from types import FrameType
 import uvicorn
 
 from remote_fetch.errors import ConfigError
+from remote_fetch.file_errors import file_fault
 from remote_fetch.hosts import is_loopback
 from remote_fetch.service.app import Service
 from remote_fetch.service.connections import timed_protocol
@@ -87,7 +88,9 @@ def configured(service: Service, settings: ServiceSettings) -> uvicorn.Config:
     except (OSError, ssl.SSLError) as error:
         if tls is None:
             raise
-        raise ConfigError(f"--tls-cert {tls.certificate}, --tls-key {tls.key}: {error}", key="--tls-cert") from error
+        raise ConfigError(
+            f"--tls-cert {tls.certificate}, --tls-key {tls.key}: {file_fault(error)}", key="--tls-cert"
+        ) from error
     if config.ssl is not None:
         config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
     return config
@@ -117,7 +120,7 @@ def _signals(context: ssl.SSLContext | None, tls: TlsFiles | None) -> Iterator[N
             context.load_cert_chain(tls.certificate, tls.key)
             _LOG.info("the certificate was read again")
         except (OSError, ssl.SSLError) as error:
-            _LOG.error("the certificate was not read again, the old one stays: %s", error)
+            _LOG.error("the certificate was not read again, the old one stays: %s", file_fault(error))
 
     handlers: dict[signal.Signals, Callable[[int, FrameType | None], None]] = {
         signal.SIGHUP: reload,

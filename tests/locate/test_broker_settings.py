@@ -5,6 +5,7 @@ The certificate below is its own authority, valid for localhost from 2020 to 212
 
 from __future__ import annotations
 
+import re
 import ssl
 import time
 from collections.abc import Callable
@@ -271,8 +272,21 @@ def test_the_clients_own_certificate(files: Path) -> None:
 
 
 def test_a_missing_password_is_an_error_and_no_question(files: Path) -> None:
-    with pytest.raises(OSError):  # noqa: PT011 - which one depends on OpenSSL
+    named = f"ssl.certificate.location={files / 'certificate.pem'}, ssl.key.location={files / 'key.pem'}: "
+    with pytest.raises(ValueError, match=re.escape(named)):
         context_of(ssl__certificate__location=files / "certificate.pem", ssl__key__location=files / "key.pem")
+
+
+@pytest.mark.parametrize("key", ["ssl.ca.location", "ssl.crl.location", "ssl.certificate.location"])
+def test_a_file_that_is_missing_is_named_with_its_setting(key: str) -> None:
+    with pytest.raises(ValueError, match=f"^{key}=/no/such/file: No such file or directory$"):
+        context_of(**{key.replace(".", "__"): "/no/such/file"})
+
+
+def test_a_text_that_is_no_certificate_is_not_repeated() -> None:
+    with pytest.raises(ValueError, match=r"^ssl\.ca\.pem: ") as raised:
+        context_of(ssl__ca__pem="gibberish")
+    assert "gibberish" not in str(raised.value)
 
 
 def test_ciphers() -> None:
