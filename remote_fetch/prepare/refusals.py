@@ -16,7 +16,7 @@ from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import TopicIdPartition
 from remote_fetch.observe import unusable_text
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason
-from remote_fetch.session.fallback import ASK_A_BROKER
+from remote_fetch.session.fallback import ASK_A_BROKER, SET_BROKERS
 
 __all__ = ["GAP_HINT", "no_other_copy", "refuse_broker_ranges", "unexpected"]
 
@@ -67,15 +67,15 @@ def _said(step: BrokerRange) -> str:
 def _hint(missing: Sequence[BrokerRange]) -> str:
     reason, *others = (str(step.reason) for step in missing)
     if reason == Reason.UNSTABLE and others == [Reason.HOLE]:
-        return f"A transaction that is open where the hole begins may end in it, and only a broker knows how: {_SET}"
+        what = "A transaction that is open where the hole begins may end in it"
+        return f"{what}, and only a broker knows how: {SET_BROKERS}"
     return _HINTS.get(reason, ASK_A_BROKER)
 
 
-_SET = "set bootstrap.servers (-b)"
 _HINTS: dict[str, str] = {
     Reason.HOLE: GAP_HINT,
-    Reason.UNSTABLE: f"A transaction may be open there, and only a broker knows how it ends: {_SET}",
-    Reason.NOT_TIERED: f"The tier ends before them, and only a broker has them: {_SET}",
+    Reason.UNSTABLE: f"A transaction may be open there, and only a broker knows how it ends: {SET_BROKERS}",
+    Reason.NOT_TIERED: f"The tier ends before them, and only a broker has them: {SET_BROKERS}",
 }
 
 

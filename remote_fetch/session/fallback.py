@@ -17,9 +17,11 @@ from remote_fetch.observe import Fallback, Observer
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.session.brokers import Brokers
 
-__all__ = ["ASK_A_BROKER", "FallbackRule"]
+__all__ = ["ASK_A_BROKER", "SET_BROKERS", "FallbackRule"]
 
-ASK_A_BROKER = "A broker may have these offsets: set bootstrap.servers (-b)"
+SET_BROKERS = "set bootstrap.servers (-b)"
+"""The end of every hint that only a broker helps."""
+ASK_A_BROKER = f"A broker may have these offsets: {SET_BROKERS}"
 """The hint of an error that a broker might mend, if none is configured."""
 
 
