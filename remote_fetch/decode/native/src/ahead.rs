@@ -3,7 +3,7 @@
 //! Rules of the file:
 //!
 //! - `Ahead` holds the caller's bytes, and waits for the end of the work before it gives them back.
-//! - A thread has no object of Python's. So it needs no lock of the interpreter, and waits for nobody who has it.
+//! - A thread has no object of Python's. So it never takes the interpreter's lock, and waits for no thread that has it.
 
 use std::mem;
 use std::slice;
@@ -86,10 +86,10 @@ impl Drop for Ahead {
     }
 }
 
-/// Bytes whose owner waits until no thread uses them.
+/// Bytes of an `Ahead`, which keeps them until no thread reads them.
 struct Lent(*const u8, usize);
 
-// SAFETY: bytes that nobody changes may be read in any thread.
+// SAFETY: the bytes are read only, so any thread may read them.
 unsafe impl Send for Lent {}
 
 impl Lent {

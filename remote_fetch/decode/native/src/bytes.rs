@@ -6,7 +6,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 
-/// Bytes of the caller that nobody changes.
+/// Bytes of the caller that do not change.
 pub struct Bytes(PyBuffer<u8>);
 
 impl Bytes {
