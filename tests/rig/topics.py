@@ -111,8 +111,8 @@ def create_topic(
         new = NewTopic(topic, partitions, len(rig.brokers), config=settings)
     else:
         new = NewTopic(topic, partitions, replica_assignment=[list(brokers)] * partitions, config=settings)
-    client = admin(rig)  # an answer needs its client alive
-    rig.until(f"topic {topic} is made", lambda: _is_made(client, new, topic), timeout_s=3 * _TIMEOUT_S)
+    lost: list[Exception] = []
+    rig.until(f"topic {topic} is made", lambda: _is_made(rig, new, lost), timeout_s=3 * _TIMEOUT_S)
     # The controller has made the topic. The brokers know it a moment later.
     rig.until(f"topic {topic}", lambda: topic in _known_topics(rig))
 
@@ -128,14 +128,26 @@ def add_partitions(rig: Rig, topic: str, partitions: int) -> None:
     rig.until(f"{partitions} partitions of {topic}", are_known)
 
 
-def _is_made(client: AdminClient, new: NewTopic, topic: str) -> bool:
-    """Whether the controller has made a topic. It does not make one while a broker that was suspended is fenced."""
+def _is_made(rig: Rig, new: NewTopic, lost: list[Exception]) -> bool:
+    """Whether the controller has made a topic. It does not make one while a broker that was suspended is fenced.
+
+    Each request has a client of its own, for the reason that `_known_topics` tells. `lost` gets the requests without an
+    answer. One of them may have made the topic.
+    """
+    client = admin(rig)  # an answer needs its client alive
     try:
-        client.create_topics([new])[topic].result(_TIMEOUT_S)
-    except KafkaException as error:
-        if error.args[0].code() not in (KafkaError.INVALID_REPLICATION_FACTOR, KafkaError._TIMED_OUT):
-            raise
+        client.create_topics([new], request_timeout=_ONE_REQUEST_S)[new.topic].result(_TIMEOUT_S)
+    except TimeoutError as error:
+        lost.append(error)
         return False
+    except KafkaException as error:
+        code = error.args[0].code()
+        if code == KafkaError._TIMED_OUT:
+            lost.append(error)
+        is_made = code == KafkaError.TOPIC_ALREADY_EXISTS and bool(lost)
+        if not is_made and code not in (KafkaError.INVALID_REPLICATION_FACTOR, KafkaError._TIMED_OUT):
+            raise
+        return is_made
     return True
 
 
