@@ -29,7 +29,7 @@ from collections.abc import Generator, Iterator, Sequence
 
 import pytest
 
-from tests.own_threads import watch_threads
+from tests.own_threads import native_threads, watch_threads
 from tests.process_groups import group_scheduling
 from tests.rig.brokers import needs_broker, new_topic, rig, rig_39, rig_43
 from tests.rig.rig import VERSIONS, Rig
@@ -66,11 +66,11 @@ _SLOW_FOLDERS = ("rig", "contract", "stores", "spark", "golden", "read")
 @pytest.fixture(autouse=True)
 def threads_end() -> Iterator[None]:
     """A test leaves no thread behind. It closes the objects that it opens, and a closed object has no threads."""
-    threads = watch_threads()
+    threads, native = watch_threads(), native_threads()
     yield
     deadline_s = time.monotonic() + _LAST_THREADS_S
-    while left := threads():
-        assert time.monotonic() < deadline_s, f"threads that were left behind: {', '.join(one.name for one in left)}"
+    while left := [*(one.name for one in threads()), *(f"native {task}" for task in native_threads() - native)]:
+        assert time.monotonic() < deadline_s, f"threads that were left behind: {', '.join(left)}"
         time.sleep(0.01)
 
 
