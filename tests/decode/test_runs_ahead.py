@@ -6,23 +6,22 @@ import gc
 import subprocess
 import sys
 import threading
-import time
 import weakref
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from remote_fetch.deadline import Deadline
 from remote_fetch.decode.resources import DecodeThreads
 from remote_fetch.decode.run_decoder import Bounds, DecodedRun, RunReader, RunsAhead, Start
 from remote_fetch.testing.records import Record, encode_batch
+from tests.eventually import eventually
 from tests.own_threads import native_threads
 
 EVERYTHING = 2**63 - 1
 START = Start(-1, 0, 0, EVERYTHING)
-LATE_MS = 60_000
+LATE_S = 60
+LATE_MS = 1000 * LATE_S
 BATCHES = 40
 
 
@@ -63,14 +62,6 @@ def one_after_the_other(reader: RunReader, data: memoryview) -> list[DecodedRun]
     while runs[-1].position < len(data):
         runs.append(reader.read(data, runs[-1].position, START._replace(last_offset=runs[-1].last_offset), len(data)))
     return runs
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    """Whether the condition becomes true in time."""
-    until = Deadline.after(LATE_MS / 1000)
-    while not condition() and not until.is_over:
-        time.sleep(0.01)
-    return condition()
 
 
 @pytest.mark.parametrize("most", [0, 1, 3])
@@ -137,7 +128,7 @@ def test_readers_share_the_threads(engine: ModuleType) -> None:
     for thread in waiting:
         thread.start()
     for thread in waiting:
-        thread.join(LATE_MS / 1000)
+        thread.join(LATE_S)
     assert wrong == []
     threads.close(LATE_MS)
 
@@ -170,9 +161,9 @@ def test_threads_end_with_their_owner(native_engine: ModuleType) -> None:
     before, threads = native_threads(), Threads(native_engine, 2)
     begin(reader_of(native_engine), threads, log())
     assert threads.count == 1
-    assert sys.platform != "linux" or eventually(lambda: len(native_threads() - before) == 1)
+    assert sys.platform != "linux" or eventually(lambda: len(native_threads() - before) == 1, LATE_S)
     del threads
-    assert eventually(lambda: native_threads() <= before)
+    assert eventually(lambda: native_threads() <= before, LATE_S)
 
 
 FORK = """

@@ -21,6 +21,7 @@ import pytest
 from remote_fetch.errors import Cancelled, SegmentNotFound, StorageTimeout
 from remote_fetch.fetch.pool import Call, DaemonPool
 from remote_fetch.fetch.window import Window
+from tests.eventually import eventually
 
 SOON_MS = 5000
 """Long enough for anything that does not hang."""
@@ -63,15 +64,6 @@ def hang_until(release: threading.Event, begun: threading.Event) -> Callable[[],
         return "late"
 
     return function
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 5
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.001)
-    return True
 
 
 def test_results_and_errors_reach_whoever_waits(make: Callable[[int], DaemonPool]) -> None:

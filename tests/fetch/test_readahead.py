@@ -40,6 +40,7 @@ from remote_fetch.model import (
     Uuid,
 )
 from remote_fetch.observe import Counters, Event, RangeFetched, RangeRetried
+from tests.eventually import eventually
 from tests.own_threads import watch_threads
 from tests.searches import examples
 
@@ -152,15 +153,6 @@ def threads() -> Callable[[], list[threading.Thread]]:
 
 def hang(release: threading.Event) -> None:
     release.wait(10)
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 5
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.001)
-    return True
 
 
 def test_in_order_whatever_finishes_first(make: Made) -> None:
