@@ -137,17 +137,15 @@ def _is_made(rig: Rig, new: NewTopic, lost: list[Exception]) -> bool:
     client = admin(rig)  # an answer needs its client alive
     try:
         client.create_topics([new], request_timeout=_ONE_REQUEST_S)[new.topic].result(_TIMEOUT_S)
-    except TimeoutError as error:
-        lost.append(error)
-        return False
     except KafkaException as error:
         code = error.args[0].code()
         if code == KafkaError._TIMED_OUT:
             lost.append(error)
-        is_made = code == KafkaError.TOPIC_ALREADY_EXISTS and bool(lost)
-        if not is_made and code not in (KafkaError.INVALID_REPLICATION_FACTOR, KafkaError._TIMED_OUT):
+        elif code == KafkaError.TOPIC_ALREADY_EXISTS and lost:
+            return True
+        elif code != KafkaError.INVALID_REPLICATION_FACTOR:
             raise
-        return is_made
+        return False
     return True
 
 
