@@ -217,23 +217,19 @@ class RunDecoder:
         at: int,
         *,
         last_offset: int,
-        first_offset: int,
-        epoch: int,
-        epoch_stop: int,
-        stop: int,
         threads: DecodeThreads,
         most_bytes: int,
+        **more: int,
     ) -> Ahead:
-        """Runs from `data[at]` on, one after the other.
+        """Runs from `data[at]` on, one after the other. `more` are the other arguments of `decode`.
 
         They end if one ends for another reason than its size, or if they have `most_bytes`.
         """
-        start = {"first_offset": first_offset, "epoch": epoch, "epoch_stop": epoch_stop, "stop": stop}
 
         def decode() -> list[Run]:
             runs, position, last = list[Run](), at, last_offset
             while sum(run.size_bytes for run in runs) < most_bytes:
-                run = self.decode(data, position, last_offset=last, **start)
+                run = self.decode(data, position, last_offset=last, **more)
                 runs.append(run)
                 if run.status is not RunStatus.FULL or not run.taken:
                     break

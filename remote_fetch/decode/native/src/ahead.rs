@@ -7,7 +7,7 @@
 
 use std::mem;
 use std::slice;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
@@ -44,7 +44,7 @@ impl DecodeThreads {
 #[pyclass(frozen, module = "remote_fetch.decode._native")]
 pub struct Ahead {
     work: Arc<Work<Vec<Run>>>,
-    bytes: Mutex<Option<Bytes>>,
+    bytes: Option<Bytes>,
 }
 
 impl Ahead {
@@ -56,7 +56,7 @@ impl Ahead {
     ) -> Self {
         let lent = Lent(bytes.as_slice().as_ptr(), bytes.as_slice().len());
         let work = threads.0.submit(Box::new(move || decode(lent.as_slice())));
-        Self { work, bytes: Mutex::new(Some(bytes)) }
+        Self { work, bytes: Some(bytes) }
     }
 }
 
@@ -79,9 +79,8 @@ impl Ahead {
 
 impl Drop for Ahead {
     fn drop(&mut self) {
-        let bytes = self.bytes.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if !self.work.end() {
-            mem::forget(bytes); // a thread of the process before the fork had them
+            mem::forget(self.bytes.take()); // a thread of the process before the fork had them
         }
     }
 }

@@ -27,7 +27,7 @@ mod threads;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -42,6 +42,7 @@ use crate::frame::{Aborted, Header, Place};
 use crate::run::{Outcome, Slice, Start, Tools};
 use crate::spare::Spare;
 use crate::status::Status;
+use crate::threads::locked;
 
 /// Memory for columns, used again and again by all decoders that have it. Any thread may use it.
 #[pyclass(frozen, module = "remote_fetch.decode._native")]
@@ -74,13 +75,13 @@ struct Decoder {
 
 impl Decoder {
     fn decode(&self, data: &[u8], start: &Start) -> Run {
-        let mut tools = self.idle().pop().unwrap_or_else(|| Tools {
+        let mut tools = locked(&self.idle).pop().unwrap_or_else(|| Tools {
             codecs: Codecs::new(self.max_decompressed_bytes),
             room: (Room::default(), 0),
             spare: Arc::clone(&self.spare),
         });
         let (outcome, columns) = run::decode(&self.slice, &mut tools, data, start);
-        self.idle().push(tools); // not after a panic
+        locked(&self.idle).push(tools); // not after a panic
         Run::of(outcome, columns, &self.spare)
     }
 
@@ -99,10 +100,6 @@ impl Decoder {
             }
         }
         runs
-    }
-
-    fn idle(&self) -> MutexGuard<'_, Vec<Tools>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

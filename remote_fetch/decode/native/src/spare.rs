@@ -7,7 +7,9 @@
 //! - A piece is used again only if it is at most twice as large as what is asked for, because Arrow may keep it long.
 //! - Any thread may take and give back. The lock is held for a short search, never while memory is made or freed.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use crate::threads::locked;
 
 /// Smaller pieces come from the allocator, which keeps those itself.
 const MIN_BYTES: usize = 64 << 10;
@@ -76,9 +78,8 @@ impl Spare {
         Self(Mutex::new(Kept { max_bytes, ..Kept::default() }))
     }
 
-    /// No step under the lock can leave the lists half changed.
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 
     /// An empty vector with room for `items`: the smallest kept piece that fits, else new memory.

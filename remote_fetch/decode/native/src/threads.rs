@@ -25,6 +25,20 @@ enum State<T> {
     Gone,
 }
 
+impl<T> State<T> {
+    /// The result, once. `None`: the work has not ended.
+    fn take(&mut self) -> Option<Result<T, NoResult>> {
+        match std::mem::replace(self, State::Gone) {
+            State::Done(result) => Some(result.ok_or(NoResult::Panicked)),
+            State::Gone => Some(Err(NoResult::Gone)),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+}
+
 /// One piece of work.
 pub struct Work<T> {
     state: Mutex<State<T>>,
@@ -42,8 +56,8 @@ pub enum NoResult {
     Gone,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No step under a lock here can leave its value half changed.
+pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No step under a lock of this crate can leave its value half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -66,15 +80,7 @@ impl<T> Work<T> {
 
     /// The result, once, if the work has ended. It takes no time.
     pub fn result(&self) -> Option<Result<T, NoResult>> {
-        let mut state = locked(&self.state);
-        match std::mem::replace(&mut *state, State::Gone) {
-            State::Done(result) => Some(result.ok_or(NoResult::Panicked)),
-            State::Gone => Some(Err(NoResult::Gone)),
-            other => {
-                *state = other;
-                None
-            }
-        }
+        locked(&self.state).take()
     }
 
     /// The result, once. Wait for it at most that long, or do the work here if no thread has begun it.
@@ -83,10 +89,11 @@ impl<T> Work<T> {
         let until = Instant::now() + timeout;
         let mut state = locked(&self.state);
         loop {
-            match std::mem::replace(&mut *state, State::Gone) {
-                State::Done(result) => return result.ok_or(NoResult::Panicked),
-                State::Running if self.process == process::id() => *state = State::Running,
-                _ => return Err(NoResult::Gone),
+            if let Some(result) = state.take() {
+                return result;
+            }
+            if self.process != process::id() {
+                return Err(NoResult::Gone);
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
