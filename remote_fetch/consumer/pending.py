@@ -61,5 +61,6 @@ class PendingMessages:
 
     def release(self) -> None:
         """Move the positions after the messages, because `consume` returns them."""
-        for partition in self._held.values():
-            partition.position.release()
+        if self._held:  # mostly not, and then no object is made here, see `Merge._take_from_store`
+            for partition in self._held.values():
+                partition.position.release()

@@ -65,7 +65,11 @@ class StoreRecords:
         taken, self._returned = self._returned[:count], self._returned[count:]
         while len(taken) < count and self._open_next():
             assert self._cursor is not None
-            taken += self._cursor.take(count - len(taken))
+            made = self._cursor.take(count - len(taken))
+            if taken:
+                taken += made
+            else:  # mostly one chunk has enough
+                taken = made
         return taken
 
     def put_back(self, messages: list[Message]) -> None:

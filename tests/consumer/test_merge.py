@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 from confluent_kafka import KafkaError, Message
@@ -350,3 +350,25 @@ def test_the_garbage_collector_is_as_it_was_after_many_records(is_on: bool) -> N
         assert gc.isenabled() == is_on
     finally:
         (gc.enable if was_on else gc.disable)()
+
+
+def test_the_garbage_collector_has_nothing_to_do_while_lists_of_messages_follow_each_other() -> None:
+    bench, calls = Bench(), 10
+    bench.assign({0: 0})
+    bench.give(0, range(2_000 * calls))
+    began: list[Mapping[str, int]] = []
+
+    def note(phase: str, info: Mapping[str, int]) -> None:
+        if phase == "start":
+            began.append(info)
+
+    messages = bench.merge.consume(2_000, 0)
+    gc.collect()
+    gc.callbacks.append(note)
+    try:
+        for _ in range(1, calls):
+            messages = bench.merge.consume(2_000, 0)  # the list before goes when this one is there
+    finally:
+        gc.callbacks.remove(note)
+    assert len(messages) == 2_000
+    assert len(began) <= 1  # a collection in every call would be nine
