@@ -109,8 +109,8 @@ class FeedContext:
 
     @property
     def queued_bytes(self) -> int:
-        """How many decoded bytes may wait in one feed. One chunk may always wait."""
-        return self._queued_bytes // self._readers
+        """How many decoded bytes of one feed may wait in its queue, and as many in its scan. One chunk may always."""
+        return self._queued_bytes // self._readers // 2
 
     def partition(self, topic: str, number: int) -> TopicIdPartition:
         """The partition with its topic id. Raises UnknownTopic and KafkaException."""
@@ -318,6 +318,7 @@ class Feed:
             MESSAGE_COLUMNS,
             codecs=self._codecs,
             max_bytes=max(self._share_bytes // 2, _SMALLEST_SHARE_BYTES // 2),
+            pool=session.decode_pool.within(source.queued_bytes),
         )
         self._rows = scan.batches()
         return None

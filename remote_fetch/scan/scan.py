@@ -55,6 +55,7 @@ from remote_fetch.scan.rows import end_of
 from remote_fetch.scan.slice_reader import SliceReader
 from remote_fetch.scan.work import BrokerWork, SharedPartition, Work, requests, slices, work_for, works_of
 from remote_fetch.session.circuit import Circuit, is_storage_failure
+from remote_fetch.session.decode_pool import DecodePool
 from remote_fetch.session.fallback import FallbackRule
 from remote_fetch.session.session import Session
 
@@ -68,7 +69,7 @@ class Scan:
     """Reads the steps of several plans one after another. Iterate over `batches()` once.
 
     Several scans of one session may run at once, each in its own thread. Each then needs its own `codecs`, and its
-    share `max_bytes` of the session's budget. By default a scan takes the session's codecs and the whole budget.
+    share of the session: `max_bytes` of the budget, and `pool`. By default a scan takes the session's, and all of it.
     `fallback`: another rule than the session's.
     `most`: the caller stops after so many records. If they are few, the first GETs are small, and rows come at once.
     """
@@ -81,15 +82,14 @@ class Scan:
         *,
         codecs: Codecs | None = None,
         max_bytes: int | None = None,
+        pool: DecodePool | None = None,
         fallback: FallbackRule | None = None,
         most: int | None = None,
     ) -> None:
         self._storage, self._locator, self._brokers = session.storage, session.locator, session.brokers
-        self._fallback, self._pool = fallback or session.fallback, session.decode_pool
-        self._codecs = codecs or session.codecs
-        self._max_bytes = max_bytes
-        self._columns, self._most = tuple(columns), most
-        self._circuit = Circuit()
+        self._fallback, self._pool = fallback or session.fallback, pool or session.decode_pool
+        self._codecs, self._max_bytes = codecs or session.codecs, max_bytes
+        self._columns, self._most, self._circuit = tuple(columns), most, Circuit()
         self._todo: deque[Work | BrokerWork] = deque()
         for plan in plans:
             if self._fallback.reader is None:

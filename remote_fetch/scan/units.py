@@ -28,8 +28,9 @@ __all__ = ["Unit", "Units"]
 
 _MAX_CUT_BYTES = 4 << 20
 _MAX_AHEAD_BYTES = 16 << 20
-"""The most that the columns of a unit may take before its turn, and the most that one batch may inflate to then. By
-default a producer's batch has at most 1 MiB."""
+"""The most that one batch may inflate to before its turn. By default a producer's batch has at most 1 MiB."""
+_MAX_AHEAD_UNITS = 4
+"""The most that the columns of a unit may take before its turn, as a multiple of the size that they are to have."""
 _TIMEOUT_MS = 600_000
 """No unit takes that long. The limit ends a wait for a thread that hangs."""
 _EPOCH_AT = 12
@@ -92,6 +93,7 @@ class Units:
             max_decompressed_bytes,
         )
         self._own = self._reader(self._bounds)
+        self._most_bytes = _MAX_AHEAD_UNITS * pool.unit_bytes
         self._ahead: RunReader | None = None
         # All batches from `_epoch_start` up to `_epoch_stop` (exclusive) must have this leader epoch.
         self._epoch = -1
@@ -123,7 +125,7 @@ class Units:
         unit = Unit(data, at, found.position, position, base_offset, found.last_offset, found.is_confirmed, start)
         if self._pool.takes(unit.stop - unit.at):
             self._ahead = self._ahead or self._reader_ahead()
-            unit.work = self._ahead.begin(data, at, start, unit.stop, self._pool.threads, _MAX_AHEAD_BYTES)
+            unit.work = self._ahead.begin(data, at, start, unit.stop, self._pool.threads, self._most_bytes)
         return unit
 
     def _wanted_bytes(self) -> int:

@@ -8,6 +8,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import copy
 import os
 
 from remote_fetch.decode.resources import ColumnMemory, DecodeThreads
@@ -43,6 +44,16 @@ class DecodePool:
         self.depth = wanted + 2 if wanted > 0 else 1
         self.unit_bytes = unit_bytes or (_UNIT_BYTES if wanted > 0 else _OWN_UNIT_BYTES)
         self.memory = ColumnMemory(self.depth * self.unit_bytes)
+
+    def within(self, max_bytes: int) -> DecodePool:
+        """The same threads and memory, for one of several readers: units ahead of it have about `max_bytes` together.
+
+        One unit is always ahead, and no unit is cut below 1 MiB, because each costs the reader the same time.
+        """
+        share = copy.copy(self)
+        share.unit_bytes = min(self.unit_bytes, max(max_bytes, _OWN_UNIT_BYTES))
+        share.depth = min(self.depth, max(max_bytes // share.unit_bytes, 1))
+        return share
 
     def takes(self, size_bytes: int) -> bool:
         """Whether a thread decodes a unit of that stored size."""

@@ -24,6 +24,8 @@ import pyarrow as pa
 
 import remote_fetch
 from remote_fetch.config import Config
+from remote_fetch.consumer.feed import Feed, FeedContext
+from remote_fetch.consumer.workers import Workers
 from remote_fetch.decode.columns import DEFAULT_COLUMNS
 from remote_fetch.errors import RemoteFetchError
 from remote_fetch.model import IsolationLevel
@@ -36,6 +38,7 @@ from remote_fetch.testing.stores import write_kafka_local
 from tests.scan.resources import Meter, Repeated, RepeatingTier, open_files, wait_until
 
 MIB = 1 << 20
+QUEUED_BYTES = 64 * MIB
 LATENCY_S = 0.004
 HEADERS: tuple[Header, ...] = (("trace", b"x" * 40),)
 
@@ -104,7 +107,12 @@ def _read(
 
 
 def _measured(
-    tier: RepeatingTier, config: Mapping[str, Any] | None = None, *, inflated_bytes: int = 0, **bounds: Any
+    tier: RepeatingTier,
+    config: Mapping[str, Any] | None = None,
+    *,
+    inflated_bytes: int = 0,
+    read: Callable[..., int] = _read,
+    **bounds: Any,
 ) -> Used:
     """Read a tier and report the resources. An error of ours ends the run and is part of the report."""
     given = {"fetch.remote.read.timeout.ms": 600_000, **(config or {})}
@@ -115,7 +123,7 @@ def _measured(
     meter = Meter()
     rows, error, hint = 0, "", ""
     try:
-        rows = _read(tier, given, **bounds)
+        rows = read(tier, given, **bounds)
     except RemoteFetchError as raised:
         error, hint = type(raised).__name__, raised.hint or ""
     wait_until(lambda: threading.active_count() <= began)
@@ -172,6 +180,30 @@ def large_batch_compressed() -> Used:
     """Batches that inflate to 64 MiB, a thousandfold and more."""
     tier = RepeatingTier(repeated(20_000, 64, MIB, codec=4), hold=late)
     return _measured(tier, inflated_bytes=64 * MIB)
+
+
+def feeds() -> Used:
+    """The feeds of a consumer of 32 partitions, whose batches inflate to 1 MiB, and the application takes nothing."""
+
+    def read(tier: RepeatingTier, config: Mapping[str, Any]) -> int:
+        with Session(Config.parse(config), tier) as session:
+            context = FeedContext(
+                session, IsolationLevel.READ_COMMITTED, session.config.settings.max_bytes, QUEUED_BYTES
+            )
+            context.share_among(len(tier.metadata))
+            workers, coming = Workers(), [Feed(context, "topic", number, 0) for number in range(len(tier.metadata))]
+            for feed in coming:
+                workers.add(feed)
+            wait_until(lambda: all(feed.is_at_rest for feed in coming) and not tier.in_flight)
+            assert not any(feed.ending for feed in coming)
+            rows = sum(chunk.rows for feed in coming for chunk in feed.chunks)
+            workers.close(10.0)
+            for feed in coming:
+                feed.close()
+        return rows
+
+    tier = RepeatingTier(repeated(MIB, 64, 16 << 10, codec=4), 32, hold=late)
+    return _measured(tier, read=read, inflated_bytes=MIB)
 
 
 def _bomb(codec: int) -> Used:
@@ -255,6 +287,7 @@ RUNS: Mapping[str, Callable[[], Used]] = {
         gibibyte_in_little,
         sparse,
         partitions,
+        feeds,
         large_batch,
         large_batch_compressed,
         slow_reader,

@@ -25,7 +25,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases import of_a_change
-from tests.scan.resource_runs import MIB, Used
+from tests.scan.resource_runs import MIB, QUEUED_BYTES, Used
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_THREADS = 16
@@ -86,6 +86,19 @@ def test_two_hundred_partitions_at_once() -> None:
     used = run("partitions")
     assert used.returned_bytes > 195 * MIB
     check(used)
+
+
+def test_the_feeds_of_a_consumer_of_many_partitions() -> None:
+    """The queues and the units ahead of all together are bounded, and each feed may have a few batches besides.
+
+    A feed has a chunk in its queue, the columns of the unit ahead (four batches while their ratio is unknown), and the
+    output of the decompressor.
+    """
+    used = run("feeds")
+    feeds = used.rows // 64
+    assert feeds == 32
+    assert used.grown_bytes <= used.max_bytes + 2 * used.range_bytes + QUEUED_BYTES + feeds * 6 * MIB + 24 * MIB
+    assert used.closed
 
 
 @pytest.mark.parametrize("name", ["large_batch", "large_batch_compressed"])

@@ -172,9 +172,14 @@ def test_the_bound_of_the_configuration_holds(codec: int) -> None:
     assert found.offsets == [0]
 
 
-@pytest.mark.parametrize("most_bytes", [0, 1, 300, 2000])
-def test_what_a_thread_may_not_inflate_the_reader_does(monkeypatch: pytest.MonkeyPatch, most_bytes: int) -> None:
+@pytest.mark.parametrize(
+    ("most_bytes", "most_units"), [(0, 4), (1, 4), (300, 4), (2000, 4), (16 << 20, 0), (16 << 20, 1)]
+)
+def test_what_a_thread_may_not_inflate_the_reader_does(
+    monkeypatch: pytest.MonkeyPatch, most_bytes: int, most_units: int
+) -> None:
     monkeypatch.setattr(units, "_MAX_AHEAD_BYTES", most_bytes)
+    monkeypatch.setattr(units, "_MAX_AHEAD_UNITS", most_units)
     log = LogBuilder()
     for number in range(30):
         log.append_batch([Record(delta, value=bytes(100)) for delta in range(5)], codec=(0, ZSTD)[number % 2])

@@ -32,3 +32,23 @@ def test_threads_by_the_number_of_processors(monkeypatch: pytest.MonkeyPatch, pr
     pool = DecodePool()
     assert pool.depth == (threads + 2 if threads else 1)
     pool.close()
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "depth", "unit_bytes"),
+    [(64 << 20, 4, 3584 << 10), (8 << 20, 2, 3584 << 10), (3 << 20, 1, 3 << 20), (1, 1, 1 << 20)],
+)
+def test_one_of_several_readers_has_fewer_and_smaller_units_ahead(max_bytes: int, depth: int, unit_bytes: int) -> None:
+    pool = DecodePool(threads=2)
+    share = pool.within(max_bytes)
+    assert (share.depth, share.unit_bytes) == (depth, unit_bytes)
+    assert (share.threads, share.memory) == (pool.threads, pool.memory)
+    assert (pool.depth, pool.unit_bytes) == (4, 3584 << 10)
+    pool.close()
+
+
+def test_without_threads_a_share_is_no_larger() -> None:
+    pool = DecodePool(threads=0)
+    share = pool.within(64 << 20)
+    assert (share.depth, share.unit_bytes) == (1, 1 << 20)
+    pool.close()
