@@ -370,7 +370,8 @@ class Feed:
 
         If the store or a broker answers other feeds, this feed only waits for its turn: a worker, a lock, a GET.
         """
-        return now_s - max(self._since_s, self._source.answered_s) > patience_s
+        since_s = now_s - patience_s
+        return self._since_s < since_s and self._source.answered_s < since_s
 
     def late(self, offset: int) -> Ending:
         """Report that the application waits no longer for this feed's first record. Returns the ending to go on with.

@@ -170,7 +170,7 @@ class Merge:
             if self._ready_count() >= room or self._clock() >= deadline_s:
                 self._take_from_store(pending.messages, room)
                 return pending.messages
-            pending.add(self._take_resting(room))
+            self._relieve_feeds(pending, room)
             if self._awaits_store():
                 self._workers.wait(min(deadline_s - self._clock(), _WAIT_S))
 
@@ -226,17 +226,24 @@ class Merge:
         self._wake_worker(partition)
         return messages
 
-    def _take_resting(self, room: int) -> list[Message]:
-        """Take records of feeds that bring no more until these are taken.
+    def _relieve_feeds(self, pending: PendingMessages, room: int) -> None:
+        """Let feeds go on that bring no more until their records are taken. At most `room` messages are added.
 
-        The queue of such a feed is full, or the feed has ended and its partition is handed over afterwards.
+        - If the queue of a feed is full, its chunks are reserved. Later, messages are made of all chunks together. No
+          position moves before that.
+        - If a feed has ended, its records are taken, because its partition is handed over after them.
         """
-        taken: list[Message] = []
         for partition in self._partitions.assigned.values():
-            is_resting = partition.feed is not None and partition.feed.is_at_rest
-            if partition.records.are_ready and partition.state.is_readable and is_resting:
-                taken += self._take_from(partition, min(partition.records.ready_count, room - len(taken)))
-        return taken
+            feed, records = partition.feed, partition.records
+            if feed is None or not (records.are_ready and partition.state.is_readable and feed.is_at_rest):
+                continue
+            if feed.ending is None:
+                records.reserve()
+                self._workers.wake(feed)
+            else:
+                taken = self._take_from(partition, min(records.ready_count, room))
+                pending.add(taken)
+                room -= len(taken)
 
     def _next_ready(self, *, takes_turn: bool = False) -> AssignedPartition | None:
         """The next partition with records of the store. With `takes_turn` the next call begins after that partition."""

@@ -3,14 +3,16 @@
 Rules of the file:
 
 - Only the application's thread uses it. Only the methods change the fields.
-- Messages are made when they are taken. Until then, chunks wait in the feed as Arrow batches.
+- Messages are made when they are taken. Until then, chunks wait as Arrow batches, in the feed's queue or reserved here.
 """
 
 from __future__ import annotations
 
+from collections import deque
+
 from confluent_kafka import Message
 
-from remote_fetch.consumer.feed import Feed
+from remote_fetch.consumer.feed import Chunk, Feed
 from remote_fetch.decode.messages import MessageCursor
 
 __all__ = ["StoreRecords"]
@@ -27,18 +29,19 @@ class StoreRecords:
         self.feed: Feed | None = None
         self.skip_before = 0
         self._cursor: MessageCursor | None = None
+        self._reserved: deque[Chunk] = deque()
         self._returned: list[Message] = []
 
     @property
     def are_ready(self) -> bool:
         """Whether a record can be taken now."""
-        return bool(self._returned or self._cursor or (self.feed is not None and self.feed.chunks))
+        return bool(self._returned or self._cursor or self._reserved or (self.feed is not None and self.feed.chunks))
 
     @property
     def ready_count(self) -> int:
         """The least number of records that can be taken now."""
-        chunks = self.feed.chunks if self.feed is not None else ()
-        return len(self._returned) + len(self._cursor or ()) + sum(chunk.rows for chunk in tuple(chunks))
+        chunks: tuple[Chunk, ...] = (*self._reserved, *(self.feed.chunks if self.feed is not None else ()))
+        return len(self._returned) + len(self._cursor or ()) + sum(chunk.rows for chunk in chunks)
 
     def start(self, feed: Feed) -> None:
         """Take records from `feed` from now on."""
@@ -60,6 +63,11 @@ class StoreRecords:
         if self.skip_before:
             self._open_next()
 
+    def reserve(self) -> None:
+        """Take the chunks out of the queue of the feed, so that the feed can go on. Their records stay ready here."""
+        while self.feed is not None and self.feed.chunks:
+            self._reserved.append(self.feed.chunks.popleft())
+
     def take(self, count: int) -> list[Message]:
         """Take at most `count` records, in order. The list is empty only if there is no record."""
         taken, self._returned = self._returned[:count], self._returned[count:]
@@ -78,8 +86,8 @@ class StoreRecords:
 
     def _open_next(self) -> bool:
         """Open chunks until one has a record. Returns whether a record was found."""
-        while not self._cursor and self.feed is not None and self.feed.chunks:
-            self._cursor = MessageCursor(self.feed.chunks.popleft().batch, self._topic, self._number, Message)
+        while not self._cursor and self.feed is not None and (chunks := self._reserved or self.feed.chunks):
+            self._cursor = MessageCursor(chunks.popleft().batch, self._topic, self._number, Message)
             self._cursor.skip_before(self.skip_before)
             if self._cursor:
                 self.skip_before = 0
@@ -87,3 +95,4 @@ class StoreRecords:
 
     def _drop(self) -> None:
         self._cursor, self._returned, self.skip_before = None, [], 0
+        self._reserved.clear()

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, Message
 
 from remote_fetch.consumer.feed import Feed
-from remote_fetch.consumer.offsets import BEGINNING, END
+from remote_fetch.consumer.offsets import BEGINNING, END, INVALID
 from remote_fetch.consumer.settings import ResetPolicy
 from tests.consumer.fakes import Bench, error_of, live
 
@@ -116,6 +116,22 @@ def test_consume_takes_the_records_of_a_feed_whose_queue_is_full() -> None:
     assert bench.clock() - began_s < 1
     assert [message.offset() for message in bench.merge.consume(100, 0.05)] == list(range(85, 100))
     assert bench.partition(0).position.next_offset == 100
+
+
+def test_no_position_moves_while_consume_waits_for_more_of_a_feed_whose_queue_is_full() -> None:
+    bench = Bench(queued_bytes=1)
+    bench.assign({0: 0, 1: 0})
+    bench.give(0, range(3))
+    found = []
+
+    def callback() -> None:
+        records, position = bench.partition(0).records, bench.partition(0).position
+        found.append((len(bench.feed(0).chunks), records.ready_count, position.next_offset, position.is_held))
+
+    during_consume(bench, [], callback)
+    assert [message.offset() for message in bench.merge.consume(5, 0.05)] == [0, 1, 2]
+    assert found == [(0, 3, INVALID, False)]
+    assert bench.partition(0).position.next_offset == 3
 
 
 def test_polls_in_several_threads_give_each_record_once_while_prepared_records_are_taken_back() -> None:
@@ -248,14 +264,16 @@ def test_while_consume_runs_the_position_is_before_its_records() -> None:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-@pytest.mark.parametrize("side", ["store", "librdkafka"])
+@pytest.mark.parametrize("side", ["store", "store that has ended", "librdkafka"])
 def test_records_of_a_running_consume_are_not_stored(side: str, is_first: bool) -> None:
     """As in the parent, an offset is not committed before the application has the record."""
     bench = Bench(queued_bytes=1)
-    bench.assign({0: 0 if side == "store" else END, 1: 0})
+    bench.assign({0: END if side == "librdkafka" else 0, 1: 0})
     live_messages: list[list[Message]] = []
-    if side == "store":
+    if side != "librdkafka":
         bench.give(0, range(3))
+        if side == "store that has ended":
+            bench.end(0, 3)
     else:
         live_messages = [[live(0, offset)] for offset in range(3)]
     if not is_first and live_messages:

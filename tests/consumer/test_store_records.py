@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from types import SimpleNamespace
 
+import pytest
 from confluent_kafka import Message
 
 from remote_fetch.consumer.feed import Chunk
@@ -56,8 +57,22 @@ def test_skipping_ends_with_the_first_record_behind_it() -> None:
     assert (records.are_ready, records.skip_before) == (False, 4)
 
 
-def test_stopping_drops_all_records() -> None:
-    records = records_of(range(3))
+def test_reserved_records_leave_the_queue_of_the_feed_and_are_taken_first() -> None:
+    records = records_of(range(3), range(3, 5))
+    assert records.feed is not None
+    records.reserve()
+    assert not records.feed.chunks
+    records.feed.chunks.append(Chunk.of(chunk(range(5, 7))))
+    assert (records.are_ready, records.ready_count) == (True, 7)
+    assert offsets(records.take(9)) == list(range(7))
+    assert not records.are_ready
+
+
+@pytest.mark.parametrize("is_reserved", [False, True])
+def test_stopping_drops_all_records(is_reserved: bool) -> None:
+    records = records_of(range(3), range(3, 5))
+    if is_reserved:
+        records.reserve()
     feed = records.feed
     records.put_back(records.take(2))
     assert records.stop() is feed
