@@ -55,6 +55,7 @@ class Merge:
         clock: Clock,
     ) -> None:
         self._librdkafka = librdkafka
+        self._poll_librdkafka = librdkafka.poll  # once: `super().poll` takes as long as a tenth of a poll
         self._partitions = partitions
         self._workers = workers
         self._reset = reset
@@ -92,12 +93,13 @@ class Merge:
         while True:
             self.flush_position()
             now_s = self._run_due_work()
-            if self._librdkafka_came_last:  # the sides take turns while both have records
+            is_ready = self._next_ready() is not None
+            if is_ready and self._librdkafka_came_last:  # the sides take turns while both have records
                 self._librdkafka_came_last = False
                 if (record := self._prepare_block(1, 0.0)) is not None:
                     return record
-            may_wait = self._next_ready() is None and not self._awaits_store()
-            message = self._librdkafka.poll(min(max(deadline_s - now_s, 0.0), _LONGEST_WAIT_S) if may_wait else 0.0)
+            may_wait = not is_ready and not self._awaits_store()
+            message = self._poll_librdkafka(min(max(deadline_s - now_s, 0.0), _LONGEST_WAIT_S) if may_wait else 0.0)
             if message is not None:
                 if not self._reset_if_asked(message):
                     self._librdkafka_came_last = self._positions_are_behind = True
@@ -117,7 +119,7 @@ class Merge:
         if partition is None:
             return None
         self._polled, self._polled_partition = partition.records.take(count), partition
-        self._wake_worker(partition)
+        self._note_taken(partition)
         if not self._polled:
             return None
         self._block_ends_s = ends_s
@@ -223,7 +225,7 @@ class Merge:
         messages = partition.records.take(count)
         if messages:
             partition.position.deliver(messages[-1])
-        self._wake_worker(partition)
+        self._note_taken(partition)
         return messages
 
     def _relieve_feeds(self, pending: PendingMessages, room: int) -> None:
@@ -233,7 +235,7 @@ class Merge:
           position moves before that.
         - If a feed has ended, its records are taken, because its partition is handed over after them.
         """
-        for partition in self._partitions.assigned.values():
+        for partition in self._partitions.reading:
             feed, records = partition.feed, partition.records
             if feed is None or not (records.are_ready and partition.state.is_readable and feed.is_at_rest):
                 continue
@@ -247,7 +249,7 @@ class Merge:
 
     def _next_ready(self, *, takes_turn: bool = False) -> AssignedPartition | None:
         """The next partition with records of the store. With `takes_turn` the next call begins after that partition."""
-        partitions = list(self._partitions.assigned.values())
+        partitions = self._partitions.reading
         for step in range(len(partitions)):
             partition = partitions[(self._turn + step) % len(partitions)]
             if partition.records.are_ready and partition.state.is_readable:
@@ -257,22 +259,26 @@ class Merge:
         return None
 
     def _ready_count(self) -> int:
-        partitions = self._partitions.assigned.values()
-        return sum(partition.records.ready_count for partition in partitions if partition.state.is_readable)
+        reading = self._partitions.reading
+        return sum(partition.records.ready_count for partition in reading if partition.state.is_readable)
 
     def _awaits_store(self) -> bool:
         """Whether any feed may still bring records."""
-        partitions = self._partitions.assigned.values()
-        return any(partition.awaits_store and partition.state.is_readable for partition in partitions)
+        reading = self._partitions.reading
+        return bool(reading) and any(partition.awaits_store and partition.state.is_readable for partition in reading)
 
-    def _wake_worker(self, partition: AssignedPartition) -> None:
-        if partition.feed is not None:
-            self._workers.wake(partition.feed)
+    def _note_taken(self, partition: AssignedPartition) -> None:
+        """Let the feed of the partition go on after records were taken. If it has ended, the partition may move on."""
+        feed = partition.feed
+        if feed is None:
+            return
+        self._workers.wake(feed)
+        if feed.ending is not None:
+            self._partitions.note_change()
 
     def _run_due_work(self) -> float:
         """Do the due work. Returns the time at which it began."""
-        now_s = self._clock()
-        self._partitions.run_due_work()
+        now_s = self._partitions.run_due_work()
         if now_s >= self._store_positions_at_s:
             self._partitions.store_positions()
             self._store_positions_at_s = now_s + _STORE_POSITIONS_S

@@ -32,11 +32,17 @@ __all__ = ["Partitions"]
 
 _UNANSWERED_S = 5.0
 """How long librdkafka reads a partition before the store is tried, if the group has not answered."""
+_DUE_EVERY_S = 0.01
+"""How often all partitions are looked at if there is no news of any. There may be thousands, and each record may be a
+`poll` of its own."""
 _RESET_OFFSETS = {ResetPolicy.EARLIEST: BEGINNING, ResetPolicy.LATEST: END}
 
 
 class Partitions:
-    """The assigned partitions of one consumer. `librdkafka` has the methods of the parent class."""
+    """The assigned partitions of one consumer. `librdkafka` has the methods of the parent class.
+
+    `reading` has those that may have or get records of the store, as of the last time that due work was done.
+    """
 
     def __init__(
         self,
@@ -52,6 +58,9 @@ class Partitions:
         self._committed = committed
         self._clock = context.clock
         self.assigned: dict[Key, AssignedPartition] = {}
+        self.reading: Sequence[AssignedPartition] = ()
+        self._workers = workers
+        self._due_at_s = 0.0
         self._paused: set[Key] = set()
         """The partitions that the application has paused."""
         self._known: set[Key] = set()
@@ -74,15 +83,27 @@ class Partitions:
         """The partitions of the argument that are not assigned."""
         return [partition for partition in partitions if (partition.topic, partition.partition) not in self.assigned]
 
-    def run_due_work(self) -> None:
-        """Do the due work of all partitions."""
+    def run_due_work(self) -> float:
+        """Do the due work of all partitions. Returns the time at which it began.
+
+        It is done if the workers have news, after `note_change`, and every hundredth of a second.
+        """
         now_s = self._clock()
+        if not self._workers.take_news() and now_s < self._due_at_s:
+            return now_s
+        self._due_at_s = now_s + _DUE_EVERY_S
         for question, found in self._committed.take_answers():
             waiting = [partition for partition in self.tracked(question) if partition.awaits(question)]
             self._begin_at_committed(waiting, found)
         for partition in self.assigned.values():
             self._due_work.run(partition, now_s)
         self._wait_log.update(self.assigned.values(), now_s)
+        self.reading = [partition for partition in self.assigned.values() if partition.awaits_store]
+        return now_s
+
+    def note_change(self) -> None:
+        """Let the next `run_due_work` look at all partitions."""
+        self._due_at_s = 0.0
 
     def note_empty_poll(self, now_s: float) -> None:
         """Note that librdkafka was polled and had no record of any partition."""
@@ -146,26 +167,31 @@ class Partitions:
             partition.position.release()
             del self.assigned[partition.key]
         self._context.share_among(len(self.assigned))
+        self.note_change()
 
     def seek(self, partition: AssignedPartition, offset: int) -> None:
         """Let the application go on at `offset`, which may be logical."""
         self._transitions.seek(partition, offset)
+        self.note_change()
 
     def reset(self, partition: AssignedPartition, offset: int) -> None:
         """Apply the application's `auto.offset.reset`, because `offset` is not in the log."""
         self._transitions.reset(partition, offset)
+        self.note_change()
 
     def pause(self, partitions: Iterable[AssignedPartition]) -> None:
         """Pause partitions for the application. Records that were read from the store are kept."""
         for partition in partitions:
             self._paused.add(partition.key)
             self._transitions.apply(partition, partition.state.paused())
+        self.note_change()
 
     def resume(self, partitions: Iterable[AssignedPartition]) -> None:
         """Resume partitions for the application."""
         for partition in partitions:
             self._paused.discard(partition.key)
             self._transitions.apply(partition, partition.state.resumed())
+        self.note_change()
 
     def pause_untracked(self, partitions: Iterable[TopicPartition]) -> None:
         """Pause partitions that are not assigned. The pause takes effect if they are assigned again."""

@@ -38,6 +38,7 @@ class Workers:
         self._lock = threading.Lock()
         self._states: dict[Feed, int] = {}
         self._news = threading.Event()
+        self._has_news = False
         self._closed = False
         self._pid = os.getpid()
 
@@ -71,8 +72,16 @@ class Workers:
             feed.close()  # if a thread works for the feed, that thread closes it
 
     def notify(self) -> None:
-        """End the current or the next `wait`, because a feed has records or an ending."""
+        """End the current or the next `wait`, because a feed has records or an ending, or an answer has come."""
+        self._has_news = True
         self._news.set()
+
+    def take_news(self) -> bool:
+        """Whether `notify` was called since the last call of this method. Its cause can be seen by now."""
+        if not self._has_news:  # nothing is written then, so that a `notify` of this moment counts next time
+            return False
+        self._has_news = False
+        return True
 
     def wait(self, timeout_s: float) -> None:
         """Wait for `notify`, at most this long."""
@@ -85,7 +94,7 @@ class Workers:
                 if feed in self._states:
                     self._states[feed] = _BUSY
             if not feed.is_cancelled and feed.work():
-                self._news.set()
+                self.notify()
             with self._lock:
                 is_dropped = feed not in self._states
                 if not is_dropped:

@@ -8,7 +8,7 @@ Rules of the file:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -139,6 +139,7 @@ class FakeWorkers:
         self.feeds: list[Feed] = []
         self.dropped: list[Feed] = []
         self.woken = 0
+        self._has_news = False
 
     def add(self, feed: Feed) -> None:
         self.feeds.append(feed)
@@ -149,6 +150,13 @@ class FakeWorkers:
     def drop(self, feed: Feed) -> None:
         self.dropped.append(feed)
 
+    def notify(self) -> None:
+        self._has_news = True
+
+    def take_news(self) -> bool:
+        had, self._has_news = self._has_news, False
+        return had
+
     def wait(self, timeout_s: float) -> None:
         assert timeout_s <= 0.01
         self._clock.advance(max(timeout_s, 0.0))
@@ -157,8 +165,9 @@ class FakeWorkers:
 class FakeGroup:
     """A group that answers a request for committed offsets when the test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, notify: Callable[[], None]) -> None:
         self.requested: list[TopicPartition] = []
+        self._notify = notify
         self._answers: list[tuple[list[TopicPartition], list[TopicPartition]]] = []
 
     def request(self, partitions: list[TopicPartition]) -> None:
@@ -170,6 +179,7 @@ class FakeGroup:
         pairs = zip(requested, offsets, strict=True) if offsets else ()
         found = [TopicPartition(partition.topic, partition.partition, offset) for partition, offset in pairs]
         self._answers.append((requested, found))
+        self._notify()
 
     def take_answers(self) -> list[tuple[list[TopicPartition], list[TopicPartition]]]:
         answers, self._answers = self._answers, []
@@ -209,7 +219,7 @@ class Bench:
             is_cooperative=is_cooperative,
             patience_s=patience_s,
         )
-        self.group = FakeGroup()
+        self.group = FakeGroup(self.workers.notify)
         self.partitions = Partitions(
             self.librdkafka,
             settings,
@@ -252,11 +262,13 @@ class Bench:
     def give(self, number: int, offsets: Iterable[int]) -> None:
         """The partition's feed brings records of these offsets."""
         self.feed(number).chunks.append(Chunk.of(chunk(offsets)))
+        self.workers.notify()
 
     def end(self, number: int, offset: int, reason: str = "not-tiered", **more: Any) -> None:
         """The partition's feed ends."""
         self.feed(number).log = LogBounds(0, 1_000)
         self.feed(number).ending = Ending(offset, reason, **more)
+        self.workers.notify()
 
     def mode(self, number: int) -> str:
         return self.partition(number).state.mode.value

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from remote_fetch.consumer.assigned import AssignedPartition
+from remote_fetch.consumer.due_work import DueWork
 from remote_fetch.consumer.offsets import BEGINNING, END, INVALID, STORED
 from remote_fetch.consumer.settings import ResetPolicy
 from tests.consumer.fakes import Bench, live
@@ -193,3 +197,68 @@ def test_an_error_while_storing_positions_is_not_raised() -> None:
     bench.merge.consume(1, 0)
     bench.librdkafka.store_error = KafkaException(KafkaError(KafkaError._STATE))
     bench.partitions.store_positions()
+
+
+# ------------------------------------------------------------------------------------------------ when work is due
+
+
+def looks_at(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[AssignedPartition]:
+    """The partitions that were looked at for due work, from now on."""
+    looked: list[AssignedPartition] = []
+    monkeypatch.setattr(DueWork, "run", lambda _, partition, now_s: looked.append(partition))
+    return looked
+
+
+def test_polls_for_records_of_librdkafka_look_at_no_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer that has caught up may have a thousand partitions, and is polled for each record."""
+    bench = Bench()
+    bench.assign(dict.fromkeys(range(50), END))
+    bench.run_due_work()
+    looked = looks_at(bench, monkeypatch)
+    bench.librdkafka.live.extend(live(offset % 50, offset) for offset in range(100))
+    assert [message and message.offset() for message in (bench.merge.poll(1) for _ in range(100))] == list(range(100))
+    assert looked == []
+    assert bench.partitions.reading == []
+
+
+def test_all_partitions_are_looked_at_every_hundredth_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    bench.assign({0: END, 1: 5})
+    bench.run_due_work()
+    looked = looks_at(bench, monkeypatch)
+    bench.run_due_work(after_s=0.009)
+    assert looked == []
+    bench.run_due_work(after_s=0.002)
+    assert looked == list(bench.partitions.assigned.values())
+
+
+@pytest.mark.parametrize("what", ["news", "seek", "reset", "pause", "resume", "drop", "assign"])
+def test_all_partitions_are_looked_at_after_a_change(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    bench = Bench()
+    bench.assign({0: END, 1: 5})
+    bench.run_due_work()
+    partition = bench.partition(0)
+    changes: dict[str, Callable[[], object]] = {
+        "news": bench.workers.notify,
+        "seek": lambda: bench.partitions.seek(partition, 3),
+        "reset": lambda: bench.partitions.reset(partition, 3),
+        "pause": lambda: bench.partitions.pause([partition]),
+        "resume": lambda: bench.partitions.resume([partition]),
+        "drop": lambda: bench.partitions.drop([partition.topic_partition()]),
+        "assign": lambda: bench.assign({2: 5}, replaces=False),
+    }
+    changes[what]()
+    looked = looks_at(bench, monkeypatch)
+    bench.run_due_work()
+    assert looked == list(bench.partitions.assigned.values())
+
+
+def test_a_partition_is_handed_over_with_the_poll_after_the_last_record_of_its_feed() -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.give(0, [5, 6])
+    bench.end(0, 7)
+    assert [message and message.offset() for message in (bench.merge.poll(0), bench.merge.poll(0))] == [5, 6]
+    assert bench.mode(0) == "remote"
+    assert bench.merge.poll(0) is None
+    assert bench.mode(0) == "broker"
