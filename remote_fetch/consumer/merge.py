@@ -35,7 +35,9 @@ _STORE_POSITIONS_S = 0.1
 _WAIT_S = 0.01
 """The longest single wait while both sides may have records. librdkafka does not set the event of this package."""
 _LONGEST_WAIT_S = 1.0
-_BLOCK_RECORDS = 256
+_BLOCK_RECORDS, _BLOCK_BYTES = 1_024, 640 << 10
+"""A block is the records that are prepared for the next polls: at most so many, of about so many bytes. More of them
+would leave the processor's cache before they are polled."""
 _RESET = KafkaError._AUTO_OFFSET_RESET
 
 
@@ -113,11 +115,12 @@ class Merge:
             if self._awaits_store():
                 self._workers.wait(min(left_s, _WAIT_S))
 
-    def _prepare_block(self, count: int, ends_s: float) -> Message | None:
-        """Return a record of the store. Up to `count` records are prepared with it, for polls before `ends_s`."""
+    def _prepare_block(self, most: int, ends_s: float) -> Message | None:
+        """Return a record of the store. Up to `most` records are prepared with it, for polls before `ends_s`."""
         partition = self._next_ready(takes_turn=True)
         if partition is None:
             return None
+        count = min(most, partition.records.rows_in(_BLOCK_BYTES))
         self._polled, self._polled_partition = partition.records.take(count), partition
         self._note_taken(partition)
         if not self._polled:

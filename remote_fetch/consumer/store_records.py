@@ -31,6 +31,7 @@ class StoreRecords:
         self._cursor: MessageCursor | None = None
         self._reserved: deque[Chunk] = deque()
         self._returned: list[Message] = []
+        self._row_bytes = 1.0
 
     @property
     def are_ready(self) -> bool:
@@ -63,6 +64,11 @@ class StoreRecords:
         if self.skip_before:
             self._open_next()
 
+    def rows_in(self, size_bytes: int) -> int:
+        """How many of the next records have about that size together, at least one."""
+        self._open_next()
+        return max(int(size_bytes / self._row_bytes), 1)
+
     def reserve(self) -> None:
         """Take the chunks out of the queue of the feed, so that the feed can go on. Their records stay ready here."""
         while self.feed is not None and self.feed.chunks:
@@ -87,7 +93,9 @@ class StoreRecords:
     def _open_next(self) -> bool:
         """Open chunks until one has a record. Returns whether a record was found."""
         while not self._cursor and self.feed is not None and (chunks := self._reserved or self.feed.chunks):
-            self._cursor = MessageCursor(chunks.popleft().batch, self._topic, self._number, Message)
+            chunk = chunks.popleft()
+            self._row_bytes = max(chunk.size_bytes / chunk.rows, 1.0)
+            self._cursor = MessageCursor(chunk.batch, self._topic, self._number, Message)
             self._cursor.skip_before(self.skip_before)
             if self._cursor:
                 self.skip_before = 0

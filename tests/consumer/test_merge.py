@@ -80,9 +80,9 @@ def test_partitions_of_the_store_take_turns() -> None:
 def test_librdkafka_is_polled_while_the_store_has_many_records() -> None:
     bench = Bench()
     bench.assign({0: 0})
-    bench.give(0, range(1_000))
-    polled(bench, 600)
-    assert 2 <= sum(call[0] == "poll" for call in bench.librdkafka.calls) <= 600
+    bench.give(0, range(3_000))
+    polled(bench, 2_000)
+    assert 2 <= sum(call[0] == "poll" for call in bench.librdkafka.calls) <= 2_000
     bench.clock.advance(1)  # a slow application
     before = len(bench.librdkafka.calls)
     polled(bench, 1)

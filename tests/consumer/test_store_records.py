@@ -68,6 +68,21 @@ def test_reserved_records_leave_the_queue_of_the_feed_and_are_taken_first() -> N
     assert not records.are_ready
 
 
+def test_the_next_records_by_their_size() -> None:
+    records = records_of(range(10))
+    assert records.feed is not None
+    size_bytes = records.feed.chunks[0].size_bytes
+    assert (records.rows_in(size_bytes), records.rows_in(size_bytes // 2), records.rows_in(1)) == (10, 5, 1)
+    assert offsets(records.take(9)) == list(range(9))
+
+
+def test_large_records_are_prepared_for_few_polls() -> None:
+    records = records_of(range(3))
+    assert records.feed is not None
+    records.feed.chunks[0] = records.feed.chunks[0]._replace(size_bytes=3 << 20)
+    assert records.rows_in(640 << 10) == 1
+
+
 @pytest.mark.parametrize("is_reserved", [False, True])
 def test_stopping_drops_all_records(is_reserved: bool) -> None:
     records = records_of(range(3), range(3, 5))
