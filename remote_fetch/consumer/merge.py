@@ -91,21 +91,19 @@ class Merge:
         if (prepared := self.next_in_block()) is not None:
             return prepared
         self._raise_postponed()
-        deadline_s = self._deadline(timeout_s)
+        deadline_s = None
         while True:
             self.flush_position()
             now_s = self._run_due_work()
-            is_ready = self._next_ready() is not None
-            if is_ready and self._librdkafka_came_last:  # the sides take turns while both have records
-                self._librdkafka_came_last = False
-                if (record := self._prepare_block(1, 0.0)) is not None:
-                    return record
-            may_wait = not is_ready and not self._awaits_store()
-            message = self._poll_librdkafka(min(max(deadline_s - now_s, 0.0), _LONGEST_WAIT_S) if may_wait else 0.0)
+            if deadline_s is None:
+                deadline_s = now_s + timeout_s if timeout_s >= 0 else float("inf")
+            if self._librdkafka_came_last and (record := self._next_in_turn()) is not None:
+                return record
+            wait_s = 0.0 if self._expects_store() else min(max(deadline_s - now_s, 0.0), _LONGEST_WAIT_S)
+            message = self._poll_librdkafka(wait_s)
             if message is not None:
-                if not self._reset_if_asked(message):
-                    self._librdkafka_came_last = self._positions_are_behind = True
-                    return self._counted(message)
+                if self._is_for_application(message):
+                    return message
                 continue
             self._partitions.note_empty_poll(now_s)
             if (record := self._prepare_block(_BLOCK_RECORDS, now_s + _BLOCK_S)) is not None:
@@ -114,6 +112,26 @@ class Merge:
                 return None
             if self._awaits_store():
                 self._workers.wait(min(left_s, _WAIT_S))
+
+    def _next_in_turn(self) -> Message | None:
+        """A record of the store after one of librdkafka: the sides take turns while both have records."""
+        if not self._partitions.reading or self._next_ready() is None:
+            return None
+        self._librdkafka_came_last = False
+        return self._prepare_block(1, 0.0)
+
+    def _expects_store(self) -> bool:
+        """Whether the store has a record, or may bring one."""
+        return bool(self._partitions.reading) and (self._next_ready() is not None or self._awaits_store())
+
+    def _is_for_application(self, message: Message) -> bool:
+        """Count a message of librdkafka. Returns whether the application gets it: not if it led to a reset."""
+        if message.error() is None:
+            self._count(1, len(message))
+        elif self._reset_if_asked(message):
+            return False
+        self._librdkafka_came_last = self._positions_are_behind = True
+        return True
 
     def _prepare_block(self, most: int, ends_s: float) -> Message | None:
         """Return a record of the store. Up to `most` records are prepared with it, for polls before `ends_s`."""
@@ -183,11 +201,6 @@ class Merge:
         error, self._postponed_error = self._postponed_error, None
         if error is not None:
             raise error
-
-    def _counted(self, message: Message) -> Message:
-        if message.error() is None:
-            self._count(1, len(message))
-        return message
 
     def _take_from_librdkafka(self, count: int, wait_s: float) -> list[Message]:
         if self._positions_are_behind:
@@ -267,8 +280,7 @@ class Merge:
 
     def _awaits_store(self) -> bool:
         """Whether any feed may still bring records."""
-        reading = self._partitions.reading
-        return bool(reading) and any(partition.awaits_store and partition.state.is_readable for partition in reading)
+        return any(partition.awaits_store and partition.state.is_readable for partition in self._partitions.reading)
 
     def _note_taken(self, partition: AssignedPartition) -> None:
         """Let the feed of the partition go on after records were taken. If it has ended, the partition may move on."""
