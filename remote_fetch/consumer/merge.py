@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from confluent_kafka import KafkaError, Message
@@ -71,6 +71,9 @@ class Merge:
         self._librdkafka_came_last = False
         self._positions_are_behind = False
         self._turn = 0
+        # What was found in `Partitions.reading`, which is another list as soon as anything may have changed.
+        self._none_ready: Sequence[AssignedPartition] | None = None
+        self._awaited: tuple[Sequence[AssignedPartition] | None, bool] = None, False
         self._postponed_error: Exception | None = None
 
     def next_in_block(self) -> Message | None:
@@ -160,6 +163,7 @@ class Merge:
         if polled:
             partition.position.deliver(self._polled[polled - 1])
         partition.records.put_back(self._polled[polled:])
+        self._none_ready = None
         self._polled, self._polled_partition = [], None
 
     def consume(self, count: int, timeout_s: float) -> list[Message]:
@@ -264,23 +268,36 @@ class Merge:
                 room -= len(taken)
 
     def _next_ready(self, *, takes_turn: bool = False) -> AssignedPartition | None:
-        """The next partition with records of the store. With `takes_turn` the next call begins after that partition."""
+        """The next partition with records of the store. With `takes_turn` the next call begins after that partition.
+
+        If there is none, there is none until partitions were looked at again: feeds report new records as news.
+        """
         partitions = self._partitions.reading
+        if partitions is self._none_ready:
+            return None
         for step in range(len(partitions)):
             partition = partitions[(self._turn + step) % len(partitions)]
             if partition.records.are_ready and partition.state.is_readable:
                 if takes_turn:
                     self._turn = (self._turn + step + 1) % len(partitions)
                 return partition
+        self._none_ready = partitions
         return None
 
     def _ready_count(self) -> int:
         reading = self._partitions.reading
-        return sum(partition.records.ready_count for partition in reading if partition.state.is_readable)
+        count = sum(partition.records.ready_count for partition in reading if partition.state.is_readable)
+        if count:
+            self._none_ready = None
+        return count
 
     def _awaits_store(self) -> bool:
         """Whether any feed may still bring records."""
-        return any(partition.awaits_store and partition.state.is_readable for partition in self._partitions.reading)
+        reading, is_awaited = self._partitions.reading, self._awaited[1]
+        if reading is not self._awaited[0]:
+            is_awaited = any(partition.awaits_store and partition.state.is_readable for partition in reading)
+            self._awaited = reading, is_awaited
+        return is_awaited
 
     def _note_taken(self, partition: AssignedPartition) -> None:
         """Let the feed of the partition go on after records were taken. If it has ended, the partition may move on."""

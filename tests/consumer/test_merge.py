@@ -118,6 +118,27 @@ def test_consume_takes_the_records_of_a_feed_whose_queue_is_full() -> None:
     assert bench.partition(0).position.next_offset == 100
 
 
+def test_consume_takes_records_that_came_after_it_had_looked_for_news() -> None:
+    bench = Bench()
+    bench.assign({0: 0})
+    bench.give(0, range(5))
+    assert len(bench.merge.consume(5, 0)) == 5
+    assert bench.merge.consume(5, 0) == []
+    during_consume(bench, lambda: bench.give(0, range(5, 10)))
+    assert [message.offset() for message in bench.merge.consume(5, 60)] == list(range(5, 10))
+
+
+def test_poll_finds_records_that_came_after_it_had_found_none() -> None:
+    bench = Bench()
+    bench.assign({0: 0})
+    assert bench.merge.poll(0) is None
+    bench.give(0, range(2))
+    assert [message.offset() for message in polled(bench, 1)] == [0]
+    bench.merge.flush_position()
+    assert [message.offset() for message in polled(bench, 1)] == [1]
+    assert bench.merge.poll(0) is None
+
+
 def test_no_position_moves_while_consume_waits_for_more_of_a_feed_whose_queue_is_full() -> None:
     bench = Bench(queued_bytes=1)
     bench.assign({0: 0, 1: 0})
