@@ -10,6 +10,7 @@ Rules of the file:
 
 from __future__ import annotations
 
+import gc
 import logging
 import operator
 import threading
@@ -319,6 +320,8 @@ class RemoteConsumer(_Consumer):
         Returns the remote half for the caller to keep.
         """
         remote, self._remote = self._remote, None
+        if remote is not None and remote.merge.suspends_collector:
+            gc.enable()  # the thread whose `consume` would do so runs only in the parent process
         self._metrics = self._metrics.without_counts()
         return remote
 

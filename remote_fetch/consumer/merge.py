@@ -44,7 +44,8 @@ _RESET = KafkaError._AUTO_OFFSET_RESET
 class Merge:
     """Makes one stream of messages from two sides.
 
-    `count` is called for librdkafka's records, with their number and the bytes of their values.
+    `count` is called for librdkafka's records, with their number and the bytes of their values. `suspends_collector`:
+    Python's garbage collector is off because of a running `consume`.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Merge:
         self._reset = reset
         self._count = count
         self._clock = clock
+        self.suspends_collector = False
         self._block: deque[Message] = deque()
         self._polled: list[Message] = []
         self._polled_partition: AssignedPartition | None = None
@@ -99,7 +101,7 @@ class Merge:
             self.flush_position()
             now_s = self._run_due_work()
             if deadline_s is None:
-                deadline_s = now_s + timeout_s if timeout_s >= 0 else float("inf")
+                deadline_s = _deadline_s(timeout_s, now_s)
             if self._librdkafka_came_last and (record := self._next_in_turn()) is not None:
                 return record
             wait_s = 0.0 if self._expects_store() else min(max(deadline_s - now_s, 0.0), _LONGEST_WAIT_S)
@@ -171,7 +173,7 @@ class Merge:
         self._raise_postponed()
         pending = PendingMessages(self._partitions.assigned)
         try:
-            return self._fill(pending, count, self._deadline(timeout_s))
+            return self._fill(pending, count, _deadline_s(timeout_s, self._clock()))
         finally:
             pending.release()
 
@@ -230,11 +232,13 @@ class Merge:
         if not gc.isenabled():
             self._take_in_turns(messages, count)
             return
-        gc.disable()
         try:
+            self.suspends_collector = True
+            gc.disable()
             self._take_in_turns(messages, count)
         finally:
             gc.enable()
+            self.suspends_collector = False
 
     def _take_in_turns(self, messages: list[Message], count: int) -> None:
         full = len(messages) + count
@@ -285,8 +289,13 @@ class Merge:
         return None
 
     def _ready_count(self) -> int:
-        reading = self._partitions.reading
-        count = sum(partition.records.ready_count for partition in reading if partition.state.is_readable)
+        count = 0
+        for partition in self._partitions.reading:
+            if partition.state.is_readable:
+                if partition.records.skip_before:  # records that librdkafka has delivered do not count
+                    partition.records.drop_skipped()
+                    self._note_taken(partition)
+                count += partition.records.ready_count
         if count:
             self._none_ready = None
         return count
@@ -331,5 +340,6 @@ class Merge:
             self._partitions.reset(partition, partition.state.offset)
         return True
 
-    def _deadline(self, timeout_s: float) -> float:
-        return float("inf") if timeout_s < 0 else self._clock() + timeout_s
+
+def _deadline_s(timeout_s: float, now_s: float) -> float:
+    return float("inf") if timeout_s < 0 else now_s + timeout_s

@@ -93,6 +93,14 @@ class Partitions:
         if not self._workers.take_news() and now_s < self._due_at_s:
             return now_s
         self._due_at_s = now_s + max(_DUE_EVERY_S, len(self.assigned) * _DUE_EACH_S)
+        try:
+            self._look_at_all(now_s)
+        except BaseException:  # the application may call again at once
+            self.note_change()
+            raise
+        return now_s
+
+    def _look_at_all(self, now_s: float) -> None:
         for question, found in self._committed.take_answers():
             waiting = [partition for partition in self.tracked(question) if partition.awaits(question)]
             self._begin_at_committed(waiting, found)
@@ -100,7 +108,6 @@ class Partitions:
             self._due_work.run(partition, now_s)
         self._wait_log.update(self.assigned.values(), now_s)
         self.reading = [partition for partition in self.assigned.values() if partition.awaits_store]
-        return now_s
 
     def note_change(self) -> None:
         """Let the next `run_due_work` look at all partitions."""

@@ -71,6 +71,7 @@ class StoreRecords:
 
     def reserve(self) -> None:
         """Take the chunks out of the queue of the feed, so that the feed can go on. Their records stay ready here."""
+        self.drop_skipped()
         while self.feed is not None and self.feed.chunks:
             self._reserved.append(self.feed.chunks.popleft())
 

@@ -6,6 +6,7 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import pytest
 from confluent_kafka import KafkaError, Message
@@ -330,6 +331,20 @@ def test_records_that_librdkafka_has_given_do_not_count_as_ready() -> None:
     bench.run_due_work()
     assert (bench.mode(0), bench.partition(0).records.ready_count) == ("remote", 10)
     assert [message.offset() for message in bench.merge.consume(10, 60)] == list(range(105, 115))
+
+
+def test_records_that_librdkafka_has_given_are_not_reserved() -> None:
+    """Otherwise `consume` would count them, and return early."""
+    bench = Bench(queued_bytes=1)
+    bench.assign({0: END})
+    bench.librdkafka.positions[0] = 100
+    bench.run_due_work(after_s=100)
+    bench.give(0, range(5, 10))
+    bench.run_due_work()
+    assert (bench.mode(0), bench.partition(0).records.ready_count) == ("remote", 0)
+    parts = [range(10, 20), range(20, 30), range(95, 98), range(99, 110)]
+    during_consume(bench, *(partial(bench.give, 0, part) for part in parts))
+    assert [message.offset() for message in bench.merge.consume(10, 60)] == list(range(100, 110))
 
 
 @pytest.mark.parametrize("how", ["revoked", "assigned again", "sought"])

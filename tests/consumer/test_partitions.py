@@ -262,3 +262,24 @@ def test_a_partition_is_handed_over_with_the_poll_after_the_last_record_of_its_f
     assert bench.mode(0) == "remote"
     assert bench.merge.poll(0) is None
     assert bench.mode(0) == "broker"
+
+
+def test_an_error_of_librdkafka_keeps_no_record_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The application may catch the error, and poll again at once."""
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.give(0, [5])
+    bench.partitions.pause([bench.partition(0)])
+    assert bench.merge.poll(0) is None
+    bench.partitions.resume([bench.partition(0)])
+
+    def fail(_: DueWork, partition: AssignedPartition, now_s: float) -> None:
+        raise KafkaException(KafkaError(KafkaError._FAIL))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DueWork, "run", fail)
+        with pytest.raises(KafkaException):
+            bench.merge.poll(0)
+    message = bench.merge.poll(0)
+    assert message is not None
+    assert message.offset() == 5

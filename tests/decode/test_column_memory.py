@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
 import threading
@@ -17,7 +16,6 @@ from remote_fetch.decode.columns import COLUMNS
 from remote_fetch.decode.resources import ColumnMemory
 from remote_fetch.decode.run_decoder import Bounds, RunReader, Start
 from remote_fetch.testing.records import Record, encode_batch
-from tools.fuzz_memory import peak_bytes, reset_peak
 
 EVERYTHING = 2**63 - 1
 START = Start(-1, 0, 0, EVERYTHING)
@@ -102,17 +100,26 @@ def test_threads_share_the_memory(memory: ColumnMemory) -> None:
     assert failures == []
 
 
-def test_what_is_kept_has_a_bound(memory: ColumnMemory) -> None:
-    reader, data = reader_with(memory), log(1)
-    read(reader, data)
-    gc.collect()
-    reset_peak()
-    before = peak_bytes()
-    held = [read(reader, data) for _ in range(60)]
-    assert peak_bytes() - before > 60 * MIB
-    held.clear()
-    reset_peak()
-    assert peak_bytes() - before < 40 * MIB  # 16 MiB are kept, and the C library keeps some of its own
+BOUND = """
+from tests.decode.test_column_memory import *
+from tools.fuzz_memory import peak_bytes, reset_peak
+reader, data = reader_with(ColumnMemory(16 * MIB)), log(1)
+read(reader, data)
+reset_peak()
+before = peak_bytes()
+held = [read(reader, data) for _ in range(60)]
+assert peak_bytes() - before > 60 * MIB
+held.clear()
+reset_peak()
+kept_bytes = peak_bytes() - before
+assert kept_bytes < 40 * MIB, kept_bytes  # 16 MiB are kept, and the C library keeps some of its own
+"""
+
+
+def test_what_is_kept_has_a_bound(native_engine: ModuleType) -> None:
+    """In a process of its own: in that of other tests, the C library may keep what they have left."""
+    done = subprocess.run([sys.executable, "-c", BOUND], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_columns_outlive_the_memory(memory: ColumnMemory) -> None:
