@@ -48,7 +48,7 @@ class DecodePool:
     def within(self, max_bytes: int) -> DecodePool:
         """The same threads and memory, for one of several readers: units ahead of it have about `max_bytes` together.
 
-        One unit is always ahead, and no unit is cut below 1 MiB, because each costs the reader the same time.
+        One unit may always be ahead, and none is cut below 1 MiB, because each costs the reader the same time.
         """
         share = copy.copy(self)
         share.unit_bytes = min(self.unit_bytes, max(max_bytes, _OWN_UNIT_BYTES))
