@@ -83,13 +83,19 @@ def grants(scene: Scene) -> Iterator[None]:
     """The reader has only READ on the topic. The stranger has no permission.
 
     A question of the test before may have brought the service a refusal that it still keeps. A test may have killed
-    the service.
+    the service, and a process that was killed may still look alive for a moment.
     """
-    if not scene.vended.service.is_running:
-        scene.vended.service.start()
+
+    def is_allowed() -> bool:
+        if not scene.vended.service.is_running:
+            scene.vended.service.start()
+        try:
+            return asked(scene, "reader", f"/v1/topics/{TOPIC}/partitions/0/segments")[0] == 200
+        except urllib3.exceptions.HTTPError:
+            return False
+
     allow(scene.vended.rig, "reader", "READ", TOPIC)
-    path = f"/v1/topics/{TOPIC}/partitions/0/segments"
-    scene.vended.rig.until("the service allows it", lambda: asked(scene, "reader", path)[0] == 200)
+    scene.vended.rig.until("the service allows it", is_allowed)
     yield
     revoke_all(scene.vended.rig, "reader")
     revoke_all(scene.vended.rig, "stranger")
