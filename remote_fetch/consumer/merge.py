@@ -73,7 +73,8 @@ class Merge:
         self._librdkafka_came_last = False
         self._positions_are_behind = False
         self._turn = 0
-        # What was found in `Partitions.reading`, which is another list as soon as anything may have changed.
+        # Two results of a look at `Partitions.reading`, each with the list that it is about. `Partitions` makes a new
+        # list whenever it looks at the partitions. A result holds as long as the list is the same one.
         self._none_ready: Sequence[AssignedPartition] | None = None
         self._awaited: tuple[Sequence[AssignedPartition] | None, bool] = None, False
         self._postponed_error: Exception | None = None
@@ -274,7 +275,8 @@ class Merge:
     def _next_ready(self, *, takes_turn: bool = False) -> AssignedPartition | None:
         """The next partition with records of the store. With `takes_turn` the next call begins after that partition.
 
-        If there is none, there is none until partitions were looked at again: feeds report new records as news.
+        If no partition has a record, the method does not search the same list again. New records are news of a feed,
+        and after news `Partitions` makes a new list.
         """
         partitions = self._partitions.reading
         if partitions is self._none_ready:

@@ -83,7 +83,7 @@ def grants(scene: Scene) -> Iterator[None]:
     """The reader has only READ on the topic. The stranger has no permission.
 
     A question of the test before may have brought the service a refusal that it still keeps. A test may have killed
-    the service, and a process that was killed may still look alive for a moment.
+    the service. In one run, the service refused a connection after the test that restarts it. The cause is not known.
     """
 
     def is_allowed() -> bool:
