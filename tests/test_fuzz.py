@@ -121,8 +121,9 @@ def test_variants_that_differ_are_found(monkeypatch: pytest.MonkeyPatch) -> None
     batch = encode_batch(0, [Record(0, 0, b"k", b"v")])
     monkeypatch.setattr(fuzz_reading, "engines", lambda: (run_reference, run_reference))
     assert sum(rows.num_rows for rows in fuzz_reading.read_batches(batch)) == 1
-    outcomes: Iterator[object] = iter([([], None), ([], CorruptSegment("damaged"))])
-    monkeypatch.setattr(fuzz_reading._Both, "_appended", lambda *_: next(outcomes))
+    outcomes: Iterator[object] = iter(2 * [([], None), ([], CorruptSegment("damaged"))])
+    monkeypatch.setattr(fuzz_reading, "_check_all_messages", lambda _: None)
+    monkeypatch.setattr(fuzz_reading, "_appended", lambda *_: next(outcomes))
     with pytest.raises(AssertionError, match="plain: None, native: CorruptSegment"):
         fuzz_reading.read_batches(batch)
 

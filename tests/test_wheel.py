@@ -93,7 +93,7 @@ def test_the_demo_with_the_wheel(wheel: Path, tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, ""), done
         return done.stdout
 
-    code = "from remote_fetch.decode import _native, messages; print(_native.__file__, messages._ENGINE is _native)"
+    code = "from remote_fetch.decode import _native, run_decoder; print(_native.__file__, run_decoder.is_native())"
     library, is_used = output(str(python), "-c", code).split()
     assert Path(library).is_relative_to(packages)
     assert is_used == "True"

@@ -10,14 +10,15 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from remote_fetch.decode import message_reference, run_reference
+from remote_fetch.decode import run_reference
 from remote_fetch.decode.columns import COLUMNS, schema_for
+from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.decode.gatherer import RowGatherer
 from remote_fetch.decode.messages import MessageCursor
 from remote_fetch.decode.run_decoder import BatchReader, is_native
@@ -35,7 +36,7 @@ from remote_fetch.scan.rows import PartitionRows
 from remote_fetch.scan.slice_reader import SliceReader
 from remote_fetch.session.decode_pool import DecodePool
 
-__all__ = ["MAX_INFLATED_BYTES", "check_checksums", "engines", "read_batches", "read_slice"]
+__all__ = ["MAX_INFLATED_BYTES", "check_checksums", "check_messages", "engines", "read_batches", "read_slice"]
 
 MAX_INFLATED_BYTES = 6 << 20
 _MAX_BATCH_BYTES = 8 << 20
@@ -43,6 +44,7 @@ _LAST_OFFSET = 2**62
 _TARGET_BYTES = 256
 _MAX_ROWS = 4
 _EVERYTHING = 1 << 30
+_SOME_MESSAGES = 3
 _RANGE_BYTES = 97
 """A size at which most batches cross a border."""
 
@@ -73,59 +75,79 @@ def engines() -> tuple[ModuleType, ...]:
     return run_reference, _native
 
 
-def _check_messages(batch: pa.RecordBatch) -> None:
-    """Check that both engines make the same messages of the rows. Raises AssertionError."""
-    made = [
-        MessageCursor(batch, "topic", 0, lambda *fields: fields, engine=engine).take(batch.num_rows)
-        for engine in (message_reference if engine is run_reference else engine for engine in engines())
-    ]
-    if len(made[0]) != batch.num_rows or made[0] != made[-1]:
-        raise AssertionError(f"messages, plain: {made[0]}, native: {made[-1]}")
+def check_messages(of_engines: Sequence[DecodedRows]) -> None:
+    """Check that the rows of every engine make the same messages. It takes the rows. Raises AssertionError."""
+    made = []
+    for rows in of_engines:
+        cursor, messages = MessageCursor(rows, "topic", 0, lambda *fields: fields), list[Any]()
+        while cursor:
+            messages += cursor.take(_SOME_MESSAGES)
+        made.append(messages)
+        if len(messages) != rows.num_rows or messages != made[0]:
+            raise AssertionError(f"messages, plain: {made[0]}, native: {messages}")
+        if messages and messages[-1][2] != rows.end_offset - 1:
+            raise AssertionError(f"the last offset is {messages[-1][2]}, and the end offset {rows.end_offset}")
+
+
+_Outcome = tuple[list[DecodedRows], RemoteFetchError | None]
 
 
 class _Both:
     """A reader of batches for each decoder. All get the same input."""
 
     def __init__(self, modules: tuple[ModuleType, ...]) -> None:
-        self._readers = [
-            BatchReader("topic", 0, COLUMNS, target_bytes=_TARGET_BYTES, max_rows=_MAX_ROWS, engine=module)
-            for module in modules
-        ]
+        self._readers, self._of_messages = (
+            [
+                BatchReader("topic", 0, COLUMNS, target_bytes=_TARGET_BYTES, max_rows=_MAX_ROWS, engine=module)
+                for module in modules
+            ]
+            for _ in range(2)
+        )
 
     def append(
         self, header: BatchHeader, records: memoryview, start_offset: int, stop_offset: int
     ) -> list[pa.RecordBatch]:
-        """As `BatchReader.append`. Raises AssertionError if the decoders differ."""
-        outcomes = [self._appended(reader, header, records, start_offset, stop_offset) for reader in self._readers]
-        return self._agreed(outcomes)
-
-    @staticmethod
-    def _appended(reader: BatchReader, *arguments: Any) -> tuple[list[pa.RecordBatch], RemoteFetchError | None]:
-        try:
-            return reader.append(*arguments), None
-        except RemoteFetchError as error:
-            return [], error
-
-    @staticmethod
-    def _agreed(outcomes: list[tuple[list[pa.RecordBatch], RemoteFetchError | None]]) -> list[pa.RecordBatch]:
-        (rows, error), *others = outcomes
-        for batch in rows:
-            batch.validate(full=True)
-            _check_messages(batch)
-        for other_rows, other_error in others:
-            for batch in other_rows:
-                batch.validate(full=True)
-            if (type(error), str(error)) != (type(other_error), str(other_error)):
-                raise AssertionError(f"plain: {error!r}, native: {other_error!r}")
-            if len(rows) != len(other_rows) or not all(map(pa.RecordBatch.equals, rows, other_rows)):
-                raise AssertionError(f"plain: {rows}, native: {other_rows}")
-        if error is not None:
-            raise error
-        return rows
+        """As `BatchReader.append`, with Arrow batches. Raises AssertionError if the decoders differ."""
+        arguments = header, records, start_offset, stop_offset
+        _check_all_messages([_appended(reader, *arguments) for reader in self._of_messages])
+        return _agreed([_appended(reader, *arguments) for reader in self._readers])
 
     def drain(self) -> list[pa.RecordBatch]:
-        """As `BatchReader.drain`. Raises AssertionError if the decoders differ."""
-        return self._agreed([(reader.drain(), None) for reader in self._readers])
+        """As `BatchReader.drain`, with Arrow batches. Raises AssertionError if the decoders differ."""
+        _check_all_messages([(reader.drain(), None) for reader in self._of_messages])
+        return _agreed([(reader.drain(), None) for reader in self._readers])
+
+
+def _appended(reader: BatchReader, *arguments: Any) -> _Outcome:
+    try:
+        return reader.append(*arguments), None
+    except RemoteFetchError as error:
+        return [], error
+
+
+def _check_all_messages(outcomes: list[_Outcome]) -> None:
+    for of_engines in zip(*(rows for rows, _ in outcomes), strict=True):
+        check_messages(of_engines)
+
+
+def _agreed(outcomes: list[_Outcome]) -> list[pa.RecordBatch]:
+    (rows, error), *others = [(_arrow_of(rows), error) for rows, error in outcomes]
+    for other_rows, other_error in others:
+        if (type(error), str(error)) != (type(other_error), str(other_error)):
+            raise AssertionError(f"plain: {error!r}, native: {other_error!r}")
+        if len(rows) != len(other_rows) or not all(map(pa.RecordBatch.equals, rows, other_rows)):
+            raise AssertionError(f"plain: {rows}, native: {other_rows}")
+    if error is not None:
+        raise error
+    return rows
+
+
+def _arrow_of(rows: Iterable[DecodedRows]) -> list[pa.RecordBatch]:
+    """The rows as valid Arrow batches."""
+    batches = [batch for one in rows for batch in one.to_arrow()]
+    for batch in batches:
+        batch.validate(full=True)
+    return batches
 
 
 def check_checksums(data: bytes) -> None:
@@ -177,7 +199,7 @@ def _sliced(data: bytes, way: _Way) -> tuple[pa.Table, RemoteFetchError | None]:
     reader = SliceReader(piece, rows, codecs, pool, position=0, max_batch_bytes=_MAX_BATCH_BYTES)
     if way.unit_bytes is None:
         reader._units = None
-    read: list[pa.RecordBatch] = []
+    read: list[DecodedRows] = []
     failed: RemoteFetchError | None = None
     try:
         for start in range(0, len(data), way.range_bytes):
@@ -188,6 +210,4 @@ def _sliced(data: bytes, way: _Way) -> tuple[pa.Table, RemoteFetchError | None]:
     except MisleadingIndex:
         raise AssertionError("there is no index that could mislead") from None
     read += rows.flush()
-    for batch in read:
-        batch.validate(full=True)
-    return pa.Table.from_batches(read, schema=schema_for(COLUMNS)), failed
+    return pa.Table.from_batches(_arrow_of(read), schema=schema_for(COLUMNS)), failed

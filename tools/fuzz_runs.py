@@ -2,7 +2,8 @@
 
 Rules of the file:
 
-- Both run decoders end at the same place with the same status, and give the same columns. Both cut the same units.
+- Both run decoders end at the same place with the same status, and give the same columns and messages. Both cut the
+  same units.
 - A run takes the batches that the other decoder takes, with the same rows, and ends before those that it refuses.
 - After a run that ended before a batch, reading goes on behind that batch, so that every batch is looked at.
 """
@@ -15,6 +16,8 @@ from typing import Any
 import pyarrow as pa
 
 from remote_fetch.decode.columns import COLUMNS, schema_for
+from remote_fetch.decode.decoded_rows import DecodedRows
+from remote_fetch.decode.messages import MESSAGE_COLUMNS
 from remote_fetch.decode.resources import ColumnMemory
 from remote_fetch.decode.run_decoder import BatchReader, Bounds, DecodedRun, RunReader, Start
 from remote_fetch.decode.run_status import RunStatus
@@ -24,7 +27,7 @@ from remote_fetch.formats.codecs import Codecs
 from remote_fetch.model import AbortedTransaction
 from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.testing.records import Record, encode_batch, rewrite_crc
-from tools.fuzz_reading import MAX_INFLATED_BYTES, check_checksums, engines
+from tools.fuzz_reading import MAX_INFLATED_BYTES, check_checksums, check_messages, engines
 
 __all__ = ["engines", "read_both", "read_log", "read_stream"]
 
@@ -45,6 +48,7 @@ class _Both:
     def __init__(self, columns: Sequence[str], bounds: Bounds) -> None:
         memory = ColumnMemory(_KEPT_BYTES)
         self._readers = [RunReader("topic", 3, columns, bounds, memory=memory, engine=engine) for engine in engines()]
+        self._has_messages = set(columns) >= set(MESSAGE_COLUMNS)
 
     def read(self, data: memoryview, at: int, start: Start) -> DecodedRun:
         """As `RunReader.read`. Raises AssertionError if the decoders differ, or give no valid Arrow."""
@@ -52,22 +56,29 @@ class _Both:
             cuts = [reader.cut(data, at, start, size_bytes) for reader in self._readers]
             if any(cut != cuts[0] for cut in cuts):
                 raise AssertionError(f"native: {cuts[-1]}, plain: {cuts[0]}, of {size_bytes} bytes")
+        if self._has_messages:
+            check_messages([reader.read(data, at, start).rows for reader in self._readers])
         runs = [reader.read(data, at, start) for reader in self._readers]
         for run in runs:
-            for batch in run.batches:
+            for batch in run.rows.to_arrow():
                 batch.validate(full=True)
-            if run._replace(batches=[]) != runs[0]._replace(batches=[]):
+            if _facts_of(run) != _facts_of(runs[0]):
                 raise AssertionError(f"native: {run}, plain: {runs[0]}")
-            if len(run.batches) != len(runs[0].batches) or not all(
-                map(pa.RecordBatch.equals, run.batches, runs[0].batches)
-            ):
+            batches, others = run.rows.to_arrow(), runs[0].rows.to_arrow()
+            if len(batches) != len(others) or not all(map(pa.RecordBatch.equals, batches, others)):
                 raise AssertionError(f"native: {rows_of(run)}, plain: {rows_of(runs[0])}")
         return runs[0]
 
 
+def _facts_of(run: DecodedRun) -> tuple[Any, ...]:
+    """All that a run says besides its rows."""
+    rows = run.rows
+    return (run._replace(rows=None), rows.num_rows, rows.size_bytes, rows.end_offset)  # type: ignore[arg-type]
+
+
 def rows_of(run: DecodedRun) -> list[dict[str, Any]]:
     """The rows of a run as Python values."""
-    return [row for batch in run.batches for row in batch.to_pylist()]
+    return [row for batch in run.rows.to_arrow() for row in batch.to_pylist()]
 
 
 def read_both(
@@ -121,7 +132,7 @@ def _check_rows(
     """Check that the batches of a run have these rows one by one."""
     framer, reader = BatchFramer(0, max_batch_bytes=_MAX_BATCH_BYTES), BatchReader("topic", 3, columns)
     framer.feed(data)
-    found: list[pa.RecordBatch] = []
+    found: list[DecodedRows] = []
     taken = 0
     while (batch := framer.next_batch()) is not None:
         taken += 1
@@ -131,7 +142,10 @@ def _check_rows(
             found += reader.append(batch.header, area, first_offset, bounds.stop_offset)
     framer.finish()
     found += reader.drain()
-    wanted, got = (pa.Table.from_batches(batches, schema=schema_for(columns)) for batches in (found, run.batches))
+    wanted, got = (
+        pa.Table.from_batches([batch for one in rows for batch in one.to_arrow()], schema=schema_for(columns))
+        for rows in (found, [run.rows])
+    )
     if taken != run.taken or not got.equals(wanted):
         raise AssertionError(f"in a run: {run.taken}, {got.to_pylist()}; one by one: {taken}, {wanted.to_pylist()}")
 

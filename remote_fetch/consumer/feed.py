@@ -14,14 +14,15 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.consumer.clock import Clock, to_milliseconds
 from remote_fetch.consumer.offsets import BEGINNING, TAIL
+from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.decode.messages import MESSAGE_COLUMNS
 from remote_fetch.errors import Cancelled, ErrorKind, OffsetOutOfRange, RemoteFetchError, SegmentNotFound, UnknownTopic
 from remote_fetch.formats.codecs import Codecs
@@ -34,10 +35,7 @@ from remote_fetch.scan.scan import Scan
 from remote_fetch.session.circuit import Circuit, is_storage_failure
 from remote_fetch.session.session import Session
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-__all__ = ["NO_FAILURES", "Chunk", "Ending", "Feed", "FeedContext"]
+__all__ = ["NO_FAILURES", "Ending", "Feed", "FeedContext"]
 
 _SLICES_AHEAD = 16
 """How many segments one plan covers. They are enough for reading ahead, and so few that planning takes little time."""
@@ -179,19 +177,6 @@ class FeedContext:
             self._circuit = self._circuit.worked()
 
 
-class Chunk(NamedTuple):
-    """Decoded records with their number, and the size of the memory that they keep."""
-
-    batch: pa.RecordBatch
-    rows: int
-    size_bytes: int
-
-    @classmethod
-    def of(cls, batch: pa.RecordBatch) -> Chunk:
-        """The records of a batch. Its `nbytes` gives the interpreter's lock away: 2 ms beside a busy application."""
-        return cls(batch, batch.num_rows, batch.get_total_buffer_size())
-
-
 class Feed:
     """The records of one partition from `offset` on, as far as the store has them.
 
@@ -205,7 +190,7 @@ class Feed:
 
     def __init__(self, source: FeedContext, topic: str, number: int, offset: int) -> None:
         self.topic, self.number = topic, number
-        self.chunks: deque[Chunk] = deque()
+        self.chunks: deque[DecodedRows] = deque()
         self.ending: Ending | None = None
         self.is_cancelled = False
         self.log = LogBounds(None)
@@ -213,7 +198,7 @@ class Feed:
         self._since_s = source.clock()
         self._asks_brokers = False
         self.first_offset = self._offset = offset
-        self._rows: Iterator[pa.RecordBatch] | None = None
+        self._rows: Generator[Any] | None = None
         self._stop, self._share_bytes = -1, 0
         self._codecs: Codecs | None = None
 
@@ -279,15 +264,15 @@ class Feed:
             if ending is not None:
                 return self._end(ending)
         assert self._rows is not None
-        batch = next(self._rows, None)
+        chunk = next(self._rows, None)
         self._source.worked()
-        if batch is None:
+        if chunk is None:
             self._drop_scan()
             self._offset = self._stop
             return False
-        chunk, next_offset = Chunk.of(batch), batch.column("offset")[-1].as_py() + 1
+        assert isinstance(chunk, DecodedRows), "a consumer's session reads no broker ranges"
         self.chunks.append(chunk)
-        self._offset = next_offset
+        self._offset = chunk.end_offset
         return True
 
     def _plan(self) -> Ending | None:
@@ -320,7 +305,7 @@ class Feed:
             max_bytes=max(self._share_bytes // 2, _SMALLEST_SHARE_BYTES // 2),
             pool=session.decode_pool.within(source.queued_bytes),
         )
-        self._rows = scan.batches()
+        self._rows = scan.rows()
         return None
 
     def _hear_of(self, partition: TopicIdPartition) -> None:
@@ -393,7 +378,7 @@ class Feed:
     def _drop_scan(self) -> None:
         rows, self._rows = self._rows, None
         if rows is not None:
-            rows.close()  # type: ignore[attr-defined]
+            rows.close()
 
     def _say(self, what: object) -> None:
         text = f"{self.topic}-{self.number}: {what}; reading on through the broker"

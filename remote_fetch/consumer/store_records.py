@@ -3,7 +3,7 @@
 Rules of the file:
 
 - Only the application's thread uses it. Only the methods change the fields.
-- Messages are made when they are taken. Until then, chunks wait as Arrow batches, in the feed's queue or reserved here.
+- Messages are made when they are taken. Until then, chunks of decoded rows wait, in the feed's queue or reserved here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections import deque
 
 from confluent_kafka import Message
 
-from remote_fetch.consumer.feed import Chunk, Feed
+from remote_fetch.consumer.feed import Feed
+from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.decode.messages import MessageCursor
 
 __all__ = ["StoreRecords"]
@@ -29,7 +30,7 @@ class StoreRecords:
         self.feed: Feed | None = None
         self.skip_before = 0
         self._cursor: MessageCursor | None = None
-        self._reserved: deque[Chunk] = deque()
+        self._reserved: deque[DecodedRows] = deque()
         self._returned: list[Message] = []
         self._row_bytes = 1.0
 
@@ -41,8 +42,8 @@ class StoreRecords:
     @property
     def ready_count(self) -> int:
         """The least number of records that can be taken now."""
-        chunks: tuple[Chunk, ...] = (*self._reserved, *(self.feed.chunks if self.feed is not None else ()))
-        return len(self._returned) + len(self._cursor or ()) + sum(chunk.rows for chunk in chunks)
+        chunks: tuple[DecodedRows, ...] = (*self._reserved, *(self.feed.chunks if self.feed is not None else ()))
+        return len(self._returned) + len(self._cursor or ()) + sum(chunk.num_rows for chunk in chunks)
 
     def start(self, feed: Feed) -> None:
         """Take records from `feed` from now on."""
@@ -95,8 +96,8 @@ class StoreRecords:
         """Open chunks until one has a record. Returns whether a record was found."""
         while not self._cursor and self.feed is not None and (chunks := self._reserved or self.feed.chunks):
             chunk = chunks.popleft()
-            self._row_bytes = max(chunk.size_bytes / chunk.rows, 1.0)
-            self._cursor = MessageCursor(chunk.batch, self._topic, self._number, Message)
+            self._row_bytes = max(chunk.size_bytes / chunk.num_rows, 1.0)
+            self._cursor = MessageCursor(chunk, self._topic, self._number, Message)
             self._cursor.skip_before(self.skip_before)
             if self._cursor:
                 self.skip_before = 0

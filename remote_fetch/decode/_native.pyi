@@ -1,8 +1,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from remote_fetch.decode.message_reference import Cells
-
 def multiples(step: int, count: int) -> bytes: ...
 
 class ColumnMemory:
@@ -32,10 +30,13 @@ class Run:
     @property
     def size_bytes(self) -> int: ...
     @property
+    def end_offset(self) -> int: ...
+    @property
     def saturated(self) -> int: ...
     @property
     def shown(self) -> dict[int, int]: ...
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[Any, Any]: ...
+    def messages(self, make: Callable[..., Any], topic: str, partition: int) -> Rows: ...
 
 class RunDecoder:
     def __init__(
@@ -96,20 +97,5 @@ class BatchDecoder:
     def take(self) -> Run: ...
 
 class Rows:
-    def __init__(
-        self,
-        make: Callable[..., Any],
-        topic: str,
-        partition: int,
-        *,
-        key: Cells,
-        value: Cells,
-        offset: memoryview,
-        timestamp_ms: memoryview,
-        timestamp_type: memoryview,
-        leader_epoch: memoryview,
-        header_ends: memoryview,
-        header_key: Cells,
-        header_value: Cells,
-    ) -> None: ...
     def messages(self, start: int, stop: int) -> list[Any]: ...
+    def offset(self, row: int) -> int: ...

@@ -1,32 +1,31 @@
-"""Joins small Arrow batches, so that a partition in small pieces is not read in small Arrow batches.
+"""Joins small groups of rows, so that a partition in small pieces is not read in small Arrow batches.
 
 Rules of the file:
 
 - Rows keep their order.
-- A batch of at least half the target size is handed on as it is. Only smaller ones are copied, once.
+- Rows of at least half the target size are handed on as they are. Only smaller ones are joined.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pyarrow as pa
-
+from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.decode.run_decoder import MAX_ROWS, TARGET_BYTES
 
 __all__ = ["RowGatherer"]
 
 
 class RowGatherer:
-    """Gathers the Arrow batches of one partition, in order, into batches of about `target_bytes`.
+    """Gathers the decoded rows of one partition, in order, into groups of about `target_bytes`.
 
-    A batch that is handed on has at most `max_rows` rows, unless it came with more.
+    A group that is handed on has at most `max_rows` rows, unless it came with more.
     """
 
     def __init__(self, *, target_bytes: int = TARGET_BYTES, max_rows: int = MAX_ROWS) -> None:
         self._target_bytes = target_bytes
         self._max_rows = max_rows
-        self._pending: list[pa.RecordBatch] = []
+        self._pending: list[DecodedRows] = []
         self._bytes = self._rows = 0
 
     @property
@@ -34,27 +33,24 @@ class RowGatherer:
         """Rows taken and not yet handed on."""
         return self._rows
 
-    def add(self, batches: Sequence[pa.RecordBatch], size_bytes: int | None = None) -> list[pa.RecordBatch]:
-        """Take batches, and return those that became full. `size_bytes` is their size, if it is known."""
-        full: list[pa.RecordBatch] = []
-        known_bytes = size_bytes if len(batches) == 1 else None
-        for batch in batches:
-            size_bytes, rows = batch.nbytes if known_bytes is None else known_bytes, batch.num_rows
+    def add(self, parts: Sequence[DecodedRows]) -> list[DecodedRows]:
+        """Take rows, and return the groups that became full."""
+        full: list[DecodedRows] = []
+        for part in parts:
+            size_bytes, rows = part.size_bytes, part.num_rows
             is_large = 2 * size_bytes >= self._target_bytes or 2 * rows >= self._max_rows
             if is_large or self._bytes + size_bytes > self._target_bytes or self._rows + rows > self._max_rows:
                 full += self.drain()
             if is_large:
-                full.append(batch)
-            else:
-                self._pending.append(batch)
+                full.append(part)
+            elif rows:
+                self._pending.append(part)
                 self._bytes += size_bytes
                 self._rows += rows
         return full
 
-    def drain(self) -> list[pa.RecordBatch]:
-        """Return the pending rows as one batch, or no batch."""
+    def drain(self) -> list[DecodedRows]:
+        """Return the pending rows as one group, or no group."""
         pending, self._pending = self._pending, []
         self._bytes = self._rows = 0
-        if len(pending) < 2:
-            return pending
-        return pa.Table.from_batches(pending).combine_chunks().to_batches()
+        return [DecodedRows.joined(pending)] if pending else []

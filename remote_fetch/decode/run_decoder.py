@@ -1,4 +1,4 @@
-"""From the bytes of whole batches to Arrow record batches with one call: native if it was built, else plain Python.
+"""From the bytes of whole batches to columns with one call: native if it was built, else plain Python.
 
 `RunReader` takes many batches at once. `BatchReader` takes the records of one batch that plain Python has unpacked.
 
@@ -8,7 +8,6 @@ Rules of the file:
   needs a decision. It returns the position of that batch and a RunStatus. The caller decides what to do with the batch.
 - The message of an error is made here, after plain Python has read the malformed records again.
 - Both decoders get the same arguments and give the same answer. `Bounds`, `Start` and `DecodedRun` describe them.
-- Columns that are the same in every row, topic and partition, are made here.
 """
 
 from __future__ import annotations
@@ -17,11 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
-import pyarrow as pa
-
 from remote_fetch.decode import run_reference
-from remote_fetch.decode.columns import schema_for
-from remote_fetch.decode.constant_columns import CONSTANT_COLUMNS, ConstantColumns
+from remote_fetch.decode.decoded_rows import DecodedRows, RunRows, Tables
 from remote_fetch.decode.engine import installed
 from remote_fetch.decode.record_reference import base_ms_of, fault_of
 from remote_fetch.decode.resources import ColumnMemory, DecodeThreads
@@ -78,8 +74,8 @@ class Start(NamedTuple):
     epoch_stop: int
 
 
-class _Run(Protocol):
-    """The answer of both decoders: the fields of `DecodedRun`, and the columns by the Arrow PyCapsule interface."""
+class _Run(RunRows, Protocol):
+    """The answer of both decoders: the fields of `DecodedRun`, and the rows."""
 
     @property
     def position(self) -> int: ...
@@ -90,14 +86,9 @@ class _Run(Protocol):
     @property
     def status(self) -> int: ...
     @property
-    def rows(self) -> int: ...
-    @property
-    def size_bytes(self) -> int: ...
-    @property
     def saturated(self) -> int: ...
     @property
     def shown(self) -> Mapping[int, int]: ...
-    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[Any, Any]: ...
 
 
 class DecodedRun(NamedTuple):
@@ -107,8 +98,7 @@ class DecodedRun(NamedTuple):
     - The next batch begins at `position`. `status` says why it was not taken.
     - `shown` holds, under read_committed, the producers of the transactional batches that were shown, and the base
       offset of the first of each.
-    - `batches` have the rows; there is none without rows. `size_bytes` is the size of their columns, without topic and
-      partition. (Arrow's `nbytes` gives the interpreter's lock away, and a thread that is busy takes it.)
+    - `rows` may be none.
     - `saturated` rows have the nearest possible `timestamp` instead of their own; 0 without that column.
     """
 
@@ -117,8 +107,7 @@ class DecodedRun(NamedTuple):
     taken: int
     status: RunStatus
     shown: Mapping[int, int]
-    batches: list[pa.RecordBatch]
-    size_bytes: int
+    rows: DecodedRows
     saturated: int
 
 
@@ -140,34 +129,6 @@ def is_native() -> bool:
     return _ENGINE is not run_reference
 
 
-class _Tables:
-    """Puts the columns of a decoder and the constant columns together."""
-
-    def __init__(self, topic: str, partition: int, columns: Sequence[str], max_rows: int, engine: ModuleType) -> None:
-        schema = schema_for(columns)
-        self.decoded = [name for name in schema.names if name not in CONSTANT_COLUMNS]
-        self._max_rows = max_rows
-        self._places = [(at, field) for at, field in enumerate(schema) if field.name in CONSTANT_COLUMNS]
-        self._constants = ConstantColumns(topic, partition, max_rows, engine, [field.name for _, field in self._places])
-
-    def batches(self, run: _Run) -> list[pa.RecordBatch]:
-        """The rows as Arrow batches of at most `max_rows` rows: only a large batch of Kafka's has more."""
-        if not run.rows:
-            return []
-        columns: pa.RecordBatch = pa.record_batch(run)  # by its __arrow_c_array__
-        if columns.schema.names != self.decoded:
-            columns = columns.select(self.decoded)
-        pieces = [columns.slice(start, self._max_rows) for start in range(0, run.rows, self._max_rows)]
-        return [self._with_constants(piece) for piece in pieces]
-
-    def _with_constants(self, piece: pa.RecordBatch) -> pa.RecordBatch:
-        """Adds a column at a time: to take all columns out and put them together again takes twice as long."""
-        constants = self._constants.of(piece.num_rows)
-        for at, field in self._places:
-            piece = piece.add_column(at, field, constants[field.name])
-        return piece
-
-
 class RunReader:
     """Reads the runs of one slice. For one thread at a time.
 
@@ -186,7 +147,7 @@ class RunReader:
         engine: ModuleType | None = None,
     ) -> None:
         self._engine = engine = engine or _ENGINE
-        self._tables = _Tables(topic, partition, columns, bounds.max_rows, engine)
+        self._tables = Tables(topic, partition, columns, bounds.max_rows, engine)
         self._decoder = engine.RunDecoder(
             self._tables.decoded,
             segment_offsets=(bounds.segment_start, bounds.segment_end),
@@ -226,15 +187,14 @@ class RunReader:
         return RunsAhead(ahead, self._decoded)
 
     def _decoded(self, run: _Run) -> DecodedRun:
-        batches = self._tables.batches(run)
+        rows = DecodedRows((run,) if run.rows else (), self._tables)
         return DecodedRun(
-            run.position, run.last_offset, run.taken, RunStatus(run.status), run.shown,
-            batches, run.size_bytes, run.saturated,
-        )  # fmt: skip
+            run.position, run.last_offset, run.taken, RunStatus(run.status), run.shown, rows, run.saturated
+        )
 
 
 class RunsAhead:
-    """Runs that another thread decodes. Their columns come to Arrow in the thread that waits for them."""
+    """Runs that another thread decodes."""
 
     def __init__(self, ahead: Any, decoded: Callable[[_Run], DecodedRun]) -> None:
         self._ahead, self._decoded = ahead, decoded
@@ -251,9 +211,9 @@ class RunsAhead:
 class BatchReader:
     """Reads the records of single batches of one partition. For one thread at a time.
 
-    An Arrow batch is full if a byte column holds `target_bytes` or if it has `max_rows` rows. `saturated` counts as in
-    `DecodedRun`, of all rows so far that are no longer pending. `engine` is the module of the decoder, for tests.
-    Raises ConfigError for columns as `schema_for` does.
+    Rows are full, and returned together, if a byte column holds `target_bytes` or if there are `max_rows` rows.
+    `saturated` counts as in `DecodedRun`, of all rows so far that are no longer pending. `engine` is the module of the
+    decoder, for tests. Raises ConfigError for columns as `schema_for` does.
     """
 
     def __init__(
@@ -268,29 +228,27 @@ class BatchReader:
     ) -> None:
         self._topic, self._partition = topic, partition
         self._engine = engine or _ENGINE
-        self._tables = _Tables(topic, partition, columns, max_rows, self._engine)
+        self._tables = Tables(topic, partition, columns, max_rows, self._engine)
         self._target_bytes, self._max_rows = target_bytes, max_rows
         # A decoder keeps room for as many rows as it gave before. A reader may be kept for long after its last batch.
         self._decoder: Any = None
         self._rows = 0
-        self._full: list[pa.RecordBatch] = []
+        self._full: list[DecodedRows] = []
         self.saturated = 0
 
     @property
     def rows(self) -> int:
         """Rows taken and not yet returned."""
-        return self._rows + sum(batch.num_rows for batch in self._full)
+        return self._rows + sum(full.num_rows for full in self._full)
 
-    def read(
-        self, header: BatchHeader, records: memoryview, start_offset: int, stop_offset: int
-    ) -> list[pa.RecordBatch]:
+    def read(self, header: BatchHeader, records: memoryview, start_offset: int, stop_offset: int) -> list[DecodedRows]:
         """As `append`, and then `drain`."""
         return self.append(header, records, start_offset, stop_offset) + self.drain()
 
     def append(
         self, header: BatchHeader, records: memoryview, start_offset: int, stop_offset: int
-    ) -> list[pa.RecordBatch]:
-        """Take the records with `start_offset` <= offset < `stop_offset`. Return the Arrow batches that became full.
+    ) -> list[DecodedRows]:
+        """Take the records with `start_offset` <= offset < `stop_offset`. Return the rows that became full.
 
         `records` is the record area of one v2 batch, already decompressed, or a legacy message set in that form.
         Format: KIP-98. The checks are those of the Java client's DefaultRecord.
@@ -333,18 +291,18 @@ class BatchReader:
         )
         return status, size_bytes
 
-    def drain(self) -> list[pa.RecordBatch]:
+    def drain(self) -> list[DecodedRows]:
         """Return the pending rows. The reader keeps no memory for the next ones."""
         taken, self._decoder = self._taken(), None
         return taken
 
-    def _taken(self) -> list[pa.RecordBatch]:
+    def _taken(self) -> list[DecodedRows]:
         full, self._full = self._full, []
         if self._rows:
             self._rows = 0
             run: _Run = self._decoder.take()
             self.saturated += run.saturated
-            full += self._tables.batches(run)
+            full.append(DecodedRows((run,), self._tables))
         return full
 
     def _fault(self, header: BatchHeader, records: memoryview) -> CorruptSegment:

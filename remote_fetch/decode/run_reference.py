@@ -15,13 +15,9 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Any
 
-import pyarrow as pa
-
-from remote_fetch.decode.arrays import Array, bytes_array, headers_array, java_text, numbers_array
-from remote_fetch.decode.columns import is_saturated, microseconds, schema_for
 from remote_fetch.decode.record_reference import Ended, Row, Shape, records_of
+from remote_fetch.decode.rows_reference import Run
 from remote_fetch.decode.run_status import RunStatus
 from remote_fetch.errors import RemoteFetchError
 from remote_fetch.formats.batches import HEADER_BYTES, BatchHeader, FramedBatch, check_crc, read_header
@@ -87,35 +83,6 @@ class Ahead:
         if decode is None:
             raise RuntimeError("these runs were taken already")
         return decode()
-
-
-class Run:
-    """One run. `run_decoder.py` describes the attributes. `__arrow_c_array__` gives the columns."""
-
-    def __init__(self, position: int, last_offset: int) -> None:
-        self.position = position
-        self.last_offset = last_offset
-        self.taken = 0
-        self.status = RunStatus.END
-        self.shown: dict[int, int] = {}
-        self.rows = self.size_bytes = self.saturated = 0
-        self._batch: pa.RecordBatch | None = None
-
-    def close(self, rows: Sequence[Row], columns: Sequence[str]) -> Run:
-        """Set the columns."""
-        self.rows = len(rows)
-        self._batch = _columns_of(rows, columns)
-        buffers = [buffer for column in self._batch.columns for buffer in column.buffers() if buffer is not None]
-        self.size_bytes = sum(buffer.size for buffer in buffers) if rows else 0
-        if "timestamp" in columns:
-            self.saturated = sum(is_saturated(row.timestamp_ms) for row in rows)
-        return self
-
-    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[Any, Any]:
-        """The columns, by the Arrow PyCapsule interface."""
-        assert self._batch is not None
-        capsules: tuple[Any, Any] = self._batch.__arrow_c_array__()  # type: ignore[no-untyped-call]
-        return capsules
 
 
 class RunDecoder:
@@ -359,33 +326,3 @@ class _Sizes:
 
 def _is_cut_off(data: memoryview, at: int, header: BatchHeader) -> bool:
     return header.size_bytes > len(data) - at
-
-
-def _columns_of(rows: Sequence[Row], columns: Sequence[str]) -> pa.RecordBatch:
-    if not columns:
-        nothing: Any = pa.StructArray.from_buffers(pa.struct([]), len(rows), [None])
-        return pa.RecordBatch.from_struct_array(nothing)
-    schema = schema_for(columns)
-    arrays = [_column_of(rows, name, schema.field(name).type) for name in columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _column_of(rows: Sequence[Row], name: str, arrow_type: pa.DataType) -> Array:
-    match name:
-        case "key":
-            return bytes_array([row.key for row in rows], arrow_type)
-        case "value":
-            return bytes_array([row.value for row in rows], arrow_type)
-        case "headers":
-            return headers_array([[(java_text(key), value) for key, value in row.headers] for row in rows])
-        case "offset":
-            numbers = [row.offset for row in rows]
-        case "timestamp":
-            numbers = [microseconds(row.timestamp_ms) for row in rows]
-        case "timestampMs":
-            numbers = [row.timestamp_ms for row in rows]
-        case "timestampType":
-            numbers = [int(row.timestamp_type) for row in rows]
-        case _:
-            numbers = [row.leader_epoch for row in rows]
-    return numbers_array(numbers, arrow_type)

@@ -196,8 +196,9 @@ class TimeLookup:
         header, records = as_v2(batch, codecs)
         partition = piece.segment.topic_id_partition
         reader = BatchReader(partition.topic, partition.partition, ("offset", "timestampMs"))
-        for rows in reader.read(header, records, piece.first_offset, piece.last_offset + 1):
-            for offset, row_ms in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+        decoded = reader.read(header, records, piece.first_offset, piece.last_offset + 1)
+        for found in [found for rows in decoded for found in rows.to_arrow()]:
+            for offset, row_ms in zip(*(column.to_pylist() for column in found.columns), strict=True):
                 if row_ms >= timestamp_ms:
                     return int(offset)
         return None

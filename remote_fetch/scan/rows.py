@@ -8,10 +8,11 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.decode.gatherer import RowGatherer
 from remote_fetch.decode.run_decoder import BatchReader
 from remote_fetch.locate.lineage import Lineage, epoch_at
@@ -21,7 +22,10 @@ from remote_fetch.plan.visibility import AbortedIntervals, SequentialAborts
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PartitionRows", "end_of"]
+__all__ = ["PartitionRows", "ReadRows", "end_of"]
+
+ReadRows: TypeAlias = "Generator[DecodedRows | pa.RecordBatch]"
+"""The rows of a read, in order. Those that the broker reads are Arrow batches."""
 
 _FIRST_RATIO = 4.0
 
@@ -60,12 +64,9 @@ class PartitionRows:
         is_promised = leader_epoch == -1 or promised in (None, leader_epoch)
         return is_promised and self.lineage.agrees(base_offset, leader_epoch)
 
-    def add(self, batches: Sequence[pa.RecordBatch], size_bytes: int) -> list[pa.RecordBatch]:
-        """Take rows that follow those of `batches`, the reader of single batches. Return full Arrow batches.
-
-        `size_bytes` is the size of all of them together.
-        """
-        return self._drained() + self.gatherer.add(batches, size_bytes)
+    def add(self, rows: DecodedRows) -> list[DecodedRows]:
+        """Take rows that follow those of `batches`, the reader of single batches. Return groups that became full."""
+        return self._drained() + self.gatherer.add([rows])
 
     def take_saturated(self) -> int:
         """How many rows have a `timestamp` that is not their own, of those that were decoded since the last call."""
@@ -73,10 +74,10 @@ class PartitionRows:
         self.batches.saturated = 0
         return count
 
-    def _drained(self) -> list[pa.RecordBatch]:
+    def _drained(self) -> list[DecodedRows]:
         return self.gatherer.add(self.batches.drain())
 
-    def flush(self) -> list[pa.RecordBatch]:
+    def flush(self) -> list[DecodedRows]:
         """Return all rows that were taken and not returned yet."""
         return self._drained() + self.gatherer.drain()
 

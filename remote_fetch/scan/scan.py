@@ -11,12 +11,14 @@ Rules of the file:
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.errors import (
     CorruptSegment,
     EpochMismatch,
@@ -51,7 +53,7 @@ from remote_fetch.prepare.segment_files import object_of
 from remote_fetch.prepare.transactions import load_aborted
 from remote_fetch.prepare.true_sizes import with_true_sizes
 from remote_fetch.prepare.view import PartitionPlan
-from remote_fetch.scan.rows import end_of
+from remote_fetch.scan.rows import ReadRows, end_of
 from remote_fetch.scan.slice_reader import SliceReader
 from remote_fetch.scan.work import BrokerWork, SharedPartition, Work, requests, slices, work_for, works_of
 from remote_fetch.session.circuit import Circuit, is_storage_failure
@@ -66,7 +68,7 @@ __all__ = ["Scan"]
 
 
 class Scan:
-    """Reads the steps of several plans one after another. Iterate over `batches()` once.
+    """Reads the steps of several plans one after another. Iterate over `batches()` or `rows()` once.
 
     Several scans of one session may run at once, each in its own thread. Each then needs its own `codecs`, and its
     share of the session: `max_bytes` of the budget, and `pool`. By default a scan takes the session's, and all of it.
@@ -97,10 +99,13 @@ class Scan:
             self._todo.extend(works_of(plan, self._columns))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield all rows, in order of partition and offset.
+        """Yield all rows, in order of partition and offset. Before an error is raised, the decoded rows are yielded."""
+        with contextlib.closing(self.rows()) as found:
+            for rows in found:
+                yield from rows.to_arrow() if isinstance(rows, DecodedRows) else [rows]
 
-        After an error, yields the rows decoded so far, then raises.
-        """
+    def rows(self) -> ReadRows:
+        """As `batches`, but the rows of the store stay where the decoder left them, outside of Arrow."""
         while self._todo:
             head = self._todo[0]
             if isinstance(head, Work) and self._fallback.reader is not None and self._circuit.is_open(now_ms()):
@@ -118,7 +123,7 @@ class Scan:
                 raise
             yield from self._deal_with(trouble)
 
-    def _deal_with(self, trouble: RemoteFetchError | MisleadingIndex) -> Iterator[pa.RecordBatch]:
+    def _deal_with(self, trouble: RemoteFetchError | MisleadingIndex) -> ReadRows:
         """Change the queue so that reading can go on. If that is impossible, deliver the decoded rows, and raise."""
         work = self._todo[0]
         try:
@@ -140,11 +145,10 @@ class Scan:
         """Replace the rest of the slice at the head by a broker range."""
         partition = work.partition.opened.partition
         step = self._fallback.to_broker(partition, work.first_offset, work.piece.last_offset, reason, detail)
-        given = BrokerWork(step, work.partition)
-        self._todo[0] = given
+        self._todo[0] = given = BrokerWork(step, work.partition)
         return given
 
-    def _read_from_broker(self, work: BrokerWork) -> Iterator[pa.RecordBatch]:
+    def _read_from_broker(self, work: BrokerWork) -> ReadRows:
         broker = self._fallback.reader
         assert broker is not None
         shared, step = work.partition, work.step
@@ -159,7 +163,7 @@ class Scan:
         shared.rows.next_offset = max(first, step.last_offset + 1)
         self._todo.popleft()
 
-    def _read_until_trouble(self) -> Iterator[pa.RecordBatch]:
+    def _read_until_trouble(self) -> ReadRows:
         """Read slices up to the next broker range. After an error, the slice that failed is the head of the queue."""
         works = [work for work in takewhile(lambda one: isinstance(one, Work), self._todo) if isinstance(work, Work)]
         reader = self._storage.reader
@@ -178,14 +182,14 @@ class Scan:
                     current = self._reader_of(work)
                 self._skip_deleted(work, current)
                 if not wait.is_done and not work.ended:
-                    yield from self._observed(current.drain(), work)
+                    yield from self._observed(current.drain(), work.partition)
                     work.ended = current.done
                 if not (current.done or work.ended):
                     data = yield from self._arrived(wait, current, work)
                     self._handle_late_start(request, data, work)
-                    yield from self._observed(current.feed(data), work)
+                    yield from self._observed(current.feed(data), work.partition)
                     if first_bytes is not None:  # the next GET starts only if these rows are not enough
-                        yield from self._observed(current.drain(), work)
+                        yield from self._observed(current.drain(), work.partition)
                         yield from self._flush(work.partition)
                     work.ended = current.done
                     if len(data) < request.size_bytes:
@@ -200,12 +204,12 @@ class Scan:
         finally:
             stream.close()
 
-    def _arrived(self, wait: Awaited, reader: SliceReader, work: Work) -> Generator[pa.RecordBatch, None, memoryview]:
+    def _arrived(self, wait: Awaited, reader: SliceReader, work: Work) -> Generator[DecodedRows, None, memoryview]:
         """Return the bytes of the next range. If they cannot be read, first yield the decoded rows, then raise."""
         try:
             return wait()
         except RemoteFetchError:
-            yield from self._observed(reader.drain(), work)
+            yield from self._observed(reader.drain(), work.partition)
             raise
 
     def _reader_of(self, work: Work) -> SliceReader:
@@ -243,12 +247,12 @@ class Scan:
             shared.opened = shared.opened.with_timeline(locator.recheck(shared.opened.partition, first))
         self._leave_gap(work, first, min(base_offset - 1, work.piece.last_offset), f"begins at offset {base_offset}")
 
-    def _finish(self, work: Work, reader: SliceReader) -> Iterator[pa.RecordBatch]:
+    def _finish(self, work: Work, reader: SliceReader) -> ReadRows:
         """Close the slice at the head: check that it gave all its offsets, and go on to the next slice."""
-        yield from self._observed(reader.drain(), work)
+        yield from self._observed(reader.drain(), work.partition)
         if reader.lacks_wanted and work.piece.end_position < 0:
             check_end(self._storage, work.piece.segment, reader.end_position)
-        yield from self._observed(reader.finish(), work)
+        yield from self._observed(reader.finish(), work.partition)
         rows, piece = work.partition.rows, work.piece
         if rows.next_offset <= piece.last_offset:
             self._handle_early_end(work)
@@ -289,20 +293,16 @@ class Scan:
             # After the last piece this segment is read again, because it may be the last of the tier.
             raise Gap(f"the segment {what}", pieces, pieces[-1].last_offset)
 
-    def _observed(self, batches: Iterable[pa.RecordBatch], work: Work) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield self._handed_on(batch, work.partition)
+    def _observed(self, found: Iterable[DecodedRows], shared: SharedPartition) -> Iterator[DecodedRows]:
+        partition = shared.opened.partition
+        for rows in found:
+            self._storage.observe(RecordsRead(partition, rows.num_rows, shared.rows.next_offset))
+            if saturated := shared.rows.take_saturated():
+                self._storage.observe(TimestampsSaturated(partition, saturated))
+            yield rows
 
-    def _flush(self, partition: SharedPartition) -> Iterator[pa.RecordBatch]:
-        for batch in partition.rows.flush():
-            yield self._handed_on(batch, partition)
-
-    def _handed_on(self, batch: pa.RecordBatch, shared: SharedPartition) -> pa.RecordBatch:
-        partition, rows = shared.opened.partition, shared.rows
-        self._storage.observe(RecordsRead(partition, batch.num_rows, rows.next_offset))
-        if saturated := rows.take_saturated():
-            self._storage.observe(TimestampsSaturated(partition, saturated))
-        return batch
+    def _flush(self, shared: SharedPartition) -> Iterator[DecodedRows]:
+        return self._observed(shared.rows.flush(), shared)
 
     def _recover(self, work: Work, error: RemoteFetchError | MisleadingIndex) -> None:
         """Change the head of the queue so that reading can go on. If that is impossible, raise."""
@@ -344,8 +344,7 @@ class Scan:
         if work.relocated_at == work.position or work.piece.segment.custom_metadata is None:
             return False
         waiting = [each for each in self._todo if isinstance(each, Work) and each.partition is work.partition]
-        segments = [each.piece.segment for each in waiting]
-        moved = relocated(self._locator, work.partition.opened.partition, segments)
+        moved = relocated(self._locator, work.partition.opened.partition, [each.piece.segment for each in waiting])
         for each in waiting:
             segment = moved.get(each.piece.segment.segment_id, each.piece.segment)
             each.piece = replace(each.piece, segment=segment)
@@ -379,8 +378,7 @@ class Scan:
 
     def _elsewhere(self, work: Work, first: int, last: int) -> tuple[PlanStep, ...]:
         """Steps that read offsets `first` to `last` of a slice without its segment."""
-        shared = work.partition
-        opened = shared.fails(work.piece.segment, first)
+        opened = work.partition.fails(work.piece.segment, first)
         steps = with_true_sizes(self._storage, plan_offsets(opened.partition, opened, first, last + 1))
         return narrow_edges(self._storage, steps)
 

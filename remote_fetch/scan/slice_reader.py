@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.decode.run_decoder import DecodedRun
 from remote_fetch.errors import CorruptSegment, EpochMismatch, RemoteFetchError
 from remote_fetch.formats.batches import BatchFramer, BatchHeader, FramedBatch, check_crc
@@ -31,9 +31,6 @@ from remote_fetch.prepare.order import MisleadingIndex, check_order
 from remote_fetch.scan.rows import PartitionRows
 from remote_fetch.scan.units import Unit, Units
 from remote_fetch.session.decode_pool import DecodePool
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["SliceReader"]
 
@@ -92,15 +89,15 @@ class SliceReader:
             )
         )
 
-    def feed(self, data: memoryview) -> Iterator[pa.RecordBatch]:
-        """Take the next bytes, and yield the Arrow batches that became full.
+    def feed(self, data: memoryview) -> Iterator[DecodedRows]:
+        """Take the next bytes, and yield the rows that became full.
 
-        Batches in other threads may follow later.
+        Rows in other threads may follow later.
         """
         self._framer.feed(data.toreadonly())
         yield from self._read(to_the_end=False)
 
-    def drain(self) -> Iterator[pa.RecordBatch]:
+    def drain(self) -> Iterator[DecodedRows]:
         """Read all complete batches of the bytes so far.
 
         Call this before waiting for a range, and after the last one.
@@ -116,7 +113,7 @@ class SliceReader:
         if isinstance(self._held, Unit):
             check_crc(self._held.batch_at(self._held.at))
 
-    def _read(self, *, to_the_end: bool) -> Iterator[pa.RecordBatch]:
+    def _read(self, *, to_the_end: bool) -> Iterator[DecodedRows]:
         while not self.done:
             try:
                 found = self._next(to_the_end=to_the_end)
@@ -219,7 +216,7 @@ class SliceReader:
         """The byte position after the last byte that was fed."""
         return self._framer.position + self._framer.pending_bytes
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
+    def finish(self) -> Iterator[DecodedRows]:
         """Deliver the rest after the last byte. Raises CorruptSegment or MisleadingIndex if the bytes end too soon."""
         yield from self.drain()
         if not self.done:
@@ -268,24 +265,24 @@ class SliceReader:
             offset=header.base_offset,
         )
 
-    def _deliver_held(self) -> Iterator[pa.RecordBatch]:
+    def _deliver_held(self) -> Iterator[DecodedRows]:
         held, self._held = self._held, None
         if isinstance(held, Unit):
             yield from self._deliver_unit(held)
         elif held is not None:
             yield from self._deliver_single(held)
 
-    def _deliver_unit(self, unit: Unit) -> Iterator[pa.RecordBatch]:
+    def _deliver_unit(self, unit: Unit) -> Iterator[DecodedRows]:
         """Deliver the rows of a unit. A batch that ends a run early is read alone, so that an error has its words."""
         assert self._units is not None
         at, last_offset, column_bytes = unit.at, unit.start.last_offset, 0
         while at < unit.stop:
             for run in self._units.runs(unit, at, last_offset, self._start_offset):
                 at, last_offset = run.position, run.last_offset
-                column_bytes += run.size_bytes
+                column_bytes += run.rows.size_bytes
                 self._note(run)
                 self.resume_position = unit.position + at - unit.at
-                yield from self._rows.add(run.batches, run.size_bytes)
+                yield from self._rows.add(run.rows)
             if at < unit.stop:
                 batch = unit.batch_at(at)
                 check_crc(batch)
@@ -301,7 +298,7 @@ class SliceReader:
         if run.taken:
             self._rows.next_offset = max(self._rows.next_offset, min(run.last_offset, self.piece.last_offset) + 1)
 
-    def _deliver_single(self, batch: FramedBatch) -> Iterator[pa.RecordBatch]:
+    def _deliver_single(self, batch: FramedBatch) -> Iterator[DecodedRows]:
         self.resume_position = batch.position
         if batch.header.last_offset >= self._start_offset:
             yield from self._deliver(batch)
@@ -318,7 +315,7 @@ class SliceReader:
         if header.is_transactional and self._shows(header):
             self._rows.shown.setdefault(header.producer_id, header.base_offset)
 
-    def _deliver(self, batch: FramedBatch) -> Iterator[pa.RecordBatch]:
+    def _deliver(self, batch: FramedBatch) -> Iterator[DecodedRows]:
         header = batch.header
         self._check_epoch(header, batch.position)
         if header.is_control:

@@ -1,4 +1,4 @@
-"""From record batches, and from the bytes of a segment, to confluent_kafka.Message objects, beside the obvious ways.
+"""From decoded rows, and from the bytes of a segment, to confluent_kafka.Message objects, beside the obvious ways.
 
 Rules of the file:
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,10 +25,11 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from confluent_kafka import Message
 
+from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.decode.messages import MESSAGE_COLUMNS, MessageCursor
 from remote_fetch.formats.codecs import Codecs
 from tests.benchmarks.document import machine, write
-from tests.benchmarks.peers import decoded
+from tests.benchmarks.peers import decoded_rows
 
 VALUE_BYTES = (100, 1000)
 BATCH_BYTES = 16_384
@@ -82,20 +83,21 @@ def make_segment(value_bytes: int, has_headers: bool, size_mb: int) -> Segment:
         batch[:8], batch[12:16] = (offset - count).to_bytes(8, "big"), bytes(4)
         data += batch
     whole = bytes(data)
-    return Segment(value_bytes, has_headers, size_mb, whole, list(record_batches(whole)), offset)
+    batches = [batch for rows in rows_of(whole) for batch in rows.to_arrow()]
+    return Segment(value_bytes, has_headers, size_mb, whole, batches, offset)
 
 
-def record_batches(data: bytes) -> Iterator[pa.RecordBatch]:
+def rows_of(data: bytes) -> Iterator[DecodedRows]:
     """Frame, check, decode, in ranges as they come from a store."""
     view = memoryview(data)
     pieces = (view[start : start + RANGE_BYTES] for start in range(0, len(data), RANGE_BYTES))
-    yield from decoded(pieces, Codecs(), "topic", MESSAGE_COLUMNS)
+    yield from decoded_rows(pieces, Codecs(), "topic", MESSAGE_COLUMNS)
 
 
-def ours_from_columns(batches: Iterator[pa.RecordBatch]) -> Lists:
+def ours_from_rows(decoded: Iterable[DecodedRows]) -> Lists:
     """`MessageCursor`."""
-    for batch in batches:
-        cursor = MessageCursor(batch, "topic", 0, Message)
+    for rows in decoded:
+        cursor = MessageCursor(rows, "topic", 0, Message)
         while messages := cursor.take(LIST_MESSAGES):
             yield messages
 
@@ -151,11 +153,11 @@ def aiokafka_and_message(segment: Segment) -> Lists:
 
 
 def ways(segment: Segment) -> dict[str, Callable[[], Lists]]:
-    """Every contender: the first two from columns, the last two from bytes."""
+    """Every contender: the first two from columns that are made before, the last two from bytes."""
     return {
-        "cursor": lambda: ours_from_columns(iter(segment.batches)),
+        "cursor": lambda: ours_from_rows(list(rows_of(segment.data))),
         "loop": partial(plain_loop, segment),
-        "ours": lambda: ours_from_columns(record_batches(segment.data)),
+        "ours": lambda: ours_from_rows(rows_of(segment.data)),
         "aiokafka": partial(aiokafka_and_message, segment),
     }
 
@@ -187,8 +189,9 @@ def measure(segment: Segment, rounds: int) -> dict[str, float]:
     for _ in range(rounds):
         for name, way in contenders.items():
             count = 0
+            lists = way()
             start = time.thread_time_ns()
-            for messages in way():
+            for messages in lists:
                 count += len(messages)
             best[name] = min(best[name], (time.thread_time_ns() - start) / segment.records)
             if count != segment.records:

@@ -19,13 +19,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import pyarrow as pa
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from remote_fetch import RemoteConsumer
+from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.decode.messages import MESSAGE_COLUMNS, MessageCursor
 from remote_fetch.formats.codecs import Codecs
-from tests.benchmarks.peers import LARGE_FETCHES, TUNED, Job, Total, decoded, measure, segments
+from tests.benchmarks.peers import LARGE_FETCHES, TUNED, Job, Total, decoded_rows, measure, segments
 
 __all__ = ["HAND_OVER", "PARTS", "READERS", "Reader", "configured"]
 
@@ -119,15 +119,15 @@ def parts_alone(job: Job) -> Total:
     """Bytes read, checksums, codecs, columns and messages, one after the other: the least that `consume` can cost."""
     records = value_bytes = 0
     messages: list[Message] = []
-    batches = _batches(job)
-    cursor = MessageCursor(next(batches), job.topic, 0, Message)
+    found = _decoded(job)
+    cursor = MessageCursor(next(found), job.topic, 0, Message)
     while records < job.records:
         made: list[Message] = []  # beside the list before, which goes when this one is there, as by who calls `consume`
         wanted = min(_BATCH, job.records - records)
         gc.disable()  # as `RemoteConsumer.consume` does
         while len(made) < wanted:
             if not cursor:
-                cursor = MessageCursor(next(batches), job.topic, 0, Message)
+                cursor = MessageCursor(next(found), job.topic, 0, Message)
             made += cursor.take(wanted - len(made))
         gc.enable()
         messages = made
@@ -136,11 +136,11 @@ def parts_alone(job: Job) -> Total:
     return Total(records, value_bytes)
 
 
-def _batches(job: Job) -> Iterator[pa.RecordBatch]:
+def _decoded(job: Job) -> Iterator[DecodedRows]:
     codecs = Codecs()
     buffers = [memoryview(bytearray(_PIECE_BYTES)) for _ in range(2)]  # of the one before a batch may be left over
     for path in segments(job.remote, job.topic):
-        yield from decoded(_pieces(path, buffers), codecs, job.topic, MESSAGE_COLUMNS)
+        yield from decoded_rows(_pieces(path, buffers), codecs, job.topic, MESSAGE_COLUMNS)
 
 
 def _pieces(path: Path, buffers: list[memoryview]) -> Iterator[memoryview]:

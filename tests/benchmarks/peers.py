@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from remote_fetch.decode.columns import DEFAULT_COLUMNS
+from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.locate.lineage import Lineage
 from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
@@ -42,6 +43,7 @@ __all__ = [
     "Total",
     "broker_cpu_s",
     "decoded",
+    "decoded_rows",
     "measure",
     "segments",
 ]
@@ -151,7 +153,15 @@ def decoder_alone(job: Job) -> Callable[[], Total]:
 def decoded(
     pieces: Iterable[memoryview], codecs: Codecs, topic: str, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The record batches of one segment, whose bytes come in pieces, by the product's reader in one thread.
+    """As `decoded_rows`, as record batches."""
+    for rows in decoded_rows(pieces, codecs, topic, columns):
+        yield from rows.to_arrow()
+
+
+def decoded_rows(
+    pieces: Iterable[memoryview], codecs: Codecs, topic: str, columns: Sequence[str]
+) -> Iterator[DecodedRows]:
+    """The rows of one segment, whose bytes come in pieces, by the product's reader in one thread.
 
     A piece may change when the piece after the next one is asked for.
     """

@@ -28,6 +28,7 @@ from kafka.codec import has_lz4, has_snappy, has_zstd
 from kafka.record import MemoryRecords as KafkaPythonRecords
 
 from remote_fetch.decode.columns import DEFAULT_COLUMNS, schema_for
+from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.decode.run_decoder import BatchReader, Bounds, RunReader, Start
 from remote_fetch.decode.run_status import RunStatus
 from remote_fetch.formats.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchFramer
@@ -157,10 +158,15 @@ def loop(segment: Segment) -> Callable[[], int]:
     def run() -> int:
         reader, rows = BatchReader("topic", 0, DEFAULT_COLUMNS), 0
         for header, area in batches:
-            rows += sum(full.num_rows for full in reader.append(header, area, 0, EVERYTHING))
-        return rows + sum(full.num_rows for full in reader.drain())
+            rows += _rows_in(reader.append(header, area, 0, EVERYTHING))
+        return rows + _rows_in(reader.drain())
 
     return run
+
+
+def _rows_in(decoded: Iterable[DecodedRows]) -> int:
+    """How many rows there are in the Arrow batches that are made of them."""
+    return sum(batch.num_rows for rows in decoded for batch in rows.to_arrow())
 
 
 def bare(segment: Segment) -> Callable[[], int]:
@@ -232,11 +238,8 @@ def ours(
         reader = SliceReader(piece, rows, Codecs(), pool, position=0, max_batch_bytes=128 << 20)
         count = 0
         for start in range(0, len(data), RANGE_BYTES):
-            for batch in reader.feed(data[start : start + RANGE_BYTES]):
-                count += batch.num_rows
-        for batch in reader.finish():
-            count += batch.num_rows
-        return count + sum(batch.num_rows for batch in rows.flush())
+            count += _rows_in(reader.feed(data[start : start + RANGE_BYTES]))
+        return count + _rows_in(reader.finish()) + _rows_in(rows.flush())
 
     return run
 
@@ -255,7 +258,7 @@ def runs(segment: Segment, *, engine: ModuleType | None = None) -> Callable[[], 
         while status is RunStatus.FULL:
             done = reader.read(data, at, Start(last_offset, 0, -1, EVERYTHING))
             at, last_offset, status = done.position, done.last_offset, done.status
-            count += sum(batch.num_rows for batch in done.batches)
+            count += _rows_in([done.rows])
         return count
 
     return run

@@ -12,19 +12,18 @@ from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from remote_fetch.config import Config
 from remote_fetch.consumer.assigned import AssignedPartition
-from remote_fetch.consumer.feed import Chunk, Ending, Feed, FeedContext
+from remote_fetch.consumer.feed import Ending, Feed, FeedContext
 from remote_fetch.consumer.merge import Merge
 from remote_fetch.consumer.partitions import Partitions
 from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
-from remote_fetch.decode.columns import schema_for
-from remote_fetch.decode.messages import MESSAGE_COLUMNS
+from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.model import IsolationLevel, LogBounds
 from remote_fetch.observe import Event
+from tests.decoded import decoded
 
 
 class FakeClock:
@@ -261,7 +260,7 @@ class Bench:
 
     def give(self, number: int, offsets: Iterable[int]) -> None:
         """The partition's feed brings records of these offsets."""
-        self.feed(number).chunks.append(Chunk.of(chunk(offsets)))
+        self.feed(number).chunks.append(chunk(offsets))
         self.workers.notify()
 
     def end(self, number: int, offset: int, reason: str = "not-tiered", **more: Any) -> None:
@@ -274,21 +273,14 @@ class Bench:
         return self.partition(number).state.mode.value
 
 
-def chunk(offsets: Iterable[int]) -> pa.RecordBatch:
-    """A record batch of these offsets, each with its number as value."""
-    rows: list[dict[str, Any]] = [
-        {
-            "key": None,
-            "value": b"%d" % offset,
-            "offset": offset,
-            "timestampMs": offset * 1000,
-            "timestampType": 0,
-            "headers": [],
-            "leaderEpoch": 3,
-        }
-        for offset in offsets
-    ]
-    return pa.RecordBatch.from_pylist(rows, schema=schema_for(MESSAGE_COLUMNS))
+def chunk(offsets: Iterable[int]) -> DecodedRows:
+    """Decoded rows of these offsets, each with its number as value."""
+    return decoded(
+        [
+            {"key": None, "value": b"%d" % offset, "offset": offset, "timestampMs": offset * 1000, "leaderEpoch": 3}
+            for offset in offsets
+        ]
+    )
 
 
 def live(number: int, offset: int) -> Message:

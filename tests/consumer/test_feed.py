@@ -9,12 +9,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import Message
 
+from remote_fetch.config import Config
 from remote_fetch.consumer.feed import Feed, FeedContext
+from remote_fetch.decode.messages import MessageCursor
 from remote_fetch.errors import ErrorKind, RemoteFetchError, SegmentNotFound, StorageDenied, Unlocatable
 from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
 from remote_fetch.observe import Event, Fallback
 from remote_fetch.prepare.refusals import unexpected
+from remote_fetch.session.decode_pool import DecodePool
+from remote_fetch.session.session import Session
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
+from tests.scan.bucket import Bucket
 
 PARTITION = TopicIdPartition(Uuid(b"i" * 16), "t", 3)
 
@@ -123,3 +131,26 @@ def test_an_unexpected_error_is_reported_with_its_place_and_a_hint() -> None:
     assert re.match(r"builtins\.ValueError in .*test_feed\.py, line \d+: numpy\.dtype size changed\. ", text)
     assert "an installed package is broken" in text
     assert unexpected(MemoryError()).startswith("builtins.MemoryError: ")
+
+
+def test_a_feed_with_a_smaller_share_goes_on_after_its_last_record() -> None:
+    """When the first chunk is there, the scan has read more. A feed that begins again has to read that again."""
+    log = LogBuilder("t")
+    for _ in range(40):
+        log.append_batch([Record(at, value=bytes(10_000)) for at in range(5)])
+    log.roll()
+    with Session(Config.parse({}), Bucket(log.segments())) as session:
+        session.decode_pool = DecodePool(threads=0, unit_bytes=200_000)
+        context = FeedContext(session, IsolationLevel.READ_UNCOMMITTED, 64 << 20, 64 << 20)
+        feed, found = Feed(context, "t", 0, 3), list[int]()
+        assert feed.work()
+        assert 0 < feed.chunks[0].num_rows < 195
+        assert feed.offset == feed.chunks[0].end_offset
+        context.share_among(8)
+        while feed.wants_work:
+            feed.work()
+        for chunk in feed.chunks:
+            cursor = MessageCursor(chunk, "t", 0, Message)
+            while cursor:
+                found += [message.offset() or 0 for message in cursor.take(100)]
+        assert (found, feed.ending and feed.ending.offset) == (list(range(3, 200)), 200)

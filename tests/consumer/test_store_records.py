@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import Message
 
-from remote_fetch.consumer.feed import Chunk
 from remote_fetch.consumer.store_records import StoreRecords
 from tests.consumer.fakes import chunk
 
@@ -16,7 +15,7 @@ from tests.consumer.fakes import chunk
 def records_of(*offsets: range) -> StoreRecords:
     """Records whose feed has brought one chunk for each range."""
     records = StoreRecords("t", 0)
-    records.start(SimpleNamespace(chunks=deque(Chunk.of(chunk(part)) for part in offsets)))  # type: ignore[arg-type]
+    records.start(SimpleNamespace(chunks=deque(chunk(part) for part in offsets)))  # type: ignore[arg-type]
     return records
 
 
@@ -62,7 +61,7 @@ def test_reserved_records_leave_the_queue_of_the_feed_and_are_taken_first() -> N
     assert records.feed is not None
     records.reserve()
     assert not records.feed.chunks
-    records.feed.chunks.append(Chunk.of(chunk(range(5, 7))))
+    records.feed.chunks.append(chunk(range(5, 7)))
     assert (records.are_ready, records.ready_count) == (True, 7)
     assert offsets(records.take(9)) == list(range(7))
     assert not records.are_ready
@@ -79,7 +78,7 @@ def test_the_next_records_by_their_size() -> None:
 def test_large_records_are_prepared_for_few_polls() -> None:
     records = records_of(range(3))
     assert records.feed is not None
-    records.feed.chunks[0] = records.feed.chunks[0]._replace(size_bytes=3 << 20)
+    records.feed.chunks[0].size_bytes = 3 << 20
     assert records.rows_in(640 << 10) == 1
 
 

@@ -16,19 +16,19 @@ from hypothesis import strategies as st
 
 from remote_fetch.decode import run_reference
 from remote_fetch.decode.columns import COLUMNS, DEFAULT_COLUMNS, schema_for
-from remote_fetch.decode.run_decoder import BatchReader
 from remote_fetch.errors import CorruptSegment, DecompressionLimit
 from remote_fetch.formats.batches import HEADER_BYTES, BatchHeader, read_header
 from remote_fetch.testing.records import Record, encode_batch
 from tests.cases import each_of
+from tests.decoded import ArrowReader
 from tools.fuzz_memory import peak_bytes, reset_peak
 
 EVERYTHING = 2**63 - 1
 MIB = 1 << 20
 
 
-def reader(engine: ModuleType = run_reference, columns: Any = DEFAULT_COLUMNS, **options: Any) -> BatchReader:
-    return BatchReader("t", 0, columns, engine=engine, **options)
+def reader(engine: ModuleType = run_reference, columns: Any = DEFAULT_COLUMNS, **options: Any) -> ArrowReader:
+    return ArrowReader("t", 0, columns, engine=engine, **options)
 
 
 def batch_of(base_offset: int, count: int, value: bytes = b"v" * 100) -> tuple[BatchHeader, memoryview]:
@@ -58,7 +58,7 @@ def test_every_column(engine: ModuleType) -> None:
     )
     head = read_header(memoryview(data), 0, position=0)
     assert isinstance(head, BatchHeader)
-    builder = BatchReader("orders", 2, COLUMNS, engine=engine)
+    builder = ArrowReader("orders", 2, COLUMNS, engine=engine)
     assert builder.append(head, memoryview(data)[HEADER_BYTES:], 0, EVERYTHING) == []
     (batch,) = builder.drain()
     batch.validate(full=True)
@@ -173,7 +173,7 @@ def test_hostile_counts_take_no_memory(engine: ModuleType) -> None:
 
 
 def test_a_large_batch_is_cut_into_max_rows(engine: ModuleType) -> None:
-    builder = BatchReader("topic", 5, DEFAULT_COLUMNS, engine=engine, max_rows=40)
+    builder = ArrowReader("topic", 5, DEFAULT_COLUMNS, engine=engine, max_rows=40)
     got = builder.append(*batch_of(0, 100), 5, EVERYTHING)
     assert [batch.num_rows for batch in got] == [40, 40, 15]
     for batch in got:

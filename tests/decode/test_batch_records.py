@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from remote_fetch.decode import run_reference
 from remote_fetch.decode.columns import COLUMNS
-from remote_fetch.decode.run_decoder import BatchReader
 from remote_fetch.errors import CorruptSegment
 from remote_fetch.formats.batches import BatchHeader
 from remote_fetch.testing.records import Record, encode_records, encode_varint
 from tests.cases import each_of
+from tests.decoded import ArrowReader
 
 Row = tuple[Any, ...]
 EVERYTHING = 2**63 - 1
@@ -146,7 +146,7 @@ def decode(
     engine: ModuleType, head: BatchHeader, area: bytes, start: int = 0, stop: int = EVERYTHING, **options: Any
 ) -> list[Row]:
     """The rows that a reader with this decoder gives for one batch."""
-    reader = BatchReader("topic", 0, COLUMNS, engine=engine, **options)
+    reader = ArrowReader("topic", 0, COLUMNS, engine=engine, **options)
     return rows_of(reader.read(head, memoryview(area), start, stop))
 
 
@@ -193,7 +193,7 @@ def test_rows_are_those_of_the_reference(engine: ModuleType, batch: tuple[BatchH
 @settings(deadline=None, suppress_health_check=FIXTURES, max_examples=40)
 @given(given_batches=st.lists(batches(), max_size=6))
 def test_batches_pile_up(engine: ModuleType, given_batches: list[tuple[BatchHeader, bytes, int, int]]) -> None:
-    builder = BatchReader("topic", 0, COLUMNS, engine=engine, target_bytes=20_000, max_rows=40)
+    builder = ArrowReader("topic", 0, COLUMNS, engine=engine, target_bytes=20_000, max_rows=40)
     got = []
     for head, area, start, stop in given_batches:
         got += builder.append(head, memoryview(area), start, stop)
@@ -310,7 +310,7 @@ def test_a_malformed_batch_delivers_nothing(
     engine: ModuleType, name: str, columns: tuple[str, ...], start: int
 ) -> None:
     area, count, message = MALFORMED[name]
-    builder = BatchReader("topic", 3, columns, engine=engine)
+    builder = ArrowReader("topic", 3, columns, engine=engine)
     good = encode_records([Record(delta, 0, b"k", b"v", (("h", b"x"),)) for delta in range(3)])
     assert builder.append(header(3), memoryview(good), 0, EVERYTHING) == []
     with pytest.raises(CorruptSegment, match=message) as caught:
@@ -389,7 +389,7 @@ def test_any_timestamp_is_given_and_one_past_the_microseconds_is_saturated(
 
 
 def test_timestamps_past_the_microseconds_are_counted_as_their_rows_leave(engine: ModuleType) -> None:
-    reader, area = BatchReader("topic", 0, COLUMNS, engine=engine), memoryview(encode_records([Record(0), Record(1)]))
+    reader, area = ArrowReader("topic", 0, COLUMNS, engine=engine), memoryview(encode_records([Record(0), Record(1)]))
     for base_offset, base_ms, counted in ((0, LAST_MS, 0), (10, LAST_MS + 1, 2), (20, FIRST_MS - 1, 4)):
         reader.append(header(2, base_ms=base_ms, base_offset=base_offset), area, 0, EVERYTHING)
         reader.drain()
@@ -407,7 +407,7 @@ def test_log_append_time_is_the_batch_s_for_every_record(engine: ModuleType) -> 
 def test_validity_bits_are_right_across_bytes_and_after_a_rollback(engine: ModuleType) -> None:
     pattern = [b"x" if index % 3 else None for index in range(37)]
     area = encode_records([Record(index, 0, value, value) for index, value in enumerate(pattern)])
-    builder = BatchReader("t", 0, ["key", "value"], engine=engine)
+    builder = ArrowReader("t", 0, ["key", "value"], engine=engine)
     for _ in range(3):
         builder.append(header(37), memoryview(area), 0, EVERYTHING)
         with pytest.raises(CorruptSegment):

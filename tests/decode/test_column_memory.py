@@ -39,7 +39,7 @@ def log(byte: int, records: int = 16, value_bytes: int = 200_000) -> memoryview:
 
 
 def read(reader: RunReader, data: memoryview) -> pa.RecordBatch:
-    (batch,) = reader.read(data, 0, START, len(data)).batches
+    (batch,) = reader.read(data, 0, START, len(data)).rows.to_arrow()
     return batch
 
 

@@ -141,5 +141,5 @@ def test_a_run_takes_what_was_cut(engine: ModuleType, size_bytes: int) -> None:
         run = reader.read(data, at, start, found.position)
         assert (run.position, run.last_offset, run.taken, run.status) == (*found[:3], RunStatus.END)
         at, start = run.position, start._replace(last_offset=run.last_offset)
-        rows += sum(one.num_rows for one in run.batches)
+        rows += sum(one.num_rows for one in run.rows.to_arrow())
     assert (at, rows) == (len(data), 20)

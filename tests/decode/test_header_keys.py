@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from remote_fetch.decode.arrays import java_text
-from remote_fetch.decode.run_decoder import BatchReader
 from remote_fetch.formats.batches import BatchHeader
 from remote_fetch.testing.records import encode_varint
 from tests.cases import each_of
+from tests.decoded import ArrowReader
 
 # What Java 17's `new String(bytes, UTF_8)` gives, U+FFFD written as ?. Surrogates are where Python and Rust differ.
 JAVA_STRINGS = [
@@ -44,7 +44,7 @@ def headers_of(engine: ModuleType, *rows: list[bytes]) -> list[Any]:
         body = b"\0\0" + encode_varint(delta) + b"\x01\x01" + encode_varint(len(keys)) + headers
         area += encode_varint(len(body)) + body
     head = BatchHeader(0, 0, 4, 2, 0, 0, 1000, 0, 0, -1, -1, -1, len(rows))
-    (batch,) = BatchReader("topic", 0, ("headers",), engine=engine).read(head, memoryview(area), 0, 2000)
+    (batch,) = ArrowReader("topic", 0, ("headers",), engine=engine).read(head, memoryview(area), 0, 2000)
     batch.validate(full=True)
     found: list[Any] = batch.column(0).to_pylist()
     return [[(header["key"], header["value"]) for header in headers] for headers in found]

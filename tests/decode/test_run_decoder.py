@@ -59,7 +59,7 @@ def read(
 
 
 def column(run: DecodedRun, name: str) -> list[Any]:
-    return [value for one in run.batches for value in one.column(name).to_pylist()]
+    return [value for one in run.rows.to_arrow() for value in one.column(name).to_pylist()]
 
 
 LAST = batch(9000)
@@ -77,7 +77,7 @@ def test_every_column_of_every_codec(engine: ModuleType) -> None:
     ]
     run = read(engine, [b"abc", *batches, batch(60, leader_epoch=4)], at=3, epoch=4)
     assert (run.taken, run.status, run.last_offset, run.position) == (5, RunStatus.END, 43, 3 + sum(map(len, batches)))
-    (rows,) = run.batches
+    (rows,) = run.rows.to_arrow()
     rows.validate(full=True)
     assert rows.schema.names == list(COLUMNS)
     assert column(run, "offset") == [10 * codec + delta for codec in range(5) for delta in (0, 2, 3)]
@@ -98,14 +98,14 @@ def test_what_the_broker_stamped(engine: ModuleType) -> None:
     run = read(engine, [batch(0, log_append_time_ms=777), batch(5, base_timestamp_ms=2**62), LAST])
     assert column(run, "timestampMs") == [777, 777, 2**62, 2**62 + 1]
     assert column(run, "timestampType") == [1, 1, 0, 0]
-    assert run.batches[0].column("timestamp").cast(pa.int64()).to_pylist()[2:] == [2**63 - 1] * 2
+    assert run.rows.to_arrow()[0].column("timestamp").cast(pa.int64()).to_pylist()[2:] == [2**63 - 1] * 2
 
 
 @each_of("columns", [("offset",), ("partition", "value"), ("headers", "topic"), ("topic",), ("timestampMs", "key")])
 def test_only_the_columns_that_are_wanted(engine: ModuleType, columns: tuple[str, ...]) -> None:
     run = read(engine, [batch(0), LAST], columns=columns)
-    assert run.batches[0].schema == schema_for(columns)
-    assert run.batches[0].equals(read(engine, [batch(0), LAST]).batches[0].select(columns))
+    assert run.rows.to_arrow()[0].schema == schema_for(columns)
+    assert run.rows.to_arrow()[0].equals(read(engine, [batch(0), LAST]).rows.to_arrow()[0].select(columns))
 
 
 def test_unknown_columns_are_refused(engine: ModuleType) -> None:
@@ -120,7 +120,7 @@ def test_header_keys_that_are_no_text(engine: ModuleType) -> None:
     area = encode_varint(len(record)) + record
     data = batch(0, 1)[:HEADER_BYTES] + area
     run = read(engine, [rewrite_crc(data[:8] + (len(data) - 12).to_bytes(4, "big") + data[12:]), LAST])
-    run.batches[0].validate(full=True)
+    run.rows.to_arrow()[0].validate(full=True)
     found = [pair["key"] for pair in column(run, "headers")[0]]
     assert found == ["good", "\ufffd\ufffd", "\ufffdx", "\ufffd", "\ufffd", "\u00fc", ""]
 
@@ -205,7 +205,7 @@ def test_where_the_place_of_a_batch_is_in_doubt_so_is_the_one_before_it(engine: 
     run = read(engine, [batch(0, 1), batch(1, 1), special, *tail], **options)
     assert (run.status, column(run, "offset"), run.position) == (status, [0], len(batch(0, 1)))
     alone = read(engine, [special, *tail], last_offset=1, **options)
-    assert (alone.status, alone.taken, alone.batches) == (status, 0, [])
+    assert (alone.status, alone.taken, alone.rows.to_arrow()) == (status, 0, [])
 
 
 @each_of("end", [HEADER_BYTES, len(GOOD) - 1])
@@ -216,7 +216,7 @@ def test_the_header_of_a_batch_that_is_cut_off_confirms_the_one_before_it(engine
     run = read(engine, [batch(0, 1), batch(1, 1), longer, LAST])
     assert (run.status, column(run, "offset"), run.position) == (RunStatus.END, [0, 1], 2 * len(batch(0, 1)))
     alone = read(engine, [GOOD[:end]], last_offset=1)
-    assert (alone.status, alone.taken, alone.batches) == (RunStatus.END, 0, [])
+    assert (alone.status, alone.taken, alone.rows.to_arrow()) == (RunStatus.END, 0, [])
 
 
 def test_no_bytes_are_no_run(engine: ModuleType) -> None:
@@ -284,7 +284,7 @@ def test_a_run_ends_when_the_columns_are_full(engine: ModuleType, bounds: Bounds
 
 def test_a_batch_with_more_rows_than_an_arrow_batch_may_have(engine: ModuleType) -> None:
     run = read(engine, [batch(0, 10), LAST], max_rows=4)
-    assert [one.num_rows for one in run.batches] == [4, 4, 2]
+    assert [one.num_rows for one in run.rows.to_arrow()] == [4, 4, 2]
     assert column(run, "offset") == [*range(10)]
 
 
@@ -301,9 +301,9 @@ def test_a_damaged_batch_leaves_no_trace(engine: ModuleType) -> None:
     damaged = reader.read(memoryview(good + broken + LAST), 0, start)
     assert damaged.status > RunStatus.BAD_STREAM
     sound = reader.read(memoryview(good + LAST), 0, start)
-    for one in (*damaged.batches, *sound.batches):
+    for one in (*damaged.rows.to_arrow(), *sound.rows.to_arrow()):
         one.validate(full=True)
-    assert damaged.batches == sound.batches
+    assert damaged.rows.to_arrow() == sound.rows.to_arrow()
     assert column(sound, "key") == [record.key for record in records]
 
 
@@ -325,7 +325,7 @@ def test_the_rows_outlive_bytes_and_reader(native_engine: ModuleType) -> None:
     expected = [b"value"] * 100
     gc.collect()
     read(native_engine, [batch(0, 100), LAST])
-    value = run.batches[0].column("value")
+    value = run.rows.to_arrow()[0].column("value")
     del run
     gc.collect()
     assert value.to_pylist() == expected
@@ -337,7 +337,7 @@ def test_memory_comes_back(native_engine: ModuleType) -> None:
     reset_peak()
     before = peak_bytes()
     for _ in range(40):
-        assert read(native_engine, data).batches[0].num_rows == 1
+        assert read(native_engine, data).rows.to_arrow()[0].num_rows == 1
     assert peak_bytes() - before < 100 << 20  # of 320 that went through
 
 
@@ -346,7 +346,7 @@ def test_only_wanted_columns_take_memory(native_engine: ModuleType) -> None:
     reset_peak()
     before = peak_bytes()
     run = read(native_engine, data, columns=["offset", "key", "headers"])
-    assert run.batches[0].num_rows == 64
+    assert run.rows.to_arrow()[0].num_rows == 64
     assert peak_bytes() - before < 100 << 20  # the bytes of the log are joined, and no value is copied
 
 
@@ -360,7 +360,7 @@ def test_a_small_run_after_a_large_one_keeps_little_memory(native_engine: Module
     before, kept = peak_bytes(), list[pa.RecordBatch]()
     for _ in range(30):
         reader.read(large, 0, start)
-        kept += reader.read(small, 0, start).batches
+        kept += reader.read(small, 0, start).rows.to_arrow()
     assert peak_bytes() - before < 80 << 20  # 18 MiB of columns are kept
 
 

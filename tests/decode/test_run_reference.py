@@ -39,7 +39,7 @@ def test_what_brokers_wrote() -> None:
         for hidden in (None, aborted):
             for run in read_both(path.read_bytes(), Bounds(0, EVERYTHING - 1, EVERYTHING, aborted=hidden)):
                 assert run.status in (RunStatus.END, RunStatus.SPECIAL)
-                rows += sum(batch.num_rows for batch in run.batches)
+                rows += sum(batch.num_rows for batch in run.rows.to_arrow())
     assert rows > 1000
 
 

@@ -11,8 +11,14 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 
-import remote_fetch
+from remote_fetch.config import Config
+from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.decode.messages import MESSAGE_COLUMNS, MessageCursor
+from remote_fetch.fetch.registry import load_fetcher
+from remote_fetch.prepare.arguments import parse_isolation
+from remote_fetch.prepare.job import plan_job
+from remote_fetch.scan.scan import Scan
+from remote_fetch.session.session import Session
 from tests.rig import topics
 from tests.rig.rig import Rig
 
@@ -60,19 +66,22 @@ def from_broker(rig: Rig, topic: str, count: int) -> list[Message]:
 
 def from_store(rig: Rig, topic: str) -> tuple[list[Message], int]:
     """All messages of a consumer that reads the store, and how many of them came through the broker."""
-    counters = remote_fetch.Counters()
     config: Mapping[str, Any] = {
         "bootstrap.servers": rig.bootstrap,
         "remote.storage.url": str(rig.remote),
         "log_level": 0,
     }
-    reader = remote_fetch.read_arrow(topic, columns=MESSAGE_COLUMNS, config=config, observer=counters)
+    parsed = Config.parse(config)
     messages: list[Message] = []
-    for batch in reader:
-        cursor = MessageCursor(batch, topic, 0, Message)
-        while len(cursor):
-            messages += cursor.take(7)
-    return messages, counters.report().broker_records
+    with Session(parsed, load_fetcher(parsed)) as session:
+        isolation = parse_isolation("read_committed")
+        plans = plan_job(session, topic, start="earliest", end="latest", partitions=None, isolation=isolation)
+        for rows in Scan(session, plans, MESSAGE_COLUMNS).rows():
+            assert isinstance(rows, DecodedRows), "the broker read these"
+            cursor = MessageCursor(rows, topic, 0, Message)
+            while len(cursor):
+                messages += cursor.take(7)
+        return messages, session.counters.report().broker_records
 
 
 def fields(message: Message) -> tuple[Any, ...]:

@@ -196,7 +196,7 @@ def feeds() -> Used:
                 workers.add(feed)
             wait_until(lambda: all(feed.is_at_rest for feed in coming) and not tier.in_flight)
             assert not any(feed.ending for feed in coming)
-            rows = sum(chunk.rows for feed in coming for chunk in feed.chunks)
+            rows = sum(chunk.num_rows for feed in coming for chunk in feed.chunks)
             workers.close(10.0)
             for feed in coming:
                 feed.close()

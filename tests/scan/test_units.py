@@ -259,5 +259,5 @@ def test_rows_of_a_thread_that_did_not_know_the_start(begun_with: int, start: in
     assert unit is not None
     assert bool(found._taken_from(unit, 0, start)) == fits
     runs = list(found.runs(unit, 0, 4, start))
-    assert sum(batch.num_rows for run in runs for batch in run.batches) == 10 - max(start, 5)
+    assert sum(run.rows.num_rows for run in runs) == 10 - max(start, 5)
     pool.close()

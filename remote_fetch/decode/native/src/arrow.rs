@@ -7,6 +7,7 @@
 //!   memory for the next columns.
 
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::mem;
 use std::ptr;
 use std::sync::Arc;
 
@@ -61,6 +62,19 @@ impl Buffer {
         }
     }
 
+    /// The items, none if they are of another type.
+    pub fn bytes(&self) -> &[u8] {
+        if let Self::Bytes(values) = self { values } else { &[] }
+    }
+
+    pub fn int32(&self) -> &[i32] {
+        if let Self::Int32(values) = self { values } else { &[] }
+    }
+
+    pub fn int64(&self) -> &[i64] {
+        if let Self::Int64(values) = self { values } else { &[] }
+    }
+
     fn as_ptr(&self) -> *const c_void {
         match self {
             Self::None => ptr::null(),
@@ -103,11 +117,50 @@ impl Node {
         own + self.children.iter().map(Node::size_bytes).sum::<usize>()
     }
 
-    /// The two structures, in the order of `__arrow_c_array__`. `spare` gets the memory when Arrow has released it.
-    pub fn export(self, spare: &Arc<Spare>) -> (ArrowSchema, ArrowArray) {
+    pub fn child(&self, name: &str) -> Option<&Self> {
+        self.children.iter().find(|child| child.name == name)
+    }
+
+    fn export(self, spare: &Arc<Spare>) -> (ArrowSchema, ArrowArray) {
         let (schemas, arrays): (Vec<_>, Vec<_>) = self.children.into_iter().map(|child| child.export(spare)).unzip();
         let schema = ArrowSchema::new(self.format, self.name, schemas);
         (schema, ArrowArray::new(self.length, self.null_count, self.buffers, arrays, spare))
+    }
+
+    fn give_back(self, spare: &Spare) {
+        self.buffers.into_iter().for_each(|buffer| buffer.give_back(spare));
+        self.children.into_iter().for_each(|child| child.give_back(spare));
+    }
+}
+
+/// The columns of a run. `spare` gets the memory when they, or the arrays made of them, are not needed any more.
+pub struct Owned {
+    node: Node,
+    spare: Arc<Spare>,
+}
+
+impl Owned {
+    pub fn new(node: Node, spare: &Arc<Spare>) -> Self {
+        Self { node, spare: Arc::clone(spare) }
+    }
+
+    pub fn child(&self, name: &str) -> Option<&Node> {
+        self.node.child(name)
+    }
+
+    /// The two structures, in the order of `__arrow_c_array__`.
+    pub fn export(mut self) -> (ArrowSchema, ArrowArray) {
+        self.take().export(&self.spare)
+    }
+
+    fn take(&mut self) -> Node {
+        mem::replace(&mut self.node, Node::group("", 0, Vec::new()))
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        self.take().give_back(&self.spare);
     }
 }
 

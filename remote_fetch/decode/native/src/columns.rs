@@ -334,6 +334,11 @@ impl Columns {
         self.timestamp.iter().flatten().filter(is_nearest).count()
     }
 
+    /// One past the last offset; 0 without rows, or without that column.
+    pub fn end_offset(&self) -> i64 {
+        self.offset.iter().flatten().last().map_or(0, |last| last.saturating_add(1))
+    }
+
     /// The rows as a struct whose children are the columns, in the order of `NAMES`.
     pub fn into_node(self) -> Node {
         let rows = self.rows;

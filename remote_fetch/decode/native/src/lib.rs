@@ -4,13 +4,12 @@
 //!
 //! - It decides nothing: a batch that is not ordinary ends a run, with a position and a status, and plain Python goes on.
 //! - `run_reference.py` is the same in plain Python. Both give the same answer to the same bytes.
-//! - `unsafe` is in `arrow` (the way out), in `lz4` and `deflate` (one call of their libraries), in `buffers`, `bytes` and
-//!   `ahead` (the caller's bytes), and in `objects` (calls of the C API).
-//! - `messages` is the other way: from columns to objects of Python, with the lock.
+//! - `unsafe` is in `arrow` (the way out), in `lz4` and `deflate` (one call of their libraries), in `bytes` and `ahead` (the
+//!   caller's bytes), and in `objects` (calls of the C API).
+//! - `messages` is the other way out: from columns to objects of Python, with the lock.
 
 mod ahead;
 mod arrow;
-mod buffers;
 mod bytes;
 mod codecs;
 mod columns;
@@ -34,11 +33,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule};
 
 use crate::ahead::{Ahead, DecodeThreads};
-use crate::arrow::Node;
+use crate::arrow::Owned;
 use crate::bytes::Bytes;
 use crate::codecs::Codecs;
 use crate::columns::{Columns, NAMES, Room};
 use crate::frame::{Aborted, Header, Place};
+use crate::messages::Rows;
 use crate::run::{Outcome, Slice, Start, Tools};
 use crate::spare::Spare;
 use crate::status::Status;
@@ -103,7 +103,7 @@ impl Decoder {
     }
 }
 
-/// The columns of one run, as `__arrow_c_array__` gives them, once.
+/// The columns of one run. `__arrow_c_array__` or `messages` takes them, once.
 #[pyclass(frozen, module = "remote_fetch.decode._native")]
 struct Run {
     outcome: Outcome,
@@ -112,9 +112,10 @@ struct Run {
     #[pyo3(get)]
     size_bytes: usize,
     #[pyo3(get)]
+    end_offset: i64,
+    #[pyo3(get)]
     saturated: usize,
-    node: Mutex<Option<Node>>,
-    spare: Arc<Spare>,
+    columns: Mutex<Option<Owned>>,
 }
 
 #[pymethods]
@@ -289,11 +290,15 @@ fn bits_of(columns: &[String]) -> PyResult<u8> {
 
 impl Run {
     fn of(outcome: Outcome, columns: Columns, spare: &Arc<Spare>) -> Self {
-        let (rows, saturated) = (columns.rows(), columns.saturated());
+        let (rows, saturated, end_offset) = (columns.rows(), columns.saturated(), columns.end_offset());
         let node = columns.into_node().trimmed();
         let size_bytes = if rows > 0 { node.size_bytes() } else { 0 };
-        let node = Mutex::new(Some(node));
-        Self { outcome, rows, size_bytes, saturated, node, spare: Arc::clone(spare) }
+        let columns = Mutex::new(Some(Owned::new(node, spare)));
+        Self { outcome, rows, size_bytes, end_offset, saturated, columns }
+    }
+
+    fn take(&self) -> PyResult<Owned> {
+        locked(&self.columns).take().ok_or_else(|| PyRuntimeError::new_err("the columns are taken already"))
     }
 }
 
@@ -331,13 +336,16 @@ impl Run {
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
         let _ = requested_schema; // a request may be left unanswered
-        let node = self.node.lock().ok().and_then(|mut node| node.take());
-        let node = node.ok_or_else(|| PyRuntimeError::new_err("the columns are taken already"))?;
-        let (schema, array) = node.export(&self.spare);
+        let (schema, array) = self.take()?.export();
         Ok((
             PyCapsule::new_with_value(py, schema, c"arrow_schema")?,
             PyCapsule::new_with_value(py, array, c"arrow_array")?,
         ))
+    }
+
+    /// The rows as messages. Raises ValueError if a column is missing that a message needs.
+    fn messages(&self, py: Python<'_>, make: Py<PyAny>, topic: Py<PyAny>, partition: Py<PyAny>) -> PyResult<Rows> {
+        Rows::new(py, make, topic, partition, self.take()?, self.rows)
     }
 }
 

@@ -1,9 +1,9 @@
-//! The rows of a record batch as messages: one call of the message class a row.
+//! The rows of a run as messages: one call of the message class a row.
 //!
 //! Rules of the file:
 //!
 //! - `message_reference.py` is the same in plain Python, and gives the same messages and errors.
-//! - Every read is checked. A row or an offset outside its column is an IndexError.
+//! - The columns are those that this crate has made, so their offsets and lengths fit each other.
 //! - Code of Python's runs only in the call of the class, and where headers or messages are dropped.
 //! - If confluent_kafka's binding shows a record differently from the columns, this module follows the binding.
 
@@ -11,13 +11,12 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::PyTraverseError;
-use pyo3::buffer::ReadOnlyCell;
-use pyo3::exceptions::PyIndexError;
+use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyList, PyTuple};
 
-use crate::buffers::Buffer;
+use crate::arrow::{Node, Owned};
 use crate::objects;
 
 // The positions of those arguments of confluent_kafka.Message that are not the same in all calls.
@@ -35,86 +34,53 @@ const MAX_HEADERS: usize = 100_000;
 const MAX_NAMES: usize = 16;
 const MAX_NAME_BYTES: usize = 32;
 
-/// A binary column as `Cells` of `message_reference.py`: ends, data, validity, first bit.
-type Given = (Buffer<i32>, Buffer<u8>, Option<Buffer<u8>>, i64);
-
-/// The columns of one record batch, and the arguments that all its messages share. `message_reference.py` has the
-/// meaning of the arguments.
+/// The columns of one run, and the arguments that all its messages share. `message_reference.py` has the meaning of the
+/// arguments.
 #[pyclass(frozen, module = "remote_fetch.decode._native")]
 pub struct Rows {
     make: Py<PyAny>,
     topic: Py<PyAny>,
     partition: Py<PyAny>,
     latency: Py<PyAny>,
-    key: Given,
-    value: Given,
-    offset: Buffer<i64>,
-    timestamp_ms: Buffer<i64>,
-    timestamp_type: Buffer<i32>,
-    leader_epoch: Buffer<i32>,
-    header_ends: Buffer<i32>,
-    header_key: Given,
-    header_value: Given,
-    /// The number of rows that every column has.
+    columns: Owned,
     count: usize,
     /// Of the call before. Empty during a call: a callee may call again.
     kept: Mutex<Option<Box<Kept>>>,
 }
 
-#[pymethods]
 impl Rows {
-    #[new]
-    #[pyo3(signature = (make, topic, partition, *, key, value, offset, timestamp_ms, timestamp_type, leader_epoch,
-                        header_ends, header_key, header_value))]
-    #[expect(clippy::too_many_arguments)]
-    fn new(
+    /// Raises ValueError if a column is missing.
+    pub fn new(
         py: Python<'_>,
         make: Py<PyAny>,
         topic: Py<PyAny>,
         partition: Py<PyAny>,
-        key: Given,
-        value: Given,
-        offset: Buffer<i64>,
-        timestamp_ms: Buffer<i64>,
-        timestamp_type: Buffer<i32>,
-        leader_epoch: Buffer<i32>,
-        header_ends: Buffer<i32>,
-        header_key: Given,
-        header_value: Given,
-    ) -> Self {
-        let numbers = [offset.len(), timestamp_ms.len(), timestamp_type.len(), leader_epoch.len()];
-        let ends = [&key.0, &value.0, &header_ends].map(|ends| ends.len().saturating_sub(1));
-        let count = numbers.into_iter().chain(ends).min().unwrap_or(0);
+        columns: Owned,
+        count: usize,
+    ) -> PyResult<Self> {
+        Columns::of(&columns)?;
         let latency = PyFloat::new(py, -1.0).into_any().unbind();
-        Self {
-            make,
-            topic,
-            partition,
-            latency,
-            key,
-            value,
-            offset,
-            timestamp_ms,
-            timestamp_type,
-            leader_epoch,
-            header_ends,
-            header_key,
-            header_value,
-            count,
-            kept: Mutex::new(None),
-        }
+        Ok(Self { make, topic, partition, latency, columns, count, kept: Mutex::new(None) })
     }
 
+    /// Put something else in the place of what was kept. The caller drops that, after the lock is free: dropping may run
+    /// code of Python's, and that may come here.
+    fn exchange(&self, kept: Option<Box<Kept>>) -> Option<Box<Kept>> {
+        std::mem::replace(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner), kept)
+    }
+}
+
+#[pymethods]
+impl Rows {
     /// The messages of rows [start, stop). Raises IndexError, and the errors of `make`.
     fn messages<'py>(&self, py: Python<'py>, start: i64, stop: i64) -> PyResult<Bound<'py, PyList>> {
         if start >= stop {
             return objects::list(py, [].into_iter());
         }
-        let outside = || PyIndexError::new_err("a row outside its columns");
         let start = usize::try_from(start).map_err(|_| outside())?;
         let stop = usize::try_from(stop).ok().filter(|stop| *stop <= self.count).ok_or_else(outside)?;
         let make = self.make.bind(py);
-        let columns = Columns::of(self, py);
+        let columns = Columns::of(&self.columns)?;
         let kept = self.exchange(None).unwrap_or_default();
         let mut arguments = Arguments { py, rows: self, columns: &columns, kept };
         let mut made = Vec::with_capacity(stop - start);
@@ -123,6 +89,11 @@ impl Rows {
         }
         drop(self.exchange(Some(arguments.into_kept()?)));
         objects::list(py, made.into_iter())
+    }
+
+    /// The offset of a row. Raises IndexError.
+    fn offset(&self, row: usize) -> PyResult<i64> {
+        Columns::of(&self.columns)?.offset.get(row).copied().ok_or_else(outside)
     }
 
     /// For the garbage collector. There is no `__clear__`: nothing here changes, so in every cycle something else does.
@@ -134,14 +105,6 @@ impl Rows {
         // that can be in a cycle.
         let kept = self.kept.try_lock();
         kept.ok().as_ref().and_then(|kept| kept.as_ref()).map_or(Ok(()), |kept| visit.call(&kept.tuple))
-    }
-}
-
-impl Rows {
-    /// Put something else in the place of what was kept. The caller drops that, after the lock is free: dropping may run
-    /// code of Python's, and that may come here.
-    fn exchange(&self, kept: Option<Box<Kept>>) -> Option<Box<Kept>> {
-        std::mem::replace(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner), kept)
     }
 }
 
@@ -163,76 +126,69 @@ struct Kept {
 struct Columns<'a> {
     key: Cells<'a>,
     value: Cells<'a>,
-    offset: &'a [ReadOnlyCell<i64>],
-    timestamp_ms: &'a [ReadOnlyCell<i64>],
-    timestamp_type: &'a [ReadOnlyCell<i32>],
-    leader_epoch: &'a [ReadOnlyCell<i32>],
-    header_ends: &'a [ReadOnlyCell<i32>],
+    offset: &'a [i64],
+    timestamp_ms: &'a [i64],
+    timestamp_type: &'a [i32],
+    leader_epoch: &'a [i32],
+    header_ends: &'a [i32],
     header_key: Cells<'a>,
     header_value: Cells<'a>,
 }
 
 impl<'a> Columns<'a> {
-    fn of(rows: &'a Rows, py: Python<'a>) -> Self {
-        Self {
-            key: Cells::of(&rows.key, py),
-            value: Cells::of(&rows.value, py),
-            offset: rows.offset.cells(py),
-            timestamp_ms: rows.timestamp_ms.cells(py),
-            timestamp_type: rows.timestamp_type.cells(py),
-            leader_epoch: rows.leader_epoch.cells(py),
-            header_ends: rows.header_ends.cells(py),
-            header_key: Cells::of(&rows.header_key, py),
-            header_value: Cells::of(&rows.header_value, py),
-        }
+    fn of(owned: &'a Owned) -> PyResult<Self> {
+        let column = |name| owned.child(name).ok_or_else(|| missing(name));
+        let headers = column("headers")?;
+        let part = |name| headers.child("item").and_then(|items| items.child(name)).ok_or_else(|| missing(name));
+        Ok(Self {
+            key: Cells::of(column("key")?),
+            value: Cells::of(column("value")?),
+            offset: column("offset")?.buffers[1].int64(),
+            timestamp_ms: column("timestampMs")?.buffers[1].int64(),
+            timestamp_type: column("timestampType")?.buffers[1].int32(),
+            leader_epoch: column("leaderEpoch")?.buffers[1].int32(),
+            header_ends: headers.buffers[1].int32(),
+            header_key: Cells::of(part("key")?),
+            header_value: Cells::of(part("value")?),
+        })
     }
 
     /// Type and milliseconds, as the columns have them.
-    fn stamp(&self, row: usize) -> PyResult<(i32, i64)> {
-        Ok((read(self.timestamp_type, row)?, read(self.timestamp_ms, row)?))
+    fn stamp(&self, row: usize) -> (i32, i64) {
+        (self.timestamp_type[row], self.timestamp_ms[row])
     }
 
     /// The headers of a row as positions in the columns of headers; None if its message has none.
-    fn headers(&self, row: usize) -> PyResult<Option<Range<usize>>> {
-        let range = range_of(self.header_ends, row)?;
-        if range.end >= self.header_key.ends.len() {
-            return Err(outside());
-        }
-        Ok((1..=MAX_HEADERS).contains(&range.len()).then_some(range))
+    fn headers(&self, row: usize) -> Option<Range<usize>> {
+        let range = range_of(self.header_ends, row);
+        (1..=MAX_HEADERS).contains(&range.len()).then_some(range)
     }
 }
 
-/// A binary or string column.
+/// A binary or string column. `validity` is empty if no item is null.
 struct Cells<'a> {
-    ends: &'a [ReadOnlyCell<i32>],
-    data: &'a [ReadOnlyCell<u8>],
-    validity: Option<&'a [ReadOnlyCell<u8>]>,
-    first_bit: i64,
+    ends: &'a [i32],
+    data: &'a [u8],
+    validity: &'a [u8],
 }
 
 impl<'a> Cells<'a> {
-    fn of((ends, data, validity, first_bit): &'a Given, py: Python<'a>) -> Self {
-        Self {
-            ends: ends.cells(py),
-            data: data.cells(py),
-            validity: validity.as_ref().map(|bits| bits.cells(py)),
-            first_bit: *first_bit,
-        }
+    fn of(node: &'a Node) -> Self {
+        let [validity, ends, data] = [0, 1, 2].map(|at| &node.buffers[at]);
+        Self { ends: ends.int32(), data: data.bytes(), validity: validity.bytes() }
     }
 
-    fn is_null(&self, row: usize) -> PyResult<bool> {
-        let Some(validity) = self.validity else { return Ok(false) };
-        let bit = usize::try_from(self.first_bit).ok().and_then(|first| first.checked_add(row)).ok_or_else(outside)?;
-        Ok(read(validity, bit >> 3)? >> (bit & 7) & 1 == 0)
+    fn is_null(&self, row: usize) -> bool {
+        !self.validity.is_empty() && self.validity[row >> 3] >> (row & 7) & 1 == 0
     }
 
-    fn data(&self, row: usize) -> PyResult<&'a [ReadOnlyCell<u8>]> {
-        self.data.get(range_of(self.ends, row)?).ok_or_else(outside)
+    fn data(&self, row: usize) -> &'a [u8] {
+        &self.data[range_of(self.ends, row)]
     }
 
     /// A copy of the item as bytes, or None.
     fn item<'py>(&self, py: Python<'py>, row: usize) -> PyResult<Bound<'py, PyAny>> {
-        if self.is_null(row)? { Ok(none(py)) } else { objects::bytes(py, self.data(row)?) }
+        if self.is_null(row) { Ok(none(py)) } else { objects::bytes(py, self.data(row)) }
     }
 }
 
@@ -250,13 +206,13 @@ impl Names {
         keys: &Cells<'_>,
         index: usize,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (range, key) = (range_of(keys.ends, index)?, keys.data(index)?);
+        let (range, key) = (range_of(keys.ends, index), keys.data(index));
         let before = self.0.get_mut(position);
         let name = before.as_ref().filter(|(other, _)| keys.data.get(other.clone()).is_some_and(|it| is_same(it, key)));
         if let Some((_, name)) = name {
             return Ok(name.bind(py).clone());
         }
-        let end = key.iter().position(|byte| byte.get() == 0).unwrap_or(key.len());
+        let end = key.iter().position(|&byte| byte == 0).unwrap_or(key.len());
         let name = objects::text(py, &key[..end])?;
         match before {
             Some(before) => *before = (range, name.clone().unbind()),
@@ -267,10 +223,8 @@ impl Names {
     }
 }
 
-fn is_same(one: &[ReadOnlyCell<u8>], other: &[ReadOnlyCell<u8>]) -> bool {
-    one.len() == other.len()
-        && one.len() <= MAX_NAME_BYTES
-        && one.iter().zip(other).all(|(byte, other)| byte.get() == other.get())
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    one.len() <= MAX_NAME_BYTES && one == other
 }
 
 /// Makes the arguments of one call of `Rows::messages`.
@@ -285,8 +239,8 @@ impl<'py> Arguments<'_, 'py> {
     /// The arguments for one row. They hold until the next row.
     fn of_row(&mut self, row: usize) -> PyResult<&Bound<'py, PyTuple>> {
         let (py, columns) = (self.py, self.columns);
-        let (stamp, epoch) = (columns.stamp(row)?, read(columns.leader_epoch, row)?);
-        let headers = columns.headers(row)?.map(|range| self.header_list(range)).transpose()?;
+        let (stamp, epoch) = (columns.stamp(row), columns.leader_epoch[row]);
+        let headers = columns.headers(row).map(|range| self.header_list(range)).transpose()?;
         let kept = &mut *self.kept;
         let had_headers = std::mem::replace(&mut kept.has_headers, headers.is_some());
         let before = kept.tuple.take().map(|tuple| tuple.into_bound(py));
@@ -296,7 +250,7 @@ impl<'py> Arguments<'_, 'py> {
         let tuple = match before.filter(objects::has_one_owner) {
             None => new_tuple(py, self.rows, columns, row, headers, pair.map_or_else(|| stamp_of(py, stamp), Ok)?)?,
             Some(tuple) => {
-                objects::put(&tuple, OFFSET, objects::int(py, read(columns.offset, row)?)?)?;
+                objects::put(&tuple, OFFSET, objects::int(py, columns.offset[row])?)?;
                 objects::put(&tuple, KEY, columns.key.item(py, row)?)?;
                 objects::put(&tuple, VALUE, columns.value.item(py, row)?)?;
                 if let Some(pair) = pair {
@@ -354,14 +308,14 @@ fn new_tuple<'py>(
     let arguments = [
         rows.topic.bind(py).clone(),
         rows.partition.bind(py).clone(),
-        objects::int(py, read(columns.offset, row)?)?,
+        objects::int(py, columns.offset[row])?,
         columns.key.item(py, row)?,
         columns.value.item(py, row)?,
         headers.unwrap_or_else(|| none(py)),
         none(py), // error
         stamp,
         rows.latency.bind(py).clone(),
-        objects::int(py, read(columns.leader_epoch, row)?.into())?,
+        objects::int(py, columns.leader_epoch[row].into())?,
     ];
     objects::tuple(py, arguments)
 }
@@ -376,21 +330,17 @@ fn none(py: Python<'_>) -> Bound<'_, PyAny> {
     py.None().into_bound(py)
 }
 
-fn read<T: pyo3::buffer::Element>(column: &[ReadOnlyCell<T>], row: usize) -> PyResult<T> {
-    column.get(row).map(ReadOnlyCell::get).ok_or_else(outside)
-}
-
 /// The part of an item, from one of Arrow's offsets to the next.
-fn range_of(ends: &[ReadOnlyCell<i32>], row: usize) -> PyResult<Range<usize>> {
-    let [start, stop] = ends.get(row..).and_then(<[_]>::first_chunk::<2>).ok_or_else(outside)?;
-    let (start, stop) = (start.get(), stop.get());
-    if start < 0 || stop < start {
-        return Err(outside());
-    }
-    Ok(start as usize..stop as usize)
+fn range_of(ends: &[i32], row: usize) -> Range<usize> {
+    ends[row] as usize..ends[row + 1] as usize
 }
 
 #[cold]
 fn outside() -> PyErr {
-    PyIndexError::new_err("an offset outside its column")
+    PyIndexError::new_err("a row outside its columns")
+}
+
+#[cold]
+fn missing(name: &str) -> PyErr {
+    PyValueError::new_err(format!("a message needs the column '{name}'"))
 }

@@ -10,26 +10,25 @@
 use std::ffi::{c_int, c_long};
 use std::ptr;
 
-use pyo3::buffer::ReadOnlyCell;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
 /// A copy as bytes.
-pub fn bytes<'py>(py: Python<'py>, cells: &[ReadOnlyCell<u8>]) -> PyResult<Bound<'py, PyAny>> {
+pub fn bytes<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: the slice is `len` readable bytes, and a slice is never longer than `isize::MAX`. The result is a new
     // reference, or NULL with an error set.
     unsafe {
-        let made = ffi::PyBytes_FromStringAndSize(cells.as_ptr().cast(), cells.len() as ffi::Py_ssize_t);
+        let made = ffi::PyBytes_FromStringAndSize(data.as_ptr().cast(), data.len() as ffi::Py_ssize_t);
         Bound::from_owned_ptr_or_err(py, made)
     }
 }
 
 /// UTF-8 as text. Raises UnicodeDecodeError.
-pub fn text<'py>(py: Python<'py>, cells: &[ReadOnlyCell<u8>]) -> PyResult<Bound<'py, PyAny>> {
+pub fn text<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: as in `bytes`. NULL stands for strict errors.
     unsafe {
-        let made = ffi::PyUnicode_DecodeUTF8(cells.as_ptr().cast(), cells.len() as ffi::Py_ssize_t, ptr::null());
+        let made = ffi::PyUnicode_DecodeUTF8(data.as_ptr().cast(), data.len() as ffi::Py_ssize_t, ptr::null());
         Bound::from_owned_ptr_or_err(py, made)
     }
 }
