@@ -132,7 +132,7 @@ class ReadPlanned:
 
 @dataclass(frozen=True, slots=True)
 class RecordsRead:
-    """One Arrow record batch of `records` rows was returned. `next_offset` is one past its last offset."""
+    """`records` rows were handed on together. `next_offset` is one past the last offset that was read."""
 
     partition: TopicIdPartition
     records: int

@@ -55,7 +55,7 @@ def decoded(
             leader_epoch=row["leaderEpoch"],
         )
         assert status == RunStatus.END
-    return DecodedRows((decoder.take(),), tables)
+    return DecodedRows(decoder.take(), tables)
 
 
 class ArrowReader:

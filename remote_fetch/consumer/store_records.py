@@ -96,10 +96,10 @@ class StoreRecords:
         """Open chunks until one has a record. Returns whether a record was found."""
         while not self._cursor and self.feed is not None and (chunks := self._reserved or self.feed.chunks):
             chunk = chunks.popleft()
-            self._row_bytes = max(chunk.size_bytes / chunk.num_rows, 1.0)
-            self._cursor = MessageCursor(chunk, self._topic, self._number, Message)
-            self._cursor.skip_before(self.skip_before)
-            if self._cursor:
+            if chunk.end_offset > self.skip_before:
+                self._row_bytes = max(chunk.size_bytes / chunk.num_rows, 1.0)
+                self._cursor = MessageCursor(chunk, self._topic, self._number, Message)
+                self._cursor.skip_before(self.skip_before)
                 self.skip_before = 0
         return bool(self._cursor)
 

@@ -1,6 +1,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+def joined(runs: Sequence[Run]) -> Run: ...
 def multiples(step: int, count: int) -> bytes: ...
 
 class ColumnMemory:

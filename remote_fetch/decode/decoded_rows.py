@@ -2,7 +2,7 @@
 
 Rules of the file:
 
-- A decoder keeps its columns in a run, outside of Arrow. Reading and joining move runs, and look at no column.
+- A decoder keeps its columns in a run, outside of Arrow.
 - To make an Arrow batch gives the interpreter's lock away several times. A thread that has to work beside an
   application makes none.
 - Columns that are the same in every row, topic and partition, are made here.
@@ -58,6 +58,7 @@ class Tables:
 
     def __init__(self, topic: str, partition: int, columns: Sequence[str], max_rows: int, engine: ModuleType) -> None:
         schema = schema_for(columns)
+        self.engine = engine
         self.decoded = [name for name in schema.names if name not in CONSTANT_COLUMNS]
         self._max_rows = max_rows
         self._places = [(at, field) for at, field in enumerate(schema) if field.name in CONSTANT_COLUMNS]
@@ -82,33 +83,29 @@ class Tables:
 
 
 class DecodedRows:
-    """Rows of one partition, in order: those of one run, or of several small ones. Not thread-safe.
+    """The rows of one run. They become Arrow batches or messages: one of both, once. Not thread-safe.
 
     - `num_rows` is their number.
     - `size_bytes` is the size of their columns, without topic and partition.
-    - `end_offset` is one past the offset of the last row, 0 without the column of offsets.
+    - `end_offset` is one past the offset of the last row, 0 without rows or without the column of offsets.
     """
 
-    __slots__ = ("_batches", "_tables", "end_offset", "num_rows", "runs", "size_bytes")
+    __slots__ = ("_batches", "_tables", "end_offset", "num_rows", "run", "size_bytes")
 
-    def __init__(self, runs: Sequence[RunRows], tables: Tables) -> None:
-        self.runs = runs
+    def __init__(self, run: RunRows, tables: Tables) -> None:
+        self.run = run
         self._tables = tables
         self._batches: list[pa.RecordBatch] | None = None
-        self.num_rows = sum([run.rows for run in runs])
-        self.size_bytes = sum([run.size_bytes for run in runs])
-        self.end_offset = runs[-1].end_offset if runs else 0
+        self.num_rows, self.size_bytes, self.end_offset = run.rows, run.size_bytes, run.end_offset
 
     def to_arrow(self) -> list[pa.RecordBatch]:
         """The rows as Arrow batches of at most `max_rows` rows. There is none without rows, and mostly there is one."""
         if self._batches is None:
-            batches = [batch for run in self.runs for batch in self._tables.batches(run)]
-            if len(self.runs) > 1:
-                batches = pa.Table.from_batches(batches).combine_chunks().to_batches()
-            self.runs, self._batches = (), batches
+            self._batches = self._tables.batches(self.run)
         return self._batches
 
     @classmethod
     def joined(cls, parts: Sequence[DecodedRows]) -> DecodedRows:
-        """The rows of all parts, at least one. They are copied into one Arrow batch, and only if they become one."""
-        return parts[0] if len(parts) == 1 else cls([run for part in parts for run in part.runs], parts[0]._tables)
+        """The rows of all parts, at least one, of one reader. Those of several parts are copied into one run."""
+        tables = parts[0]._tables
+        return parts[0] if len(parts) == 1 else cls(tables.engine.joined([part.run for part in parts]), tables)

@@ -1,9 +1,10 @@
-"""Joins small groups of rows, so that a partition in small pieces is not read in small Arrow batches.
+"""Joins small runs, so that a partition in small pieces is not read in small Arrow batches.
 
 Rules of the file:
 
 - Rows keep their order.
-- Rows of at least half the target size are handed on as they are. Only smaller ones are joined.
+- Rows of at least half the target size are handed on as they are. Only smaller ones are copied: once, or
+  twice if they are very small.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.decode.run_decoder import MAX_ROWS, TARGET_BYTES
 
 __all__ = ["RowGatherer"]
+
+_MOST_PARTS = 256
+"""So many small runs are joined even if they have few rows. Each takes some 2 KiB besides its rows."""
 
 
 class RowGatherer:
@@ -26,6 +30,7 @@ class RowGatherer:
         self._target_bytes = target_bytes
         self._max_rows = max_rows
         self._pending: list[DecodedRows] = []
+        self._last: list[DecodedRows] = []
         self._bytes = self._rows = 0
 
     @property
@@ -44,13 +49,21 @@ class RowGatherer:
             if is_large:
                 full.append(part)
             elif rows:
-                self._pending.append(part)
+                self._last.append(part)
                 self._bytes += size_bytes
                 self._rows += rows
+                if len(self._last) == _MOST_PARTS:
+                    self._join_last()
         return full
+
+    def _join_last(self) -> None:
+        last, self._last = self._last, []
+        if last:
+            self._pending.append(DecodedRows.joined(last))
 
     def drain(self) -> list[DecodedRows]:
         """Return the pending rows as one group, or no group."""
+        self._join_last()
         pending, self._pending = self._pending, []
         self._bytes = self._rows = 0
         return [DecodedRows.joined(pending)] if pending else []

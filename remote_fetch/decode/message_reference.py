@@ -4,7 +4,7 @@ The reference for the native loop, `native/src/messages.rs`, and the loop that r
 
 Rules of the file:
 
-- Both give the same messages and the same errors for the same rows.
+- Both give the same messages and the same errors for the same rows. No index counts from the end.
 - If confluent_kafka's binding shows a record differently from the columns, this module follows the binding.
 """
 
@@ -47,7 +47,7 @@ class Rows:
 
     def offset(self, row: int) -> int:
         """The offset of a row. Raises IndexError."""
-        if row >= len(self._rows):
+        if not 0 <= row < len(self._rows):
             raise IndexError("a row outside its columns")
         return self._rows[row].offset
 

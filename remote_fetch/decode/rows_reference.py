@@ -16,7 +16,7 @@ from remote_fetch.decode.message_reference import Rows
 from remote_fetch.decode.record_reference import Row
 from remote_fetch.decode.run_status import RunStatus
 
-__all__ = ["Run"]
+__all__ = ["Run", "joined"]
 
 # In the order in which both engines look for them.
 _MESSAGE_COLUMNS = ("headers", "key", "value", "offset", "timestampMs", "timestampType", "leaderEpoch")
@@ -32,39 +32,66 @@ class Run:
         self.status = RunStatus.END
         self.shown: dict[int, int] = {}
         self.rows = self.size_bytes = self.end_offset = self.saturated = 0
-        self._columns: tuple[Sequence[Row], pa.RecordBatch] | None = None
+        self._taken: tuple[Sequence[Row], Sequence[str]] | None = None
 
     def close(self, rows: Sequence[Row], columns: Sequence[str]) -> Run:
-        """Set the columns."""
+        """Set the rows, of which `columns` are wanted."""
         self.rows = len(rows)
-        batch = _columns_of(rows, columns)
-        self._columns = rows, batch
-        buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None]
-        self.size_bytes = sum(buffer.size for buffer in buffers) if rows else 0
+        self._taken = rows, columns
+        self.size_bytes = sum(_size_of(rows, name) for name in columns) if rows else 0
         self.end_offset = rows[-1].offset + 1 if rows and "offset" in columns else 0
         if "timestamp" in columns:
             self.saturated = sum(is_saturated(row.timestamp_ms) for row in rows)
         return self
 
+    def take(self) -> tuple[Sequence[Row], Sequence[str]]:
+        """The rows and the names of the columns, once."""
+        taken, self._taken = self._taken, None
+        if taken is None:
+            raise RuntimeError("the columns are taken already")
+        return taken
+
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[Any, Any]:
         """The columns, by the Arrow PyCapsule interface."""
-        _, batch = self._take()
-        capsules: tuple[Any, Any] = batch.__arrow_c_array__()  # type: ignore[no-untyped-call]
+        capsules: tuple[Any, Any] = _columns_of(*self.take()).__arrow_c_array__()  # type: ignore[no-untyped-call]
         return capsules
 
     def messages(self, make: Callable[..., Any], topic: str, partition: int) -> Rows:
         """The rows as messages. Raises ValueError if a column is missing that a message needs."""
-        rows, batch = self._take()
+        rows, columns = self.take()
         for name in _MESSAGE_COLUMNS:
-            if name not in batch.schema.names:
+            if name not in columns:
                 raise ValueError(f"a message needs the column '{name}'")
         return Rows(make, topic, partition, rows)
 
-    def _take(self) -> tuple[Sequence[Row], pa.RecordBatch]:
-        taken, self._columns = self._columns, None
-        if taken is None:
-            raise RuntimeError("the columns are taken already")
-        return taken
+
+def joined(runs: Sequence[Run]) -> Run:
+    """The rows of several runs of one reader, as one run. It takes their columns."""
+    parts = [run.take() for run in runs]
+    return Run(0, -1).close([row for rows, _ in parts for row in rows], parts[0][1])
+
+
+def _size_of(rows: Sequence[Row], name: str) -> int:
+    """The bytes of a column in Arrow's layout."""
+    match name:
+        case "key":
+            return _size_of_items([row.key for row in rows])
+        case "value":
+            return _size_of_items([row.value for row in rows])
+        case "headers":
+            headers = [header for row in rows for header in row.headers]
+            keys = [java_text(key).encode() for key, _ in headers]
+            return 4 * (len(rows) + 1) + _size_of_items(keys) + _size_of_items([value for _, value in headers])
+        case "timestampType" | "leaderEpoch":
+            return 4 * len(rows)
+        case _:
+            return 8 * len(rows)
+
+
+def _size_of_items(items: Sequence[bytes | None]) -> int:
+    """The bytes of offsets, of items, and of validity bits if an item is null."""
+    bits = len(items) if None in items else 0
+    return 4 * (len(items) + 1) + sum(len(item or b"") for item in items) + (bits + 7) // 8
 
 
 def _columns_of(rows: Sequence[Row], columns: Sequence[str]) -> pa.RecordBatch:

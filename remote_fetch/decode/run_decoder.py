@@ -187,10 +187,10 @@ class RunReader:
         return RunsAhead(ahead, self._decoded)
 
     def _decoded(self, run: _Run) -> DecodedRun:
-        rows = DecodedRows((run,) if run.rows else (), self._tables)
         return DecodedRun(
-            run.position, run.last_offset, run.taken, RunStatus(run.status), run.shown, rows, run.saturated
-        )
+            run.position, run.last_offset, run.taken, RunStatus(run.status), run.shown,
+            DecodedRows(run, self._tables), run.saturated,
+        )  # fmt: skip
 
 
 class RunsAhead:
@@ -302,7 +302,7 @@ class BatchReader:
             self._rows = 0
             run: _Run = self._decoder.take()
             self.saturated += run.saturated
-            full.append(DecodedRows((run,), self._tables))
+            full.append(DecodedRows(run, self._tables))
         return full
 
     def _fault(self, header: BatchHeader, records: memoryview) -> CorruptSegment:

@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from remote_fetch.decode.record_reference import Ended, Row, Shape, records_of
-from remote_fetch.decode.rows_reference import Run
+from remote_fetch.decode.rows_reference import Run, joined
 from remote_fetch.decode.run_status import RunStatus
 from remote_fetch.errors import RemoteFetchError
 from remote_fetch.formats.batches import HEADER_BYTES, BatchHeader, FramedBatch, check_crc, read_header
@@ -31,6 +31,7 @@ __all__ = [
     "DecodeThreads",
     "Run",
     "RunDecoder",
+    "joined",
     "multiples",
 ]
 

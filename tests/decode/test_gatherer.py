@@ -48,6 +48,15 @@ def test_a_large_group_is_handed_on_as_it_is() -> None:
     assert offsets([small, same]) == list(range(103))
 
 
+def test_many_small_runs_are_joined_in_their_order() -> None:
+    gatherer = RowGatherer()
+    for at in range(1030):
+        assert gatherer.add([batch(at, 1)]) == []
+    assert len(gatherer._pending) + len(gatherer._last) < 260
+    (joined,) = gatherer.drain()
+    assert offsets([joined]) == list(range(1030))
+
+
 def test_a_group_without_rows_is_left_out() -> None:
     gatherer = RowGatherer()
     assert gatherer.add([batch(0, 0)]) == gatherer.drain() == []

@@ -65,7 +65,7 @@ def built(reader: BatchReader, head: BatchHeader, data: memoryview) -> DecodedRo
 
 def batch_from(engine: ModuleType, rows: list[dict[str, Any]]) -> DecodedRows:
     """These rows, completed by `USUAL`."""
-    return decoded(rows)
+    return decoded(rows, engine=engine)
 
 
 def recorded(*arguments: Any) -> Arguments:
@@ -180,27 +180,18 @@ def test_how_a_cursor_moves(engine: ModuleType) -> None:
 
 
 @each_of("skipped", [0, 9, 10, 14, 20, 25, 26, 99])
-def test_a_cursor_moves_over_several_runs(engine: ModuleType, skipped: int) -> None:
-    """Runs of the offsets 0 to 9, none, 10 to 19, and 20 to 25. One call gives messages of one run."""
+def test_a_cursor_moves_over_joined_runs(engine: ModuleType, skipped: int) -> None:
     offsets = [range(10), range(0), range(10, 20), range(20, 26)]
-    runs = [batch_from(engine, [{"offset": offset} for offset in part]) for part in offsets]
-    rows = DecodedRows.joined(runs)
-    assert (rows.num_rows, rows.end_offset) == (26, 26)
+    rows = DecodedRows.joined([batch_from(engine, [{"offset": offset} for offset in part]) for part in offsets])
     cursor = MessageCursor(rows, "t", 0, recorded)
     cursor.skip_before(skipped)
-    wanted = list(range(skipped, 26))
-    found: list[int] = []
-    while cursor:
-        assert len(cursor) == len(wanted) - len(found)
-        made = cursor.take(7)
-        assert 0 < len(made) <= 7
-        found += [one[2] for one in made]
-    assert found == wanted
-    assert cursor.take(7) == []
+    assert [one[2] for one in cursor.take(99)] == list(range(skipped, 26))
 
 
 def test_no_rows(engine: ModuleType) -> None:
-    cursor = MessageCursor(batch_from(engine, []), "t", 0, Message)
+    rows = batch_from(engine, [])
+    assert (rows.num_rows, rows.end_offset, rows.to_arrow()) == (0, 0, [])
+    cursor = MessageCursor(rows, "t", 0, Message)
     cursor.skip_before(7)
     assert (len(cursor), cursor.take(3)) == (0, [])
 
@@ -216,7 +207,7 @@ def test_columns_in_any_order_beside_others(engine: ModuleType) -> None:
 def test_a_column_that_is_missing(engine: ModuleType, missing: str) -> None:
     rows = batch_of(engine, *SOME, columns=tuple(name for name in MESSAGE_COLUMNS if name != missing))
     with pytest.raises(ValueError, match=f"^a message needs the column '{missing}'$"):
-        MessageCursor(rows, "t", 0, Message).take(1)
+        MessageCursor(rows, "t", 0, Message)
 
 
 def test_rows_are_taken_once(engine: ModuleType) -> None:
@@ -225,9 +216,13 @@ def test_rows_are_taken_once(engine: ModuleType) -> None:
     with pytest.raises(RuntimeError, match=r"^the columns are taken already$"):
         rows.to_arrow()
     with pytest.raises(RuntimeError, match=r"^the columns are taken already$"):
-        MessageCursor(rows, "t", 0, recorded).take(1)
+        MessageCursor(rows, "t", 0, recorded)
     rows = batch_of(engine, *SOME)
     assert rows.to_arrow() is rows.to_arrow()
+    with pytest.raises(RuntimeError, match=r"^the columns are taken already$"):
+        MessageCursor(rows, "t", 0, recorded)
+    with pytest.raises(RuntimeError, match=r"^the columns are taken already$"):
+        DecodedRows.joined([rows, batch_of(engine, *SOME)])
 
 
 names = st.text(max_size=5) | st.just("cut\0here")
@@ -331,7 +326,7 @@ def test_both_engines_make_the_same(
     steps = [*data.draw(st.lists(st.integers(1, 10), max_size=10)), len(rows)]
 
     def messages(engine: ModuleType) -> list[Any]:
-        cursor = MessageCursor(batch_from(native_engine, numbered), "t", 7, recorded)
+        cursor = MessageCursor(batch_from(engine, numbered), "t", 7, recorded)
         cursor.skip_before(first)
         return [one for step in steps for one in cursor.take(step)]
 
@@ -347,8 +342,7 @@ def rows_from(engine: ModuleType, make: Callable[..., Any] = recorded) -> Any:
         {"key": b"b", "value": b"bcd", "offset": 6, "timestampMs": 8, "timestampType": 1, "leaderEpoch": 3},
     ]
     rows[1]["headers"] = [("a", b"b")]
-    (run,) = batch_from(engine, rows).runs
-    return run.messages(make, "t", 9)
+    return batch_from(engine, rows).run.messages(make, "t", 9)
 
 
 TWO_ROWS = [
@@ -372,6 +366,8 @@ def test_rows_outside_the_columns(engine: ModuleType, start: int, stop: int) -> 
         rows_from(engine).messages(start, stop)
     with pytest.raises(IndexError, match=r"^a row outside its columns$"):
         rows_from(engine).offset(2)
+    with pytest.raises(IndexError, match=r"^a row outside its columns$"):
+        rows_from(engine).offset(-1)
 
 
 def test_rows_with_headers_between_rows_without(engine: ModuleType) -> None:
@@ -475,8 +471,8 @@ def test_a_cycle_through_the_callee_is_collected(engine: ModuleType) -> None:
 
 def test_what_messages_share_is_counted_right(engine: ModuleType) -> None:
     """None is in all messages: one reference too many or too few in each of 100,000 would show."""
-    (run,) = batch_from(engine, [{"key": None, "headers": [("h", None)] * (number % 2)} for number in range(1000)]).runs
-    rows = run.messages(recorded, "t", 0)
+    made = batch_from(engine, [{"key": None, "headers": [("h", None)] * (number % 2)} for number in range(1000)])
+    rows = made.run.messages(recorded, "t", 0)
 
     def once() -> None:
         assert len(rows.messages(0, 1000)) == 1000
@@ -508,8 +504,7 @@ def test_a_callee_that_calls_again(engine: ModuleType) -> None:
             inner[:] = rows.messages(0, 5)
         return arguments
 
-    (run,) = batch_of(engine, *SOME).runs
-    rows = run.messages(make, "t", 0)
+    rows = batch_of(engine, *SOME).run.messages(make, "t", 0)
     assert rows.messages(0, 5) == inner == [expected(record) for record in SOME]
     assert rows.messages(1, 2) == [expected(SOME[1])]
 

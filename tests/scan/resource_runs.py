@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -184,26 +185,36 @@ def large_batch_compressed() -> Used:
 
 def feeds() -> Used:
     """The feeds of a consumer of 32 partitions, whose batches inflate to 1 MiB, and the application takes nothing."""
-
-    def read(tier: RepeatingTier, config: Mapping[str, Any]) -> int:
-        with Session(Config.parse(config), tier) as session:
-            context = FeedContext(
-                session, IsolationLevel.READ_COMMITTED, session.config.settings.max_bytes, QUEUED_BYTES
-            )
-            context.share_among(len(tier.metadata))
-            workers, coming = Workers(), [Feed(context, "topic", number, 0) for number in range(len(tier.metadata))]
-            for feed in coming:
-                workers.add(feed)
-            wait_until(lambda: all(feed.is_at_rest for feed in coming) and not tier.in_flight)
-            assert not any(feed.ending for feed in coming)
-            rows = sum(chunk.num_rows for feed in coming for chunk in feed.chunks)
-            workers.close(10.0)
-            for feed in coming:
-                feed.close()
-        return rows
-
     tier = RepeatingTier(repeated(MIB, 64, 16 << 10, codec=4), 32, hold=late)
-    return _measured(tier, read=read, inflated_bytes=MIB)
+    return _measured(tier, read=partial(_fill, queued_bytes=QUEUED_BYTES), inflated_bytes=MIB)
+
+
+def feed_of_transactions() -> Used:
+    """A feed of transactions of one small record each, until its queue is full. Each of them is a run of its own."""
+    log = LogBuilder()
+    log.begin(7)
+    log.append_batch([Record(0, 0, None, b"v" * 10)], producer_id=7)
+    log.commit(7)
+    record, marker = (batch.data for batch in log.batches)
+    transaction = Repeated(record + marker, 2, 40_000, begins=((0, 0), (len(record), 1)))
+    return _measured(RepeatingTier(transaction), read=partial(_fill, queued_bytes=2 * MIB))
+
+
+def _fill(tier: RepeatingTier, config: Mapping[str, Any], *, queued_bytes: int) -> int:
+    """Let a feed for each partition read until all queues are full. Returns the number of rows in them."""
+    with Session(Config.parse(config), tier) as session:
+        context = FeedContext(session, IsolationLevel.READ_COMMITTED, session.config.settings.max_bytes, queued_bytes)
+        context.share_among(len(tier.metadata))
+        workers, coming = Workers(), [Feed(context, "topic", number, 0) for number in range(len(tier.metadata))]
+        for feed in coming:
+            workers.add(feed)
+        wait_until(lambda: all(feed.is_at_rest for feed in coming) and not tier.in_flight)
+        assert not any(feed.ending for feed in coming)
+        rows = sum(chunk.num_rows for feed in coming for chunk in feed.chunks)
+        workers.close(10.0)
+        for feed in coming:
+            feed.close()
+    return rows
 
 
 def _bomb(codec: int) -> Used:
@@ -288,6 +299,7 @@ RUNS: Mapping[str, Callable[[], Used]] = {
         sparse,
         partitions,
         feeds,
+        feed_of_transactions,
         large_batch,
         large_batch_compressed,
         slow_reader,

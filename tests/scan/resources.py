@@ -28,6 +28,8 @@ DEADLINE_S = 120
 class Repeated:
     """A segment that is `copies` of one v2 batch, of which each covers `offsets` offsets and comes a second later.
 
+    `batch` may be several batches, which begin at the positions and offsets of `begins`.
+
     The copies differ only in their base offset. So this is true only of a batch with LogAppendTime, or if no test asks
     for the time.
     """
@@ -36,6 +38,7 @@ class Repeated:
     offsets: int
     copies: int
     index_entry_bytes: Literal[8, 12] = 8
+    begins: tuple[tuple[int, int], ...] = ((0, 0),)
 
     @property
     def size_bytes(self) -> int:
@@ -50,17 +53,18 @@ class Repeated:
         for copy in range(start // size_bytes, -(-stop // size_bytes)):
             at = copy * size_bytes
             first, last = max(at, start), min(at + size_bytes, stop)
-            head = (copy * self.offsets).to_bytes(8, "big")
-            if first < at + 8:
-                out[first - start : min(at + 8, last) - start] = head[first - at : min(8, last - at)]
-            body = max(first, at + 8)
-            if body < last:
-                out[body - start : last - start] = memoryview(self.batch)[body - at : last - at]
+            out[first - start : last - start] = memoryview(self.batch)[first - at : last - at]
+            for position, offset in self.begins:
+                head = (copy * self.offsets + offset).to_bytes(8, "big")
+                from_, to = max(first, at + position), min(last, at + position + 8)
+                if from_ < to:
+                    out[from_ - start : to - start] = head[from_ - at - position : to - at - position]
         return memoryview(out)
 
     def index(self, index_type: IndexType) -> bytes | None:
         """The files that a broker uploads beside it. The offset index has an entry for every batch but the first."""
-        lasts = [copy * self.offsets + self.offsets - 1 for copy in range(1, self.copies)]
+        _, after_first = self.begins[1] if len(self.begins) > 1 else (0, self.offsets)
+        lasts = [copy * self.offsets + after_first - 1 for copy in range(1, self.copies)]
         if index_type is IndexType.OFFSET:
             positions = range(len(self.batch), self.size_bytes, len(self.batch))
             return encode_offset_index(zip(lasts, positions, strict=True), self.index_entry_bytes)

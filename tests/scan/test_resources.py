@@ -101,6 +101,14 @@ def test_the_feeds_of_a_consumer_of_many_partitions() -> None:
     assert used.closed
 
 
+def test_the_feed_of_a_partition_of_small_transactions() -> None:
+    """Each transaction is decoded as a run of its own, and many runs are joined before they wait in the queue."""
+    used = run("feed_of_transactions")
+    assert used.rows > 20_000
+    assert used.grown_bytes <= 24 * MIB
+    assert used.closed
+
+
 @pytest.mark.parametrize("name", ["large_batch", "large_batch_compressed"])
 def test_batches_of_64_mib(name: str) -> None:
     used = run(name)

@@ -11,6 +11,7 @@ use std::mem;
 use std::ptr;
 use std::sync::Arc;
 
+use crate::join;
 use crate::spare::Spare;
 
 const NULLABLE: i64 = 2;
@@ -146,6 +147,19 @@ impl Owned {
 
     pub fn child(&self, name: &str) -> Option<&Node> {
         self.node.child(name)
+    }
+
+    pub fn size_bytes(&self) -> usize {
+        self.node.size_bytes()
+    }
+
+    /// The rows of all parts, one after the other, in memory without spare room. None: a column would have 2 GiB.
+    pub fn joined(mut parts: Vec<Self>) -> Option<Self> {
+        let spare = parts.first().map(|part| Arc::clone(&part.spare)).unwrap_or_default();
+        let nodes: Vec<&Node> = parts.iter().map(|part| &part.node).collect();
+        let node = join::joined(&nodes)?;
+        parts.clear();
+        Some(Self { node, spare })
     }
 
     /// The two structures, in the order of `__arrow_c_array__`.

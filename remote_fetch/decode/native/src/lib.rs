@@ -1,4 +1,4 @@
-//! Runs of Kafka record batches, from bytes to Arrow columns, with one call and without the interpreter's lock.
+//! Runs of Kafka record batches, from bytes to columns in Arrow's layout, with one call and without the interpreter's lock.
 //!
 //! Rules of the crate:
 //!
@@ -15,6 +15,7 @@ mod codecs;
 mod columns;
 mod deflate;
 mod frame;
+mod join;
 mod lz4;
 mod messages;
 mod objects;
@@ -265,8 +266,7 @@ impl BatchDecoder {
         let nothing_kept = Arc::default();
         let next = Columns::new(self.wanted, columns.room(), &nothing_kept);
         let taken = std::mem::replace(&mut *columns, next);
-        let outcome = Outcome { position: 0, last_offset: -1, taken: 0, status: Status::End, shown: BTreeMap::new() };
-        Ok(Run::of(outcome, taken, &nothing_kept))
+        Ok(Run::of(Outcome::none(), taken, &nothing_kept))
     }
 }
 
@@ -349,6 +349,23 @@ impl Run {
     }
 }
 
+/// The rows of several runs of one reader, as one run. It takes their columns.
+#[pyfunction]
+fn joined(runs: Vec<PyRef<'_, Run>>) -> PyResult<Run> {
+    let parts = runs.iter().map(|run| run.take()).collect::<PyResult<Vec<_>>>()?;
+    let columns =
+        Owned::joined(parts).ok_or_else(|| PyOverflowError::new_err("joined rows that no column can hold"))?;
+    let size_bytes = columns.size_bytes();
+    Ok(Run {
+        outcome: Outcome::none(),
+        rows: runs.iter().map(|run| run.rows).sum(),
+        size_bytes,
+        end_offset: runs.iter().map(|run| run.end_offset).max().unwrap_or(0),
+        saturated: runs.iter().map(|run| run.saturated).sum(),
+        columns: Mutex::new(Some(columns)),
+    })
+}
+
 /// 0, `step`, twice `step` and so on: `count` numbers of 32 bits in the order of this machine's bytes.
 #[pyfunction]
 fn multiples(py: Python<'_>, step: i32, count: usize) -> PyResult<Bound<'_, PyBytes>> {
@@ -368,7 +385,7 @@ fn multiples(py: Python<'_>, step: i32, count: usize) -> PyResult<Bound<'_, PyBy
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use super::{BatchDecoder, ColumnMemory, Run, RunDecoder, multiples};
+    use super::{BatchDecoder, ColumnMemory, Run, RunDecoder, joined, multiples};
     #[pymodule_export]
     use crate::ahead::{Ahead, DecodeThreads};
     #[pymodule_export]

@@ -92,7 +92,8 @@ impl Rows {
     }
 
     /// The offset of a row. Raises IndexError.
-    fn offset(&self, row: usize) -> PyResult<i64> {
+    fn offset(&self, row: i64) -> PyResult<i64> {
+        let row = usize::try_from(row).map_err(|_| outside())?;
         Columns::of(&self.columns)?.offset.get(row).copied().ok_or_else(outside)
     }
 
@@ -330,7 +331,7 @@ fn none(py: Python<'_>) -> Bound<'_, PyAny> {
     py.None().into_bound(py)
 }
 
-/// The part of an item, from one of Arrow's offsets to the next.
+/// The part of an item, from one offset to the next.
 fn range_of(ends: &[i32], row: usize) -> Range<usize> {
     ends[row] as usize..ends[row + 1] as usize
 }

@@ -67,6 +67,13 @@ pub struct Outcome {
     pub shown: BTreeMap<i64, i64>,
 }
 
+impl Outcome {
+    /// That of rows for which no run was decoded.
+    pub fn none() -> Self {
+        Self { position: 0, last_offset: -1, taken: 0, status: Status::End, shown: BTreeMap::new() }
+    }
+}
+
 /// Memory and codecs, kept from run to run.
 pub struct Tools {
     pub codecs: Codecs,

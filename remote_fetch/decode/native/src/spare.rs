@@ -1,4 +1,4 @@
-//! Memory that Arrow has given back, for the columns of the next units.
+//! Memory of columns that are not needed any more, for the columns of the next units.
 //!
 //! Rules of the file:
 //!
