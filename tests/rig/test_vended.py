@@ -83,19 +83,26 @@ def grants(scene: Scene) -> Iterator[None]:
     """The reader has only READ on the topic. The stranger has no permission.
 
     A question of the test before may have brought the service a refusal that it still keeps. A test may have killed
-    the service. In one run, the service refused a connection after the test that restarts it. The cause is not known.
+    the service. It must not end by itself. In one run, the service refused a connection after the test that restarts
+    it, and the cause is not known. So a failure here has the end of its log.
     """
+    service = scene.vended.service
 
     def is_allowed() -> bool:
-        if not scene.vended.service.is_running:
-            scene.vended.service.start()
+        assert not service.has_ended, f"the service has ended by itself; its log:\n{service.log_tail()}"
+        if not service.is_running:
+            service.start()
         try:
             return asked(scene, "reader", f"/v1/topics/{TOPIC}/partitions/0/segments")[0] == 200
         except urllib3.exceptions.HTTPError:
             return False
 
     allow(scene.vended.rig, "reader", "READ", TOPIC)
-    scene.vended.rig.until("the service allows it", is_allowed)
+    try:
+        scene.vended.rig.until("the service allows it", is_allowed)
+    except Exception as error:
+        error.add_note(f"the end of {service.log_file}:\n{service.log_tail()}")
+        raise
     yield
     revoke_all(scene.vended.rig, "reader")
     revoke_all(scene.vended.rig, "stranger")

@@ -52,6 +52,11 @@ class Server:
         """Whether the process is alive."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended by itself."""
+        return self._process is not None and self._process.poll() is not None
+
     def start(self) -> None:
         """Start it, and wait until it takes connections. Raises RuntimeError with the end of its log."""
         prefix = _DIES_WITH_US if shutil.which(_DIES_WITH_US[0]) else ()
