@@ -22,6 +22,8 @@ _ENGINE = installed(run_reference)
 class ColumnMemory:
     """Keeps the memory of columns that are not needed any more, for the next ones: `max_bytes` at most. Thread-safe.
 
+    It keeps the decompressors too, as many as were in use at once: some 1 MiB each.
+
     New memory costs page faults, which took up to a fifth of the time of a read (docs/design/0023).
     """
 

@@ -1,4 +1,4 @@
-"""Memory of columns that is used again: never while the columns are in use, and never more than its bound."""
+"""Memory that is used again, of columns and of decompressors: never while it is in use, and never beyond its bound."""
 
 from __future__ import annotations
 
@@ -47,6 +47,12 @@ def address_of(batch: pa.RecordBatch) -> int:
     buffer = batch.column("value").buffers()[2]
     assert buffer is not None
     return buffer.address
+
+
+def run_apart(program: str) -> None:
+    """In a process of its own: in that of other tests, the C library may keep what they have left."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_memory_is_used_again_when_the_columns_are_dropped(memory: ColumnMemory) -> None:
@@ -117,8 +123,33 @@ assert kept_bytes < 40 * MIB, kept_bytes  # 16 MiB are kept, and the C library k
 
 
 def test_what_is_kept_has_a_bound(native_engine: ModuleType) -> None:
-    """In a process of its own: in that of other tests, the C library may keep what they have left."""
-    done = subprocess.run([sys.executable, "-c", BOUND], capture_output=True, text=True, timeout=60, check=False)
+    run_apart(BOUND)
+
+
+DECOMPRESSORS = """
+from tests.decode.test_column_memory import *
+from tools.fuzz_memory import peak_bytes, reset_peak
+memory = ColumnMemory(MIB)
+readers = [reader_with(memory, ("offset",)) for _ in range(32)]
+usual = memoryview(encode_batch(0, [Record(0, 0, b"k", bytes(3 * MIB))], codec=4))
+large = memoryview(encode_batch(0, [Record(0, 0, b"k", bytes(64 * MIB))], codec=4))
+read(readers[0], usual)
+reset_peak()
+before = peak_bytes()
+for data in (usual, large, usual):
+    for reader in readers:
+        read(reader, data)
+    reset_peak()
+    kept_bytes = peak_bytes() - before
+    assert kept_bytes < 16 * MIB, kept_bytes
+"""
+
+
+def test_readers_share_decompressors_that_keep_no_more_than_usual_batches_need(native_engine: ModuleType) -> None:
+    """A decompressor of each reader would keep 3 MiB, and one that had the large batch would keep 64."""
+    done = subprocess.run(
+        [sys.executable, "-c", DECOMPRESSORS], capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -148,5 +179,4 @@ assert [read(reader, data).num_rows for data in (small, large, small)] == [1, 10
 
 def test_a_small_batch_that_inflates_far_does_not_make_the_next_guess_huge(native_engine: ModuleType) -> None:
     """A unit of four MiB after one of a few hundred bytes would be guessed to need a hundred GB."""
-    done = subprocess.run([sys.executable, "-c", GUESS], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    run_apart(GUESS)

@@ -91,13 +91,13 @@ def test_two_hundred_partitions_at_once() -> None:
 def test_the_feeds_of_a_consumer_of_many_partitions() -> None:
     """The queues and the units ahead of all together are bounded, and each feed may have a few batches besides.
 
-    A feed has a chunk in its queue, the columns of the unit ahead (four batches while their ratio is unknown), and the
-    output of the decompressor.
+    A feed has a chunk in its queue, and the columns of the unit ahead (four batches while their ratio is unknown). The
+    feeds share a few decompressors.
     """
     used = run("feeds")
     feeds = used.rows // 64
     assert feeds == 32
-    assert used.grown_bytes <= used.max_bytes + 2 * used.range_bytes + QUEUED_BYTES + feeds * 6 * MIB + 24 * MIB
+    assert used.grown_bytes <= used.max_bytes + 2 * used.range_bytes + QUEUED_BYTES + feeds * 5 * MIB + 24 * MIB
     assert used.closed
 
 

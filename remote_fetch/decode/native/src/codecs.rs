@@ -45,24 +45,45 @@ impl Output {
     }
 }
 
-/// The decompressors of one decoder, reused from batch to batch.
+/// Decompressors with their memory, reused from batch to batch.
 pub struct Codecs {
     output: Output,
     zstd: DCtx<'static>,
+    /// Whether `zstd` may have memory for a window, which may be as large as a frame wants.
+    has_window: bool,
     whole_gzip: WholeMember,
     snappy: snap::raw::Decoder,
 }
 
 impl Codecs {
     pub fn new(max_bytes: usize) -> Self {
-        let mut zstd = DCtx::create();
-        // The largest window that zstd's readers accept by default. Kafka's brokers keep the default.
-        let _ = zstd.set_parameter(DParameter::WindowLogMax(ZSTD_MAX_WINDOW_BYTES.ilog2()));
         Self {
             output: Output { max_bytes, ..Output::default() },
-            zstd,
+            zstd: zstd_context(),
+            has_window: false,
             whole_gzip: WholeMember::new(),
             snappy: snap::raw::Decoder::new(),
+        }
+    }
+
+    /// The same for a decoder with another bound.
+    pub fn within(mut self, max_bytes: usize) -> Self {
+        self.output.max_bytes = max_bytes;
+        self
+    }
+
+    /// The same with no more memory than batches of the usual size need.
+    pub fn trimmed(mut self) -> Self {
+        self.trim();
+        if self.has_window {
+            (self.zstd, self.has_window) = (zstd_context(), false);
+        }
+        self
+    }
+
+    fn trim(&mut self) {
+        if self.output.memory.len() > KEPT_BYTES {
+            self.output.memory = Vec::new();
         }
     }
 
@@ -71,9 +92,7 @@ impl Codecs {
         if codec == 0 {
             return Ok(data);
         }
-        if self.output.memory.len() > KEPT_BYTES {
-            self.output.memory = Vec::new();
-        }
+        self.trim();
         self.output.used = 0;
         match codec {
             1 => self.gunzip(data)?,
@@ -194,6 +213,7 @@ impl Codecs {
     /// A frame that is large, or that its headers allow to be.
     fn unzstd_by_parts(&mut self, frame: &[u8]) -> Result<(), Failure> {
         let output = &mut self.output;
+        self.has_window = true;
         self.zstd.init().map_err(|_| Failure)?;
         let mut input = InBuffer::around(frame);
         loop {
@@ -211,6 +231,13 @@ impl Codecs {
             }
         }
     }
+}
+
+fn zstd_context() -> DCtx<'static> {
+    let mut zstd = DCtx::create();
+    // The largest window that zstd's readers accept by default. Kafka's brokers keep the default.
+    let _ = zstd.set_parameter(DParameter::WindowLogMax(ZSTD_MAX_WINDOW_BYTES.ilog2()));
+    zstd
 }
 
 const GZIP_WINDOW_BITS: u8 = 15;

@@ -36,7 +36,6 @@ use pyo3::types::{PyBytes, PyCapsule};
 use crate::ahead::{Ahead, DecodeThreads};
 use crate::arrow::Owned;
 use crate::bytes::Bytes;
-use crate::codecs::Codecs;
 use crate::columns::{Columns, NAMES, Room};
 use crate::frame::{Aborted, Header, Place};
 use crate::messages::Rows;
@@ -70,19 +69,20 @@ struct Decoder {
     slice: Slice,
     max_decompressed_bytes: usize,
     spare: Arc<Spare>,
-    /// The tools that no thread uses now.
-    idle: Mutex<Vec<Tools>>,
+    /// The guess for the next unit, as in `Tools`.
+    room: Mutex<(Room, usize)>,
 }
 
 impl Decoder {
     fn decode(&self, data: &[u8], start: &Start) -> Run {
-        let mut tools = locked(&self.idle).pop().unwrap_or_else(|| Tools {
-            codecs: Codecs::new(self.max_decompressed_bytes),
-            room: (Room::default(), 0),
+        let mut tools = Tools {
+            codecs: self.spare.codecs(self.max_decompressed_bytes),
+            room: *locked(&self.room),
             spare: Arc::clone(&self.spare),
-        });
+        };
         let (outcome, columns) = run::decode(&self.slice, &mut tools, data, start);
-        locked(&self.idle).push(tools); // not after a panic
+        *locked(&self.room) = tools.room;
+        self.spare.give_back_codecs(tools.codecs); // not after a panic
         Run::of(outcome, columns, &self.spare)
     }
 
@@ -154,7 +154,7 @@ impl RunDecoder {
             },
             max_decompressed_bytes,
             spare,
-            idle: Mutex::default(),
+            room: Mutex::default(),
         })))
     }
 

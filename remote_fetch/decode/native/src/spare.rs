@@ -4,11 +4,13 @@
 //!
 //! - New memory costs a page fault every 4 KiB, and the C library gives large pieces back to the system. So pieces that
 //!   are large are kept, up to a bound for all together. The oldest make room for new ones.
+//! - Decompressors are kept too, as many as were in use at once. They have some 1 MiB each.
 //! - A piece is used again only if it is at most twice as large as what is asked for, because Arrow may keep it long.
 //! - Any thread may take and give back. The lock is held for a short search, never while memory is made or freed.
 
 use std::sync::{Mutex, MutexGuard};
 
+use crate::codecs::Codecs;
 use crate::threads::locked;
 
 /// Smaller pieces come from the allocator, which keeps those itself.
@@ -69,17 +71,40 @@ fn rounded(items: usize) -> usize {
     items.next_multiple_of(step)
 }
 
-/// Keeps pieces of `max_bytes` together, by default none.
-#[derive(Default)]
-pub struct Spare(Mutex<Kept>);
+/// Keeps pieces of `max_bytes` together, by default none, and the decompressors that no thread uses now.
+pub struct Spare {
+    pieces: Mutex<Kept>,
+    /// None after `close`.
+    codecs: Mutex<Option<Vec<Codecs>>>,
+}
+
+impl Default for Spare {
+    fn default() -> Self {
+        Self::new(0)
+    }
+}
 
 impl Spare {
     pub fn new(max_bytes: usize) -> Self {
-        Self(Mutex::new(Kept { max_bytes, ..Kept::default() }))
+        let pieces = Mutex::new(Kept { max_bytes, ..Kept::default() });
+        Self { pieces, codecs: Mutex::new(Some(Vec::new())) }
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        locked(&self.0)
+        locked(&self.pieces)
+    }
+
+    /// Decompressors of a thread, until it gives them back.
+    pub fn codecs(&self, max_bytes: usize) -> Codecs {
+        let kept = locked(&self.codecs).as_mut().and_then(Vec::pop);
+        kept.map_or_else(|| Codecs::new(max_bytes), |codecs| codecs.within(max_bytes))
+    }
+
+    pub fn give_back_codecs(&self, codecs: Codecs) {
+        let codecs = codecs.trimmed();
+        if let Some(kept) = locked(&self.codecs).as_mut() {
+            kept.push(codecs);
+        }
     }
 
     /// An empty vector with room for `items`: the smallest kept piece that fits, else new memory.
@@ -117,9 +142,9 @@ impl Spare {
         drop(kept); // memory is freed after the lock
     }
 
-    /// Free all pieces, and keep none from now on.
+    /// Free all pieces and decompressors, and keep none from now on.
     pub fn close(&self) {
-        let freed = std::mem::take(&mut *self.kept());
-        drop(freed); // after the lock
+        let freed = (std::mem::take(&mut *self.kept()), locked(&self.codecs).take());
+        drop(freed); // after the locks
     }
 }
