@@ -147,10 +147,7 @@ for data in (usual, large, usual):
 
 def test_readers_share_decompressors_that_keep_no_more_than_usual_batches_need(native_engine: ModuleType) -> None:
     """A decompressor of each reader would keep 3 MiB, and one that had the large batch would keep 64."""
-    done = subprocess.run(
-        [sys.executable, "-c", DECOMPRESSORS], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    run_apart(DECOMPRESSORS)
 
 
 def test_columns_outlive_the_memory(memory: ColumnMemory) -> None:

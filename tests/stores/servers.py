@@ -54,7 +54,7 @@ class Server:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process has ended by itself."""
+        """Whether the process has ended without `stop` or `kill`."""
         return self._process is not None and self._process.poll() is not None
 
     def start(self) -> None:
