@@ -83,8 +83,8 @@ def grants(scene: Scene) -> Iterator[None]:
     """The reader has only READ on the topic. The stranger has no permission.
 
     A question of the test before may have brought the service a refusal that it still keeps. A test may have killed
-    the service. It must not end in another way. In one run, the service refused a connection after the test that restarts
-    it, and the cause is not known. So a failure here has the end of its log.
+    the service. It must not end in another way. In one run, the service refused a connection after the test that
+    restarts it, and the cause is not known. So a failure here has the end of its log.
     """
     service = scene.vended.service
 
