@@ -29,7 +29,7 @@ def test_the_page_links_to_every_page_of_the_laboratory_book() -> None:
     [
         "bench_broker", "bench_consumer", "bench_neighbours", "bench_decode", "small_batches", "profile", "aborted",
         "threads", "cold_start", "bench_messages", "bench_metadata", "bench_stores", "bench_spark", "bench_service",
-        "bench_broker_slow_store", "bench_cat", "bench_ceiling",
+        "bench_broker_slow_store", "bench_cat", "bench_ceiling", "transactions",
     ],
 )  # fmt: skip
 def test_every_benchmark_finds_its_tables(mark: str) -> None:

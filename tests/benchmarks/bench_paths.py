@@ -1,4 +1,4 @@
-"""Reading of topics that were written in special ways: small batches, aborted data, two threads, a cold start.
+"""Reading of topics that were written in special ways: small batches, transactions, two threads, a cold start.
 
 Rules of the file:
 
@@ -105,6 +105,23 @@ def aborted(size_mb: int, rounds: int) -> list[str]:
     return table("codec, aborted, ours, copy of the uncompressed bytes, ours / copy", rows)
 
 
+def transactions(number: int, rounds: int) -> list[str]:
+    """read_committed over committed transactions of few records; nanoseconds a record."""
+    rows = []
+    for records in SMALL:
+        segment = work.make_transactions(records, max(number // records, 1))
+        contenders = {
+            "bare": work.bare(segment),
+            "ours": work.ours(segment, aborted=AbortedIntervals.of(())),
+            "aiokafka": work.aiokafka(segment),
+        }
+        best = work.measure(contenders, segment.records, rounds)
+        ours = best["ours"]
+        ratios = [f"{ours / best['bare']:.1f}", f"{best['aiokafka'] / ours:.2f}"]
+        rows.append([str(records), *(f"{best[name]:,.0f}" for name in contenders), *ratios])
+    return table("records a transaction, bare, ours, aiokafka, ours / bare, aiokafka / ours", rows)
+
+
 def _producer(percent: int, number: int) -> int:
     """Whose batch it is; those of the aborter are scattered."""
     return ABORTER if number * 37 % 100 < percent else COMMITTER
@@ -206,6 +223,7 @@ def main() -> None:
         "small_batches": [*measured_on, *small],
         "profile": profile(size),
         "aborted": aborted(size, rounds),
+        "transactions": [*measured_on, *transactions(2000 * size, rounds)],
         "threads": two_threads(size, rounds),
         "cold_start": cold_start(segments, rounds),
     }

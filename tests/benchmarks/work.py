@@ -41,7 +41,8 @@ from remote_fetch.scan.rows import PartitionRows
 from remote_fetch.scan.slice_reader import SliceReader
 from remote_fetch.session.decode_pool import DecodePool
 from remote_fetch.testing.compression import compress
-from remote_fetch.testing.records import encode_batch, rewrite_crc
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record, encode_batch, rewrite_crc
 
 __all__ = [
     "CODECS",
@@ -67,12 +68,13 @@ HEADERS = [("trace", b"0123456789abcdef"), ("attempt", b"1")]
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The bytes of one segment, and its record areas as they are when decompressed."""
+    """The bytes of one segment, and its record areas as they are when decompressed. A marker has an offset too."""
 
     codec: str
     data: bytes
     areas: bytes
     records: int
+    markers: int = 0
 
 
 def make_segment(
@@ -116,6 +118,18 @@ def make_segment(
         areas += codecs.decompress(batch[22] & 7, memoryview(bytes(batch))[HEADER_BYTES:])
         number += 1
     return Segment(codec, bytes(data), bytes(areas), offset)
+
+
+def make_transactions(records: int, transactions: int) -> Segment:
+    """So many committed transactions of so many records each, with values of 100 bytes and without compression."""
+    log, batch = LogBuilder(), [Record(at, at, b"key-%08d" % at, b"v" * 100) for at in range(records)]
+    for _ in range(transactions):
+        log.begin(7)
+        log.append_batch(batch, producer_id=7)
+        log.commit(7)
+    data = [batch.data for batch in log.batches]
+    areas = b"".join(batch[HEADER_BYTES:] for batch in data)
+    return Segment("none", b"".join(data), areas, records * transactions, transactions)
 
 
 def _in_lz4(batch: bytes) -> bytearray:
@@ -227,7 +241,7 @@ def ours(
     `aborted` None: read_uncommitted. `unit_bytes` None: the units of the product.
     """
     data = memoryview(segment.data)
-    last_offset = segment.records - 1
+    last_offset = segment.records + segment.markers - 1
     partition = TopicIdPartition(Uuid(bytes(16)), "topic", 0)
     metadata = RemoteLogSegmentMetadata(RemoteLogSegmentId(partition, Uuid(bytes(16))), 0, last_offset, len(data))
 
@@ -305,7 +319,8 @@ def aiokafka(segment: Segment) -> Callable[[], int]:
             batch = records.next_batch()
             if not batch.validate_crc():
                 raise ValueError("checksum")
-            yield batch
+            if not batch.is_control_batch:
+                yield batch
 
     return _peer(segment, batches_of)
 
