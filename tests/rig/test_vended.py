@@ -83,8 +83,7 @@ def grants(scene: Scene) -> Iterator[None]:
     """The reader has only READ on the topic. The stranger has no permission.
 
     A question of the test before may have brought the service a refusal that it still keeps. A test may have killed
-    the service. It must not end in another way. In one run, the service refused a connection after the test that
-    restarts it, and the cause is not known. So a failure here has the end of its log.
+    the service. It must not end in another way.
     """
     service = scene.vended.service
 
@@ -434,7 +433,9 @@ def test_a_service_that_lies_in_every_way(scene: Scene, isolation: str, what: st
 
 @pytest.fixture(scope="module")
 def of_other(scene: Scene) -> list[Any]:
-    """The segments of the other topic, with URLs."""
+    """The segments of the other topic, with URLs. It is made before `grants`, so the service may not run."""
+    if not scene.vended.service.is_running:
+        scene.vended.service.start()
     allow(scene.vended.rig, "reader", "READ", OTHER)
     status, body = asked(scene, "reader", f"/v1/topics/{OTHER}/partitions/0/segments?objects=all")
     assert status == 200

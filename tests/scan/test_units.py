@@ -236,7 +236,7 @@ def test_threads_end_with_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(session, "DecodePool", partial(Noted, **WAYS["other threads, small units"]))
     assert read(Bucket(plain_log().segments())).fine()
-    assert most == [2 if is_native() else 0]
+    assert most in ([[1], [2]] if is_native() else [[0]])  # a second one only if a unit finds the first one busy
     assert [pool.threads.count for pool in pools] == [0]
 
 

@@ -245,6 +245,7 @@ def test_options_for_every_request(
 def test_a_server_that_sends_every_request_elsewhere(opened: Callable[[dict[str, str]], Any]) -> None:
     """aiobotocore asks for the bucket's region, is sent elsewhere too, and asks again, until Python stops it."""
     config = {"remote.storage.url": "s3://bucket/tier", f"{OPTIONS}key": "key", f"{OPTIONS}secret": "secret"}
+    config["fetch.remote.connect.timeout.ms"] = "60000"  # its thousand requests take long on a busy machine
     with refusing(301, "PermanentRedirect") as url:
         fetcher = opened({**config, f"{OPTIONS}endpoint_url": url})
         with pytest.raises(StorageDenied, match="asked for somewhere else") as raised:
