@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
 
 from remote_fetch.decode import run_reference
-from remote_fetch.decode.decoded_rows import DecodedRows, Tables
+from remote_fetch.decode.decoded_rows import DecodedRows, Tables, arrow_of
 from remote_fetch.decode.engine import installed
 from remote_fetch.decode.messages import MESSAGE_COLUMNS
 from remote_fetch.decode.run_decoder import MAX_ROWS, BatchReader
@@ -17,7 +17,7 @@ from remote_fetch.decode.run_status import RunStatus
 from remote_fetch.formats.batches import BatchHeader
 from remote_fetch.testing.records import Record, encode_records
 
-__all__ = ["USUAL", "ArrowReader", "arrow_of", "decoded"]
+__all__ = ["USUAL", "ArrowReader", "decoded"]
 
 USUAL: Mapping[str, Any] = {
     "key": b"k",
@@ -29,11 +29,6 @@ USUAL: Mapping[str, Any] = {
     "leaderEpoch": 0,
 }
 """The values that a test leaves out of a row."""
-
-
-def arrow_of(rows: Iterable[DecodedRows]) -> list[pa.RecordBatch]:
-    """All rows as Arrow batches."""
-    return [batch for one in rows for batch in one.to_arrow()]
 
 
 def decoded(

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from remote_fetch.decode import run_reference
 from remote_fetch.decode.columns import COLUMNS, schema_for
-from remote_fetch.decode.decoded_rows import DecodedRows
+from remote_fetch.decode.decoded_rows import DecodedRows, arrow_of
 from remote_fetch.decode.gatherer import RowGatherer
 from remote_fetch.decode.messages import MessageCursor
 from remote_fetch.decode.run_decoder import BatchReader, is_native
@@ -126,7 +126,7 @@ def _check_all_messages(outcomes: list[_Outcome]) -> None:
 
 
 def _agreed(outcomes: list[_Outcome]) -> list[pa.RecordBatch]:
-    (rows, error), *others = [(_arrow_of(rows), error) for rows, error in outcomes]
+    (rows, error), *others = [(_valid_arrow_of(rows), error) for rows, error in outcomes]
     for other_rows, other_error in others:
         if (type(error), str(error)) != (type(other_error), str(other_error)):
             raise AssertionError(f"plain: {error!r}, native: {other_error!r}")
@@ -137,9 +137,9 @@ def _agreed(outcomes: list[_Outcome]) -> list[pa.RecordBatch]:
     return rows
 
 
-def _arrow_of(rows: Iterable[DecodedRows]) -> list[pa.RecordBatch]:
+def _valid_arrow_of(rows: Iterable[DecodedRows]) -> list[pa.RecordBatch]:
     """The rows as valid Arrow batches."""
-    batches = [batch for one in rows for batch in one.to_arrow()]
+    batches = arrow_of(rows)
     for batch in batches:
         batch.validate(full=True)
     return batches
@@ -205,4 +205,4 @@ def _sliced(data: bytes, way: _Way) -> tuple[pa.Table, RemoteFetchError | None]:
     except MisleadingIndex:
         raise AssertionError("there is no index that could mislead") from None
     read += rows.flush()
-    return pa.Table.from_batches(_arrow_of(read), schema=schema_for(COLUMNS)), failed
+    return pa.Table.from_batches(_valid_arrow_of(read), schema=schema_for(COLUMNS)), failed

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from remote_fetch.decode.columns import COLUMNS, schema_for
-from remote_fetch.decode.decoded_rows import DecodedRows
+from remote_fetch.decode.decoded_rows import DecodedRows, arrow_of
 from remote_fetch.decode.messages import MESSAGE_COLUMNS
 from remote_fetch.decode.resources import ColumnMemory
 from remote_fetch.decode.run_decoder import BatchReader, Bounds, DecodedRun, RunReader, Start
@@ -142,10 +142,7 @@ def _check_rows(
             found += reader.append(batch.header, area, first_offset, bounds.stop_offset)
     framer.finish()
     found += reader.drain()
-    wanted, got = (
-        pa.Table.from_batches([batch for one in rows for batch in one.to_arrow()], schema=schema_for(columns))
-        for rows in (found, [run.rows])
-    )
+    wanted, got = (pa.Table.from_batches(arrow_of(rows), schema=schema_for(columns)) for rows in (found, [run.rows]))
     if taken != run.taken or not got.equals(wanted):
         raise AssertionError(f"in a run: {run.taken}, {got.to_pylist()}; one by one: {taken}, {wanted.to_pylist()}")
 

@@ -14,9 +14,8 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -31,6 +30,7 @@ from remote_fetch.observe import Fallback, Notice
 from remote_fetch.plan.ranges import Reason
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.refusals import unexpected
+from remote_fetch.scan.rows import ReadRows
 from remote_fetch.scan.scan import Scan
 from remote_fetch.session.circuit import Circuit, is_storage_failure
 from remote_fetch.session.session import Session
@@ -198,7 +198,7 @@ class Feed:
         self._since_s = source.clock()
         self._asks_brokers = False
         self.first_offset = self._offset = offset
-        self._rows: Generator[Any] | None = None
+        self._rows: ReadRows | None = None
         self._stop, self._share_bytes = -1, 0
         self._codecs: Codecs | None = None
 

@@ -10,7 +10,7 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 from remote_fetch.decode.columns import schema_for
 from remote_fetch.decode.constant_columns import CONSTANT_COLUMNS, ConstantColumns
 
-__all__ = ["DecodedRows", "MessageRows", "RunRows", "Tables"]
+__all__ = ["DecodedRows", "MessageRows", "RunRows", "Tables", "arrow_of"]
 
 
 class MessageRows(Protocol):
@@ -109,3 +109,8 @@ class DecodedRows:
         """The rows of all parts, at least one, of one reader. Those of several parts are copied into one run."""
         tables = parts[0]._tables
         return parts[0] if len(parts) == 1 else cls(tables.engine.joined([part.run for part in parts]), tables)
+
+
+def arrow_of(rows: Iterable[DecodedRows]) -> list[pa.RecordBatch]:
+    """All rows as Arrow batches, in order."""
+    return [batch for one in rows for batch in one.to_arrow()]

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice, takewhile
 
+from remote_fetch.decode.decoded_rows import arrow_of
 from remote_fetch.decode.run_decoder import BatchReader
 from remote_fetch.errors import CorruptSegment, RemoteFetchError, Unlocatable, UnsupportedFormat
 from remote_fetch.formats.batches import FramedBatch
@@ -197,7 +198,7 @@ class TimeLookup:
         partition = piece.segment.topic_id_partition
         reader = BatchReader(partition.topic, partition.partition, ("offset", "timestampMs"))
         decoded = reader.read(header, records, piece.first_offset, piece.last_offset + 1)
-        for found in [found for rows in decoded for found in rows.to_arrow()]:
+        for found in arrow_of(decoded):
             for offset, row_ms in zip(*(column.to_pylist() for column in found.columns), strict=True):
                 if row_ms >= timestamp_ms:
                     return int(offset)

@@ -25,7 +25,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from confluent_kafka import Message
 
-from remote_fetch.decode.decoded_rows import DecodedRows
+from remote_fetch.decode.decoded_rows import DecodedRows, arrow_of
 from remote_fetch.decode.messages import MESSAGE_COLUMNS, MessageCursor
 from remote_fetch.formats.codecs import Codecs
 from tests.benchmarks.document import machine, write
@@ -83,8 +83,7 @@ def make_segment(value_bytes: int, has_headers: bool, size_mb: int) -> Segment:
         batch[:8], batch[12:16] = (offset - count).to_bytes(8, "big"), bytes(4)
         data += batch
     whole = bytes(data)
-    batches = [batch for rows in rows_of(whole) for batch in rows.to_arrow()]
-    return Segment(value_bytes, has_headers, size_mb, whole, batches, offset)
+    return Segment(value_bytes, has_headers, size_mb, whole, arrow_of(rows_of(whole)), offset)
 
 
 def rows_of(data: bytes) -> Iterator[DecodedRows]:

@@ -28,7 +28,7 @@ from kafka.codec import has_lz4, has_snappy, has_zstd
 from kafka.record import MemoryRecords as KafkaPythonRecords
 
 from remote_fetch.decode.columns import DEFAULT_COLUMNS, schema_for
-from remote_fetch.decode.decoded_rows import DecodedRows
+from remote_fetch.decode.decoded_rows import DecodedRows, arrow_of
 from remote_fetch.decode.run_decoder import BatchReader, Bounds, RunReader, Start
 from remote_fetch.decode.run_status import RunStatus
 from remote_fetch.formats.batches import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchFramer
@@ -180,7 +180,7 @@ def loop(segment: Segment) -> Callable[[], int]:
 
 def _rows_in(decoded: Iterable[DecodedRows]) -> int:
     """How many rows there are in the Arrow batches that are made of them."""
-    return sum(batch.num_rows for rows in decoded for batch in rows.to_arrow())
+    return sum(batch.num_rows for batch in arrow_of(decoded))
 
 
 def bare(segment: Segment) -> Callable[[], int]:

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.decode.columns import COLUMNS
-from remote_fetch.decode.decoded_rows import DecodedRows
+from remote_fetch.decode.decoded_rows import DecodedRows, arrow_of
 from remote_fetch.decode.gatherer import RowGatherer
 from remote_fetch.decode.run_decoder import BatchReader
 from remote_fetch.formats.batches import HEADER_BYTES, BatchHeader, read_header
 from remote_fetch.testing.records import Record, encode_batch
-from tests.decoded import arrow_of, decoded
+from tests.decoded import decoded
 from tests.searches import examples
 
 

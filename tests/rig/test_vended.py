@@ -39,6 +39,7 @@ from tests.rig.topics import OracleRecord
 from tests.rig.vended import BELIEVED_S, Edit, Vended, halted, vended
 from tests.spark.test_source import plain
 from tests.stores.artifacts import MissingTool
+from tests.stores.servers import Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,6 +79,13 @@ def scene(
         pytest.skip(str(error))
 
 
+def let_run(service: Server) -> None:
+    """Start the service if a test has killed it. Raises AssertionError if it has ended in another way."""
+    assert not service.has_ended, f"the service has ended, and no test has killed it; its log:\n{service.log_tail()}"
+    if not service.is_running:
+        service.start()
+
+
 @pytest.fixture(autouse=True)
 def grants(scene: Scene) -> Iterator[None]:
     """The reader has only READ on the topic. The stranger has no permission.
@@ -88,11 +96,7 @@ def grants(scene: Scene) -> Iterator[None]:
     service = scene.vended.service
 
     def is_allowed() -> bool:
-        assert not service.has_ended, (
-            f"the service has ended, and no test has killed it; its log:\n{service.log_tail()}"
-        )
-        if not service.is_running:
-            service.start()
+        let_run(service)
         try:
             return asked(scene, "reader", f"/v1/topics/{TOPIC}/partitions/0/segments")[0] == 200
         except urllib3.exceptions.HTTPError:
@@ -434,8 +438,7 @@ def test_a_service_that_lies_in_every_way(scene: Scene, isolation: str, what: st
 @pytest.fixture(scope="module")
 def of_other(scene: Scene) -> list[Any]:
     """The segments of the other topic, with URLs. It is made before `grants`, so the service may not run."""
-    if not scene.vended.service.is_running:
-        scene.vended.service.start()
+    let_run(scene.vended.service)
     allow(scene.vended.rig, "reader", "READ", OTHER)
     status, body = asked(scene, "reader", f"/v1/topics/{OTHER}/partitions/0/segments?objects=all")
     assert status == 200
