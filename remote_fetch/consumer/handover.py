@@ -11,7 +11,7 @@ Rules of the file:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -104,7 +104,7 @@ class Handover:
             else:
                 self._send_on(partition, offset)
         except KafkaException as error:
-            if error.args[0].code() != KafkaError._STATE:
+            if not _is_stopped(error):
                 raise
             self.assign_again([partition], offset)
         partition.enter(partition.state.handed_over(self._clock()))
@@ -121,13 +121,16 @@ class Handover:
         - A second seek comes after the resumption. Only a change of the partition's state wakes the thread of its
           broker, which may sleep for up to a second.
         - A seek from 0 to 0 changes no state. So a seek to 1 comes before it, if the log has that offset.
+        - If librdkafka has fetched and stopped the partition between the resumption and the second seek, its error is
+          on the way. A new assignment would bring the same error again.
         """
         self._librdkafka.seek(partition.topic_partition(offset))
         self._librdkafka.resume([partition.topic_partition()])
-        if offset == 0 < partition.log_end:
-            self._librdkafka.seek(partition.topic_partition(1))
-        if offset >= 0:
-            self._librdkafka.seek(partition.topic_partition(offset))
+        with _unless_stopped():
+            if offset == 0 < partition.log_end:
+                self._librdkafka.seek(partition.topic_partition(1))
+            if offset >= 0:
+                self._librdkafka.seek(partition.topic_partition(offset))
 
     def assign_again(self, partitions: Sequence[AssignedPartition], offset: int) -> None:
         """Assign partitions again at `offset`, because librdkafka cannot seek there or has stopped the partitions.
@@ -152,3 +155,18 @@ class Handover:
                 partition.enter(partition.state.assigned_again(start))
         for partition in again:
             partition.position.forget_stored()
+
+
+def _is_stopped(error: KafkaException) -> bool:
+    """Whether a seek failed because librdkafka has stopped the partition."""
+    return bool(error.args[0].code() == KafkaError._STATE)
+
+
+@contextlib.contextmanager
+def _unless_stopped() -> Iterator[None]:
+    """End the block at a seek that fails because librdkafka has stopped the partition."""
+    try:
+        yield
+    except KafkaException as error:
+        if not _is_stopped(error):
+            raise

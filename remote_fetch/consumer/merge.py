@@ -330,13 +330,16 @@ class Merge:
     def _reset_if_asked(self, message: Message) -> bool:
         """Reset the partition if librdkafka reports an offset out of range, and the application wants that.
 
-        Returns whether the message is such a report.
+        Returns whether the message is such a report, and not for the application.
         """
         error = message.error()
-        if error is None or error.code() != _RESET or self._reset is ResetPolicy.ERROR:
+        if error is None or error.code() != _RESET:
             return False
         partition = self._partitions.assigned.get((message.topic() or "", message.partition() or 0))
         if partition is None:
+            return False
+        if self._reset is ResetPolicy.ERROR:
+            partition.enter(partition.state.stopped())
             return False
         if partition.state.mode is Mode.BROKER:  # if not, the partition was reset or taken over before
             self._partitions.reset(partition, partition.state.offset)

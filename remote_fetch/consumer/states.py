@@ -202,6 +202,13 @@ class PartitionState:
             return replace(state, handover_retries=self.handover_retries + 1), (HandOver(self.offset),)
         return state, ()
 
+    def stopped(self) -> Step:
+        """Note that librdkafka gave the application an error, and has stopped: the offset is out of the log.
+
+        The hand-over is not repeated, because the application would get the same error again.
+        """
+        return (replace(self, retry_at_s=None, handed_over_at_s=None) if self.mode is Mode.BROKER else self), ()
+
     # --------------------------------------------------------------------------------------------------- the store
 
     def found(self) -> Step:

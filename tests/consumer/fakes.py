@@ -43,7 +43,7 @@ class FakeLibrdkafka:
     """The parent's half of a consumer.
 
     `calls` are the calls that it was given, `live` the messages that it will give, `positions` its positions. A seek in
-    a partition of `stopped` fails.
+    a partition of `stopped` fails. A partition of `stops_at_resume` gets there once it is resumed.
     """
 
     def __init__(self, clock: FakeClock | None = None) -> None:
@@ -55,6 +55,7 @@ class FakeLibrdkafka:
         self.stored: dict[int, int] = {}
         self.store_error: KafkaException | None = None
         self.stopped: set[int] = set()
+        self.stops_at_resume: set[int] = set()
 
     def poll(self, timeout: float = -1) -> Message | None:
         self.calls.append(("poll", timeout > 0))
@@ -96,6 +97,7 @@ class FakeLibrdkafka:
 
     def resume(self, partitions: list[TopicPartition]) -> None:
         self.calls += [("resume", partition.partition) for partition in partitions]
+        self.stopped |= self.stops_at_resume & {partition.partition for partition in partitions}
 
     def seek(self, partition: TopicPartition) -> None:
         assert partition.leader_epoch is None

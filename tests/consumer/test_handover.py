@@ -8,8 +8,9 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from remote_fetch.consumer.feed import Ending
 from remote_fetch.consumer.handover import pause_before_assign
 from remote_fetch.consumer.offsets import BEGINNING, END, INVALID, STORED
+from remote_fetch.consumer.settings import ResetPolicy
 from remote_fetch.model import LogBounds
-from tests.consumer.fakes import Bench, FakeLibrdkafka, live
+from tests.consumer.fakes import Bench, FakeLibrdkafka, error_of, live
 
 SENT_TO_5 = [("seek", 0, 5), ("resume", 0), ("seek", 0, 5)]
 
@@ -160,6 +161,32 @@ def test_a_partition_that_librdkafka_has_stopped_is_assigned_again(
     bench.librdkafka.stored.clear()
     bench.partitions.store_positions()
     assert bench.librdkafka.stored == ({} if is_cooperative else {1: 33}), "an assignment forgets what was stored"
+
+
+def test_a_partition_that_librdkafka_stops_during_its_hand_over_is_not_assigned_again() -> None:
+    """Its error is on the way to the application already."""
+    bench = Bench(ResetPolicy.ERROR)
+    bench.assign({0: 5})
+    bench.librdkafka.calls_since()
+    bench.librdkafka.stops_at_resume.add(0)
+    bench.end(0, 5, Ending.OUT_OF_RANGE)
+    bench.run_due_work()
+    assert bench.librdkafka.calls_since() == [("seek", 0, 5), ("resume", 0)]
+
+
+@pytest.mark.parametrize("by_poll", [True, False])
+def test_after_an_error_the_hand_over_is_not_repeated(by_poll: bool) -> None:
+    bench = Bench(ResetPolicy.ERROR)
+    bench.assign({0: 5})
+    bench.end(0, 5, Ending.OUT_OF_RANGE)
+    bench.run_due_work()
+    bench.librdkafka.live.append(error_of(0, KafkaError._AUTO_OFFSET_RESET))
+    (message,) = [bench.merge.poll(0)] if by_poll else bench.merge.consume(1, 0)
+    assert message is not None
+    bench.librdkafka.calls_since()
+    for _ in range(10):
+        assert bench.merge.poll(1) is None
+    assert bench.librdkafka.calls_since() == []
 
 
 def test_after_an_assignment_of_all_the_store_is_tried_where_librdkafka_was() -> None:

@@ -49,6 +49,19 @@ def test_without_an_answer_of_the_group_librdkafka_begins_at_the_stored_offset()
     assert actions == ()
 
 
+def test_after_an_error_for_the_application_neither_side_is_tried_again() -> None:
+    stopped, actions = HANDED_OVER.stopped()
+    assert actions == ()
+    assert not stopped.is_overdue(1_000, 1_000, 1.5)
+    assert not stopped.is_due(1_000)
+    assert stopped.mode is Mode.BROKER
+
+
+@pytest.mark.parametrize("state", [LOCATING, REMOTE])
+def test_an_error_of_librdkafka_does_not_stop_the_store(state: PartitionState) -> None:
+    assert state.stopped() == (state, ())
+
+
 @MODES
 def test_a_hand_over_goes_to_the_next_offset(state: PartitionState) -> None:
     state, actions = state.at_broker(9, "hole", 1_000)

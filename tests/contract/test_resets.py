@@ -51,11 +51,17 @@ def test_to_the_latest(consumers: Consumers, material: Material, offset: int | N
 
 @pytest.mark.parametrize("how", ["assign", "subscribe"])
 def test_an_error(consumers: Consumers, material: Material, offset: int | None, how: str) -> None:
-    consumer, first = begin(consumers, material, offset, "error", how)
+    _, first = begin(consumers, material, offset, "error", how)
     error = first.error()  # type: ignore[attr-defined]
     assert error.code() == KafkaError._AUTO_OFFSET_RESET
     assert (first.topic(), first.partition(), first.offset()) == (material.trimmed, 0, offset)  # type: ignore[attr-defined]
-    second = consumer.poll(0.3)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("offset", [BELOW, ABOVE])
+def test_an_error_comes_once(consumers: Consumers, material: Material, offset: int) -> None:
+    """Four seconds are more than twice the time after which RemoteConsumer repeats a hand-over without records."""
+    consumer, _ = begin(consumers, material, offset, "error", "assign")
+    second = consumer.poll(4)  # type: ignore[attr-defined]
     assert second is None, (second.error(), second.topic(), second.offset())
 
 
