@@ -24,6 +24,7 @@ from remote_fetch.decode.run_status import RunStatus
 from remote_fetch.errors import CorruptSegment, RemoteFetchError
 from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, FramedBatch, check_crc, read_header
 from remote_fetch.formats.codecs import Codecs
+from remote_fetch.formats.control import ControlType, control_type
 from remote_fetch.model import AbortedTransaction
 from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.testing.records import Record, encode_batch, rewrite_crc
@@ -126,6 +127,13 @@ def _shown(batch: FramedBatch, bounds: Bounds) -> bool:
     return AbortedIntervals.of([AbortedTransaction(*one, one[2]) for one in bounds.aborted]).shows(batch.header)
 
 
+def _ends_transaction(batch: FramedBatch, bounds: Bounds, first_offset: int, codecs: Codecs) -> bool:
+    """Whether read_committed has to look at the batch because it is a marker. Raises for one that is malformed."""
+    if bounds.aborted is None or not batch.header.is_control or batch.header.last_offset < first_offset:
+        return False
+    return control_type(batch, codecs) in (ControlType.ABORT, ControlType.COMMIT)
+
+
 def _check_rows(
     data: memoryview, run: DecodedRun, bounds: Bounds, columns: Sequence[str], first_offset: int, codecs: Codecs
 ) -> None:
@@ -133,16 +141,21 @@ def _check_rows(
     framer, reader = BatchFramer(0, max_batch_bytes=_MAX_BATCH_BYTES), BatchReader("topic", 3, columns)
     framer.feed(data)
     found: list[DecodedRows] = []
+    ended: set[int] = set()
     taken = 0
     while (batch := framer.next_batch()) is not None:
         taken += 1
         check_crc(batch)
+        if _ends_transaction(batch, bounds, first_offset, codecs):
+            ended.add(batch.header.producer_id)
         if batch.header.record_count and batch.header.last_offset >= first_offset and _shown(batch, bounds):
             area = codecs.decompress(batch.header.codec, batch.data[HEADER_BYTES:])
             found += reader.append(batch.header, area, first_offset, bounds.stop_offset)
     framer.finish()
     found += reader.drain()
     wanted, got = (pa.Table.from_batches(arrow_of(rows), schema=schema_for(columns)) for rows in (found, [run.rows]))
+    if ended != run.ended:
+        raise AssertionError(f"transactions that end in a run: {run.ended}; one by one: {ended}")
     if taken != run.taken or not got.equals(wanted):
         raise AssertionError(f"in a run: {run.taken}, {got.to_pylist()}; one by one: {taken}, {wanted.to_pylist()}")
 
@@ -167,7 +180,7 @@ def read_log(data: bytes, refused: Collection[RunStatus] = _DAMAGED) -> list[Dec
     Raises CorruptSegment if a run ended with a status of `refused`, and the errors of framing and of the checksum.
     """
     runs: list[DecodedRun] = []
-    for aborted in (None, [(1, 0, 45), (5, 10, 60)]):
+    for aborted in (None, [(1, 0, 48), (5, 10, 60)]):
         bounds = Bounds(
             0, _EVERYTHING - 1, _EVERYTHING,
             aborted=aborted, max_batch_bytes=_MAX_BATCH_BYTES, max_decompressed_bytes=MAX_INFLATED_BYTES,

@@ -12,7 +12,7 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
@@ -89,6 +89,8 @@ class _Run(RunRows, Protocol):
     def saturated(self) -> int: ...
     @property
     def shown(self) -> Mapping[int, int]: ...
+    @property
+    def ended(self) -> Set[int]: ...
 
 
 class DecodedRun(NamedTuple):
@@ -96,8 +98,9 @@ class DecodedRun(NamedTuple):
 
     - `taken` batches were walked over, and the last of them ended with `last_offset`.
     - The next batch begins at `position`. `status` says why it was not taken.
-    - `shown` holds, under read_committed, the producers of the transactional batches that were shown, and the base
-      offset of the first of each.
+    - `ended` holds, under read_committed, the producers whose transactions ended in the run.
+    - `shown` holds, under read_committed, the producers of the transactional batches that were shown since the
+      producer's last marker, and the base offset of the first of each.
     - `rows` may be none.
     - `saturated` rows have the nearest possible `timestamp` instead of their own; 0 without that column.
     """
@@ -106,6 +109,7 @@ class DecodedRun(NamedTuple):
     last_offset: int
     taken: int
     status: RunStatus
+    ended: Set[int]
     shown: Mapping[int, int]
     rows: DecodedRows
     saturated: int
@@ -188,7 +192,7 @@ class RunReader:
 
     def _decoded(self, run: _Run) -> DecodedRun:
         return DecodedRun(
-            run.position, run.last_offset, run.taken, RunStatus(run.status), run.shown,
+            run.position, run.last_offset, run.taken, RunStatus(run.status), run.ended, run.shown,
             DecodedRows(run, self._tables), run.saturated,
         )  # fmt: skip
 

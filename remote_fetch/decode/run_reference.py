@@ -22,6 +22,7 @@ from remote_fetch.decode.run_status import RunStatus
 from remote_fetch.errors import RemoteFetchError
 from remote_fetch.formats.batches import HEADER_BYTES, BatchHeader, FramedBatch, check_crc, read_header
 from remote_fetch.formats.codecs import CODEC_NAMES, Codecs
+from remote_fetch.formats.control import ControlType, control_type
 
 __all__ = [
     "MAX_COLUMN_BYTES",
@@ -168,6 +169,8 @@ class RunDecoder:
                 for row in self._rows(batch, first_offset, sizes.largest):
                     rows.append(row)
                     sizes.add(row)
+                if self._aborted is not None and header.is_control and header.last_offset >= first_offset:
+                    self._see_marker(batch, run)
                 if self._aborted is not None and header.is_transactional and self._is_shown(header, first_offset):
                     run.shown.setdefault(header.producer_id, header.base_offset)
                 run.taken += 1
@@ -229,8 +232,9 @@ class RunDecoder:
         fits = header.base_offset < min(self._stop_offset, epoch_stop) and header.leader_epoch == epoch
         if not fits or header.codec not in CODEC_NAMES:
             raise Ended(RunStatus.SPECIAL)
-        # A marker may have to end an aborted transaction, and a transaction has a producer.
-        is_odd = header.is_control or (header.is_transactional and header.producer_id < 0)
+        # A transaction has a producer, and no broker compresses a marker.
+        has_transaction = header.is_control or header.is_transactional
+        is_odd = (header.is_control and header.codec != 0) or (has_transaction and header.producer_id < 0)
         if self._aborted is not None and is_odd:
             raise Ended(RunStatus.SPECIAL)
 
@@ -238,12 +242,27 @@ class RunDecoder:
         """Whether the isolation level and the first wanted offset show any record of the batch."""
         if header.last_offset < first_offset or header.is_control or header.record_count == 0:
             return False
-        if not self._aborted or not header.is_transactional:
-            return True
-        # The last transaction of that producer that begins at the offset or before it.
-        at = bisect_right(self._aborted, (header.producer_id, header.base_offset, _MAX_INT64)) - 1
-        producer, _, last = self._aborted[at] if at >= 0 else (-1, -1, -1)
-        return producer != header.producer_id or last < header.base_offset
+        return not header.is_transactional or self._end_around(header) < header.base_offset
+
+    def _end_around(self, header: BatchHeader) -> int:
+        """The last offset of the producer's last aborted transaction that begins at the batch or before it, or -1."""
+        aborted = self._aborted or []
+        at = bisect_right(aborted, (header.producer_id, header.base_offset, _MAX_INT64)) - 1
+        producer, _, last = aborted[at] if at >= 0 else (-1, -1, -1)
+        return last if producer == header.producer_id else -1
+
+    def _see_marker(self, batch: FramedBatch, run: Run) -> None:
+        """End the transaction of a marker. Plain Python decides about an abort that is not among the known ones."""
+        header = batch.header
+        try:
+            kind = control_type(batch, self._codecs)
+        except RemoteFetchError:
+            raise Ended(RunStatus.SPECIAL) from None
+        if kind is ControlType.ABORT and self._end_around(header) != header.base_offset:
+            raise Ended(RunStatus.SPECIAL)
+        if kind in (ControlType.ABORT, ControlType.COMMIT):
+            run.shown.pop(header.producer_id, None)
+            run.ended.add(header.producer_id)
 
     def _rows(self, batch: FramedBatch, first_offset: int, before_bytes: int) -> list[Row]:
         header = batch.header

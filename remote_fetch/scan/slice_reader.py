@@ -164,8 +164,8 @@ class SliceReader:
         Return whether more bytes are needed for that. A framing error is queued, and raised at its place in the log.
         """
         while len(self._coming) < self._depth:
-            if self._coming and _ends_looking_ahead(self._coming[-1]):
-                return False
+            if self._coming and not isinstance(self._coming[-1], Unit):
+                return False  # no batch follows an error, and a single batch may end the slice or change its state
             found = self._unit() or self._frame()
             if found is None:
                 return True
@@ -292,6 +292,8 @@ class SliceReader:
 
     def _note(self, run: DecodedRun) -> None:
         """Remember what a run delivered: producers of transactional records, odd timestamps, and its last offset."""
+        for producer_id in run.ended:
+            self._rows.shown.pop(producer_id, None)
         for producer_id, base_offset in run.shown.items():
             self._rows.shown.setdefault(producer_id, base_offset)
         self._rows.saturated += run.saturated
@@ -375,13 +377,3 @@ class SliceReader:
 
 def _last_offset_of(found: Unit | FramedBatch) -> int:
     return found.last_offset if isinstance(found, Unit) else found.header.last_offset
-
-
-def _ends_looking_ahead(found: Unit | FramedBatch | RemoteFetchError) -> bool:
-    """Whether the batches after it are looked at only once it was read.
-
-    No batch follows an error. A single batch may end the slice or change its state, except for a transaction marker.
-    """
-    if isinstance(found, Unit):
-        return False
-    return isinstance(found, RemoteFetchError) or not found.header.is_control

@@ -101,9 +101,9 @@ def test_the_feeds_of_a_consumer_of_many_partitions() -> None:
     assert used.closed
 
 
-def test_the_feed_of_a_partition_of_small_transactions() -> None:
-    """Each transaction is decoded as a run of its own, and many runs are joined before they wait in the queue."""
-    used = run("feed_of_transactions")
+def test_the_feed_of_a_partition_whose_runs_are_small() -> None:
+    """Many runs are joined before they wait in the queue."""
+    used = run("feed_of_small_runs")
     assert used.rows > 20_000
     assert used.grown_bytes <= 24 * MIB
     assert used.closed

@@ -5,7 +5,7 @@ Rules of the file: the read without units, batch by batch, is what the others ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,10 +14,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from remote_fetch.decode.run_decoder import is_native
-from remote_fetch.errors import DecompressionLimit
+from remote_fetch.errors import CorruptSegment, DecompressionLimit
 from remote_fetch.formats.batches import HEADER_BYTES, BatchFramer, FramedBatch
+from remote_fetch.formats.indexes import parse_transaction_index
 from remote_fetch.locate.lineage import Lineage
-from remote_fetch.model import IsolationLevel
+from remote_fetch.model import IndexType, IsolationLevel
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.scan import units
 from remote_fetch.scan.rows import PartitionRows
@@ -29,10 +30,12 @@ from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record, rewrite_crc
 from remote_fetch.testing.segments import SegmentOptions
 from remote_fetch.testing.strategies import logs, segment_options
-from tests.scan.bucket import COMMITTED, Bucket, Outcome, plain_log, read
+from tests.scan.bucket import COMMITTED, Bucket, Outcome, expected_rows, plain_log, read
 from tests.searches import examples
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
+ENTRY_BYTES = 34
+"""One entry of a transaction index."""
 WAYS: dict[str, dict[str, int]] = {
     "one thread": {"threads": 0},
     "one thread, small units": {"threads": 0, "unit_bytes": 700},
@@ -161,6 +164,46 @@ def test_what_lies_before_the_start_was_not_shown() -> None:
     assert (found.error, found.offsets) == (None, [start, start + 2])
 
 
+def transactions(decisions: Sequence[bool], producers: int = 3) -> LogBuilder:
+    """Transactions of two records, of several producers in turn, that overlap. True: committed."""
+    log = LogBuilder()
+    for number in range(len(decisions)):
+        producer = 1 + number % producers
+        log.begin(producer)
+        log.append_batch([Record(at, value=b"%d" % number * 30) for at in range(2)], producer_id=producer)
+        if number:
+            end(log, number - 1, decisions, producers)
+    end(log, len(decisions) - 1, decisions, producers)
+    log.roll()
+    return log
+
+
+def end(log: LogBuilder, number: int, decisions: Sequence[bool], producers: int) -> None:
+    (log.commit if decisions[number] else log.abort)(1 + number % producers)
+
+
+@pytest.mark.parametrize("lost", range(6))
+def test_an_abort_inside_a_unit_that_no_index_tells_of(lost: int) -> None:
+    """Transactions of its producer that ended before it, in the same unit, do not count."""
+    log = transactions([number % 5 not in (1, 3) for number in range(15)])
+    bucket = Bucket(log.segments())
+    whole = check(bucket, isolation=COMMITTED)
+    assert whole.fine() == expected_rows(log.expected(COMMITTED))
+    index = bucket.indexes[bucket.at(0).segment_id.id, IndexType.TRANSACTION]
+    (entry,) = parse_transaction_index(index[lost * ENTRY_BYTES : (lost + 1) * ENTRY_BYTES])
+    bucket.write_index(0, IndexType.TRANSACTION, index[: lost * ENTRY_BYTES] + index[(lost + 1) * ENTRY_BYTES :])
+    found = check(bucket, isolation=COMMITTED)
+    assert type(found.error) is CorruptSegment
+    assert found.error.offset == entry.first_offset
+    assert f"was aborted at offset {entry.last_offset}" in str(found.error)
+    before = [offset for offset in whole.offsets if offset < entry.first_offset]
+    assert set(before) < set(found.offsets)
+    later = check(bucket, isolation=COMMITTED, start=entry.first_offset + 2)
+    assert later.error is None, "no record of the transaction is wanted, so nothing wrong can be delivered"
+    for start in (entry.first_offset, entry.first_offset + 1):
+        assert check(bucket, isolation=COMMITTED, start=start).error is not None
+
+
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 def test_the_bound_of_the_configuration_holds(codec: int) -> None:
     log = LogBuilder()
@@ -204,6 +247,11 @@ def test_no_ordinary_batch_is_read_alone(monkeypatch: pytest.MonkeyPatch, way: s
     config = {"fetch.remote.range.bytes": 1024, "fetch.remote.max.bytes": 4096}
     assert read(bucket, config=config).offsets == list(range(1200))
     assert single == []
+    log = transactions([number % 7 != 3 for number in range(300)])
+    assert read(Bucket(log.segments()), isolation=COMMITTED, config=config).rows == expected_rows(
+        log.expected(COMMITTED)
+    )
+    assert single == [], "markers are ordinary too"
 
 
 def test_threads_decode(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ mod deflate;
 mod frame;
 mod join;
 mod lz4;
+mod markers;
 mod messages;
 mod objects;
 mod records;
@@ -25,7 +26,7 @@ mod spare;
 mod status;
 mod threads;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
@@ -39,7 +40,7 @@ use crate::bytes::Bytes;
 use crate::columns::{Columns, NAMES, Room};
 use crate::frame::{Aborted, Header, Place};
 use crate::messages::Rows;
-use crate::run::{Outcome, Slice, Start, Tools};
+use crate::run::{Guess, Outcome, Slice, Start, Tools};
 use crate::spare::Spare;
 use crate::status::Status;
 use crate::threads::locked;
@@ -69,19 +70,18 @@ struct Decoder {
     slice: Slice,
     max_decompressed_bytes: usize,
     spare: Arc<Spare>,
-    /// The guess for the next unit, as in `Tools`.
-    room: Mutex<(Room, usize)>,
+    guess: Mutex<Guess>,
 }
 
 impl Decoder {
     fn decode(&self, data: &[u8], start: &Start) -> Run {
         let mut tools = Tools {
             codecs: self.spare.codecs(self.max_decompressed_bytes),
-            room: *locked(&self.room),
+            guess: *locked(&self.guess),
             spare: Arc::clone(&self.spare),
         };
         let (outcome, columns) = run::decode(&self.slice, &mut tools, data, start);
-        *locked(&self.room) = tools.room;
+        *locked(&self.guess) = tools.guess;
         self.spare.give_back_codecs(tools.codecs); // not after a panic
         Run::of(outcome, columns, &self.spare)
     }
@@ -154,7 +154,7 @@ impl RunDecoder {
             },
             max_decompressed_bytes,
             spare,
-            room: Mutex::default(),
+            guess: Mutex::default(),
         })))
     }
 
@@ -327,6 +327,11 @@ impl Run {
     #[getter]
     fn shown(&self) -> BTreeMap<i64, i64> {
         self.outcome.shown.clone()
+    }
+
+    #[getter]
+    fn ended(&self) -> BTreeSet<i64> {
+        self.outcome.ended.clone()
     }
 
     #[pyo3(signature = (requested_schema = None))]

@@ -7,12 +7,13 @@
 //!   batch of that header need not be complete.
 //! - No record of a batch is kept unless all of them are well-formed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::codecs::Codecs;
 use crate::columns::{Columns, Room};
 use crate::frame::{self, Aborted, HEADER_BYTES, Header, Place};
+use crate::markers::{self, Marker};
 use crate::records;
 use crate::spare::Spare;
 use crate::status::Status;
@@ -63,22 +64,50 @@ pub struct Outcome {
     pub last_offset: i64,
     pub taken: usize,
     pub status: Status,
-    /// The producers of transactional batches that were shown, and the base offset of the first of each.
+    /// The producers of transactional batches that were shown since the producer's last marker, and the base offset of
+    /// the first of each.
     pub shown: BTreeMap<i64, i64>,
+    /// The producers whose transactions ended.
+    pub ended: BTreeSet<i64>,
 }
 
 impl Outcome {
     /// That of rows for which no run was decoded.
     pub fn none() -> Self {
-        Self { position: 0, last_offset: -1, taken: 0, status: Status::End, shown: BTreeMap::new() }
+        Self::at(0, -1)
+    }
+
+    /// That of a run that begins at `position`, behind `last_offset`.
+    fn at(position: usize, last_offset: i64) -> Self {
+        Self { position, last_offset, taken: 0, status: Status::End, shown: BTreeMap::new(), ended: BTreeSet::new() }
+    }
+}
+
+/// What the last run with rows took: a guess for the next one.
+#[derive(Clone, Copy, Default)]
+pub struct Guess {
+    room: Room,
+    /// The stored bytes of that run.
+    from_bytes: usize,
+    /// It ended before a batch that plain Python has to look at. The next run may end as soon.
+    ended_early: bool,
+}
+
+impl Guess {
+    fn room(&self, start: &Start, target_bytes: usize) -> Room {
+        let Some(stop) = start.stop else {
+            return self.room;
+        };
+        let left_bytes = stop.saturating_sub(start.at);
+        let most_bytes = if self.ended_early { self.from_bytes.saturating_mul(8) } else { left_bytes };
+        self.room.scaled(self.from_bytes, left_bytes.min(most_bytes), 2 * target_bytes)
     }
 }
 
 /// Memory and codecs, kept from run to run.
 pub struct Tools {
     pub codecs: Codecs,
-    /// The guess of the room that a unit takes, and the stored bytes of the unit that it is from.
-    pub room: (Room, usize),
+    pub guess: Guess,
     pub spare: Arc<Spare>,
 }
 
@@ -108,19 +137,8 @@ pub fn cut(slice: &Slice, data: &[u8], start: &Start, size_bytes: usize) -> Cut 
 }
 
 pub fn decode(slice: &Slice, tools: &mut Tools, data: &[u8], start: &Start) -> (Outcome, Columns) {
-    let (guess, from_bytes) = tools.room;
-    let room = match start.stop {
-        Some(stop) => guess.scaled(from_bytes, stop.saturating_sub(start.at), 2 * slice.target_bytes),
-        None => guess,
-    };
-    let mut columns = Columns::new(slice.wanted, room, &tools.spare);
-    let mut outcome = Outcome {
-        position: start.at,
-        last_offset: start.last_offset,
-        taken: 0,
-        status: Status::End,
-        shown: BTreeMap::new(),
-    };
+    let mut columns = Columns::new(slice.wanted, tools.guess.room(start, slice.target_bytes), &tools.spare);
+    let mut outcome = Outcome::at(start.at, start.last_offset);
     let mut next = slice.place.header(data, start.at, start.last_offset);
     outcome.status = loop {
         let header = match next {
@@ -157,7 +175,11 @@ pub fn decode(slice: &Slice, tools: &mut Tools, data: &[u8], start: &Start) -> (
         }
     };
     if columns.rows() > 0 {
-        tools.room = (columns.room(), outcome.position - start.at);
+        tools.guess = Guess {
+            room: columns.room(),
+            from_bytes: outcome.position - start.at,
+            ended_early: !matches!(outcome.status, Status::End | Status::Full),
+        };
     }
     (outcome, columns)
 }
@@ -190,6 +212,9 @@ fn take(
     if !frame::has_right_crc(batch, header) {
         return Err(Status::BadChecksum);
     }
+    if header.is_control() && header.last_offset >= start.first_offset {
+        return slice.aborted.as_ref().map_or(Ok(()), |aborted| see_marker(aborted, batch, header, outcome));
+    }
     if !frame::is_shown(header, start.first_offset, slice.aborted.as_ref()) {
         return Ok(());
     }
@@ -200,6 +225,22 @@ fn take(
     }
     if slice.aborted.is_some() && header.is_transactional() {
         outcome.shown.entry(header.producer_id).or_insert(header.base_offset);
+    }
+    Ok(())
+}
+
+/// End the transaction of a marker. Plain Python decides about an abort that is not among the known ones.
+fn see_marker(aborted: &Aborted, batch: &[u8], header: &Header, outcome: &mut Outcome) -> Result<(), Status> {
+    if header.record_count == 0 {
+        return Ok(()); // the log cleaner has emptied it
+    }
+    let marker = markers::of(&batch[HEADER_BYTES..]).ok_or(Status::Special)?;
+    if marker == Marker::Abort && !aborted.end_at(header) {
+        return Err(Status::Special);
+    }
+    if marker != Marker::Other {
+        outcome.shown.remove(&header.producer_id);
+        outcome.ended.insert(header.producer_id);
     }
     Ok(())
 }
