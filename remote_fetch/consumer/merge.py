@@ -38,7 +38,7 @@ _LONGEST_WAIT_S = 1.0
 _BLOCK_RECORDS, _BLOCK_BYTES = 1_024, 640 << 10
 """A block is the records that are prepared for the next polls: at most so many, of about so many bytes. More of them
 would leave the processor's cache before they are polled."""
-_RESET = KafkaError._AUTO_OFFSET_RESET
+_RESET, _END = KafkaError._AUTO_OFFSET_RESET, KafkaError._PARTITION_EOF
 
 
 class Merge:
@@ -134,7 +134,7 @@ class Merge:
         """Count a message of librdkafka. Returns whether the application gets it: not if it led to a reset."""
         if message.error() is None:
             self._count(1, len(message))
-        elif self._reset_if_asked(message):
+        elif self._is_taken(message):
             return False
         self._librdkafka_came_last = self._positions_are_behind = True
         return True
@@ -220,7 +220,7 @@ class Merge:
         has_errors = any(map(Message.error, messages))
         records = [message for message in messages if message.error() is None] if has_errors else messages
         self._count(len(records), sum(map(len, records)))
-        return [message for message in messages if not self._reset_if_asked(message)] if has_errors else messages
+        return [message for message in messages if not self._is_taken(message)] if has_errors else messages
 
     def _take_from_store(self, messages: list[Message], count: int) -> None:
         """Append up to `count` records of the store to `messages`. Python's garbage collector is suspended.
@@ -327,16 +327,19 @@ class Merge:
             self._store_positions_at_s = now_s + _STORE_POSITIONS_S
         return now_s
 
-    def _reset_if_asked(self, message: Message) -> bool:
-        """Reset the partition if librdkafka reports an offset out of range, and the application wants that.
+    def _is_taken(self, message: Message) -> bool:
+        """Look at an error or event of librdkafka. Returns whether it is not for the application.
 
-        Returns whether the message is such a report, and not for the application.
+        If an offset is out of range, and the application wants a reset, the partition is reset.
         """
         error = message.error()
-        if error is None or error.code() != _RESET:
+        if error is None or error.code() not in (_RESET, _END):
             return False
         partition = self._partitions.assigned.get((message.topic() or "", message.partition() or 0))
         if partition is None:
+            return False
+        if error.code() == _END:
+            partition.enter(partition.state.at_end(message.offset() or 0))
             return False
         if self._reset is ResetPolicy.ERROR:
             partition.enter(partition.state.stopped())

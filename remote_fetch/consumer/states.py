@@ -202,6 +202,14 @@ class PartitionState:
             return replace(state, handover_retries=self.handover_retries + 1), (HandOver(self.offset),)
         return state, ()
 
+    def at_end(self, end_offset: int) -> Step:
+        """Note that librdkafka gave the application the event of the partition's end.
+
+        The hand-over is not repeated, because the application would get the same event again.
+        """
+        is_answer = self.mode is Mode.BROKER and end_offset >= self.offset
+        return (replace(self, handed_over_at_s=None) if is_answer else self), ()
+
     def stopped(self) -> Step:
         """Note that librdkafka gave the application an error, and has stopped: the offset is out of the log.
 

@@ -290,6 +290,6 @@ def live(number: int, offset: int) -> Message:
     return Message("t", number, offset, None, b"live%d" % offset)
 
 
-def error_of(number: int, code: int) -> Message:
+def error_of(number: int, code: int, offset: int = -1001) -> Message:
     """An error that librdkafka reports about a partition."""
-    return Message("t", number, -1001, None, None, None, KafkaError(code))
+    return Message("t", number, offset, None, None, None, KafkaError(code))

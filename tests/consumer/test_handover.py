@@ -175,12 +175,14 @@ def test_a_partition_that_librdkafka_stops_during_its_hand_over_is_not_assigned_
 
 
 @pytest.mark.parametrize("by_poll", [True, False])
-def test_after_an_error_the_hand_over_is_not_repeated(by_poll: bool) -> None:
+@pytest.mark.parametrize("code", [KafkaError._AUTO_OFFSET_RESET, KafkaError._PARTITION_EOF])
+def test_after_an_answer_without_records_the_hand_over_is_not_repeated(code: int, by_poll: bool) -> None:
+    """The application would get the error, or the event of the partition's end, a second time."""
     bench = Bench(ResetPolicy.ERROR)
     bench.assign({0: 5})
     bench.end(0, 5, Ending.OUT_OF_RANGE)
     bench.run_due_work()
-    bench.librdkafka.live.append(error_of(0, KafkaError._AUTO_OFFSET_RESET))
+    bench.librdkafka.live.append(error_of(0, code, offset=5))
     (message,) = [bench.merge.poll(0)] if by_poll else bench.merge.consume(1, 0)
     assert message is not None
     bench.librdkafka.calls_since()

@@ -49,6 +49,14 @@ def test_without_an_answer_of_the_group_librdkafka_begins_at_the_stored_offset()
     assert actions == ()
 
 
+def test_after_the_event_of_the_end_a_hand_over_is_not_repeated() -> None:
+    for end in (5, 9):
+        state, actions = HANDED_OVER.at_end(end)
+        assert (state, actions) == (replace(HANDED_OVER, handed_over_at_s=None), ())
+        assert not state.is_overdue(1_000, 1_000, 1.5)
+    assert HANDED_OVER.at_end(4) == (HANDED_OVER, ()), "the event is older than the hand-over"
+
+
 def test_after_an_error_for_the_application_neither_side_is_tried_again() -> None:
     stopped, actions = HANDED_OVER.stopped()
     assert actions == ()
@@ -59,7 +67,7 @@ def test_after_an_error_for_the_application_neither_side_is_tried_again() -> Non
 
 @pytest.mark.parametrize("state", [LOCATING, REMOTE])
 def test_an_error_of_librdkafka_does_not_stop_the_store(state: PartitionState) -> None:
-    assert state.stopped() == (state, ())
+    assert state.stopped() == state.at_end(5) == (state, ())
 
 
 @MODES

@@ -103,6 +103,17 @@ def test_messages_can_be_pickled(consumers: Consumers, material: Material) -> No
         hash(messages[0])
 
 
+@pytest.mark.parametrize("takes", ["poll", "consume"])
+@pytest.mark.parametrize("offset", ["the end", "in the tier"])
+def test_the_event_of_the_end_comes_once(consumers: Consumers, material: Material, takes: str, offset: str) -> None:
+    """Four seconds are more than twice the time after which RemoteConsumer repeats a hand-over without records."""
+    consumer = consumers(enable_partition_eof=True)
+    consumer.assign([material.at(material.end if offset == "the end" else material.tier_end - 1)])
+    assert is_end(poll_through(consumer, is_end)[-1])
+    later = [consumer.poll(4)] if takes == "poll" else consumer.consume(1, 4)
+    assert [message for message in later if message is not None] == []
+
+
 @pytest.mark.switched_off
 def test_the_end_of_a_partition(consumers: Consumers, material: Material) -> None:
     consumer = consumers(enable_partition_eof=True)
