@@ -154,8 +154,8 @@ def _check_rows(
     framer.finish()
     found += reader.drain()
     wanted, got = (pa.Table.from_batches(arrow_of(rows), schema=schema_for(columns)) for rows in (found, [run.rows]))
-    if ended != run.ended:
-        raise AssertionError(f"transactions that end in a run: {run.ended}; one by one: {ended}")
+    if ended != run.ended_producers:
+        raise AssertionError(f"transactions that end in a run: {run.ended_producers}; one by one: {ended}")
     if taken != run.taken or not got.equals(wanted):
         raise AssertionError(f"in a run: {run.taken}, {got.to_pylist()}; one by one: {taken}, {wanted.to_pylist()}")
 

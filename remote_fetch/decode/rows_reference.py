@@ -31,7 +31,7 @@ class Run:
         self.taken = 0
         self.status = RunStatus.END
         self.shown: dict[int, int] = {}
-        self.ended: set[int] = set()
+        self.ended_producers: set[int] = set()
         self.rows = self.size_bytes = self.end_offset = self.saturated = 0
         self._taken: tuple[Sequence[Row], Sequence[str]] | None = None
 

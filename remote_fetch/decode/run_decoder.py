@@ -90,7 +90,7 @@ class _Run(RunRows, Protocol):
     @property
     def shown(self) -> Mapping[int, int]: ...
     @property
-    def ended(self) -> Set[int]: ...
+    def ended_producers(self) -> Set[int]: ...
 
 
 class DecodedRun(NamedTuple):
@@ -98,7 +98,7 @@ class DecodedRun(NamedTuple):
 
     - `taken` batches were walked over, and the last of them ended with `last_offset`.
     - The next batch begins at `position`. `status` says why it was not taken.
-    - `ended` holds, under read_committed, the producers whose transactions ended in the run.
+    - `ended_producers` holds, under read_committed, the producers whose transactions ended in the run.
     - `shown` holds, under read_committed, the producers of the transactional batches that were shown since the
       producer's last marker, and the base offset of the first of each.
     - `rows` may be none.
@@ -109,7 +109,7 @@ class DecodedRun(NamedTuple):
     last_offset: int
     taken: int
     status: RunStatus
-    ended: Set[int]
+    ended_producers: Set[int]
     shown: Mapping[int, int]
     rows: DecodedRows
     saturated: int
@@ -192,7 +192,7 @@ class RunReader:
 
     def _decoded(self, run: _Run) -> DecodedRun:
         return DecodedRun(
-            run.position, run.last_offset, run.taken, RunStatus(run.status), run.ended, run.shown,
+            run.position, run.last_offset, run.taken, RunStatus(run.status), run.ended_producers, run.shown,
             DecodedRows(run, self._tables), run.saturated,
         )  # fmt: skip
 

@@ -169,10 +169,8 @@ class RunDecoder:
                 for row in self._rows(batch, first_offset, sizes.largest):
                     rows.append(row)
                     sizes.add(row)
-                if self._aborted is not None and header.is_control and header.last_offset >= first_offset:
-                    self._see_marker(batch, run)
-                if self._aborted is not None and header.is_transactional and self._is_shown(header, first_offset):
-                    run.shown.setdefault(header.producer_id, header.base_offset)
+                if self._aborted is not None and header.last_offset >= first_offset:
+                    self._follow_transaction(batch, run)
                 run.taken += 1
                 run.position, run.last_offset = end, header.last_offset
                 if is_confirmed:
@@ -242,27 +240,36 @@ class RunDecoder:
         """Whether the isolation level and the first wanted offset show any record of the batch."""
         if header.last_offset < first_offset or header.is_control or header.record_count == 0:
             return False
-        return not header.is_transactional or self._end_around(header) < header.base_offset
+        if not header.is_transactional:
+            return True
+        last = self._end_of_last_begun(header)
+        return last is None or last < header.base_offset
 
-    def _end_around(self, header: BatchHeader) -> int:
-        """The last offset of the producer's last aborted transaction that begins at the batch or before it, or -1."""
+    def _end_of_last_begun(self, header: BatchHeader) -> int | None:
+        """The end of the producer's last aborted transaction that begins at the batch or before it."""
         aborted = self._aborted or []
         at = bisect_right(aborted, (header.producer_id, header.base_offset, _MAX_INT64)) - 1
-        producer, _, last = aborted[at] if at >= 0 else (-1, -1, -1)
-        return last if producer == header.producer_id else -1
+        return aborted[at][2] if at >= 0 and aborted[at][0] == header.producer_id else None
 
-    def _see_marker(self, batch: FramedBatch, run: Run) -> None:
-        """End the transaction of a marker. Plain Python decides about an abort that is not among the known ones."""
+    def _follow_transaction(self, batch: FramedBatch, run: Run) -> None:
+        """Remember that records of a transaction were shown, or that it ended.
+
+        Plain Python decides about an abort that is not among the known ones.
+        """
         header = batch.header
+        if not header.is_control:
+            if header.is_transactional and self._is_shown(header, 0):
+                run.shown.setdefault(header.producer_id, header.base_offset)
+            return
         try:
             kind = control_type(batch, self._codecs)
         except RemoteFetchError:
             raise Ended(RunStatus.SPECIAL) from None
-        if kind is ControlType.ABORT and self._end_around(header) != header.base_offset:
+        if kind is ControlType.ABORT and self._end_of_last_begun(header) != header.base_offset:
             raise Ended(RunStatus.SPECIAL)
         if kind in (ControlType.ABORT, ControlType.COMMIT):
             run.shown.pop(header.producer_id, None)
-            run.ended.add(header.producer_id)
+            run.ended_producers.add(header.producer_id)
 
     def _rows(self, batch: FramedBatch, first_offset: int, before_bytes: int) -> list[Row]:
         header = batch.header

@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import dropwhile
 from operator import attrgetter
 
 from remote_fetch.formats.batches import BatchHeader
@@ -65,14 +66,17 @@ class AbortedIntervals:
         return AbortedIntervals.of(transaction for entries in both for transaction in entries)
 
     def clip(self, first_offset: int, last_offset: int) -> AbortedIntervals:
-        """The intervals that touch offsets [first_offset, last_offset]: enough to read that part."""
-        kept = (
-            transaction
-            for entries in self.by_producer.values()
-            for transaction in entries
-            if transaction.last_offset >= first_offset and transaction.first_offset <= last_offset
-        )
-        return AbortedIntervals.of(kept)
+        """The intervals that decide about offsets [first_offset, last_offset], as all of them do.
+
+        If an index lies, intervals of a producer may overlap. So the later ones of a producer are kept too, even if
+        they end before that part.
+        """
+        kept = {}
+        for producer, entries in self.by_producer.items():
+            later = dropwhile(lambda entry: entry.last_offset < first_offset, entries)
+            if deciding := tuple(entry for entry in later if entry.first_offset <= last_offset):
+                kept[producer] = deciding
+        return AbortedIntervals(kept)
 
 
 class SequentialAborts:

@@ -291,8 +291,8 @@ class SliceReader:
         self._units.learn(unit, column_bytes)
 
     def _note(self, run: DecodedRun) -> None:
-        """Remember what a run delivered: producers of transactional records, odd timestamps, and its last offset."""
-        for producer_id in run.ended:
+        """Remember what a run delivered, which transactions ended in it, odd timestamps, and its last offset."""
+        for producer_id in run.ended_producers:
             self._rows.shown.pop(producer_id, None)
         for producer_id, base_offset in run.shown.items():
             self._rows.shown.setdefault(producer_id, base_offset)

@@ -184,11 +184,10 @@ class Units:
 
 
 def _hidden(aborted: AbortedIntervals, piece: SegmentSlice) -> list[tuple[int, int, int]]:
-    """Producer id, first and last offset of each aborted transaction that has offsets in the slice."""
-    first, last = piece.segment.start_offset, piece.last_offset
+    """Producer id, first and last offset of each aborted transaction that decides about offsets of the slice."""
+    clipped = aborted.clip(piece.segment.start_offset, piece.last_offset)
     return [
         (producer, transaction.first_offset, transaction.last_offset)
-        for producer, transactions in aborted.by_producer.items()
+        for producer, transactions in clipped.by_producer.items()
         for transaction in transactions
-        if transaction.first_offset <= last and transaction.last_offset >= first
     ]

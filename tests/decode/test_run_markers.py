@@ -38,9 +38,9 @@ def test_the_producers_of_markers_and_what_was_shown_since(engine: ModuleType) -
     ]  # fmt: skip
     run = read(engine, batches, aborted=[(9, 5, 7)])
     assert (column(run, "offset"), run.taken, run.status) == ([0, 1, 2, 3, 8, 9, 10, 11], 8, RunStatus.END)
-    assert (run.ended, run.shown) == ({6, 7, 9}, {7: 8, 8: 2})
+    assert (run.ended_producers, run.shown) == ({6, 7, 9}, {7: 8, 8: 2})
     everything = read(engine, batches)
-    assert (everything.taken, everything.ended, everything.shown) == (8, set(), {})
+    assert (everything.taken, everything.ended_producers, everything.shown) == (8, set(), {})
 
 
 def test_an_abort_that_no_index_tells_of_ends_the_run(engine: ModuleType) -> None:
@@ -48,15 +48,15 @@ def test_an_abort_that_no_index_tells_of_ends_the_run(engine: ModuleType) -> Non
     abort = encode_marker(4, 7, commit=False)
     for aborted in ([], [(7, 0, 3)], [(7, 0, 5)], [(7, 5, 9)], [(8, 0, 4)], [(6, 0, 4), (7, 0, 9)]):
         run = read(engine, [batch(0), of(2, 5), abort, LAST], aborted=aborted)
-        assert (run.status, run.taken, run.ended, run.shown) == (RunStatus.SPECIAL, 2, set(), {5: 2}), aborted
+        assert (run.status, run.taken, run.ended_producers, run.shown) == (RunStatus.SPECIAL, 2, set(), {5: 2}), aborted
     run = read(engine, [batch(0), of(2, 5), abort, LAST], aborted=[(7, 0, 1), (7, 2, 4), (7, 6, 9), (8, 0, 9)])
-    assert (run.status, run.taken, run.ended) == (RunStatus.END, 3, {7})
+    assert (run.status, run.taken, run.ended_producers) == (RunStatus.END, 3, {7})
 
 
 def test_a_marker_before_the_wanted_offsets_is_passed_over(engine: ModuleType) -> None:
     batches = [encode_marker(4, 7, commit=False), encode_marker(5, 8, commit=True), of(6, 8), LAST]
     run = read(engine, batches, aborted=[], first_offset=5)
-    assert (run.taken, run.ended, run.shown) == (3, {8}, {8: 6})
+    assert (run.taken, run.ended_producers, run.shown) == (3, {8}, {8: 6})
 
 
 KEY = (0).to_bytes(2, "big") + (1).to_bytes(2, "big")
@@ -96,19 +96,19 @@ MALFORMED = {
 @each_of("name", ENDS)
 def test_a_marker_that_ends_a_transaction(engine: ModuleType, name: str) -> None:
     run = read(engine, [of(0, 7), ENDS[name], LAST], aborted=[])
-    assert (run.status, run.taken, run.ended, run.shown) == (RunStatus.END, 2, {7}, {})
+    assert (run.status, run.taken, run.ended_producers, run.shown) == (RunStatus.END, 2, {7}, {})
 
 
 @each_of("name", ENDS_NOTHING)
 def test_a_control_batch_that_ends_no_transaction(engine: ModuleType, name: str) -> None:
     run = read(engine, [of(0, 7), ENDS_NOTHING[name], LAST], aborted=[])
-    assert (run.status, run.taken, run.ended, run.shown) == (RunStatus.END, 2, set(), {7: 0})
+    assert (run.status, run.taken, run.ended_producers, run.shown) == (RunStatus.END, 2, set(), {7: 0})
 
 
 @each_of("name", MALFORMED)
 def test_a_malformed_marker_ends_the_run(engine: ModuleType, name: str) -> None:
     run = read(engine, [of(0, 7), MALFORMED[name], LAST], aborted=[])
-    assert (run.status, run.taken, run.ended, run.shown) == (RunStatus.SPECIAL, 1, set(), {7: 0})
+    assert (run.status, run.taken, run.ended_producers, run.shown) == (RunStatus.SPECIAL, 1, set(), {7: 0})
     passed = read(engine, [MALFORMED[name], LAST], aborted=[], first_offset=3)
     assert (passed.status, passed.taken) == (RunStatus.END, 1), "nothing of it is looked at"
 
@@ -124,4 +124,4 @@ def test_records_of_one_producer_in_many_transactions(engine: ModuleType) -> Non
     batches = [part for at in range(0, 90, 3) for part in (of(at, 7, 2), encode_marker(at + 2, 7, commit=True))]
     run = read(engine, [*batches, LAST], aborted=[], columns=["offset"])
     assert column(run, "offset") == [at for at in range(90) if at % 3 != 2]
-    assert (run.taken, run.ended, run.shown) == (60, {7}, {})
+    assert (run.taken, run.ended_producers, run.shown) == (60, {7}, {})

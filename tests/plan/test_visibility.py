@@ -100,6 +100,22 @@ class TestIntervals:
                 kept = AbortedIntervals.of(entries).clip(offset, offset)
                 assert entry in kept.by_producer[entry.producer_id]
 
+    @examples(250)
+    @given(
+        st.lists(st.tuples(st.integers(1, 2), st.integers(0, 20), st.integers(0, 12)), max_size=6),
+        st.integers(0, 25),
+        st.integers(0, 8),
+    )
+    def test_clip_decides_as_the_whole_even_if_intervals_overlap(
+        self, found: list[tuple[int, int, int]], first: int, span: int
+    ) -> None:
+        """An index that lies may have such intervals, and then a marker must not end another one than before."""
+        whole = AbortedIntervals.of(AbortedTransaction(one, at, at + size, 0) for one, at, size in found)
+        clipped = whole.clip(first, first + span)
+        for producer in (1, 2):
+            for offset in range(first, first + span + 1):
+                assert clipped._containing(producer, offset) == whole._containing(producer, offset)
+
 
 class TestStableOffset:
     @staticmethod

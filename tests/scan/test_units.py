@@ -6,6 +6,7 @@ Rules of the file: the read without units, batch by batch, is what the others ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,7 +29,7 @@ from remote_fetch.session import session
 from remote_fetch.session.decode_pool import DecodePool
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record, rewrite_crc
-from remote_fetch.testing.segments import SegmentOptions
+from remote_fetch.testing.segments import SegmentOptions, encode_transaction_index
 from remote_fetch.testing.strategies import logs, segment_options
 from tests.scan.bucket import COMMITTED, Bucket, Outcome, expected_rows, plain_log, read
 from tests.searches import examples
@@ -202,6 +203,28 @@ def test_an_abort_inside_a_unit_that_no_index_tells_of(lost: int) -> None:
     assert later.error is None, "no record of the transaction is wanted, so nothing wrong can be delivered"
     for start in (entry.first_offset, entry.first_offset + 1):
         assert check(bucket, isolation=COMMITTED, start=start).error is not None
+
+
+def test_an_index_that_gives_a_transaction_an_earlier_start() -> None:
+    """Its interval holds the one before it. Records that were shown because of that one are aborted by the marker."""
+    log = LogBuilder()
+    log.append_batch([Record(0, value=b"first")])
+    log.begin(1)
+    log.append_batch([Record(0, value=b"aborted")], producer_id=1)
+    log.abort(1)
+    log.begin(1)
+    log.append_batch([Record(0, value=b"aborted too")], producer_id=1)
+    log.roll()
+    log.abort(1)
+    log.append_batch([Record(0, value=b"last")])
+    log.roll()
+    bucket = Bucket(log.segments())
+    (entry,) = parse_transaction_index(bucket.indexes[bucket.at(1).segment_id.id, IndexType.TRANSACTION])
+    lie = encode_transaction_index([replace(entry, first_offset=0)])
+    bucket.write_index(1, IndexType.TRANSACTION, lie)
+    found = check(bucket, isolation=COMMITTED)
+    assert type(found.error) is CorruptSegment
+    assert found.error.offset == entry.first_offset
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])

@@ -157,16 +157,16 @@ impl Aborted {
 
     /// Whether the batch lies in an aborted transaction of its producer.
     fn hides(&self, header: &Header) -> bool {
-        self.end_around(header).is_some_and(|last| last >= header.base_offset)
+        self.end_of_last_begun(header).is_some_and(|last| last >= header.base_offset)
     }
 
     /// Whether a marker at this place ends an aborted transaction.
     pub fn end_at(&self, header: &Header) -> bool {
-        self.end_around(header) == Some(header.base_offset)
+        self.end_of_last_begun(header) == Some(header.base_offset)
     }
 
-    /// The last offset of the producer's last aborted transaction that begins at the batch or before it.
-    fn end_around(&self, header: &Header) -> Option<i64> {
+    /// The end of the producer's last aborted transaction that begins at the batch or before it.
+    fn end_of_last_begun(&self, header: &Header) -> Option<i64> {
         let (producer, offset) = (header.producer_id, header.base_offset);
         let behind = self.0.partition_point(|&(other, first, _)| (other, first) <= (producer, offset));
         self.0[..behind].last().filter(|last| last.0 == producer).map(|last| last.2)
@@ -179,9 +179,13 @@ pub fn is_plain(header: &Header, stop_offset: i64, epoch: i32, epoch_stop: i64, 
     if !fits || header.codec() > LAST_CODEC {
         return false;
     }
+    if !is_committed {
+        return true;
+    }
     // A transaction has a producer, and no broker compresses a marker.
-    let is_odd_marker = header.is_control() && (header.codec() != 0 || header.producer_id < 0);
-    !is_committed || !(is_odd_marker || (header.is_transactional() && header.producer_id < 0))
+    let has_transaction = header.is_control() || header.is_transactional();
+    let is_compressed_marker = header.is_control() && header.codec() != 0;
+    !(is_compressed_marker || (has_transaction && header.producer_id < 0))
 }
 
 /// Whether the isolation level and the first wanted offset show any record of the batch.

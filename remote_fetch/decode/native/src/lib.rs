@@ -330,8 +330,8 @@ impl Run {
     }
 
     #[getter]
-    fn ended(&self) -> BTreeSet<i64> {
-        self.outcome.ended.clone()
+    fn ended_producers(&self) -> BTreeSet<i64> {
+        self.outcome.ended_producers.clone()
     }
 
     #[pyo3(signature = (requested_schema = None))]

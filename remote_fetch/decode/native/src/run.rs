@@ -68,7 +68,7 @@ pub struct Outcome {
     /// the first of each.
     pub shown: BTreeMap<i64, i64>,
     /// The producers whose transactions ended.
-    pub ended: BTreeSet<i64>,
+    pub ended_producers: BTreeSet<i64>,
 }
 
 impl Outcome {
@@ -79,7 +79,14 @@ impl Outcome {
 
     /// That of a run that begins at `position`, behind `last_offset`.
     fn at(position: usize, last_offset: i64) -> Self {
-        Self { position, last_offset, taken: 0, status: Status::End, shown: BTreeMap::new(), ended: BTreeSet::new() }
+        Self {
+            position,
+            last_offset,
+            taken: 0,
+            status: Status::End,
+            shown: BTreeMap::new(),
+            ended_producers: BTreeSet::new(),
+        }
     }
 }
 
@@ -199,7 +206,7 @@ pub fn append(columns: &mut Columns, area: &[u8], header: &Header, first_offset:
     }
 }
 
-/// Check one batch, and append its rows if it is shown.
+/// Check one batch. Append its rows if it is shown, or end the transaction of a marker.
 fn take(
     slice: &Slice,
     tools: &mut Tools,
@@ -212,8 +219,9 @@ fn take(
     if !frame::has_right_crc(batch, header) {
         return Err(Status::BadChecksum);
     }
-    if header.is_control() && header.last_offset >= start.first_offset {
-        return slice.aborted.as_ref().map_or(Ok(()), |aborted| see_marker(aborted, batch, header, outcome));
+    if let Some(aborted) = slice.aborted.as_ref().filter(|_| header.is_control()) {
+        let is_wanted = header.last_offset >= start.first_offset;
+        return if is_wanted { see_marker(aborted, batch, header, outcome) } else { Ok(()) };
     }
     if !frame::is_shown(header, start.first_offset, slice.aborted.as_ref()) {
         return Ok(());
@@ -240,7 +248,7 @@ fn see_marker(aborted: &Aborted, batch: &[u8], header: &Header, outcome: &mut Ou
     }
     if marker != Marker::Other {
         outcome.shown.remove(&header.producer_id);
-        outcome.ended.insert(header.producer_id);
+        outcome.ended_producers.insert(header.producer_id);
     }
     Ok(())
 }
