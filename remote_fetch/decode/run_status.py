@@ -18,8 +18,7 @@ class RunStatus(IntEnum):
     END = 1
     """The bytes end before the next batch is complete, or before the header after it, which confirms its place."""
     SPECIAL = 2
-    """Plain Python decides: another format or leader epoch, the end of the wanted offsets, a transaction without a
-    producer; of markers one that is malformed, compressed, or an abort that is not among the known ones."""
+    """Plain Python decides: another format or leader epoch, the end of what is wanted, an odd marker or producer."""
     MISPLACED = 3
     """The next batch, or the one after it, has a size or offsets that do not fit its place in the log."""
     BAD_CHECKSUM = 4
