@@ -1,4 +1,7 @@
-"""Asks the group for the committed offsets of newly assigned partitions, in a separate thread.
+"""Asks for the offsets at which newly assigned partitions begin, in a separate thread.
+
+These are the group's committed offsets. If a consumer begins at the end of a log without one, the end is asked for at
+once, because the application may poll much later.
 
 Rules of the file:
 
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from confluent_kafka import KafkaException, TopicPartition
 
@@ -18,20 +22,33 @@ from remote_fetch.broker_errors import is_passing
 from remote_fetch.deadline import Deadline, join_all
 from remote_fetch.errors import Cancelled
 
-__all__ = ["CommittedOffsets"]
+__all__ = ["CommittedOffsets", "Start"]
 
 _TIMEOUTS_S = (1.0, 2.0, 2.0)
 """How long each attempt waits."""
 
-Fetch = Callable[[Sequence[TopicPartition], float], Sequence[TopicPartition]]
-Answer = tuple[Sequence[TopicPartition], Sequence[TopicPartition]]
-"""The partitions of a request, and the group's answer, which is empty if the group did not answer."""
+
+class Start(NamedTuple):
+    """Where a partition begins. `offset` is below 0 if the group has committed none.
+
+    `is_end`: the group has committed none, and `offset` is the end of the log when that became known.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    is_end: bool = False
+
+
+Fetch = Callable[[Sequence[TopicPartition], float], Sequence[Start]]
+Answer = tuple[Sequence[TopicPartition], Sequence[Start]]
+"""The partitions of a request, and the answer, which is empty if the group did not answer."""
 
 
 class CommittedOffsets:
     """The requests of one consumer.
 
-    - `fetch` returns the committed offsets of partitions within the given seconds, or raises KafkaException.
+    - `fetch` returns the starts of partitions within the given seconds, or raises KafkaException.
     - `notify` is called if an answer can be taken.
     - Both are called in another thread.
     """
@@ -67,7 +84,7 @@ class CommittedOffsets:
         join_all(self._threads, Deadline.after(sum(_TIMEOUTS_S)))
 
     def _run(self, partitions: Sequence[TopicPartition]) -> None:
-        found: Sequence[TopicPartition] = []
+        found: Sequence[Start] = []
         for timeout_s in _TIMEOUTS_S:
             if self._closing.is_set():
                 return

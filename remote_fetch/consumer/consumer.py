@@ -266,6 +266,8 @@ class RemoteConsumer(_Consumer):
             text = "StoreOffsets failed: Local: Invalid argument or configuration"
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG, text))
         super().store_offsets(message, offsets)
+        if self._remote is not None:
+            self._remote.partitions.note_stored(offsets if message is None else [_after(message)])  # type: ignore[arg-type]
 
     @_typed_as(_Consumer.commit)
     @_locked
@@ -362,6 +364,15 @@ def _integer(given: object) -> int:
 
 def _is_record(message: object) -> bool:
     return type(message) is Message and message.error() is None
+
+
+def _after(message: Message) -> TopicPartition:
+    """The position after a record, as `store_offsets` stores it."""
+    topic, number, offset = message.topic() or "", message.partition() or 0, (message.offset() or 0) + 1
+    leader_epoch = message.leader_epoch()
+    if leader_epoch is None:
+        return TopicPartition(topic, number, offset)
+    return TopicPartition(topic, number, offset, leader_epoch=leader_epoch)
 
 
 def _are_partitions(partitions: object) -> bool:

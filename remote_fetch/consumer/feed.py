@@ -319,7 +319,7 @@ class Feed:
         if self._offset == BEGINNING:
             self._offset = low
         elif self._offset <= TAIL:
-            self._offset = max(high + self._offset - TAIL, low)
+            self._offset = max(high + self._offset - TAIL, 0)
         if not low <= self._offset:
             raise OffsetOutOfRange(f"the log starts at {low}", topic=self.topic, partition=self.number)
 

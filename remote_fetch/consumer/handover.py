@@ -97,14 +97,14 @@ class Handover:
         return partition.state.is_overdue(now_s, self._empty_poll_at_s, self._settings.watchdog_s)
 
     def start(self, partition: AssignedPartition, offset: int) -> None:
-        """Let librdkafka fetch the partition from `offset` on."""
+        """Let librdkafka fetch the partition from `offset` on. If it is paused, librdkafka only looks `offset` up."""
         try:
             if offset == STORED:
                 self.assign_again([partition], offset)
             else:
                 self._send_on(partition, offset)
         except KafkaException as error:
-            if not _is_stopped(error):
+            if not _is_of_state(error):
                 raise
             self.assign_again([partition], offset)
         partition.enter(partition.state.handed_over(self._clock()))
@@ -125,6 +125,8 @@ class Handover:
           on the way. A new assignment would bring the same error again.
         """
         self._librdkafka.seek(partition.topic_partition(offset))
+        if partition.state.is_paused:
+            return
         self._librdkafka.resume([partition.topic_partition()])
         with _unless_stopped():
             if offset == 0 < partition.log_end:
@@ -136,29 +138,37 @@ class Handover:
         """Assign partitions again at `offset`, because librdkafka cannot seek there or has stopped the partitions.
 
         librdkafka stops a partition whose offset is out of range, and does not seek it any more. A new assignment makes
-        it go on. If librdkafka cannot assign single partitions, all are assigned again, each at its own offset.
+        it go on. In a group whose rebalances are not incremental, librdkafka refuses to assign single partitions.
         """
-        stopped = [partition.topic_partition() for partition in partitions]
-        if self._settings.is_cooperative:
-            again = list(partitions)
-            self._librdkafka.incremental_unassign(stopped)
-            self._librdkafka.resume(stopped)
-            self._librdkafka.incremental_assign([partition.topic_partition(offset) for partition in partitions])
-        else:
-            again, chosen = list(self._assigned.values()), set(partitions)
-            starts = [offset if partition in chosen else self.next_offset(partition) for partition in again]
-            self._librdkafka.resume(stopped)
-            self._librdkafka.assign(
-                [partition.topic_partition(start) for partition, start in zip(again, starts, strict=True)]
-            )
-            for partition, start in zip(again, starts, strict=True):
-                partition.enter(partition.state.assigned_again(start))
-        for partition in again:
+        wanted = [partition.topic_partition() for partition in partitions]
+        running = [partition.topic_partition() for partition in partitions if not partition.state.is_paused]
+        try:
+            self._librdkafka.incremental_unassign(wanted)
+        except KafkaException as error:
+            if self._settings.is_cooperative or not _is_of_state(error):
+                raise
+            self._librdkafka.resume(running)
+            self._assign_all(partitions, offset)
+            return
+        self._librdkafka.resume(running)
+        self._librdkafka.incremental_assign([partition.topic_partition(offset) for partition in partitions])
+        for partition in partitions:
+            partition.position.forget_stored()
+
+    def _assign_all(self, chosen: Sequence[AssignedPartition], offset: int) -> None:
+        """Assign all partitions: the chosen ones at `offset`, and each of the others where librdkafka is."""
+        partitions = list(self._assigned.values())
+        starts = [offset if partition in chosen else self.next_offset(partition) for partition in partitions]
+        self._librdkafka.assign(
+            [partition.topic_partition(start) for partition, start in zip(partitions, starts, strict=True)]
+        )
+        for partition, start in zip(partitions, starts, strict=True):
+            partition.enter(partition.state.assigned_again(start))
             partition.position.forget_stored()
 
 
-def _is_stopped(error: KafkaException) -> bool:
-    """Whether a seek failed because librdkafka has stopped the partition."""
+def _is_of_state(error: KafkaException) -> bool:
+    """Whether the state refuses a call: librdkafka has stopped the partition, or the group rebalances eagerly."""
     return bool(error.args[0].code() == KafkaError._STATE)
 
 
@@ -168,5 +178,5 @@ def _unless_stopped() -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
-        if not _is_stopped(error):
+        if not _is_of_state(error):
             raise

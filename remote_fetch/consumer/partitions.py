@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from confluent_kafka import KafkaException, TopicPartition
 
 from remote_fetch.consumer.assigned import AssignedPartition, Key
-from remote_fetch.consumer.committed import CommittedOffsets
+from remote_fetch.consumer.committed import CommittedOffsets, Start
 from remote_fetch.consumer.due_work import DueWork
 from remote_fetch.consumer.feed import FeedContext
 from remote_fetch.consumer.handover import Handover
@@ -145,26 +145,25 @@ class Partitions:
             if partition.state.mode is not Mode.BROKER and partition.state.offset not in COMMITTED:
                 self._transitions.begin_at(partition, partition.state.offset)
 
-    def _begin_at_committed(self, waiting: Sequence[AssignedPartition], found: Iterable[TopicPartition]) -> None:
+    def _begin_at_committed(self, waiting: Sequence[AssignedPartition], found: Iterable[Start]) -> None:
         """Begin at the committed offset. If none is committed, begin at the offset of `auto.offset.reset`.
 
         If the group has not answered for a partition, librdkafka asks it again.
         """
         start_if_none = _RESET_OFFSETS.get(self._settings.reset, STORED)
-        starts = {
-            (answer.topic, answer.partition): answer.offset if answer.offset >= 0 else start_if_none
-            for answer in found
-            if answer.error is None
-        }
+        starts = {(start.topic, start.partition): start for start in found}
         unanswered = []
         for partition in waiting:
-            start = starts.get(partition.key, STORED)
-            if start != STORED:
-                self._transitions.begin_at(partition, start)
-                continue
-            partition.enter(partition.state.unanswered(self._clock() + _UNANSWERED_S))
-            if not partition.state.is_paused:
-                unanswered.append(partition)
+            start = starts.get(partition.key)
+            offset = STORED if start is None else start.offset if start.offset >= 0 else start_if_none
+            if start is not None and start.is_end:
+                self._transitions.begin_at_end(partition, start.offset)
+            elif offset != STORED:
+                self._transitions.begin_at(partition, offset)
+            else:
+                partition.enter(partition.state.unanswered(self._clock() + _UNANSWERED_S))
+                if not partition.state.is_paused:
+                    unanswered.append(partition)
         if unanswered:
             self._handover.assign_again(unanswered, STORED)
 
@@ -234,9 +233,21 @@ class Partitions:
             if answer.offset >= 0 and answer.error is None:
                 partition.position.follow(answer.offset, answer.leader_epoch)
 
+    def note_stored(self, offsets: Iterable[TopicPartition]) -> None:
+        """Note offsets that the application has stored for commits."""
+        for stored in offsets:
+            for partition in self.tracked([stored]):
+                partition.position.note_stored(stored)
+
     def store_positions(self) -> None:
-        """Store the positions for commits, as `enable.auto.offset.store` would."""
+        """Store the positions for commits, as `enable.auto.offset.store` would.
+
+        If the application stores offsets itself, store those again that an assignment has made librdkafka forget.
+        """
         if not self._settings.stores_offsets:
+            if lost := [found for each in self.assigned.values() if (found := each.position.take_lost()) is not None]:
+                with contextlib.suppress(KafkaException):
+                    self._librdkafka.store_offsets(offsets=lost)
             return
         self.refresh_positions()
         moved = [partition.position for partition in self.assigned.values() if not partition.position.is_stored]

@@ -30,6 +30,8 @@ class Position:
         self._next_offset_before = INVALID
         self._consume_start: int | None = None
         self._stored = INVALID
+        self._given: TopicPartition | None = None
+        self._is_lost = False
 
     @property
     def delivered(self) -> int:
@@ -106,3 +108,13 @@ class Position:
     def forget_stored(self) -> None:
         """Note that librdkafka has forgotten the stored position. An assignment makes it forget."""
         self._stored = INVALID
+        self._is_lost = self._given is not None
+
+    def note_stored(self, given: TopicPartition) -> None:
+        """Note what the application has stored itself."""
+        self._given, self._is_lost = given, False
+
+    def take_lost(self) -> TopicPartition | None:
+        """What the application has stored itself and librdkafka has forgotten, once."""
+        lost, self._is_lost = self._is_lost, False
+        return self._given if lost else None

@@ -21,15 +21,15 @@ from typing import Any
 from confluent_kafka import KafkaException, TopicPartition
 
 from remote_fetch.consumer.clock import Clock
-from remote_fetch.consumer.committed import CommittedOffsets
+from remote_fetch.consumer.committed import CommittedOffsets, Start
 from remote_fetch.consumer.feed import FeedContext
 from remote_fetch.consumer.handover import pause_before_assign
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.merge import Merge
 from remote_fetch.consumer.metrics import Metrics
-from remote_fetch.consumer.offsets import COMMITTED
+from remote_fetch.consumer.offsets import COMMITTED, INVALID
 from remote_fetch.consumer.partitions import Partitions
-from remote_fetch.consumer.settings import ConsumerSettings
+from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
 from remote_fetch.consumer.workers import Workers
 from remote_fetch.observe import Event, Observer
 from remote_fetch.session.circuit import Circuit
@@ -80,7 +80,7 @@ class Remote:
         context = FeedContext(self.session, settings.isolation, max_bytes, settings.queued_bytes, circuit, clock)
         self._workers = Workers()
         self._end_threads = weakref.finalize(self, self._workers.close, 0.0)
-        self.committed = CommittedOffsets(self._fetch_committed, self._workers.notify)
+        self.committed = CommittedOffsets(self._fetch_starts, self._workers.notify)
         self.partitions = Partitions(librdkafka, settings, context, self._workers, self.committed)
         self.merge = Merge(
             librdkafka, self.partitions, self._workers, settings.reset, metrics.count_broker_records, clock
@@ -137,11 +137,23 @@ class Remote:
                 # A broker answers the requests of a connection in order. So after this answer the commits are made.
                 self._librdkafka.committed([partition.topic_partition() for partition in again], timeout=_COMMITS_S)
 
-    def _fetch_committed(self, partitions: Sequence[TopicPartition], timeout_s: float) -> Sequence[TopicPartition]:
-        brokers, group = self.session.brokers, self._settings.librdkafka.get("group.id")
-        if brokers is None or group is None:
+    def _fetch_starts(self, partitions: Sequence[TopicPartition], timeout_s: float) -> Sequence[Start]:
+        brokers, group, isolation = self.session.brokers, self._settings.names[1], self._settings.isolation
+        if brokers is None or not group:
             return []
-        return brokers.cluster.committed(str(group), partitions, self._settings.isolation, timeout_s=timeout_s)
+        committed = brokers.cluster.committed(group, partitions, isolation, timeout_s=timeout_s)
+        found = [each for each in committed if each.error is None]
+        begin_at_end = [each for each in found if each.offset < 0 and self._settings.reset is ResetPolicy.LATEST]
+        ends: dict[tuple[str, int], int] = {}
+        if begin_at_end:
+            with contextlib.suppress(KafkaException):  # librdkafka looks the end up when the application polls
+                answers = brokers.cluster.ends_for_group(group, begin_at_end, isolation, timeout_s=timeout_s)
+                ends = {(end.topic, end.partition): end.offset for end in answers if end.error is None}
+        return [
+            Start(each.topic, each.partition, max(each.offset, end), is_end=end >= 0)
+            for each in found
+            for end in [ends.get((each.topic, each.partition), INVALID)]
+        ]
 
     # -------------------------------------------------------------------------------------------------- rebalances
 

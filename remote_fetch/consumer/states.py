@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
-from remote_fetch.consumer.offsets import STORED, is_looked_up
+from remote_fetch.consumer.offsets import END, STORED, is_looked_up
 
 __all__ = [
     "Action",
@@ -67,7 +67,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """Let librdkafka fetch from `offset` on, which may be logical."""
+    """Let librdkafka fetch from `offset` on, which may be logical. If the partition is paused, only look it up."""
 
     offset: int
 
@@ -160,11 +160,16 @@ class PartitionState:
     # -------------------------------------------------------------------------------------------------- librdkafka
 
     def at_broker(self, offset: int, reason: str, retry_at_s: float | None) -> Step:
-        """Let librdkafka go on from `offset`. The records of the store before it have been delivered."""
+        """Let librdkafka go on from `offset`. The records of the store before it have been delivered.
+
+        librdkafka looks up the end of the log at once, also while the application pauses the partition: the records
+        that are written during the pause come after it.
+        """
+        is_parked = self.is_paused and offset != END
         state = PartitionState(
-            Mode.BROKER, offset, self.is_paused, is_parked=self.is_paused, retry_at_s=retry_at_s, reason=reason
+            Mode.BROKER, offset, self.is_paused, is_parked=is_parked, retry_at_s=retry_at_s, reason=reason
         )
-        return state, (StopFeed(), Pause()) if self.is_paused else (StopFeed(), HandOver(offset))
+        return state, (StopFeed(), Pause()) if is_parked else (StopFeed(), HandOver(offset))
 
     def handed_over(self, now_s: float) -> Step:
         """Note that librdkafka now fetches from `offset` on."""

@@ -28,6 +28,7 @@ from remote_fetch.consumer.states import (
     StopFeed,
 )
 from remote_fetch.consumer.workers import Workers
+from remote_fetch.model import LogBounds
 from remote_fetch.observe import Notice
 
 __all__ = ["PROBE_AGAIN_S", "Transitions"]
@@ -95,6 +96,11 @@ class Transitions:
             retry_at_s = to_seconds(circuit.retry_at_ms)
             self.apply(partition, partition.state.at_broker(offset, circuit.reason, retry_at_s))
 
+    def begin_at_end(self, partition: AssignedPartition, end_offset: int) -> None:
+        """Read an assigned partition from the end of its log on."""
+        partition.note_log(LogBounds(None, end_offset))
+        self.apply(partition, partition.state.at_broker(end_offset, "assigned", self._clock() + PROBE_AGAIN_S))
+
     def seek(self, partition: AssignedPartition, offset: int) -> None:
         """Let the application go on at `offset`, which may be logical."""
         partition.position.forget()
@@ -104,8 +110,11 @@ class Transitions:
         else:
             self.apply(partition, partition.state.at_broker(offset, "sought", self._clock() + PROBE_AGAIN_S))
 
-    def reset(self, partition: AssignedPartition, offset: int) -> None:
-        """Apply the application's `auto.offset.reset`, because `offset` is not in the log."""
+    def reset(self, partition: AssignedPartition, offset: int, end_offset: int | None = None) -> None:
+        """Apply the application's `auto.offset.reset`, because `offset` is not in the log.
+
+        `end_offset` is the end of the log when that became known. None: librdkafka looks it up now.
+        """
         partition.position.forget()
         if self._reset is ResetPolicy.ERROR:
             # librdkafka is configured to reset no offset. So it raises its own error.
@@ -115,7 +124,8 @@ class Transitions:
         if self._reset is ResetPolicy.EARLIEST:
             self.apply(partition, partition.state.sought(BEGINNING))
         else:
-            self.apply(partition, partition.state.at_broker(END, Ending.OUT_OF_RANGE, None))
+            end_offset = END if end_offset is None else end_offset
+            self.apply(partition, partition.state.at_broker(end_offset, Ending.OUT_OF_RANGE, None))
 
     def notice(self, partition: AssignedPartition, text: str) -> None:
         """Send the observer a notice about the partition."""

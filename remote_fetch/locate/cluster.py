@@ -136,6 +136,17 @@ class Cluster:
         consumer = self._consumer(isolation, f"group {group}", {"group.id": group})
         return list(consumer.committed(list(partitions), timeout=timeout_s))
 
+    def ends_for_group(
+        self, group: str, partitions: Collection[TopicPartition], isolation: IsolationLevel, *, timeout_s: float
+    ) -> list[TopicPartition]:
+        """The ends of logs for the isolation level (ListOffsets), by the client of `committed`.
+
+        An answer may have an error. Raises KafkaException if there is no answer.
+        """
+        consumer = self._consumer(isolation, f"group {group}", {"group.id": group})
+        wanted = [TopicPartition(partition.topic, partition.partition, OFFSET_END) for partition in partitions]
+        return list(consumer.offsets_for_times(wanted, timeout=timeout_s))
+
     def names(self) -> tuple[str, ...]:
         """The topics that this principal may see, sorted. Raises KafkaException with the broker's error."""
         return tuple(sorted(self.metadata().topics))

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from remote_fetch.config import Config
 from remote_fetch.consumer.assigned import AssignedPartition
+from remote_fetch.consumer.committed import Start
 from remote_fetch.consumer.feed import Ending, Feed, FeedContext
 from remote_fetch.consumer.merge import Merge
 from remote_fetch.consumer.partitions import Partitions
@@ -43,7 +44,8 @@ class FakeLibrdkafka:
     """The parent's half of a consumer.
 
     `calls` are the calls that it was given, `live` the messages that it will give, `positions` its positions. A seek in
-    a partition of `stopped` fails. A partition of `stops_at_resume` gets there once it is resumed.
+    a partition of `stopped` fails. A partition of `stops_at_resume` gets there once it is resumed. If the group
+    `rebalances_eagerly`, librdkafka refuses incremental calls.
     """
 
     def __init__(self, clock: FakeClock | None = None) -> None:
@@ -56,6 +58,7 @@ class FakeLibrdkafka:
         self.store_error: KafkaException | None = None
         self.stopped: set[int] = set()
         self.stops_at_resume: set[int] = set()
+        self.rebalances_eagerly = False
 
     def poll(self, timeout: float = -1) -> Message | None:
         self.calls.append(("poll", timeout > 0))
@@ -86,6 +89,8 @@ class FakeLibrdkafka:
         self.calls.append(("unassign",))
 
     def incremental_unassign(self, partitions: list[TopicPartition], /) -> None:
+        if self.rebalances_eagerly:
+            raise KafkaException(KafkaError(KafkaError._STATE))
         self.stopped -= {partition.partition for partition in partitions}
         self.calls.append(("incremental_unassign", [partition.partition for partition in partitions]))
 
@@ -169,20 +174,23 @@ class FakeGroup:
     def __init__(self, notify: Callable[[], None]) -> None:
         self.requested: list[TopicPartition] = []
         self._notify = notify
-        self._answers: list[tuple[list[TopicPartition], list[TopicPartition]]] = []
+        self._answers: list[tuple[list[TopicPartition], list[Start]]] = []
 
     def request(self, partitions: list[TopicPartition]) -> None:
         self.requested = partitions
 
-    def answer(self, *offsets: int) -> None:
-        """The requested partitions have these offsets committed. Without offsets the group has not answered."""
+    def answer(self, *offsets: int, are_ends: bool = False) -> None:
+        """The requested partitions have these offsets committed. Without offsets the group has not answered.
+
+        `are_ends`: none is committed, and these are the ends of the logs.
+        """
         requested = self.requested
         pairs = zip(requested, offsets, strict=True) if offsets else ()
-        found = [TopicPartition(partition.topic, partition.partition, offset) for partition, offset in pairs]
+        found = [Start(partition.topic, partition.partition, offset, are_ends) for partition, offset in pairs]
         self._answers.append((requested, found))
         self._notify()
 
-    def take_answers(self) -> list[tuple[list[TopicPartition], list[TopicPartition]]]:
+    def take_answers(self) -> list[tuple[list[TopicPartition], list[Start]]]:
         answers, self._answers = self._answers, []
         return answers
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from remote_fetch.consumer.committed import CommittedOffsets
+from remote_fetch.consumer.committed import CommittedOffsets, Start
 
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 _TIMEOUT_S = 10
@@ -21,14 +21,14 @@ class Group:
         self.may_answer = threading.Event()
         self.requests = 0
 
-    def __call__(self, partitions: Sequence[TopicPartition], timeout_s: float) -> list[TopicPartition]:
+    def __call__(self, partitions: Sequence[TopicPartition], timeout_s: float) -> list[Start]:
         self.requests += 1
         assert self.may_answer.wait(_TIMEOUT_S)
         answer = self._answers.pop(0)
         if isinstance(answer, int):
             raise KafkaException(KafkaError(answer))
         return [
-            TopicPartition(partition.topic, partition.partition, offset)
+            Start(partition.topic, partition.partition, offset)
             for partition, offset in zip(partitions, answer, strict=True)
         ]
 

@@ -8,6 +8,7 @@ from remote_fetch.consumer.feed import Ending
 from remote_fetch.consumer.metrics import Metrics
 from remote_fetch.consumer.offsets import BEGINNING, END, INVALID
 from remote_fetch.consumer.settings import ResetPolicy
+from remote_fetch.model import LogBounds
 from remote_fetch.observe import Fallback, Notice
 from tests.consumer.fakes import Bench
 
@@ -153,6 +154,34 @@ def test_after_a_take_over_no_record_of_librdkafka_is_handed_over_again() -> Non
     bench.end(0, 25)
     bench.run_due_work()
     assert (bench.mode(0), bench.librdkafka.calls_since()[-1]) == ("broker", ("seek", 0, 30))
+
+
+def test_the_store_does_not_take_over_at_the_end_of_the_log() -> None:
+    """A hand-over there would give the application the event of the end once more."""
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.end(0, 5, "corrupt", is_failure=True)
+    bench.run_due_work()
+    bench.librdkafka.positions[0] = 20
+    bench.run_due_work(after_s=1.1)
+    bench.librdkafka.positions[0] = bench.librdkafka.high_watermark = 30
+    bench.give(0, range(20, 30))
+    bench.librdkafka.calls_since()
+    bench.run_due_work()
+    assert (bench.mode(0), bench.partition(0).feed, bench.librdkafka.calls_since()) == ("broker", None, [])
+    bench.librdkafka.high_watermark = 40
+    bench.run_due_work(after_s=31)
+    assert bench.feed(0).offset == 30
+
+
+def test_a_reset_to_the_end_goes_to_where_the_log_ended_when_the_feed_found_it_out() -> None:
+    """The application may poll much later."""
+    bench = Bench(ResetPolicy.LATEST)
+    bench.assign({0: 5})
+    bench.librdkafka.calls_since()
+    bench.end(0, 5, Ending.OUT_OF_RANGE, log=LogBounds(10, 70))
+    bench.run_due_work()
+    assert bench.librdkafka.calls_since() == [("seek", 0, 70), ("resume", 0), ("seek", 0, 70)]
 
 
 def test_a_probe_that_fails_doubles_the_pause() -> None:

@@ -139,17 +139,21 @@ def test_a_seek_to_the_end_is_not_repeated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_cooperative", "calls"),
+    ("is_eager", "calls"),
     [
-        (True, [("incremental_unassign", [0]), ("resume", 0), ("incremental_assign", [(0, 5)])]),
-        (False, [("resume", 0), ("assign", [(0, 5), (1, 33), (2, 0)])]),
+        (False, [("incremental_unassign", [0]), ("resume", 0), ("incremental_assign", [(0, 5)])]),
+        (True, [("resume", 0), ("assign", [(0, 5), (1, 33), (2, 0)])]),
     ],
 )
 def test_a_partition_that_librdkafka_has_stopped_is_assigned_again(
-    is_cooperative: bool, calls: list[tuple[object, ...]]
+    is_eager: bool, calls: list[tuple[object, ...]]
 ) -> None:
-    """The other partitions are assigned too: librdkafka's at its positions, the store's at the placeholder."""
-    bench = Bench(is_cooperative=is_cooperative)
+    """If a group rebalances eagerly, the other partitions are assigned too.
+
+    Those of librdkafka are assigned at its positions, those of the store at the placeholder.
+    """
+    bench = Bench()
+    bench.librdkafka.rebalances_eagerly = is_eager
     bench.assign({0: 5, 1: END, 2: 0})
     bench.librdkafka.positions[1] = 33
     bench.partitions.store_positions()
@@ -160,7 +164,7 @@ def test_a_partition_that_librdkafka_has_stopped_is_assigned_again(
     assert bench.librdkafka.calls_since() == calls
     bench.librdkafka.stored.clear()
     bench.partitions.store_positions()
-    assert bench.librdkafka.stored == ({} if is_cooperative else {1: 33}), "an assignment forgets what was stored"
+    assert bench.librdkafka.stored == ({1: 33} if is_eager else {}), "an assignment forgets what was stored"
 
 
 def test_a_partition_that_librdkafka_stops_during_its_hand_over_is_not_assigned_again() -> None:
@@ -191,9 +195,20 @@ def test_after_an_answer_without_records_the_hand_over_is_not_repeated(code: int
     assert bench.librdkafka.calls_since() == []
 
 
+def test_a_refused_assignment_of_a_cooperative_group_is_an_error() -> None:
+    bench = Bench(is_cooperative=True)
+    bench.librdkafka.rebalances_eagerly = True
+    bench.assign({0: 5})
+    bench.librdkafka.stopped.add(0)
+    bench.end(0, 5)
+    with pytest.raises(KafkaException):
+        bench.run_due_work()
+
+
 def test_after_an_assignment_of_all_the_store_is_tried_where_librdkafka_was() -> None:
     """librdkafka forgets its positions with an assignment."""
     bench = Bench()
+    bench.librdkafka.rebalances_eagerly = True
     bench.assign({0: 5, 1: 500})
     bench.end(1, 500)
     bench.run_due_work()

@@ -45,9 +45,69 @@ def test_a_partition_begins_at_the_committed_offset(reset: ResetPolicy, committe
     assert (bench.mode(0), bench.partition(0).state.offset) == (mode, offset)
 
 
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_without_a_committed_offset_a_partition_begins_where_the_log_ended_when_the_group_answered(
+    is_paused: bool,
+) -> None:
+    """The application may poll much later, and records may be written before that."""
+    bench = Bench(ResetPolicy.LATEST)
+    bench.assign({0: STORED})
+    if is_paused:
+        bench.partitions.pause([bench.partition(0)])
+    bench.group.answer(70, are_ends=True)
+    bench.librdkafka.calls_since()
+    bench.run_due_work()
+    if is_paused:
+        assert ("resume", 0) not in bench.librdkafka.calls_since()
+        bench.partitions.resume([bench.partition(0)])
+    assert bench.librdkafka.calls_since() == [("seek", 0, 70), ("resume", 0), ("seek", 0, 70)]
+    assert bench.workers.feeds == [], "the tier cannot have the end"
+
+
+def test_the_end_is_looked_up_at_once_in_a_paused_partition() -> None:
+    bench = Bench()
+    bench.assign({0: 5, 1: END})
+    bench.partitions.pause(bench.partitions.assigned.values())
+    for number in (0, 1):
+        bench.librdkafka.calls_since()
+        bench.partitions.seek(bench.partition(number), END)
+        assert bench.librdkafka.calls_since() == [("seek", number, END)]
+        bench.partitions.resume([bench.partition(number)])
+        assert bench.librdkafka.calls_since() == [("resume", number)]
+
+
+def test_a_paused_partition_that_librdkafka_has_stopped_stays_paused_when_the_end_is_looked_up() -> None:
+    bench = Bench()
+    bench.assign({0: END})
+    bench.partitions.pause([bench.partition(0)])
+    bench.librdkafka.stopped.add(0)
+    bench.librdkafka.calls_since()
+    bench.partitions.seek(bench.partition(0), END)
+    calls = bench.librdkafka.calls_since()
+    assert calls == [("incremental_unassign", [0]), ("incremental_assign", [(0, END)])]
+
+
+def test_what_the_application_has_stored_is_stored_again_after_an_assignment() -> None:
+    bench = Bench(stores_offsets=False)
+    bench.assign({0: 5, 1: 5})
+    bench.partitions.note_stored([TopicPartition("t", 0, 8), TopicPartition("t", 9, 1)])
+    bench.partitions.store_positions()
+    assert bench.librdkafka.stored == {}, "librdkafka has it"
+    bench.librdkafka.stopped |= {0, 1}
+    for number in (0, 1):
+        bench.end(number, 5)
+    bench.run_due_work()
+    bench.partitions.store_positions()
+    assert bench.librdkafka.stored == {0: 8}
+    bench.librdkafka.stored.clear()
+    bench.partitions.store_positions()
+    assert bench.librdkafka.stored == {}
+
+
 @pytest.mark.parametrize("is_cooperative", [True, False])
 def test_without_an_answer_of_the_group_librdkafka_is_assigned_the_stored_offset(is_cooperative: bool) -> None:
     bench = Bench(is_cooperative=is_cooperative)
+    bench.librdkafka.rebalances_eagerly = not is_cooperative
     bench.assign({0: STORED, 1: STORED, 2: 5})
     bench.librdkafka.calls_since()
     bench.group.answer()
