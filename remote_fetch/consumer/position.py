@@ -111,10 +111,10 @@ class Position:
         self._is_lost = self._given is not None
 
     def note_stored(self, given: TopicPartition) -> None:
-        """Note what the application has stored itself."""
+        """Note the offset that the application has stored itself."""
         self._given, self._is_lost = given, False
 
     def take_lost(self) -> TopicPartition | None:
-        """What the application has stored itself and librdkafka has forgotten, once."""
+        """The offset that the application has stored itself and librdkafka has forgotten, once."""
         lost, self._is_lost = self._is_lost, False
         return self._given if lost else None
