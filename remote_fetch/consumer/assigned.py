@@ -34,13 +34,23 @@ class AssignedPartition:
     - `assigned_offset` is the offset with which it was assigned.
     - `log` has the ends of its log, from the last answer of a broker.
     - `circuit` tells how long librdkafka reads the partition after its segments have failed.
+    - `stores_offsets`: its positions are stored for commits without the application's doing.
     """
 
-    def __init__(self, topic: str, number: int, assigned_offset: int, state: PartitionState, circuit: Circuit) -> None:
+    def __init__(
+        self,
+        topic: str,
+        number: int,
+        assigned_offset: int,
+        state: PartitionState,
+        circuit: Circuit,
+        *,
+        stores_offsets: bool = True,
+    ) -> None:
         self.topic, self.number = topic, number
         self.assigned_offset = assigned_offset
         self.state = state
-        self.position = Position(topic, number)
+        self.position = Position(topic, number, is_stored_by_us=stores_offsets)
         self.records = StoreRecords(topic, number)
         self.log = LogBounds(None)
         self._circuit = circuit

@@ -242,7 +242,7 @@ class RemoteConsumer(_Consumer):
             remote.merge.flush_position()
             for answer, assigned in zip(found, remote.partitions.lookup(found), strict=True):
                 if assigned is not None and (not assigned.state.is_fetched or answer.offset < 0):
-                    answer.offset = assigned.position.delivered
+                    answer.offset = assigned.position.shown
                 elif assigned is not None:
                     answer.offset = assigned.position.limited(answer.offset)
         return found

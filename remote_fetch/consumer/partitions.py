@@ -131,7 +131,9 @@ class Partitions:
         for given in partitions:
             key = given.topic, given.partition
             state = PartitionState.assigned(given.offset, is_paused=key in self._paused, retry_at_s=retry_at_s)
-            partition = self.assigned[key] = AssignedPartition(*key, given.offset, state, circuit)
+            partition = self.assigned[key] = AssignedPartition(
+                *key, given.offset, state, circuit, stores_offsets=self._settings.stores_offsets
+            )
             begun.append(partition)
             self._known.add(key)
         self._context.share_among(len(self.assigned))
@@ -183,6 +185,7 @@ class Partitions:
 
     def reset(self, partition: AssignedPartition, offset: int) -> None:
         """Apply the application's `auto.offset.reset`, because `offset` is not in the log."""
+        self.refresh_positions()  # the position before the reset is told and committed until a record comes
         self._transitions.reset(partition, offset)
         self.note_change()
 
@@ -242,12 +245,12 @@ class Partitions:
     def store_positions(self) -> None:
         """Store the positions for commits, as `enable.auto.offset.store` would.
 
-        If the application stores offsets itself, store those again that an assignment has made librdkafka forget.
+        Offsets that an assignment has made librdkafka forget are stored again, also those of the application.
         """
+        if lost := [found for each in self.assigned.values() if (found := each.position.lost) is not None]:
+            with contextlib.suppress(KafkaException):
+                self._librdkafka.store_offsets(offsets=lost)
         if not self._settings.stores_offsets:
-            if lost := [found for each in self.assigned.values() if (found := each.position.take_lost()) is not None]:
-                with contextlib.suppress(KafkaException):
-                    self._librdkafka.store_offsets(offsets=lost)
             return
         self.refresh_positions()
         moved = [partition.position for partition in self.assigned.values() if not partition.position.is_stored]

@@ -20,18 +20,25 @@ class Position:
     """The position of one partition. `next_offset` is INVALID before the first record.
 
     A running `consume` may hold messages that the application does not have yet. `next_offset` is already after them.
-    `delivered` and the stored position are before the first of them.
+    `delivered` and the stored position are before the first of them. `is_stored_by_us`: not by the application.
     """
 
-    def __init__(self, topic: str, number: int) -> None:
+    def __init__(self, topic: str, number: int, *, is_stored_by_us: bool = True) -> None:
         self._topic, self._number = topic, number
+        self._is_stored_by_us = is_stored_by_us
         self.next_offset = INVALID
         self._leader_epoch: int | None = None
         self._next_offset_before = INVALID
         self._consume_start: int | None = None
         self._stored = INVALID
-        self._given: TopicPartition | None = None
+        self._before_reset = INVALID
+        self._kept: TopicPartition | None = None
         self._is_lost = False
+
+    @property
+    def shown(self) -> int:
+        """The position that `Consumer.position` tells: after a reset the one before it, until a record comes."""
+        return self.delivered if self.next_offset >= 0 else self._before_reset
 
     @property
     def delivered(self) -> int:
@@ -75,8 +82,16 @@ class Position:
             self.next_offset = offset
 
     def forget(self) -> None:
-        """Forget the position and the stored position, because the application goes on elsewhere."""
-        self.next_offset = self._stored = INVALID
+        """Forget the position, because the application goes on elsewhere. librdkafka keeps what is stored."""
+        if self.delivered >= 0 and self._is_stored_by_us:
+            self._kept, self._is_lost = self.to_store(), not self.is_stored
+        self.next_offset = self._stored = self._before_reset = INVALID
+
+    def reset(self) -> None:
+        """Forget the position, because it is not in the log any more."""
+        before = self.shown
+        self.forget()
+        self._before_reset = before
 
     # ----------------------------------------------------------------------------------------- a running `consume`
 
@@ -104,17 +119,21 @@ class Position:
     def mark_stored(self) -> None:
         """Note that librdkafka has stored `to_store`."""
         self._stored = self.delivered
+        if self._kept is not None and self._kept.offset != self._stored:
+            self._kept, self._is_lost = None, False
+
+    def note_stored(self, kept: TopicPartition) -> None:
+        """Note the offset that the application has stored itself."""
+        self._kept, self._is_lost = kept, False
 
     def forget_stored(self) -> None:
-        """Note that librdkafka has forgotten the stored position. An assignment makes it forget."""
+        """Note that librdkafka forgets the stored position, because of an assignment: at once, or a little later."""
+        if self.delivered >= 0 and self._is_stored_by_us:
+            self._kept = self.to_store()
         self._stored = INVALID
-        self._is_lost = self._given is not None
+        self._is_lost = self._kept is not None
 
-    def note_stored(self, given: TopicPartition) -> None:
-        """Note the offset that the application has stored itself."""
-        self._given, self._is_lost = given, False
-
-    def take_lost(self) -> TopicPartition | None:
-        """The offset that the application has stored itself and librdkafka has forgotten, once."""
-        lost, self._is_lost = self._is_lost, False
-        return self._given if lost else None
+    @property
+    def lost(self) -> TopicPartition | None:
+        """An offset that librdkafka may have forgotten, until another one is stored."""
+        return self._kept if self._is_lost else None

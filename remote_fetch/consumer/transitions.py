@@ -115,7 +115,7 @@ class Transitions:
 
         `end_offset` is the end of the log when that became known. None: librdkafka looks it up now.
         """
-        partition.position.forget()
+        partition.position.reset()
         if self._reset is ResetPolicy.ERROR:
             # librdkafka is configured to reset no offset. So it raises its own error.
             self.apply(partition, partition.state.at_broker(offset, Ending.OUT_OF_RANGE, None))

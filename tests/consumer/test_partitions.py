@@ -64,6 +64,18 @@ def test_without_a_committed_offset_a_partition_begins_where_the_log_ended_when_
     assert bench.workers.feeds == [], "the tier cannot have the end"
 
 
+def test_a_reset_keeps_librdkafkas_position_to_be_shown_and_committed() -> None:
+    bench = Bench(ResetPolicy.LATEST)
+    bench.assign({0: END})
+    bench.librdkafka.positions[0] = 29
+    bench.librdkafka.stopped.add(0)
+    bench.partitions.reset(bench.partition(0), 29)
+    assert bench.librdkafka.positions == {0: 29}
+    bench.librdkafka.positions.clear()
+    bench.partitions.store_positions()
+    assert (bench.partition(0).position.shown, bench.librdkafka.stored) == (29, {0: 29})
+
+
 def test_the_end_is_looked_up_at_once_in_a_paused_partition() -> None:
     bench = Bench()
     bench.assign({0: 5, 1: END})
@@ -99,6 +111,7 @@ def test_what_the_application_has_stored_is_stored_again_after_an_assignment() -
     bench.run_due_work()
     bench.partitions.store_positions()
     assert bench.librdkafka.stored == {0: 8}
+    bench.partitions.note_stored([TopicPartition("t", 0, 9)])
     bench.librdkafka.stored.clear()
     bench.partitions.store_positions()
     assert bench.librdkafka.stored == {}
@@ -219,7 +232,7 @@ def test_librdkafkas_position_of_a_parked_partition_is_not_taken() -> None:
     bench.partitions.store_positions()
     assert partition.state.is_parked
     assert partition.position.next_offset == INVALID
-    assert bench.librdkafka.stored == {}
+    assert bench.librdkafka.stored == {0: 300}, "the one before the seek"
 
 
 def test_a_stored_position_goes_back_only_after_a_seek() -> None:

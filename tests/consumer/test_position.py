@@ -62,6 +62,57 @@ def test_a_seek_forgets_the_position_and_what_was_stored() -> None:
     assert not position.is_stored
 
 
+def test_after_a_reset_the_position_before_it_is_shown_until_a_record_comes() -> None:
+    position = at(5)
+    position.reset()
+    assert (position.shown, position.next_offset, position.delivered) == (5, INVALID, INVALID)
+    position.reset()
+    assert position.shown == 5
+    position.deliver(live(0, 1))
+    assert position.shown == 2
+    position.forget()
+    assert position.shown == INVALID
+
+
+def test_a_position_that_only_the_application_stores_is_not_kept() -> None:
+    position = Position("t", 0, is_stored_by_us=False)
+    position.follow(5, 4)
+    position.reset()
+    position.forget_stored()
+    assert position.lost is None
+
+
+@pytest.mark.parametrize(("is_stored", "more"), [(True, 0), (True, 2), (False, 2)])
+def test_the_stored_position_outlasts_a_reset_and_an_assignment(is_stored: bool, more: int) -> None:
+    """librdkafka keeps it over the first, and forgets it with the second. `more` records were not stored yet."""
+    position = at(5)
+    if is_stored:
+        position.mark_stored()
+    position.follow(5 + more, 4)
+    position.reset()
+    assert (position.lost is None) == (not more)
+    position.forget_stored()
+    for _ in range(2):  # librdkafka may forget it once more, after it was stored again
+        assert position.lost is not None
+        assert (position.lost.offset, position.lost.leader_epoch) == (5 + more, 4)
+    position.deliver(live(0, 1))
+    position.mark_stored()
+    assert position.lost is None, "another one is stored"
+
+
+def test_a_position_that_an_assignment_has_lost_is_stored_until_it_moves() -> None:
+    position = at(5)
+    position.mark_stored()
+    position.forget_stored()
+    assert not position.is_stored
+    position.mark_stored()
+    assert position.is_stored
+    assert position.lost is not None
+    position.follow(6, 4)
+    position.mark_stored()
+    assert position.lost is None
+
+
 @pytest.mark.parametrize(("leader_epoch", "stored"), [(4, 4), (-1, None), (None, None)])
 def test_a_position_is_stored_with_its_leader_epoch(leader_epoch: int | None, stored: int | None) -> None:
     position = Position("t", 3)
