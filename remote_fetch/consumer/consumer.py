@@ -26,6 +26,7 @@ from remote_fetch.consumer.forks import Forks
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.metrics import Metrics, add_to_statistics
 from remote_fetch.consumer.offsets import STORED
+from remote_fetch.consumer.position import to_store
 from remote_fetch.consumer.remote import Remote
 from remote_fetch.consumer.settings import ENABLED, ConsumerSettings
 from remote_fetch.observe import Observer, ignore
@@ -368,11 +369,9 @@ def _is_record(message: object) -> bool:
 
 def _after(message: Message) -> TopicPartition:
     """The position after a record, as `store_offsets` stores it."""
-    topic, number, offset = message.topic() or "", message.partition() or 0, (message.offset() or 0) + 1
-    leader_epoch = message.leader_epoch()
-    if leader_epoch is None:
-        return TopicPartition(topic, number, offset)
-    return TopicPartition(topic, number, offset, leader_epoch=leader_epoch)
+    return to_store(
+        message.topic() or "", message.partition() or 0, (message.offset() or 0) + 1, message.leader_epoch()
+    )
 
 
 def _are_partitions(partitions: object) -> bool:

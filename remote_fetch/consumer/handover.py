@@ -157,8 +157,8 @@ class Handover:
 
     def _assign_all(self, chosen: Sequence[AssignedPartition], offset: int) -> None:
         """Assign all partitions: the chosen ones at `offset`, and each of the others where librdkafka is."""
-        partitions = list(self._assigned.values())
-        starts = [offset if partition in chosen else self.next_offset(partition) for partition in partitions]
+        partitions, moved = list(self._assigned.values()), set(chosen)
+        starts = [offset if partition in moved else self.next_offset(partition) for partition in partitions]
         self._librdkafka.assign(
             [partition.topic_partition(start) for partition, start in zip(partitions, starts, strict=True)]
         )

@@ -21,6 +21,7 @@ from remote_fetch.consumer.feed import FeedContext
 from remote_fetch.consumer.handover import Handover
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.offsets import BEGINNING, COMMITTED, END, STORED
+from remote_fetch.consumer.position import to_store
 from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
 from remote_fetch.consumer.states import Mode, PartitionState
 from remote_fetch.consumer.transitions import PROBE_AGAIN_S, Transitions
@@ -240,7 +241,9 @@ class Partitions:
         """Note offsets that the application has stored for commits."""
         for stored in offsets:
             for partition in self.tracked([stored]):
-                partition.position.note_stored(stored)
+                # A copy, because the application may change its object.
+                kept = to_store(*partition.key, stored.offset, stored.leader_epoch, stored.metadata)
+                partition.position.note_stored(kept)
 
     def store_positions(self) -> None:
         """Store the positions for commits, as `enable.auto.offset.store` would.

@@ -13,7 +13,21 @@ from confluent_kafka import Message, TopicPartition
 
 from remote_fetch.consumer.offsets import INVALID
 
-__all__ = ["Position"]
+__all__ = ["Position", "to_store"]
+
+
+def to_store(
+    topic: str, number: int, offset: int, leader_epoch: int | None, metadata: str | None = None
+) -> TopicPartition:
+    """A position in the form of `Consumer.store_offsets`. The constructor takes no None."""
+    epoch = -1 if leader_epoch is None else leader_epoch
+    if metadata is not None and epoch >= 0:
+        return TopicPartition(topic, number, offset, metadata, epoch)
+    if metadata is not None:
+        return TopicPartition(topic, number, offset, metadata)
+    if epoch >= 0:
+        return TopicPartition(topic, number, offset, leader_epoch=epoch)
+    return TopicPartition(topic, number, offset)
 
 
 class Position:
@@ -112,9 +126,7 @@ class Position:
 
     def to_store(self) -> TopicPartition:
         """The delivered position, in the form of `Consumer.store_offsets`."""
-        if self._leader_epoch is None or self._leader_epoch < 0:
-            return TopicPartition(self._topic, self._number, self.delivered)
-        return TopicPartition(self._topic, self._number, self.delivered, leader_epoch=self._leader_epoch)
+        return to_store(self._topic, self._number, self.delivered, self._leader_epoch)
 
     def mark_stored(self) -> None:
         """Note that librdkafka has stored `to_store`."""

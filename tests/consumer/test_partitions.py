@@ -102,7 +102,9 @@ def test_a_paused_partition_that_librdkafka_has_stopped_stays_paused_when_the_en
 def test_what_the_application_has_stored_is_stored_again_after_an_assignment() -> None:
     bench = Bench(stores_offsets=False)
     bench.assign({0: 5, 1: 5})
-    bench.partitions.note_stored([TopicPartition("t", 0, 8), TopicPartition("t", 9, 1)])
+    given = TopicPartition("t", 0, 8, "mine", 3)
+    bench.partitions.note_stored([given, TopicPartition("t", 9, 1)])
+    given.offset = 99
     bench.partitions.store_positions()
     assert bench.librdkafka.stored == {}, "librdkafka has it"
     bench.librdkafka.stopped |= {0, 1}
