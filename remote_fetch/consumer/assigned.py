@@ -34,7 +34,7 @@ class AssignedPartition:
     - `assigned_offset` is the offset with which it was assigned.
     - `log` has the ends of its log, from the last answer of a broker.
     - `circuit` tells how long librdkafka reads the partition after its segments have failed.
-    - `stores_offsets`: its positions are stored for commits without the application's doing.
+    - If `stores_offsets` is false, only the application stores positions for commits.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class AssignedPartition:
         self.topic, self.number = topic, number
         self.assigned_offset = assigned_offset
         self.state = state
-        self.position = Position(topic, number, is_stored_by_us=stores_offsets)
+        self.position = Position(topic, number, stores_offsets=stores_offsets)
         self.records = StoreRecords(topic, number)
         self.log = LogBounds(None)
         self._circuit = circuit

@@ -26,7 +26,7 @@ from remote_fetch.consumer.forks import Forks
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.metrics import Metrics, add_to_statistics
 from remote_fetch.consumer.offsets import STORED
-from remote_fetch.consumer.position import to_store
+from remote_fetch.consumer.position import storable
 from remote_fetch.consumer.remote import Remote
 from remote_fetch.consumer.settings import ENABLED, ConsumerSettings
 from remote_fetch.observe import Observer, ignore
@@ -369,7 +369,7 @@ def _is_record(message: object) -> bool:
 
 def _after(message: Message) -> TopicPartition:
     """The position after a record, as `store_offsets` stores it."""
-    return to_store(
+    return storable(
         message.topic() or "", message.partition() or 0, (message.offset() or 0) + 1, message.leader_epoch()
     )
 

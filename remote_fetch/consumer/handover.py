@@ -140,20 +140,26 @@ class Handover:
         librdkafka stops a partition whose offset is out of range, and does not seek it any more. A new assignment makes
         it go on. In a group whose rebalances are not incremental, librdkafka refuses to assign single partitions.
         """
-        wanted = [partition.topic_partition() for partition in partitions]
-        running = [partition.topic_partition() for partition in partitions if not partition.state.is_paused]
-        try:
-            self._librdkafka.incremental_unassign(wanted)
-        except KafkaException as error:
-            if self._settings.is_cooperative or not _is_of_state(error):
-                raise
-            self._librdkafka.resume(running)
+        is_unassigned = self._unassigned_alone(partitions)
+        self._librdkafka.resume(
+            [partition.topic_partition() for partition in partitions if not partition.state.is_paused]
+        )
+        if not is_unassigned:
             self._assign_all(partitions, offset)
             return
-        self._librdkafka.resume(running)
         self._librdkafka.incremental_assign([partition.topic_partition(offset) for partition in partitions])
         for partition in partitions:
             partition.position.forget_stored()
+
+    def _unassigned_alone(self, partitions: Sequence[AssignedPartition]) -> bool:
+        """Unassign partitions, and no others. Returns whether librdkafka allows that."""
+        try:
+            self._librdkafka.incremental_unassign([partition.topic_partition() for partition in partitions])
+        except KafkaException as error:
+            if self._settings.is_cooperative or not _is_of_state(error):
+                raise
+            return False
+        return True
 
     def _assign_all(self, chosen: Sequence[AssignedPartition], offset: int) -> None:
         """Assign all partitions: the chosen ones at `offset`, and each of the others where librdkafka is."""

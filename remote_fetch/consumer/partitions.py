@@ -21,12 +21,13 @@ from remote_fetch.consumer.feed import FeedContext
 from remote_fetch.consumer.handover import Handover
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.offsets import BEGINNING, COMMITTED, END, STORED
-from remote_fetch.consumer.position import to_store
+from remote_fetch.consumer.position import storable
 from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
 from remote_fetch.consumer.states import Mode, PartitionState
 from remote_fetch.consumer.transitions import PROBE_AGAIN_S, Transitions
 from remote_fetch.consumer.waiting import WaitLog
 from remote_fetch.consumer.workers import Workers
+from remote_fetch.model import LogBounds
 from remote_fetch.session.circuit import Circuit
 
 __all__ = ["Partitions"]
@@ -160,8 +161,8 @@ class Partitions:
             start = starts.get(partition.key)
             offset = STORED if start is None else start.offset if start.offset >= 0 else start_if_none
             if start is not None and start.is_end:
-                self._transitions.begin_at_end(partition, start.offset)
-            elif offset != STORED:
+                partition.note_log(LogBounds(None, start.offset))
+            if offset != STORED:
                 self._transitions.begin_at(partition, offset)
             else:
                 partition.enter(partition.state.unanswered(self._clock() + _UNANSWERED_S))
@@ -186,7 +187,7 @@ class Partitions:
 
     def reset(self, partition: AssignedPartition, offset: int) -> None:
         """Apply the application's `auto.offset.reset`, because `offset` is not in the log."""
-        self.refresh_positions()  # the position before the reset is told and committed until a record comes
+        self.refresh_positions()  # `position` and `commit` take the position before the reset until a record comes
         self._transitions.reset(partition, offset)
         self.note_change()
 
@@ -242,7 +243,7 @@ class Partitions:
         for stored in offsets:
             for partition in self.tracked([stored]):
                 # A copy, because the application may change its object.
-                kept = to_store(*partition.key, stored.offset, stored.leader_epoch, stored.metadata)
+                kept = storable(*partition.key, stored.offset, stored.leader_epoch, stored.metadata)
                 partition.position.note_stored(kept)
 
     def store_positions(self) -> None:

@@ -9,37 +9,37 @@ Rules of the file:
 
 from __future__ import annotations
 
+from typing import Any
+
 from confluent_kafka import Message, TopicPartition
 
 from remote_fetch.consumer.offsets import INVALID
 
-__all__ = ["Position", "to_store"]
+__all__ = ["Position", "storable"]
 
 
-def to_store(
+def storable(
     topic: str, number: int, offset: int, leader_epoch: int | None, metadata: str | None = None
 ) -> TopicPartition:
-    """A position in the form of `Consumer.store_offsets`. The constructor takes no None."""
-    epoch = -1 if leader_epoch is None else leader_epoch
-    if metadata is not None and epoch >= 0:
-        return TopicPartition(topic, number, offset, metadata, epoch)
-    if metadata is not None:
-        return TopicPartition(topic, number, offset, metadata)
-    if epoch >= 0:
-        return TopicPartition(topic, number, offset, leader_epoch=epoch)
-    return TopicPartition(topic, number, offset)
+    """A position in the form of `Consumer.store_offsets`. Its constructor takes no None."""
+    more: dict[str, Any] = {} if metadata is None else {"metadata": metadata}
+    if leader_epoch is not None and leader_epoch >= 0:
+        more["leader_epoch"] = leader_epoch
+    return TopicPartition(topic, number, offset, **more)
 
 
 class Position:
     """The position of one partition. `next_offset` is INVALID before the first record.
 
     A running `consume` may hold messages that the application does not have yet. `next_offset` is already after them.
-    `delivered` and the stored position are before the first of them. `is_stored_by_us`: not by the application.
+    `delivered` and the stored position are before the first of them.
+
+    If `stores_offsets` is false, only the application stores positions for commits.
     """
 
-    def __init__(self, topic: str, number: int, *, is_stored_by_us: bool = True) -> None:
+    def __init__(self, topic: str, number: int, *, stores_offsets: bool = True) -> None:
         self._topic, self._number = topic, number
-        self._is_stored_by_us = is_stored_by_us
+        self._stores_offsets = stores_offsets
         self.next_offset = INVALID
         self._leader_epoch: int | None = None
         self._next_offset_before = INVALID
@@ -73,6 +73,10 @@ class Position:
         """Whether the delivered position is stored."""
         return self.delivered <= self._stored
 
+    @property
+    def _is_worth_storing(self) -> bool:
+        return self._stores_offsets and self.delivered >= 0
+
     # -------------------------------------------------------------------------------------------------- it moves on
 
     def deliver(self, last: Message) -> None:
@@ -97,7 +101,7 @@ class Position:
 
     def forget(self) -> None:
         """Forget the position, because the application goes on elsewhere. librdkafka keeps what is stored."""
-        if self.delivered >= 0 and self._is_stored_by_us:
+        if self._is_worth_storing:
             self._kept, self._is_lost = self.to_store(), not self.is_stored
         self.next_offset = self._stored = self._before_reset = INVALID
 
@@ -126,7 +130,7 @@ class Position:
 
     def to_store(self) -> TopicPartition:
         """The delivered position, in the form of `Consumer.store_offsets`."""
-        return to_store(self._topic, self._number, self.delivered, self._leader_epoch)
+        return storable(self._topic, self._number, self.delivered, self._leader_epoch)
 
     def mark_stored(self) -> None:
         """Note that librdkafka has stored `to_store`."""
@@ -140,7 +144,7 @@ class Position:
 
     def forget_stored(self) -> None:
         """Note that librdkafka forgets the stored position, because of an assignment: at once, or a little later."""
-        if self.delivered >= 0 and self._is_stored_by_us:
+        if self._is_worth_storing:
             self._kept = self.to_store()
         self._stored = INVALID
         self._is_lost = self._kept is not None

@@ -27,7 +27,7 @@ from remote_fetch.consumer.handover import pause_before_assign
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.merge import Merge
 from remote_fetch.consumer.metrics import Metrics
-from remote_fetch.consumer.offsets import COMMITTED, INVALID
+from remote_fetch.consumer.offsets import COMMITTED
 from remote_fetch.consumer.partitions import Partitions
 from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
 from remote_fetch.consumer.workers import Workers
@@ -142,18 +142,18 @@ class Remote:
         if brokers is None or not group:
             return []
         committed = brokers.cluster.committed(group, partitions, isolation, timeout_s=timeout_s)
-        found = [each for each in committed if each.error is None]
-        begin_at_end = [each for each in found if each.offset < 0 and self._settings.reset is ResetPolicy.LATEST]
-        ends: dict[tuple[str, int], int] = {}
-        if begin_at_end:
-            with contextlib.suppress(KafkaException):  # librdkafka looks the end up when the application polls
-                answers = brokers.cluster.ends_for_group(group, begin_at_end, isolation, timeout_s=timeout_s)
-                ends = {(end.topic, end.partition): end.offset for end in answers if end.error is None}
-        return [
-            Start(each.topic, each.partition, max(each.offset, end), is_end=end >= 0)
-            for each in found
-            for end in [ends.get((each.topic, each.partition), INVALID)]
-        ]
+        starts = {
+            (each.topic, each.partition): Start(each.topic, each.partition, each.offset)
+            for each in committed
+            if each.error is None
+        }
+        at_end = [TopicPartition(*key) for key, start in starts.items() if start.offset < 0]
+        if at_end and self._settings.reset is ResetPolicy.LATEST:
+            with contextlib.suppress(KafkaException):  # librdkafka looks the ends up when the application polls
+                for end in brokers.cluster.ends_for_group(group, at_end, isolation, timeout_s=timeout_s):
+                    if end.error is None and end.offset >= 0:
+                        starts[end.topic, end.partition] = Start(end.topic, end.partition, end.offset, is_end=True)
+        return list(starts.values())
 
     # -------------------------------------------------------------------------------------------------- rebalances
 

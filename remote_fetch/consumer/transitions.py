@@ -28,7 +28,6 @@ from remote_fetch.consumer.states import (
     StopFeed,
 )
 from remote_fetch.consumer.workers import Workers
-from remote_fetch.model import LogBounds
 from remote_fetch.observe import Notice
 
 __all__ = ["PROBE_AGAIN_S", "Transitions"]
@@ -86,20 +85,15 @@ class Transitions:
             self._workers.drop(feed)
 
     def begin_at(self, partition: AssignedPartition, offset: int) -> None:
-        """Read an assigned partition from `offset` on, from the store if it may be used."""
+        """Read an assigned partition from `offset` on, from the store if it may be used and may have the offset."""
         circuit = self._context.open_circuit()
-        if not may_be_tiered(offset):
+        if not may_be_tiered(offset) or offset == partition.log_end:
             self.apply(partition, partition.state.at_broker(offset, "assigned", self._clock() + PROBE_AGAIN_S))
         elif circuit is None:
             self.apply(partition, PartitionState.start(offset, is_paused=partition.state.is_paused))
         else:
             retry_at_s = to_seconds(circuit.retry_at_ms)
             self.apply(partition, partition.state.at_broker(offset, circuit.reason, retry_at_s))
-
-    def begin_at_end(self, partition: AssignedPartition, end_offset: int) -> None:
-        """Read an assigned partition from the end of its log on."""
-        partition.note_log(LogBounds(None, end_offset))
-        self.apply(partition, partition.state.at_broker(end_offset, "assigned", self._clock() + PROBE_AGAIN_S))
 
     def seek(self, partition: AssignedPartition, offset: int) -> None:
         """Let the application go on at `offset`, which may be logical."""

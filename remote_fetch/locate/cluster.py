@@ -133,8 +133,7 @@ class Cluster:
         """
         # The AdminClient is not used here: if it gets an answer about the coordinator after its request has timed out,
         # librdkafka (2.16) aborts the process ("eonce->refcnt > 0"). This consumer joins no group, it only has its id.
-        consumer = self._consumer(isolation, f"group {group}", {"group.id": group})
-        return list(consumer.committed(list(partitions), timeout=timeout_s))
+        return list(self._of_group(group, isolation).committed(list(partitions), timeout=timeout_s))
 
     def ends_for_group(
         self, group: str, partitions: Collection[TopicPartition], isolation: IsolationLevel, *, timeout_s: float
@@ -143,9 +142,11 @@ class Cluster:
 
         An answer may have an error. Raises KafkaException if there is no answer.
         """
-        consumer = self._consumer(isolation, f"group {group}", {"group.id": group})
         wanted = [TopicPartition(partition.topic, partition.partition, OFFSET_END) for partition in partitions]
-        return list(consumer.offsets_for_times(wanted, timeout=timeout_s))
+        return list(self._of_group(group, isolation).offsets_for_times(wanted, timeout=timeout_s))
+
+    def _of_group(self, group: str, isolation: IsolationLevel) -> Consumer:
+        return self._consumer(isolation, f"group {group}", {"group.id": group})
 
     def names(self) -> tuple[str, ...]:
         """The topics that this principal may see, sorted. Raises KafkaException with the broker's error."""

@@ -141,14 +141,20 @@ def test_after_a_failure_the_store_takes_over_at_librdkafkas_position() -> None:
     assert bench.librdkafka.calls_since()[-1] == ("seek", 0, 25)
 
 
-def test_after_a_take_over_no_record_of_librdkafka_is_handed_over_again() -> None:
-    """The feed began before librdkafka's position, and ends before it."""
+def probing_from_20() -> Bench:
+    """librdkafka reads after a failure of the store, and the store is tried again from 20 on."""
     bench = Bench()
     bench.assign({0: 5})
     bench.end(0, 5, "corrupt", is_failure=True)
     bench.run_due_work()
     bench.librdkafka.positions[0] = 20
     bench.run_due_work(after_s=1.1)
+    return bench
+
+
+def test_after_a_take_over_no_record_of_librdkafka_is_handed_over_again() -> None:
+    """The feed began before librdkafka's position, and ends before it."""
+    bench = probing_from_20()
     bench.librdkafka.positions[0] = 30
     bench.give(0, range(20, 25))
     bench.end(0, 25)
@@ -158,12 +164,7 @@ def test_after_a_take_over_no_record_of_librdkafka_is_handed_over_again() -> Non
 
 def test_the_store_does_not_take_over_at_the_end_of_the_log() -> None:
     """A hand-over there would give the application the event of the end once more."""
-    bench = Bench()
-    bench.assign({0: 5})
-    bench.end(0, 5, "corrupt", is_failure=True)
-    bench.run_due_work()
-    bench.librdkafka.positions[0] = 20
-    bench.run_due_work(after_s=1.1)
+    bench = probing_from_20()
     bench.librdkafka.positions[0] = bench.librdkafka.high_watermark = 30
     bench.give(0, range(20, 30))
     bench.librdkafka.calls_since()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from remote_fetch.consumer.offsets import INVALID
-from remote_fetch.consumer.position import Position, to_store
+from remote_fetch.consumer.position import Position, storable
 from tests.consumer.fakes import live
 
 
@@ -77,14 +77,14 @@ def test_after_a_reset_the_position_before_it_is_shown_until_a_record_comes() ->
 @pytest.mark.parametrize("leader_epoch", [None, -1, 0, 4])
 @pytest.mark.parametrize("metadata", [None, "", "mine"])
 def test_the_form_of_store_offsets(leader_epoch: int | None, metadata: str | None) -> None:
-    made = to_store("t", 3, 5, leader_epoch, metadata)
+    made = storable("t", 3, 5, leader_epoch, metadata)
     known = None if leader_epoch == -1 else leader_epoch
     assert (made.topic, made.partition, made.offset, made.leader_epoch) == ("t", 3, 5, known)
     assert made.metadata == metadata
 
 
 def test_a_position_that_only_the_application_stores_is_not_kept() -> None:
-    position = Position("t", 0, is_stored_by_us=False)
+    position = Position("t", 0, stores_offsets=False)
     position.follow(5, 4)
     position.reset()
     position.forget_stored()

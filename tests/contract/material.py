@@ -21,6 +21,7 @@ from tests.rig.rig import Rig
 from tests.rig.transactions import interleaved_transactions, wait_decided
 
 __all__ = [
+    "TAIL",
     "TIMEOUT_S",
     "Material",
     "call_until_it_raises",
@@ -33,6 +34,8 @@ __all__ = [
 ]
 
 TIMEOUT_S = 60
+TAIL = -2000
+"""librdkafka's `OFFSET_TAIL(0)`. Lower values count back from the end of a log."""
 _TIERED, _LOCAL = 100, 20
 _LOG_START = 60
 

@@ -14,9 +14,7 @@ from confluent_kafka import (
 )
 
 from tests.contract.kinds import Consumers
-from tests.contract.material import Material, offsets_of, poll_through, read
-
-_TAIL = -2000
+from tests.contract.material import TAIL, Material, offsets_of, poll_through, read
 
 
 def first_offset(consumers: Consumers, partition: TopicPartition, **more: object) -> int | None:
@@ -49,7 +47,7 @@ def test_the_beginning(consumers: Consumers, material: Material) -> None:
 
 @pytest.mark.parametrize("back", [1, 20, 21, 70])
 def test_so_many_before_the_end(consumers: Consumers, material: Material, back: int) -> None:
-    assert first_offset(consumers, material.at(_TAIL - back)) == material.end - back
+    assert first_offset(consumers, material.at(TAIL - back)) == material.end - back
 
 
 def test_the_end(consumers: Consumers, material: Material) -> None:

@@ -9,13 +9,12 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, Consumer, KafkaError, Message, TopicPartition
 
 from tests.contract.kinds import Consumers, unique
-from tests.contract.material import Material, is_end, offsets_of, poll_through, poll_until, read
+from tests.contract.material import TAIL, Material, is_end, offsets_of, poll_through, poll_until, read
 from tests.rig import topics
 from tests.rig.rig import Rig
 
 RECORDS = 30
 _LATER = 7
-_OFFSET_TAIL = -2000
 
 
 @pytest.fixture
@@ -123,7 +122,7 @@ def test_counted_back_from_the_end_to_before_the_log(consumers: Consumers, mater
     """That is an offset out of the log, which the policy resets."""
     consumer = consumers(auto_offset_reset=policy, enable_partition_eof=True)
     back = material.end - material.log_start + 10
-    consumer.assign([TopicPartition(material.trimmed, 0, _OFFSET_TAIL - back)])
+    consumer.assign([TopicPartition(material.trimmed, 0, TAIL - back)])
     (first,) = poll_through(consumer, lambda message: True)
     if policy == "earliest":
         assert (first.error(), first.offset()) == (None, material.log_start)

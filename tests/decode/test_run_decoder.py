@@ -41,6 +41,11 @@ def batch(offset: int, count: int = 2, **options: Any) -> bytes:
     return encode_batch(offset, [Record(at, at, b"k", b"value") for at in range(count)], **options)
 
 
+def of(offset: int, producer: int) -> bytes:
+    """A batch of two records of a producer's transaction."""
+    return batch(offset, producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True)
+
+
 def read(
     engine: ModuleType,
     batches: Sequence[bytes],
@@ -140,11 +145,11 @@ def changed(data: bytes, at: int, value: int, size: int) -> bytes:
     return rewrite_crc(data[:at] + value.to_bytes(size, "big", signed=True) + data[at + size :])
 
 
-def with_area(area: bytes, count: int, codec: int = 0) -> bytes:
-    """A batch from offset 2 to 4 with these records."""
-    head = bytearray(batch(2, 3)[:HEADER_BYTES])
+def with_area(area: bytes, count: int, codec: int = 0, whole: bytes | None = None) -> bytes:
+    """The batch `whole` with these records, or one from offset 2 to 4."""
+    head = bytearray((batch(2, 3) if whole is None else whole)[:HEADER_BYTES])
     head[8:12] = (HEADER_BYTES - 12 + len(area)).to_bytes(4, "big")
-    head[22] = codec
+    head[22] |= codec
     head[57:61] = count.to_bytes(4, "big")
     return rewrite_crc(bytes(head) + area)
 
@@ -159,9 +164,9 @@ ENDED_BEFORE: dict[str, tuple[bytes, dict[str, Any], RunStatus]] = {
     "the end of an epoch": (GOOD, {"epoch_stop": 2}, RunStatus.SPECIAL),
     "the end of what is wanted": (GOOD, {"stop_offset": 2}, RunStatus.SPECIAL),
     "a codec that does not exist": (changed(GOOD, 21, 5, 2), {}, RunStatus.SPECIAL),
-    "a marker of nobody": (encode_marker(2, -1, commit=True), {"aborted": []}, RunStatus.SPECIAL),
+    "a marker without a producer": (encode_marker(2, -1, commit=True), {"aborted": []}, RunStatus.SPECIAL),
     "a compressed marker": (changed(encode_marker(2, 7, commit=True), 21, 0x31, 2), {"aborted": []}, RunStatus.SPECIAL),
-    "a transaction of nobody": (changed(GOOD, 21, 0x10, 2), {"aborted": []}, RunStatus.SPECIAL),
+    "a transaction without a producer": (changed(GOOD, 21, 0x10, 2), {"aborted": []}, RunStatus.SPECIAL),
     "no zstd": (with_area(b"no zstd at all", 1, 4), {}, RunStatus.BAD_STREAM),
     "a bomb": (with_area(compress(4, bytes(1 << 16)), 1, 4), {"max_decompressed_bytes": 65_535}, RunStatus.BAD_STREAM),
     "too many records": (with_area(bytes([12, *RECORD]), 2), {}, RunStatus.BAD_COUNT),
@@ -226,10 +231,7 @@ def test_no_bytes_are_no_run(engine: ModuleType) -> None:
 
 
 def test_read_committed_hides_what_was_aborted(engine: ModuleType) -> None:
-    def transactional(offset: int, producer: int) -> bytes:
-        return batch(offset, producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True)
-
-    batches = [transactional(0, 7), transactional(2, 8), batch(4), transactional(6, 7), transactional(8, 7), LAST]
+    batches = [of(0, 7), of(2, 8), batch(4), of(6, 7), of(8, 7), LAST]
     aborted = [(8, 2, 3), (7, 6, 7), (7, 0, 1), (9, 0, 20)]
     run = read(engine, batches, aborted=aborted)
     assert (column(run, "offset"), run.taken) == ([4, 5, 8, 9], 5)
@@ -241,9 +243,6 @@ def test_read_committed_hides_what_was_aborted(engine: ModuleType) -> None:
 
 
 def test_aborted_transactions_of_several_producers(engine: ModuleType) -> None:
-    def of(offset: int, producer: int) -> bytes:
-        return batch(offset, producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True)
-
     batches = [of(2 * at, producer) for at, producer in enumerate([7, 8, 7, 6, 7, 9, 8])]
     batches += [batch(14, producer_id=7, producer_epoch=0, base_sequence=0), LAST]
     run = read(engine, batches, aborted=[(7, 0, 2), (7, 8, 20), (8, 12, 13), (9, 11, 30)])

@@ -8,26 +8,19 @@ from __future__ import annotations
 from types import ModuleType
 
 from remote_fetch.decode.run_status import RunStatus
-from remote_fetch.testing.records import HEADER_BYTES, encode_marker, encode_varint, rewrite_crc
+from remote_fetch.testing.records import HEADER_BYTES, encode_marker, encode_varint
 from tests.cases import each_of
-from tests.decode.test_run_decoder import LAST, batch, column, read
+from tests.decode.test_run_decoder import LAST, batch, column, of, read, with_area
 
 
-def of(offset: int, producer: int, count: int = 2) -> bytes:
-    return batch(offset, count, producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True)
-
-
-def with_area(area: bytes, count: int = 1) -> bytes:
+def marker_with(area: bytes, count: int = 1) -> bytes:
     """A control batch of producer 7 at offset 2 with these records."""
-    head = bytearray(encode_marker(2, 7, commit=True)[:HEADER_BYTES])
-    head[8:12] = (HEADER_BYTES - 12 + len(area)).to_bytes(4, "big")
-    head[57:61] = count.to_bytes(4, "big")
-    return rewrite_crc(bytes(head) + area)
+    return with_area(area, count, whole=encode_marker(2, 7, commit=True))
 
 
 def control(record: bytes) -> bytes:
     """A control batch of producer 7 at offset 2 with this record behind its length."""
-    return with_area(encode_varint(len(record)) + record)
+    return marker_with(encode_varint(len(record)) + record)
 
 
 def test_the_producers_of_markers_and_what_was_shown_since(engine: ModuleType) -> None:
@@ -67,26 +60,26 @@ ENDS = {
     "a longer key": control(HEAD + encode_varint(6) + KEY + b"ab"),
     "a value and more": control(HEAD + encode_varint(4) + KEY + bytes(9)),
     "another version": control(HEAD + encode_varint(4) + b"\x7f\xff\0\1"),
-    "two records": with_area((encode_varint(8) + HEAD + encode_varint(4) + KEY) * 2, 2),
+    "two records": marker_with((encode_varint(8) + HEAD + encode_varint(4) + KEY) * 2, 2),
     "long numbers": control(b"\0" + b"\xff" * 9 + b"\x7f" + b"\xff" * 4 + b"\x7f" + b"\x88\x80\x80\x80\0" + KEY),
 }
 ENDS_NOTHING = {
-    "no record": with_area(b"", 0),
+    "no record": marker_with(b"", 0),
     "a change of the leader": control(HEAD + encode_varint(4) + b"\0\0\0\2"),
     "an unknown type": control(HEAD + encode_varint(4) + b"\0\0\x7f\0"),
     "a negative type": control(HEAD + encode_varint(4) + b"\0\0\xff\xff"),
 }
 MALFORMED = {
-    "no area": with_area(b""),
-    "no bytes of a record": with_area(encode_varint(0)),
-    "a record of negative length": with_area(encode_varint(-3) + bytes(9)),
-    "a record past the batch": with_area(encode_varint(20) + HEAD + encode_varint(4) + KEY),
+    "no area": marker_with(b""),
+    "no bytes of a record": marker_with(encode_varint(0)),
+    "a record of negative length": marker_with(encode_varint(-3) + bytes(9)),
+    "a record past the batch": marker_with(encode_varint(20) + HEAD + encode_varint(4) + KEY),
     "attributes alone": control(b"\0"),
     "no key": control(HEAD + encode_varint(-1)),
     "a short key": control(HEAD + encode_varint(3) + KEY),
     "a key past the record": control(HEAD + encode_varint(5) + KEY),
     "a negative version": control(HEAD + encode_varint(4) + b"\xff\xff\0\1"),
-    "a length without end": with_area(b"\xff" * 5 + b"\0" * 9),
+    "a length without end": marker_with(b"\xff" * 5 + b"\0" * 9),
     "a timestamp without end": control(b"\0" + b"\xff" * 10 + b"\0" * 9),
     "an offset without end": control(b"\0\0" + b"\xff" * 5 + b"\0" * 9),
     "a key length without end": control(HEAD + b"\xff" * 5 + b"\0" * 9),
@@ -121,7 +114,7 @@ def test_the_checksum_of_a_marker_is_looked_at_first(engine: ModuleType) -> None
 
 
 def test_records_of_one_producer_in_many_transactions(engine: ModuleType) -> None:
-    batches = [part for at in range(0, 90, 3) for part in (of(at, 7, 2), encode_marker(at + 2, 7, commit=True))]
+    batches = [part for at in range(0, 90, 3) for part in (of(at, 7), encode_marker(at + 2, 7, commit=True))]
     run = read(engine, [*batches, LAST], aborted=[], columns=["offset"])
     assert column(run, "offset") == [at for at in range(90) if at % 3 != 2]
     assert (run.taken, run.ended_producers, run.shown) == (60, {7}, {})

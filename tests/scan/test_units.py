@@ -35,8 +35,6 @@ from tests.scan.bucket import COMMITTED, Bucket, Outcome, expected_rows, plain_l
 from tests.searches import examples
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
-ENTRY_BYTES = 34
-"""One entry of a transaction index."""
 WAYS: dict[str, dict[str, int]] = {
     "one thread": {"threads": 0},
     "one thread, small units": {"threads": 0, "unit_bytes": 700},
@@ -190,9 +188,9 @@ def test_an_abort_inside_a_unit_that_no_index_tells_of(lost: int) -> None:
     bucket = Bucket(log.segments())
     whole = check(bucket, isolation=COMMITTED)
     assert whole.fine() == expected_rows(log.expected(COMMITTED))
-    index = bucket.indexes[bucket.at(0).segment_id.id, IndexType.TRANSACTION]
-    (entry,) = parse_transaction_index(index[lost * ENTRY_BYTES : (lost + 1) * ENTRY_BYTES])
-    bucket.write_index(0, IndexType.TRANSACTION, index[: lost * ENTRY_BYTES] + index[(lost + 1) * ENTRY_BYTES :])
+    entries = [*parse_transaction_index(bucket.indexes[bucket.at(0).segment_id.id, IndexType.TRANSACTION])]
+    entry = entries.pop(lost)
+    bucket.write_index(0, IndexType.TRANSACTION, encode_transaction_index(entries))
     found = check(bucket, isolation=COMMITTED)
     assert type(found.error) is CorruptSegment
     assert found.error.offset == entry.first_offset
