@@ -30,8 +30,6 @@ __all__ = ["Merge"]
 
 _BLOCK_S = 0.05
 """How long `poll` returns only records of the store. Then librdkafka is polled, which also runs callbacks."""
-_STORE_POSITIONS_S = 0.1
-"""How often positions are stored for librdkafka's auto-commit."""
 _WAIT_S = 0.01
 """The longest single wait while both sides may have records. librdkafka does not set the event of this package."""
 _LONGEST_WAIT_S = 1.0
@@ -69,7 +67,6 @@ class Merge:
         self._polled: list[Message] = []
         self._polled_partition: AssignedPartition | None = None
         self._block_ends_s = 0.0
-        self._store_positions_at_s = 0.0
         self._librdkafka_came_last = False
         self._positions_are_behind = False
         self._turn = 0
@@ -94,50 +91,55 @@ class Merge:
 
     def poll(self, timeout_s: float) -> Message | None:
         """As `Consumer.poll`."""
-        if (prepared := self.next_in_block()) is not None:
+        if self._block and (prepared := self.next_in_block()) is not None:
             return prepared
-        self._raise_postponed()
-        deadline_s = None
-        while True:
-            self.flush_position()
-            now_s = self._run_due_work()
+        if self._postponed_error is not None:
+            self._raise_postponed()
+        message, deadline_s = None, None
+        while message is None:
+            if self._polled_partition is not None:
+                self.flush_position()
+            now_s = self._partitions.run_due_work()
             if deadline_s is None:
                 deadline_s = _deadline_s(timeout_s, now_s)
-            if self._librdkafka_came_last and (record := self._next_in_turn()) is not None:
-                return record
-            wait_s = 0.0 if self._expects_store() else min(max(deadline_s - now_s, 0.0), _LONGEST_WAIT_S)
-            message = self._poll_librdkafka(wait_s)
-            if message is not None:
-                if self._is_for_application(message):
-                    return message
-                continue
-            self._partitions.note_empty_poll(now_s)
-            if (record := self._prepare_block(_BLOCK_RECORDS, now_s + _BLOCK_S)) is not None:
-                return record
-            if (left_s := deadline_s - self._clock()) <= 0:
-                return None
-            if self._awaits_store():
-                self._workers.wait(min(left_s, _WAIT_S))
+            elif now_s >= deadline_s:
+                break
+            message = self._poll_once(now_s, deadline_s)
+        return message
 
-    def _next_in_turn(self) -> Message | None:
-        """A record of the store after one of librdkafka: the sides take turns while both have records."""
-        if not self._partitions.reading or self._next_ready() is None:
-            return None
-        self._librdkafka_came_last = False
-        return self._prepare_block(1, 0.0)
-
-    def _expects_store(self) -> bool:
-        """Whether the store has a record, or may bring one."""
-        return bool(self._partitions.reading) and (self._next_ready() is not None or self._awaits_store())
-
-    def _is_for_application(self, message: Message) -> bool:
-        """Count a message of librdkafka. Returns whether the application gets it: not if it led to a reset."""
+    def _poll_once(self, now_s: float, deadline_s: float) -> Message | None:
+        """Poll librdkafka, and the store if librdkafka has no record. None: neither has one yet."""
+        reading, wait_s = self._partitions.reading, deadline_s - now_s
+        if reading and self._librdkafka_came_last and (record := self._next_in_turn()) is not None:
+            return record
+        if reading and (self._next_ready() is not None or self._awaits_store()):
+            wait_s = 0.0
+        elif wait_s > _LONGEST_WAIT_S:
+            wait_s = _LONGEST_WAIT_S
+        message = self._poll_librdkafka(wait_s)
+        if message is None:
+            return self._poll_store(now_s, deadline_s)
         if message.error() is None:
             self._count(1, len(message))
         elif self._is_taken(message):
-            return False
+            return None
         self._librdkafka_came_last = self._positions_are_behind = True
-        return True
+        return message
+
+    def _poll_store(self, now_s: float, deadline_s: float) -> Message | None:
+        """A record of the store after a poll of librdkafka that gave none. Waits for the store if it may bring one."""
+        self._partitions.note_empty_poll(now_s)
+        record = self._prepare_block(_BLOCK_RECORDS, now_s + _BLOCK_S)
+        if record is None and self._awaits_store():
+            self._workers.wait(min(deadline_s - self._clock(), _WAIT_S))
+        return record
+
+    def _next_in_turn(self) -> Message | None:
+        """A record of the store after one of librdkafka: the sides take turns while both have records."""
+        if self._next_ready() is None:
+            return None
+        self._librdkafka_came_last = False
+        return self._prepare_block(1, 0.0)
 
     def _prepare_block(self, most: int, ends_s: float) -> Message | None:
         """Return a record of the store. Up to `most` records are prepared with it, for polls before `ends_s`."""
@@ -182,7 +184,7 @@ class Merge:
         while True:
             pending.hold()
             self.flush_position()
-            now_s = self._run_due_work()
+            now_s = self._partitions.run_due_work()
             ready = self._ready_count()
             room = count - len(pending.messages)
             may_wait = not ready and not self._awaits_store()
@@ -318,14 +320,6 @@ class Merge:
         self._workers.wake(feed)
         if feed.ending is not None:
             self._partitions.note_change()
-
-    def _run_due_work(self) -> float:
-        """Do the due work. Returns the time at which it began."""
-        now_s = self._partitions.run_due_work()
-        if now_s >= self._store_positions_at_s:
-            self._partitions.store_positions()
-            self._store_positions_at_s = now_s + _STORE_POSITIONS_S
-        return now_s
 
     def _is_taken(self, message: Message) -> bool:
         """Look at an error or event of librdkafka. Returns whether it is not for the application.

@@ -38,6 +38,8 @@ _DUE_EVERY_S = 0.01
 """How often all partitions are looked at if there is no news of any, because each record may be a `poll` of its own."""
 _DUE_EACH_S = 20e-6
 """With more than 500 partitions, the time for each. It is ten times what a look takes."""
+_STORE_EVERY_S = 0.1
+"""How often positions are stored for librdkafka's auto-commit."""
 _RESET_OFFSETS = {ResetPolicy.EARLIEST: BEGINNING, ResetPolicy.LATEST: END}
 
 
@@ -63,7 +65,7 @@ class Partitions:
         self.assigned: dict[Key, AssignedPartition] = {}
         self.reading: Sequence[AssignedPartition] = ()
         self._workers = workers
-        self._due_at_s = 0.0
+        self._due_at_s = self._store_at_s = 0.0
         self._paused: set[Key] = set()
         """The partitions that the application has paused."""
         self._known: set[Key] = set()
@@ -89,7 +91,8 @@ class Partitions:
     def run_due_work(self) -> float:
         """Do the due work of all partitions. Returns the time at which it began.
 
-        It is done if the workers have news, after `note_change`, and every hundredth of a second.
+        It is done if the workers have news, after `note_change`, and every hundredth of a second. Positions are stored
+        with it every tenth of a second.
         """
         now_s = self._clock()
         if not self._workers.take_news() and now_s < self._due_at_s:
@@ -100,6 +103,9 @@ class Partitions:
         except BaseException:  # the application may call again at once
             self.note_change()
             raise
+        if now_s >= self._store_at_s:
+            self.store_positions()
+            self._store_at_s = now_s + _STORE_EVERY_S
         return now_s
 
     def _look_at_all(self, now_s: float) -> None:
