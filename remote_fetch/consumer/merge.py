@@ -121,7 +121,8 @@ class Merge:
             return self._poll_store(now_s, deadline_s)
         if message.error() is None:
             self._count(1, len(message))
-        elif self._is_taken(message):
+        elif (to_reset := self._to_reset(message)) is not None:
+            self._reset_at_broker(to_reset)
             return None
         self._librdkafka_came_last = self._positions_are_behind = True
         return message
@@ -190,7 +191,7 @@ class Merge:
             may_wait = not ready and not self._awaits_store()
             try:
                 wait_s = min(max(deadline_s - now_s, 0.0), _LONGEST_WAIT_S) if may_wait else 0.0
-                pending.add(self._take_from_librdkafka(max(room // 2, 1) if ready else room, wait_s))
+                self._take_from_librdkafka(pending, max(room // 2, 1) if ready else room, wait_s)
             except Exception as error:  # a callback of the application has raised it
                 pending.drop_outdated()
                 if not pending.messages:
@@ -211,7 +212,8 @@ class Merge:
         if error is not None:
             raise error
 
-    def _take_from_librdkafka(self, count: int, wait_s: float) -> list[Message]:
+    def _take_from_librdkafka(self, pending: PendingMessages, count: int, wait_s: float) -> None:
+        """Take up to `count` messages of librdkafka. Errors that reset a partition are not for the application."""
         if self._positions_are_behind:
             self._partitions.refresh_positions()
         with self._partitions.frozen_positions():
@@ -219,10 +221,18 @@ class Merge:
         self._positions_are_behind = bool(messages)
         if not messages:
             self._partitions.note_empty_poll(self._clock())
-        has_errors = any(map(Message.error, messages))
-        records = [message for message in messages if message.error() is None] if has_errors else messages
+        if not any(map(Message.error, messages)):
+            self._count(len(messages), sum(map(len, messages)))
+            pending.add(messages)
+            return
+        records = [message for message in messages if message.error() is None]
         self._count(len(records), sum(map(len, records)))
-        return [message for message in messages if not self._is_taken(message)] if has_errors else messages
+        looked_at = [(message, self._to_reset(message)) for message in messages]
+        pending.add([message for message, to_reset in looked_at if to_reset is None])
+        pending.hold()  # a reset takes librdkafka's positions of all partitions, which are after these messages
+        for _, to_reset in looked_at:
+            if to_reset is not None:
+                self._reset_at_broker(to_reset)
 
     def _take_from_store(self, messages: list[Message], count: int) -> None:
         """Append up to `count` records of the store to `messages`. Python's garbage collector is suspended.
@@ -321,26 +331,28 @@ class Merge:
         if feed.ending is not None:
             self._partitions.note_change()
 
-    def _is_taken(self, message: Message) -> bool:
-        """Look at an error or event of librdkafka. Returns whether it is not for the application.
+    def _to_reset(self, message: Message) -> AssignedPartition | None:
+        """Look at a message of librdkafka. Returns the partition that it resets: it is not for the application then.
 
-        If an offset is out of range, and the application wants a reset, the partition is reset.
+        That is so if an offset is out of range, and the application wants a reset.
         """
         error = message.error()
         if error is None or error.code() not in (_RESET, _END):
-            return False
+            return None
         partition = self._partitions.assigned.get((message.topic() or "", message.partition() or 0))
         if partition is None:
-            return False
+            return None
         if error.code() == _END:
             partition.enter(partition.state.at_end(message.offset() or 0))
-            return False
+            return None
         if self._reset is ResetPolicy.ERROR:
             partition.enter(partition.state.stopped())
-            return False
+            return None
+        return partition
+
+    def _reset_at_broker(self, partition: AssignedPartition) -> None:
         if partition.state.mode is Mode.BROKER:  # if not, the partition was reset or taken over before
             self._partitions.reset(partition, partition.state.offset)
-        return True
 
 
 def _deadline_s(timeout_s: float, now_s: float) -> float:

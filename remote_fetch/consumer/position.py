@@ -52,7 +52,7 @@ class Position:
     @property
     def shown(self) -> int:
         """The position that `Consumer.position` tells: after a reset the one before it, until a record comes."""
-        return self.delivered if self.next_offset >= 0 else self._before_reset
+        return self.limited(self.next_offset if self.next_offset >= 0 else self._before_reset)
 
     @property
     def delivered(self) -> int:
@@ -72,10 +72,6 @@ class Position:
     def is_stored(self) -> bool:
         """Whether the delivered position is stored."""
         return self.delivered <= self._stored
-
-    @property
-    def _is_worth_storing(self) -> bool:
-        return self._stores_offsets and self.delivered >= 0
 
     # -------------------------------------------------------------------------------------------------- it moves on
 
@@ -101,15 +97,24 @@ class Position:
 
     def forget(self) -> None:
         """Forget the position, because the application goes on elsewhere. librdkafka keeps what is stored."""
-        if self._is_worth_storing:
-            self._kept, self._is_lost = self.to_store(), not self.is_stored
-        self.next_offset = self._stored = self._before_reset = INVALID
+        self._leave(self.delivered)
+        self._before_reset = INVALID
 
     def reset(self) -> None:
-        """Forget the position, because it is not in the log any more."""
-        before = self.shown
-        self.forget()
-        self._before_reset = before
+        """Forget the position, because it is not in the log any more.
+
+        A running `consume` still returns the messages that it holds, and then the position before the reset is after
+        them.
+        """
+        if self.next_offset >= 0:
+            self._before_reset = self.next_offset
+        self._leave(self.next_offset)
+
+    def _leave(self, offset: int) -> None:
+        """Keep `offset` for commits, and go on at an offset that is not known yet."""
+        if self._stores_offsets and offset >= 0:
+            self._kept, self._is_lost = self._storable(offset), offset > self._stored
+        self.next_offset = self._stored = INVALID
 
     # ----------------------------------------------------------------------------------------- a running `consume`
 
@@ -130,7 +135,10 @@ class Position:
 
     def to_store(self) -> TopicPartition:
         """The delivered position, in the form of `Consumer.store_offsets`."""
-        return storable(self._topic, self._number, self.delivered, self._leader_epoch)
+        return self._storable(self.delivered)
+
+    def _storable(self, offset: int) -> TopicPartition:
+        return storable(self._topic, self._number, offset, self._leader_epoch)
 
     def mark_stored(self) -> None:
         """Note that librdkafka has stored `to_store`."""
@@ -144,7 +152,7 @@ class Position:
 
     def forget_stored(self) -> None:
         """Note that librdkafka forgets the stored position, because of an assignment: at once, or a little later."""
-        if self._is_worth_storing:
+        if self._stores_offsets and self.delivered >= 0:
             self._kept = self.to_store()
         self._stored = INVALID
         self._is_lost = self._kept is not None
@@ -152,4 +160,9 @@ class Position:
     @property
     def lost(self) -> TopicPartition | None:
         """An offset that librdkafka may have forgotten, until another one is stored."""
-        return self._kept if self._is_lost else None
+        if not self._is_lost or self._kept is None:
+            return None
+        offset = self.limited(self._kept.offset)
+        if offset == self._kept.offset or not self._stores_offsets:
+            return self._kept
+        return self._storable(offset) if offset >= 0 else None

@@ -74,6 +74,39 @@ def test_after_a_reset_the_position_before_it_is_shown_until_a_record_comes() ->
     assert position.shown == INVALID
 
 
+def test_a_reset_while_a_consume_runs_counts_its_messages_when_it_returns() -> None:
+    """They were read before the offset that is out of the log."""
+    position = at(5)
+    position.hold(live(0, 5))
+    position.follow(8, 4)
+    position.reset()
+    assert position.shown == 5
+    assert position.lost is not None
+    assert position.lost.offset == 5
+    position.release()
+    assert position.shown == 8
+    assert position.lost is not None
+    assert (position.lost.offset, position.lost.leader_epoch) == (8, 4)
+
+
+def test_nothing_is_stored_of_messages_that_the_first_consume_holds() -> None:
+    position = Position("t", 0)
+    position.hold(live(0, 5))
+    position.follow(8, 4)
+    position.reset()
+    assert (position.shown, position.lost) == (INVALID, None)
+
+
+def test_what_the_application_has_stored_is_not_held_back() -> None:
+    position = Position("t", 0, stores_offsets=False)
+    position.follow(5, 4)
+    position.hold(live(0, 5))
+    position.note_stored(storable("t", 0, 9, None))
+    position.forget_stored()
+    assert position.lost is not None
+    assert position.lost.offset == 9
+
+
 @pytest.mark.parametrize("leader_epoch", [None, -1, 0, 4])
 @pytest.mark.parametrize("metadata", [None, "", "mine"])
 def test_the_form_of_store_offsets(leader_epoch: int | None, metadata: str | None) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, Consumer, KafkaError, Message, TopicPartition
 
 from tests.contract.kinds import Consumers, unique
-from tests.contract.material import TAIL, Material, is_end, offsets_of, poll_through, poll_until, read
+from tests.contract.material import TAIL, TIMEOUT_S, Material, is_end, offsets_of, poll_through, poll_until, read
 from tests.rig import topics
 from tests.rig.rig import Rig
 
@@ -89,6 +90,33 @@ def test_a_reset_of_one_partition_loses_no_record_of_another(consumers: Consumer
     (end,) = poll_through(consumer, is_end)
     assert (end.partition(), end.offset()) == (1, RECORDS + _LATER)
     assert consumer.poll(3) is None
+
+
+def test_a_reset_commits_nothing_of_what_a_running_consume_holds(consumers: Consumers, topic: str) -> None:
+    """Partition 1 has committed an offset out of the log. In such a group all partitions are assigned again."""
+    both = [TopicPartition(topic, 0, 0), TopicPartition(topic, 1, 500)]
+    consumers.plain(enable_auto_commit=False).commit(offsets=both, asynchronous=False)
+    keys = {"partition_assignment_strategy": "range", "auto_commit_interval_ms": 100}
+    consumer, other = consumers(auto_offset_reset="latest", **keys), consumers.plain()
+    paused: list[TopicPartition] = []
+
+    def on_assign(who: Consumer, partitions: list[TopicPartition]) -> None:
+        who.assign(partitions)
+        who.pause(partitions)
+        paused.extend(partitions)
+
+    consumer.subscribe([topic], on_assign=on_assign)
+    poll_until(consumer, "the assignment", lambda: paused)
+    consumer.resume(paused)
+    committed: list[int] = []
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(consumer.consume, 1_000, 3)
+        while not running.done():
+            committed += [partition.offset for partition in other.committed(both[:1], TIMEOUT_S) if not running.done()]
+            time.sleep(0.1)
+    assert set(committed) == {0}
+    assert offsets_of(running.result()) == [(0, number) for number in range(RECORDS)]
+    poll_until(consumer, "a commit", lambda: other.committed(both[:1], TIMEOUT_S)[0].offset == RECORDS)
 
 
 def test_the_error_of_one_partition_comes_once_if_another_begins(consumers: Consumers, topic: str) -> None:
