@@ -278,6 +278,7 @@ class RemoteConsumer(_Consumer):
             self._remote.flush_positions()
             if kwargs.get("asynchronous", True) is False:
                 self._remote.committed.wait()  # a running assignment must not get the offsets of this commit
+            self._remote.note_commit()
         return super().commit(*args, **kwargs)
 
     @_locked

@@ -42,7 +42,7 @@ _CLOSE_S = 1.0
 _SAVE_S = 10.0
 """How long `close` waits for a session that saves its timelines (`remote.locator.cache`)."""
 _COMMITS_S = 1.0
-"""How long `assign` waits for the commits of partitions that were assigned before."""
+"""How long `assign` waits for the commits of before."""
 
 Callback = Callable[[Any, list[TopicPartition]], Any]
 
@@ -85,7 +85,7 @@ class Remote:
         self.merge = Merge(
             librdkafka, self.partitions, self._workers, settings.reset, metrics.count_broker_records, clock
         )
-        self._is_closing = False
+        self._is_closing = self._is_committing = False
         self._application_assigned = False
         """Whether the application has called an assign method since the callback of a rebalance began."""
 
@@ -104,10 +104,11 @@ class Remote:
             assign(partitions)
             return
         self.flush_positions()
-        if not is_incremental:
-            self._finish_commits(partitions)
+        self._finish_commits(partitions, is_incremental=is_incremental)
         is_refused = is_incremental and bool(self.partitions.tracked(partitions))
         assign(partitions if is_refused else pause_before_assign(self._librdkafka, partitions))
+        if not is_incremental and self.partitions.assigned:
+            self.note_commit()
         self.partitions.begin(partitions, replaces=not is_incremental)
 
     def unassign(self) -> None:
@@ -115,6 +116,7 @@ class Remote:
         self.flush_positions()
         self._application_assigned = True
         self._librdkafka.unassign()
+        self.note_commit()
         self.partitions.drop(None)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
@@ -122,20 +124,29 @@ class Remote:
         self.flush_positions()
         self._application_assigned = True
         self._librdkafka.incremental_unassign(partitions)
+        self.note_commit()
         self.partitions.drop(partitions)
 
-    def _finish_commits(self, partitions: Sequence[TopicPartition]) -> None:
-        """Have stored offsets committed before the group is asked for committed offsets. librdkafka's `assign` does so.
+    def note_commit(self) -> None:
+        """Note that librdkafka may be committing, and the group may not know yet what."""
+        self._is_committing = True
 
-        This concerns partitions that are already assigned, and shall go on at their committed offset.
+    def _finish_commits(self, partitions: Sequence[TopicPartition], *, is_incremental: bool) -> None:
+        """Have offsets committed before the group is asked for the committed offsets of these partitions.
+
+        librdkafka commits what is stored when it unassigns partitions, and `assign` unassigns those of before.
         """
-        again = self.partitions.tracked(partition for partition in partitions if partition.offset in COMMITTED)
-        if again:
-            with contextlib.suppress(KafkaException):  # the assignment meets the same error, and raises it
+        begun = [partition for partition in partitions if partition.offset in COMMITTED]
+        with contextlib.suppress(KafkaException):  # the assignment meets the same error, and raises it
+            if not is_incremental and self.partitions.tracked(begun):
                 self._librdkafka.unassign()
                 self.partitions.drop(None)
+                self.note_commit()
+            if begun and self._is_committing:
                 # A broker answers the requests of a connection in order. So after this answer the commits are made.
-                self._librdkafka.committed([partition.topic_partition() for partition in again], timeout=_COMMITS_S)
+                named = [TopicPartition(partition.topic, partition.partition) for partition in begun]
+                self._librdkafka.committed(named, timeout=_COMMITS_S)
+                self._is_committing = False
 
     def _fetch_starts(self, partitions: Sequence[TopicPartition], timeout_s: float) -> Sequence[Start]:
         brokers, group, isolation = self.session.brokers, self._settings.names[1], self._settings.isolation
@@ -177,6 +188,7 @@ class Remote:
                 callback(consumer, partitions)
         finally:
             self.flush_positions()
+            self.note_commit()
             self.partitions.drop(revoked)
 
     # ----------------------------------------------------------------------------------------------------- the rest

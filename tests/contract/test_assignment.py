@@ -110,6 +110,27 @@ def test_once_more_the_same_goes_on_where_it_is(
     ]
 
 
+@pytest.mark.parametrize("how", ["unassign", "assign", "incremental", "commit"])
+def test_the_same_after_nothing_was_assigned_goes_on_where_it_was(
+    consumers: Consumers, material: Material, how: str
+) -> None:
+    """What was read is committed with the unassignment or before it, and counts for the assignment right after it."""
+    consumer = consumers(enable_auto_commit=how != "commit", auto_commit_interval_ms=3_600_000)
+    begin = consumer.incremental_assign if how == "incremental" else consumer.assign
+    begin([material.at(30)])
+    for round_ in range(4):
+        assert [offset for _, offset in offsets_of(read(consumer, 5))] == list(range(30 + 5 * round_, 35 + 5 * round_))
+        if how == "assign":
+            consumer.assign([])
+        elif how == "incremental":
+            consumer.incremental_unassign([material.at()])
+        else:
+            if how == "commit":
+                consumer.commit()
+            consumer.unassign()
+        begin([material.at()])
+
+
 @pytest.mark.parametrize("start", [30, 105])
 def test_once_more_the_same_without_commits_begins_again(consumers: Consumers, material: Material, start: int) -> None:
     consumer = consumers(enable_auto_commit=False)
