@@ -27,7 +27,6 @@ __all__ = [
     "StopFeed",
 ]
 
-_MAX_DOUBLINGS = 4
 _BUSY_FACTOR = 20
 """How many times longer a hand-over may take while librdkafka gives records of other partitions."""
 
@@ -187,11 +186,12 @@ class PartitionState:
 
         A repetition drops the records that librdkafka has fetched. So a hand-over is overdue only after a poll of
         librdkafka that gave no record, the last at `empty_poll_at_s`. If librdkafka gives records of other partitions,
-        the limit is much longer.
+        the limit is much longer. The limit has no bound: librdkafka may need minutes to pass aborted records, gives
+        none of them, and begins anew with each repetition.
         """
         if self.mode is not Mode.BROKER or self.handed_over_at_s is None:
             return False
-        longest_s = watchdog_s * (1 << min(self.handover_retries, _MAX_DOUBLINGS))
+        longest_s = watchdog_s * (1 << self.handover_retries)
         is_silent = empty_poll_at_s - self.handed_over_at_s > longest_s
         return is_silent or now_s - self.handed_over_at_s > longest_s * _BUSY_FACTOR
 
