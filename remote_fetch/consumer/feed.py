@@ -225,6 +225,9 @@ class Feed:
         except Cancelled:
             return self._end(Ending(self._offset, ErrorKind.CANCELLED))
         except OffsetOutOfRange:
+            if self._rows is not None:  # records were deleted under the scan, and the log may have grown since its plan
+                with contextlib.suppress(Exception):
+                    self._hear_of(self._source.partition(self.topic, self.number))
             return self._end(Ending(self._offset, Ending.OUT_OF_RANGE, log=self.log))
         except UnknownTopic as error:
             self._source.forget(self.topic)

@@ -12,10 +12,17 @@ import pytest
 from confluent_kafka import Message
 
 from remote_fetch.config import Config
-from remote_fetch.consumer.feed import Feed, FeedContext
+from remote_fetch.consumer.feed import Ending, Feed, FeedContext
 from remote_fetch.decode.messages import MessageCursor
-from remote_fetch.errors import ErrorKind, RemoteFetchError, SegmentNotFound, StorageDenied, Unlocatable
-from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
+from remote_fetch.errors import (
+    ErrorKind,
+    OffsetOutOfRange,
+    RemoteFetchError,
+    SegmentNotFound,
+    StorageDenied,
+    Unlocatable,
+)
+from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Event, Fallback
 from remote_fetch.prepare.refusals import unexpected
 from remote_fetch.session.decode_pool import DecodePool
@@ -154,3 +161,41 @@ def test_a_feed_with_a_smaller_share_goes_on_after_its_last_record() -> None:
             while cursor:
                 found += [message.offset() or 0 for message in cursor.take(100)]
         assert (found, feed.ending and feed.ending.offset) == (list(range(3, 200)), 200)
+
+
+class Guard:
+    """The answers of a broker about a log that grows with each question. Its records are deleted after one slice."""
+
+    def __init__(self, end_offset: int) -> None:
+        self._end_offset = end_offset
+        self._slices = 0
+
+    def authorise(self, partition: TopicIdPartition) -> None:
+        """Allow it."""
+
+    def ask(self, partition: TopicIdPartition, isolation: IsolationLevel) -> LogBounds:
+        self._end_offset += 10
+        return LogBounds(0 if self._slices < 2 else self._end_offset, self._end_offset)
+
+    def check(self, partition: TopicIdPartition, isolation: IsolationLevel, next_offset: int) -> int:
+        self._slices += 1
+        if self._slices == 2:
+            raise OffsetOutOfRange("records were deleted", topic="t", partition=0)
+        return next_offset
+
+
+def test_records_that_are_deleted_under_a_scan_end_it_with_the_log_of_now() -> None:
+    """`auto.offset.reset=latest` goes on at the end of that log."""
+    log = LogBuilder("t")
+    for _ in range(2):
+        log.append_batch([Record(at, value=b"v") for at in range(50)])
+        log.roll()
+    with Session(Config.parse({}), Bucket(log.segments())) as session:
+        cluster = SimpleNamespace(still_holds=lambda *question: True, close=lambda: None)
+        session.brokers = SimpleNamespace(guard=Guard(200), cluster=cluster)  # type: ignore[assignment]
+        session.local_starts = lambda partitions: {}  # type: ignore[method-assign]
+        feed = Feed(FeedContext(session, IsolationLevel.READ_UNCOMMITTED, 64 << 20, 64 << 20), "t", 0, 3)
+        while feed.wants_work:
+            feed.work()
+        assert feed.ending is not None
+        assert (feed.ending.reason, feed.ending.log) == (Ending.OUT_OF_RANGE, LogBounds(220, 220))
