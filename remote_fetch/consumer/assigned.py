@@ -31,7 +31,7 @@ Key: TypeAlias = tuple[str, int]
 class AssignedPartition:
     """One assigned partition: its state, the position of the application in it, and the records from the store.
 
-    - `assigned_offset` is the offset with which it was assigned.
+    - `assigned_offset` is the offset with which it was assigned, as `Consumer.assignment` tells it.
     - `log` has the ends of its log, from the last answer of a broker.
     - `circuit` tells how long librdkafka reads the partition after its segments have failed.
     - If `stores_offsets` is false, only the application stores positions for commits.

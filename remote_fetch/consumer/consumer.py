@@ -241,9 +241,9 @@ class RemoteConsumer(_Consumer):
         remote = self._remote
         if remote is not None:
             remote.merge.flush_position()
-            for answer, assigned in zip(found, remote.partitions.lookup(found), strict=True):
+            for at, (answer, assigned) in enumerate(zip(found, remote.partitions.lookup(found), strict=True)):
                 if assigned is not None and (not assigned.state.is_fetched or answer.offset < 0):
-                    answer.offset = assigned.position.shown
+                    found[at] = assigned.position.shown
                 elif assigned is not None:
                     answer.offset = assigned.position.limited(answer.offset)
         return found

@@ -20,7 +20,7 @@ from remote_fetch.consumer.due_work import DueWork
 from remote_fetch.consumer.feed import FeedContext
 from remote_fetch.consumer.handover import Handover
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
-from remote_fetch.consumer.offsets import BEGINNING, COMMITTED, END, STORED
+from remote_fetch.consumer.offsets import BEGINNING, COMMITTED, END, INVALID, STORED
 from remote_fetch.consumer.position import storable
 from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
 from remote_fetch.consumer.states import Mode, PartitionState
@@ -140,7 +140,11 @@ class Partitions:
             key = given.topic, given.partition
             state = PartitionState.assigned(given.offset, is_paused=key in self._paused, retry_at_s=retry_at_s)
             partition = self.assigned[key] = AssignedPartition(
-                *key, given.offset, state, circuit, stores_offsets=self._settings.stores_offsets
+                *key,
+                STORED if given.offset == INVALID else given.offset,
+                state,
+                circuit,
+                stores_offsets=self._settings.stores_offsets,
             )
             begun.append(partition)
             self._known.add(key)

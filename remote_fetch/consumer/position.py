@@ -50,9 +50,9 @@ class Position:
         self._is_lost = False
 
     @property
-    def shown(self) -> int:
+    def shown(self) -> TopicPartition:
         """The position that `Consumer.position` tells: after a reset the one before it, until a record comes."""
-        return self.limited(self.next_offset if self.next_offset >= 0 else self._before_reset)
+        return self._storable(self.limited(self.next_offset if self.next_offset >= 0 else self._before_reset))
 
     @property
     def delivered(self) -> int:
@@ -138,7 +138,7 @@ class Position:
         return self._storable(self.delivered)
 
     def _storable(self, offset: int) -> TopicPartition:
-        return storable(self._topic, self._number, offset, self._leader_epoch)
+        return storable(self._topic, self._number, offset, self._leader_epoch if offset >= 0 else None)
 
     def mark_stored(self) -> None:
         """Note that librdkafka has stored `to_store`."""

@@ -73,7 +73,7 @@ def test_a_reset_keeps_librdkafkas_position_to_be_shown_and_committed() -> None:
     assert bench.librdkafka.positions == {0: 29}
     bench.librdkafka.positions.clear()
     bench.partitions.store_positions()
-    assert (bench.partition(0).position.shown, bench.librdkafka.stored) == (29, {0: 29})
+    assert (bench.partition(0).position.shown.offset, bench.librdkafka.stored) == (29, {0: 29})
 
 
 def test_the_end_is_looked_up_at_once_in_a_paused_partition() -> None:

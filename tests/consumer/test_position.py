@@ -65,13 +65,13 @@ def test_a_seek_forgets_the_position_and_what_was_stored() -> None:
 def test_after_a_reset_the_position_before_it_is_shown_until_a_record_comes() -> None:
     position = at(5)
     position.reset()
-    assert (position.shown, position.next_offset, position.delivered) == (5, INVALID, INVALID)
+    assert (position.shown.offset, position.next_offset, position.delivered) == (5, INVALID, INVALID)
     position.reset()
-    assert position.shown == 5
+    assert position.shown.offset == 5
     position.deliver(live(0, 1))
-    assert position.shown == 2
+    assert position.shown.offset == 2
     position.forget()
-    assert position.shown == INVALID
+    assert position.shown.offset == INVALID
 
 
 def test_a_reset_while_a_consume_runs_counts_its_messages_when_it_returns() -> None:
@@ -80,11 +80,11 @@ def test_a_reset_while_a_consume_runs_counts_its_messages_when_it_returns() -> N
     position.hold(live(0, 5))
     position.follow(8, 4)
     position.reset()
-    assert position.shown == 5
+    assert position.shown.offset == 5
     assert position.lost is not None
     assert position.lost.offset == 5
     position.release()
-    assert position.shown == 8
+    assert position.shown.offset == 8
     assert position.lost is not None
     assert (position.lost.offset, position.lost.leader_epoch) == (8, 4)
 
@@ -94,7 +94,7 @@ def test_nothing_is_stored_of_messages_that_the_first_consume_holds() -> None:
     position.hold(live(0, 5))
     position.follow(8, 4)
     position.reset()
-    assert (position.shown, position.lost) == (INVALID, None)
+    assert (position.shown.offset, position.lost) == (INVALID, None)
 
 
 def test_what_the_application_has_stored_is_not_held_back() -> None:

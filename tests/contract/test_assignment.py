@@ -73,6 +73,8 @@ def test_what_is_assigned(consumers: Consumers, material: Material) -> None:
     assert sorted(one.offset for one in consumer.assignment()) == [OFFSET_BEGINNING, 57]
     consumer.unassign()
     assert consumer.assignment() == []
+    consumer.assign([material.at()])
+    assert [one.offset for one in consumer.assignment()] == [OFFSET_STORED], "for OFFSET_INVALID"
 
 
 def test_the_list_stays_as_it_was(consumers: Consumers, material: Material) -> None:

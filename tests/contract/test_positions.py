@@ -30,6 +30,7 @@ def test_the_position_is_the_next_records(consumers: Consumers, material: Materi
         (*_, last) = read(consumer, count)
         (position,) = consumer.position([material.at()])
         assert (position.offset, position.error) == ((last.offset() or 0) + 1, None)
+        assert position.leader_epoch == last.leader_epoch()
         (*_, last) = consumer.consume(1, 30)
         assert consumer.position([material.at()])[0].offset == (last.offset() or 0) + 1
     given = [material.at(3, 1), material.at(4)]
