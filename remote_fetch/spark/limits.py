@@ -84,6 +84,8 @@ def offsets_of(planner: Planner, opened: OpenPartition, start: Limit, end: Limit
     stop = _stop(planner, opened, high, rules)
     if stop < first and isinstance(low, int) and isinstance(high, int):
         _lose(planner, partition, f"offset was changed from {low} to {high}", high, rules)
+    elif stop < first and isinstance(low, Edge) and isinstance(high, int):
+        _lose(planner, partition, f"the log starts at offset {first}, past the end {high}", high, rules)
     return first, max(first, stop)
 
 

@@ -69,7 +69,7 @@ _TIMESTAMPS = '{"topicA": {"0": 123456789, "1": 123456789}, "topicB": {"0": 1234
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Which topics are read: by name, by a regular expression for whole names, or partitions of each topic."""
+    """Which topics are read: by name, by a regular expression that is found in it, or partitions of each topic."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -236,14 +236,17 @@ def _limit(given: Mapping[str, str], which: str) -> Limit | None:
     """Where the read begins ("starting") or ends ("ending"), by Spark's order of precedence."""
     text = given.get(f"{which}timestamp")
     if text is not None:
+        key = f"{which}Timestamp"
         try:
-            return Timestamp(int(text.strip()))
+            ms = int(text.strip())
         except ValueError:
-            raise ConfigError(f"Expected a single long value, got {text.strip()}", key=f"{which}Timestamp") from None
+            raise ConfigError(f"Expected a single long value, got {text.strip()}", key=key) from None
+        return _timestamp(ms, key)
     text = given.get(f"{which}offsetsbytimestamp")
     if text is not None:
-        times = _from_json(text, _TIMESTAMPS, f"{which}OffsetsByTimestamp", _numbers)
-        return {(topic, at): Timestamp(ms) for topic, by in times.items() for at, ms in by.items()}
+        key = f"{which}OffsetsByTimestamp"
+        times = _from_json(text, _TIMESTAMPS, key, _numbers)
+        return {(topic, at): _timestamp(ms, key) for topic, by in times.items() for at, ms in by.items()}
     text = given.get(f"{which}offsets")
     if text is None:
         return None
@@ -256,6 +259,17 @@ def _limit(given: Mapping[str, str], which: str) -> Limit | None:
         for topic, by in offsets.items()
         for at, offset in by.items()
     }
+
+
+def _timestamp(ms: int, key: str) -> Timestamp:
+    """A time. ListOffsets takes some negative ones for an end of the log, and so does Spark's source."""
+    if ms < 0:
+        raise ConfigError(
+            f"{key} has the negative timestamp {ms}",
+            key=key,
+            hint="To begin or end at the earliest or latest offset, use startingOffsets and endingOffsets",
+        )
+    return Timestamp(ms)
 
 
 def _isolation(value: str) -> IsolationLevel:

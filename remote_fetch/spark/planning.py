@@ -182,11 +182,11 @@ def subscribed(session: Session, subscription: Subscription) -> tuple[TopicIdPar
 
 def _matching(session: Session, pattern: str) -> Iterator[str]:
     try:
-        matches = re.compile(pattern).fullmatch
+        found_in = re.compile(pattern).search
     except re.error as error:
         raise ConfigError(f"subscribePattern '{pattern}' is no regular expression: {error}", key="pattern") from None
     names = topic_names(session.brokers, session.locator)
-    return (name for name in names if name not in _INTERNAL and matches(name))
+    return (name for name in names if name not in _INTERNAL and found_in(name))
 
 
 def _assigned(

@@ -127,6 +127,8 @@ def test_what_becomes_of_a_time_that_no_record_reaches() -> None:
             "Invalid value x for configuration isolation.level: String must be one of",
         ),
         ({"startingTimestamp": "9", "endingTimestamp": "8"}, "start timestamp 9 is greater than end timestamp 8"),
+        ({"endingTimestamp": "-1"}, "endingTimestamp has the negative timestamp -1"),
+        ({"endingOffsetsByTimestamp": '{"t":{"0":-2}}'}, "endingOffsetsByTimestamp has the negative timestamp -2"),
         ({"startingTimestamp": "now"}, "Expected a single long value, got now"),
         ({"startingOffsets": "first"}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got first'),
         ({"endingOffsets": '{"t":{"0":-3}}'}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got'),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remote_fetch.errors import ConfigError, RemoteFetchError, UnknownTopic, Unlocatable
+from remote_fetch.errors import ConfigError, OffsetOutOfRange, RemoteFetchError, UnknownTopic, Unlocatable
 from remote_fetch.observe import Event, Notice
 from remote_fetch.spark import plan
 from remote_fetch.spark.limits import Restriction
@@ -67,6 +67,10 @@ def test_a_batch_that_begins_at_the_first_offset_has_lost_nothing(tmp_path: Path
     assert offsets_of(plan_batch(parse_options({**options, "startingOffsets": at(7)}))) == [(7, 7)]
     with pytest.raises(RemoteFetchError, match="offsets 6 to 6 are gone"):
         plan_batch(parse_options({**options, "startingOffsets": at(6)}))
+    before = {**options, "endingOffsets": at(5)}
+    with pytest.raises(OffsetOutOfRange, match="topic-0: the log starts at offset 7, past the end 5, some data may"):
+        plan_batch(parse_options(before))
+    assert plan_batch(parse_options({**before, "failOnDataLoss": "false"})).tasks == ()
 
 
 @pytest.mark.parametrize(
@@ -107,10 +111,13 @@ def test_what_is_refused(
     assert str(caught.value).startswith(message)
 
 
-def test_topics_by_pattern(where: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("pattern", "count"), [("to.*c", 1), ("opi", 1), ("pic$", 1), ("^opi", 0), ("topics", 0)], ids=str
+)
+def test_topics_by_pattern(where: dict[str, str], pattern: str, count: int) -> None:
+    """As in Spark's source, a part of the name is enough."""
     del where["subscribe"]
-    assert len(plan({**where, "subscribePattern": "to.*c"}).tasks) == 1
-    assert plan({**where, "subscribePattern": "opi"}).tasks == ()
+    assert len(plan({**where, "subscribePattern": pattern}).tasks) == count
 
 
 def test_a_hole_that_nobody_can_fill(tmp_path: Path) -> None:
