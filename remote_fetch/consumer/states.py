@@ -187,7 +187,7 @@ class PartitionState:
         A repetition drops the records that librdkafka has fetched. So a hand-over is overdue only after a poll of
         librdkafka that gave no record, the last at `empty_poll_at_s`. If librdkafka gives records of other partitions,
         the limit is much longer. The limit has no bound: librdkafka may need minutes to pass aborted records, gives
-        none of them, and begins anew with each repetition.
+        none of them, and begins again with each repetition.
         """
         if self.mode is not Mode.BROKER or self.handed_over_at_s is None:
             return False

@@ -116,7 +116,7 @@ def test_once_more_the_same_goes_on_where_it_is(
 def test_the_same_after_nothing_was_assigned_goes_on_where_it_was(
     consumers: Consumers, material: Material, how: str
 ) -> None:
-    """What was read is committed with the unassignment or before it, and counts for the assignment right after it."""
+    """The offset that is committed with the unassignment, or before it, counts for the assignment right after it."""
     consumer = consumers(enable_auto_commit=how != "commit", auto_commit_interval_ms=3_600_000)
     begin = consumer.incremental_assign if how == "incremental" else consumer.assign
     begin([material.at(30)])
