@@ -200,7 +200,7 @@ class StreamDriver:
 
     def _clipped(self, opened: OpenPartition, start: Positions, end: Positions) -> tuple[int, int]:
         at = _place(opened.partition)
-        first, stop = start.get(at, opened.first_offset), end[at]
+        first, stop = start.get(at, 0), end[at]  # a partition that is new begins at offset 0
         if first < opened.first_offset and first < stop:
             gone = min(opened.first_offset, stop)
             self._lose(*at, f"offsets {first} to {gone - 1} are gone", first)
