@@ -31,6 +31,9 @@ _SIDE_PREFIXES = (
 _SIDE_KEYS = ("oauth_cb", "https.ca.location")
 """Further keys of a side client. It needs the token that `oauth_cb` gives. It gets no other callback and no `logger`,
 because these report about a client, and the application knows only its own client."""
+_SIDE_LOG_LEVEL = 2
+"""A side client does not log each failed connection, up to a hundred a second while a broker is away. The client of the
+application logs its own."""
 _POLICIES = {
     "smallest": "earliest",
     "beginning": "earliest",
@@ -138,7 +141,8 @@ def _side_configuration(parsed: Config, flat: Mapping[str, Any]) -> Config:
         if name.startswith(_SIDE_PREFIXES) or name in _SIDE_KEYS
     }
     ours = {name: value for name, value in flat.items() if name not in parsed.librdkafka}
-    return Config.parse({**ours, **theirs})
+    log_level = min(_number(parsed.librdkafka, "log_level", _SIDE_LOG_LEVEL), _SIDE_LOG_LEVEL)
+    return Config.parse({**ours, **theirs, "log_level": log_level})
 
 
 def _isolation(properties: Mapping[str, Any]) -> IsolationLevel:

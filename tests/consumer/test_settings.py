@@ -50,7 +50,7 @@ def test_a_side_client_gets_connection_keys_and_no_group_keys() -> None:
     login = {"security.protocol": "SASL_SSL", "sasl.username": "u", "sasl.password": "p", "ssl.ca.location": "/ca"}
     group = {"group.instance.id": "i", "session.timeout.ms": 6000, "auto.commit.interval.ms": 1, "stats_cb": print}
     settings = ConsumerSettings.parse({**ON, **login, **group, "remote.locator.bootstrap.servers": "other:1"})
-    assert settings.remote.librdkafka == {"bootstrap.servers": "b:9092", "client.id": "c", **login}
+    assert settings.remote.librdkafka == {"bootstrap.servers": "b:9092", "client.id": "c", "log_level": 2, **login}
     assert settings.remote.locator == {"bootstrap.servers": "other:1"}
     assert settings.remote.settings.storage_url == "/tier"
 
@@ -58,8 +58,14 @@ def test_a_side_client_gets_connection_keys_and_no_group_keys() -> None:
 def test_oauth_cb_is_the_only_callback_of_a_side_client() -> None:
     theirs = dict.fromkeys(("oauth_cb", "error_cb", "stats_cb", "throttle_cb", "on_commit"), print)
     settings = ConsumerSettings.parse({**ON, **theirs, "logger": logging.getLogger("of the application")})
-    assert settings.remote.librdkafka == {"bootstrap.servers": "b:9092", "client.id": "c", "oauth_cb": print}
+    known = {"bootstrap.servers": "b:9092", "client.id": "c", "oauth_cb": print}
+    assert settings.remote.librdkafka == {**known, "log_level": 2}
     assert theirs.items() <= settings.librdkafka.items()
+
+
+@pytest.mark.parametrize(("given", "level"), [("0", 0), (7, 2), ("loud", 2)])
+def test_side_clients_log_no_failed_connections(given: object, level: int) -> None:
+    assert ConsumerSettings.parse({**ON, "log_level": given}).remote.librdkafka["log_level"] == level
 
 
 @pytest.mark.parametrize(
