@@ -11,13 +11,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager
 from typing import Any
 
 from confluent_kafka import cimpl
 from confluent_kafka.aio import AIOConsumer
 
 from remote_fetch.consumer.consumer import RemoteConsumer
+from remote_fetch.consumer.remote import Gate
 from remote_fetch.observe import Observer, ignore
 
 __all__ = ["AIORemoteConsumer", "CallerGate"]
@@ -40,19 +40,29 @@ class CallerGate:
         self._caller: int | None = None
         self._entries = 0
 
-    def __enter__(self) -> None:
+    def acquire(self, blocking: bool = True) -> bool:
+        """Enter. If `blocking` is false and another caller is inside, return False."""
         caller = _caller()
         with self._free:
-            self._free.wait_for(lambda: self._caller in (None, caller))
+            if not self._free.wait_for(lambda: self._caller in (None, caller), None if blocking else 0):
+                return False
             self._caller = caller
             self._entries += 1
+            return True
 
-    def __exit__(self, *_: object) -> None:
+    def release(self) -> None:
+        """Leave."""
         with self._free:
             self._entries -= 1
             if not self._entries:
                 self._caller = None
                 self._free.notify()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
 
 def _caller() -> int:
@@ -61,7 +71,7 @@ def _caller() -> int:
 
 
 class _Consumer(RemoteConsumer):
-    _gate: Callable[[], AbstractContextManager[Any]] = CallerGate
+    _gate: Callable[[], Gate] = CallerGate
 
 
 class AIORemoteConsumer(AIOConsumer):

@@ -124,6 +124,11 @@ class AssignedPartition:
         """Whether the store has given a record of the partition. It may have been delivered already."""
         return self.records.are_ready or self.position.next_offset >= 0
 
+    @property
+    def follows_librdkafka(self) -> bool:
+        """Whether librdkafka's position is the application's: it reads, and no `consume` holds messages."""
+        return self.state.is_fetched and not self.position.is_held
+
     def take_over(self, librdkafka_position: int) -> Step:
         """Go on in the store at librdkafka's position. If librdkafka has none, go on where librdkafka began."""
         if librdkafka_position >= 0:

@@ -15,7 +15,6 @@ import logging
 import operator
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -27,7 +26,7 @@ from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.metrics import Metrics, add_to_statistics
 from remote_fetch.consumer.offsets import STORED
 from remote_fetch.consumer.position import storable
-from remote_fetch.consumer.remote import Remote
+from remote_fetch.consumer.remote import Gate, Remote
 from remote_fetch.consumer.settings import ENABLED, ConsumerSettings
 from remote_fetch.observe import Observer, ignore
 
@@ -79,7 +78,7 @@ class RemoteConsumer(_Consumer):
     """
 
     _remote: Remote | None = None
-    _gate: Callable[[], AbstractContextManager[Any]] = threading.RLock
+    _gate: Callable[[], Gate] = threading.RLock
 
     def __init__(self, *args: Any, observer: Observer = ignore, **kwargs: Any) -> None:
         given = args or ({},) if kwargs else args
@@ -242,10 +241,8 @@ class RemoteConsumer(_Consumer):
         if remote is not None:
             remote.merge.flush_position()
             for at, (answer, assigned) in enumerate(zip(found, remote.partitions.lookup(found), strict=True)):
-                if assigned is not None and (not assigned.state.is_fetched or answer.offset < 0):
+                if assigned is not None and not (assigned.follows_librdkafka and answer.offset >= 0):
                     found[at] = assigned.position.shown
-                elif assigned is not None:
-                    answer.offset = assigned.position.limited(answer.offset)
         return found
 
     @_typed_as(_Consumer.get_watermark_offsets)
@@ -278,7 +275,8 @@ class RemoteConsumer(_Consumer):
             self._remote.flush_positions()
             if kwargs.get("asynchronous", True) is False:
                 self._remote.committed.wait()  # a running assignment must not get the offsets of this commit
-            self._remote.note_commit()
+            else:
+                self._remote.note_commit()
         return super().commit(*args, **kwargs)
 
     @_locked

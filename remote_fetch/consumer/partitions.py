@@ -105,7 +105,6 @@ class Partitions:
             raise
         if now_s >= self._store_at_s:
             self.store_positions()
-            self._store_at_s = now_s + _STORE_EVERY_S
         return now_s
 
     def _look_at_all(self, now_s: float) -> None:
@@ -256,11 +255,17 @@ class Partitions:
                 kept = storable(*partition.key, stored.offset, stored.leader_epoch, stored.metadata)
                 partition.position.note_stored(kept)
 
+    @property
+    def were_stored_lately(self) -> bool:
+        """Whether positions were stored within the last tenth of a second. Any thread may ask."""
+        return self._clock() < self._store_at_s
+
     def store_positions(self) -> None:
         """Store the positions for commits, as `enable.auto.offset.store` would.
 
         Offsets that an assignment has made librdkafka forget are stored again, also those of the application.
         """
+        self._store_at_s = self._clock() + _STORE_EVERY_S
         if lost := [found for each in self.assigned.values() if (found := each.position.lost) is not None]:
             with contextlib.suppress(KafkaException):
                 self._librdkafka.store_offsets(offsets=lost)

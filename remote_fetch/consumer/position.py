@@ -44,6 +44,7 @@ class Position:
         self._leader_epoch: int | None = None
         self._next_offset_before = INVALID
         self._consume_start: int | None = None
+        self._holds_over_reset = False
         self._stored = INVALID
         self._before_reset = INVALID
         self._kept: TopicPartition | None = None
@@ -52,15 +53,19 @@ class Position:
     @property
     def shown(self) -> TopicPartition:
         """The position that `Consumer.position` tells: after a reset the one before it, until a record comes."""
-        return self._storable(self.limited(self.next_offset if self.next_offset >= 0 else self._before_reset))
+        is_known = self.next_offset >= 0 and not self._holds_over_reset
+        return self._storable(self._limited(self.next_offset if is_known else self._before_reset))
 
     @property
     def delivered(self) -> int:
-        """The position before the messages that a running `consume` holds; `next_offset` if it holds none."""
-        return self.limited(self.next_offset)
+        """The position before the messages that a running `consume` holds; `next_offset` if it holds none.
 
-    def limited(self, offset: int) -> int:
-        """`offset`, but at most the offset of the first message that a running `consume` holds."""
+        INVALID if the partition was reset since then, because the new position is of no message that was returned.
+        """
+        return INVALID if self._holds_over_reset else self._limited(self.next_offset)
+
+    def _limited(self, offset: int) -> int:
+        """`offset`, but at most the position before the messages that a running `consume` holds."""
         return offset if self._consume_start is None else min(offset, self._consume_start)
 
     @property
@@ -109,6 +114,7 @@ class Position:
         if self.next_offset >= 0:
             self._before_reset = self.next_offset
         self._leave(self.next_offset)
+        self._holds_over_reset = self.is_held
 
     def _leave(self, offset: int) -> None:
         """Keep `offset` for commits, and go on at an offset that is not known yet."""
@@ -129,7 +135,7 @@ class Position:
 
     def release(self) -> None:
         """Forget the position before the messages, because `consume` holds none of the partition any more."""
-        self._consume_start = None
+        self._consume_start, self._holds_over_reset = None, False
 
     # -------------------------------------------------------------------------------------------- stored for commits
 
@@ -162,7 +168,7 @@ class Position:
         """An offset that librdkafka may have forgotten, until another one is stored."""
         if not self._is_lost or self._kept is None:
             return None
-        offset = self.limited(self._kept.offset)
+        offset = self._limited(self._kept.offset)
         if offset == self._kept.offset or not self._stores_offsets:
             return self._kept
         return self._storable(offset) if offset >= 0 else None

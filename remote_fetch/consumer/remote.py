@@ -15,8 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Protocol
 
 from confluent_kafka import KafkaException, TopicPartition
 
@@ -24,6 +23,7 @@ from remote_fetch.consumer.clock import Clock
 from remote_fetch.consumer.committed import CommittedOffsets, Start
 from remote_fetch.consumer.feed import FeedContext
 from remote_fetch.consumer.handover import pause_before_assign
+from remote_fetch.consumer.idle_store import IdleStore
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.merge import Merge
 from remote_fetch.consumer.metrics import Metrics
@@ -35,7 +35,7 @@ from remote_fetch.observe import Event, Observer
 from remote_fetch.session.circuit import Circuit
 from remote_fetch.session.session import Session
 
-__all__ = ["Remote"]
+__all__ = ["Gate", "Remote"]
 
 _LOG = logging.getLogger("remote_fetch")
 _CLOSE_S = 1.0
@@ -45,6 +45,15 @@ _COMMITS_S = 1.0
 """How long `assign` waits for the commits of before."""
 
 Callback = Callable[[Any, list[TopicPartition]], Any]
+
+
+class Gate(Protocol):
+    """Lets one caller at a time into a consumer, as `threading.RLock` does."""
+
+    def acquire(self, blocking: bool = ...) -> bool: ...  # noqa: D102
+    def release(self) -> None: ...  # noqa: D102
+    def __enter__(self) -> Any: ...
+    def __exit__(self, *_: Any) -> Any: ...
 
 
 class Remote:
@@ -60,7 +69,7 @@ class Remote:
         settings: ConsumerSettings,
         metrics: Metrics,
         observer: Observer,
-        gate: AbstractContextManager[Any],
+        gate: Gate,
         clock: Clock = time.monotonic,
     ) -> None:
         def observe(event: Event) -> None:
@@ -85,6 +94,7 @@ class Remote:
         self.merge = Merge(
             librdkafka, self.partitions, self._workers, settings.reset, metrics.count_broker_records, clock
         )
+        self._idle_store = IdleStore(self._store_if_idle, settings.idle_store_s)
         self._is_closing = self._is_committing = False
         self._application_assigned = False
         """Whether the application has called an assign method since the callback of a rebalance began."""
@@ -93,6 +103,16 @@ class Remote:
         """Update positions, and store them for commits."""
         self.merge.flush_position()
         self.partitions.store_positions()
+
+    def _store_if_idle(self) -> None:
+        """Store positions, if the application has made no call for a while. Any thread may call this."""
+        if self.partitions.were_stored_lately or not self.gate.acquire(blocking=False):
+            return
+        try:
+            if not self._is_closing:
+                self.flush_positions()
+        finally:
+            self.gate.release()
 
     # ------------------------------------------------------------------------------------------------- assignments
 
@@ -110,6 +130,7 @@ class Remote:
         if not is_incremental and self.partitions.assigned:
             self.note_commit()
         self.partitions.begin(partitions, replaces=not is_incremental)
+        self._idle_store.start()
 
     def unassign(self) -> None:
         """As `Consumer.unassign`."""
@@ -206,6 +227,7 @@ class Remote:
 
     def close(self) -> None:
         """End the feeds and the session."""
+        self._idle_store.close(_CLOSE_S)
         self.partitions.drop(None)
         self.session.reader.close()
         self._end_threads.detach()

@@ -46,6 +46,7 @@ _POLICIES = {
 _WATCHDOG_S = 1.0
 """How long, in addition to `fetch.wait.max.ms`, librdkafka may give no record of a partition."""
 _TRUE, _FALSE = ("true", "t", "1"), ("false", "f", "0")
+_SHORTEST_IDLE_S, _LONGEST_IDLE_S = 0.1, 1.0
 _BACKOFFS_A_PAUSE = 10
 """After a failure, the storage is not used for ten backoffs of a GET: a second by default."""
 
@@ -68,6 +69,7 @@ class ConsumerSettings:
     - `watchdog_s`: how long librdkafka may give no record of a partition before the hand-over is repeated.
     - `patience_s`: how long neither the store nor the brokers may answer before librdkafka reads on.
     - `retry_pause_ms`: how long librdkafka reads after the first failure of a storage or a partition.
+    - `idle_store_s`: how often positions are stored while the application makes no call. None: never.
     """
 
     is_enabled: bool
@@ -81,6 +83,7 @@ class ConsumerSettings:
     patience_s: float = 6.0
     queued_bytes: int = 64 << 20
     retry_pause_ms: int = 1_000
+    idle_store_s: float | None = None
 
     @property
     def names(self) -> tuple[str, str]:
@@ -113,12 +116,13 @@ class ConsumerSettings:
             _side_configuration(parsed, flat),
             _isolation(theirs),
             _reset(theirs),
-            _word(theirs, "enable.auto.offset.store", "true") in _TRUE,
+            _is_on(theirs, "enable.auto.offset.store"),
             _is_cooperative(theirs),
             _number(theirs, "fetch.wait.max.ms", 500) / 1000 + _WATCHDOG_S,
             (parsed.settings.connect_timeout_ms + parsed.settings.read_timeout_ms) / 1000,
             _number(theirs, "queued.max.messages.kbytes", 65_536) << 10,
             _BACKOFFS_A_PAUSE * parsed.settings.retry_backoff_ms,
+            _idle_store_s(theirs),
         )
 
 
@@ -160,6 +164,18 @@ def _is_cooperative(properties: Mapping[str, Any]) -> bool:
     """Whether rebalances are incremental, because of KIP-429's assignor or the group protocol of KIP-848."""
     strategies = str(properties.get("partition.assignment.strategy", ""))
     return str(properties.get("group.protocol", "classic")).lower() == "consumer" or "cooperative" in strategies
+
+
+def _is_on(properties: Mapping[str, Any], name: str) -> bool:
+    """The value of a switch that is on by default."""
+    return _word(properties, name, "true") in _TRUE
+
+
+def _idle_store_s(properties: Mapping[str, Any]) -> float | None:
+    """Twice an interval of librdkafka's auto-commit, and at least each second."""
+    interval_s = _number(properties, "auto.commit.interval.ms", 5_000) / 1000
+    commits = _is_on(properties, "enable.auto.commit") and _is_on(properties, "enable.auto.offset.store")
+    return min(max(interval_s / 2, _SHORTEST_IDLE_S), _LONGEST_IDLE_S) if commits and interval_s > 0 else None
 
 
 def _word(properties: Mapping[str, Any], name: str, default: str) -> str:

@@ -37,7 +37,7 @@ def test_a_position_is_held_before_the_messages_of_a_running_consume(is_taken: b
     if not is_taken:
         position.follow(8, 4)
     assert (position.next_offset, position.delivered, position.is_held) == (8, 5, True)
-    assert (position.limited(99), position.limited(3)) == (5, 3)
+    assert position.shown.offset == 5
     position.release()
     assert (position.delivered, position.is_held) == (8, False)
 
@@ -83,6 +83,20 @@ def test_a_reset_while_a_consume_runs_counts_its_messages_when_it_returns() -> N
     assert position.shown.offset == 5
     assert position.lost is not None
     assert position.lost.offset == 5
+    position.deliver(live(0, 1))  # which the running `consume` holds, too
+    assert (position.delivered, position.shown.offset, position.is_stored) == (INVALID, 5, True)
+    position.forget_stored()
+    assert position.lost is not None
+    assert position.lost.offset == 5
+    position.release()
+    assert (position.delivered, position.shown.offset, position.is_stored) == (2, 2, False)
+
+
+def test_a_reset_while_a_consume_runs_is_followed_by_no_record() -> None:
+    position = at(5)
+    position.hold(live(0, 5))
+    position.follow(8, 4)
+    position.reset()
     position.release()
     assert position.shown.offset == 8
     assert position.lost is not None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import OFFSET_END, TopicPartition
 
 from remote_fetch.config import Config
 from remote_fetch.consumer.metrics import Metrics
@@ -31,9 +32,27 @@ def librdkafka() -> FakeLibrdkafka:
 def remote(librdkafka: FakeLibrdkafka, tmp_path: Path) -> Iterator[Remote]:
     """A remote half whose observer fails."""
     settings = ConsumerSettings(True, {}, Config.parse({"remote.storage.url": str(tmp_path)}))
-    remote = Remote(librdkafka, settings, Metrics(), fails, nullcontext())
+    remote = Remote(librdkafka, settings, Metrics(), fails, threading.RLock())
     yield remote
     remote.close()
+
+
+def test_positions_are_stored_if_no_call_is_made(remote: Remote, librdkafka: FakeLibrdkafka) -> None:
+    remote.assign([TopicPartition("t", 0, OFFSET_END)], is_incremental=False)
+    librdkafka.positions[0] = 9
+    remote._store_if_idle()
+    assert librdkafka.stored == {}, "they were stored a moment ago"
+    time.sleep(0.11)
+    with ThreadPoolExecutor(1) as other, remote.gate:
+        other.submit(remote._store_if_idle).result()
+        assert librdkafka.stored == {}, "a call is under way, and stores them itself"
+    remote._store_if_idle()
+    assert librdkafka.stored == {0: 9}
+    remote.begin_close()
+    time.sleep(0.11)
+    librdkafka.stored.clear()
+    remote._store_if_idle()
+    assert librdkafka.stored == {}
 
 
 @pytest.mark.parametrize("is_incremental", [False, True])

@@ -63,6 +63,21 @@ def test_oauth_cb_is_the_only_callback_of_a_side_client() -> None:
     assert theirs.items() <= settings.librdkafka.items()
 
 
+@pytest.mark.parametrize(
+    ("more", "idle_store_s"),
+    [
+        ({}, 1.0),
+        ({"auto.commit.interval.ms": "300"}, 0.15),
+        ({"auto.commit.interval.ms": 1}, 0.1),
+        ({"auto.commit.interval.ms": 0}, None),
+        ({"enable.auto.commit": False}, None),
+        ({"enable.auto.offset.store": "false"}, None),
+    ],
+)
+def test_how_often_positions_are_stored_while_no_call_is_made(more: dict[str, Any], idle_store_s: float | None) -> None:
+    assert ConsumerSettings.parse({**ON, **more}).idle_store_s == idle_store_s
+
+
 @pytest.mark.parametrize(("given", "level"), [("0", 0), (7, 2), ("loud", 2)])
 def test_side_clients_log_no_failed_connections(given: object, level: int) -> None:
     assert ConsumerSettings.parse({**ON, "log_level": given}).remote.librdkafka["log_level"] == level

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -152,6 +153,24 @@ def test_commits_of_its_own(consumers: Consumers, material: Material, start: int
             consumer.close()
     consumer.close()
     assert committed(consumers, material.at()) == start + 8
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("method", ["poll", "consume"])
+def test_commits_of_its_own_while_the_application_works(
+    consumers: Consumers, material: Material, start: int, method: str
+) -> None:
+    """The application makes no further call of the consumer."""
+    consumer = consumers(auto_commit_interval_ms=200)
+    consumer.assign([material.at(start)])
+    read(consumer, 1)
+    if method == "poll":
+        read(consumer, 7)
+    else:
+        assert len(consumer.consume(7, TIMEOUT_S)) == 7
+    deadline = time.monotonic() + TIMEOUT_S
+    while committed(consumers, material.at()) < start + 8:
+        assert time.monotonic() < deadline
 
 
 @pytest.mark.switched_off
