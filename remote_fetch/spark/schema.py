@@ -18,7 +18,7 @@ from remote_fetch.errors import ConfigError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["as_spark", "columns_of", "source_schema"]
+__all__ = ["as_spark", "columns_of", "source_columns", "source_schema"]
 
 _HEADERS = "array<struct<key:string,value:binary>>"
 _TYPES = {
@@ -32,11 +32,28 @@ _TYPES = {
     "headers": _HEADERS,
 }
 """Types as `DataType.simpleString()` gives them."""
+_HEADER = {"type": "struct", "fields": [{"name": "key", "type": "string"}, {"name": "value", "type": "binary"}]}
+_JSON_TYPES: dict[str, Any] = {
+    "int": "integer",
+    "bigint": "long",
+    _HEADERS: {"type": "array", "elementType": _HEADER, "containsNull": True},
+}
+"""The types whose name is another one in JSON."""
 
 
-def source_schema(*, include_headers: bool) -> str:
-    """The schema of the source, as DDL."""
-    return ", ".join(f"{name} {kind}" for name, kind in _TYPES.items() if include_headers or name != "headers")
+def source_columns(*, include_headers: bool) -> tuple[str, ...]:
+    """The names of the columns."""
+    return tuple(name for name in _TYPES if include_headers or name != "headers")
+
+
+def source_schema(columns: Iterable[str]) -> dict[str, Any]:
+    """The schema of columns as JSON, as `StructType.fromJson` takes it.
+
+    Spark would read the same as DDL by the settings of its session: `spark.sql.timestampType` names another type, and
+    reserved words may not be names.
+    """
+    kinds = {name: _JSON_TYPES.get(_TYPES[name], _TYPES[name]) for name in columns}
+    return {"type": "struct", "fields": [{"name": name, "type": kind} for name, kind in kinds.items()]}
 
 
 def columns_of(fields: Iterable[tuple[str, str]]) -> tuple[str, ...]:
@@ -51,7 +68,8 @@ def columns_of(fields: Iterable[tuple[str, str]]) -> tuple[str, ...]:
             raise ConfigError(
                 f"kafka_remote: the column '{name}' of the given schema {what}",
                 key="schema",
-                hint=f"A schema may leave out columns of: {source_schema(include_headers=True)}",
+                hint="A schema may leave out columns of: "
+                + ", ".join(f"{name} {kind}" for name, kind in _TYPES.items()),
             )
         columns.append(name)
     schema_for(columns)

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 
 import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
 
 from remote_fetch.errors import ConfigError
 from remote_fetch.spark.batch import BatchReader, PushingReader
 from remote_fetch.spark.brief_errors import brief
 from remote_fetch.spark.budgets import split_among
 from remote_fetch.spark.options import SourceOptions, parse_options
-from remote_fetch.spark.schema import columns_of, source_schema
+from remote_fetch.spark.schema import columns_of, source_columns, source_schema
 from remote_fetch.spark.typed import as_planned, plan_of, spark_schema, typed_columns_of
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
-    from pyspark.sql.types import StructType
 
     from remote_fetch.observe import Report
     from remote_fetch.typed.plan import TypedPlan
@@ -47,7 +47,7 @@ class KafkaRemoteDataSource(DataSource):
         return "kafka_remote"
 
     @brief
-    def schema(self) -> str | StructType:
+    def schema(self) -> StructType:
         """The schema of Spark's Kafka source, by `includeHeaders`, with typed keys and values if options ask for them.
 
         Raises ConfigError for wrong options, and the errors of a schema registry.
@@ -56,7 +56,7 @@ class KafkaRemoteDataSource(DataSource):
         typed = plan_of(options, learns=False)
         if typed is not None:
             return spark_schema(typed, options)
-        return source_schema(include_headers=options.include_headers)
+        return StructType.fromJson(source_schema(source_columns(include_headers=options.include_headers)))
 
     @brief
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from remote_fetch.config import Config
 from remote_fetch.errors import ConfigError
 from remote_fetch.spark.options import SourceOptions
-from remote_fetch.spark.schema import columns_of, source_schema
+from remote_fetch.spark.schema import columns_of, source_columns
 from remote_fetch.tables.task_reader import typed_columns
 from remote_fetch.typed.plan import ColumnPlan, TypedPlan, plan_typed
 
@@ -40,8 +40,7 @@ def typed_schema(plan: TypedPlan, options: SourceOptions, columns: Sequence[str]
 
 def spark_schema(plan: TypedPlan, options: SourceOptions) -> StructType:
     """The schema of the source with typed keys and values."""
-    names = [each.split()[0] for each in source_schema(include_headers=options.include_headers).split(", ")]
-    return _from_arrow(typed_schema(plan, options, names))
+    return _from_arrow(typed_schema(plan, options, source_columns(include_headers=options.include_headers)))
 
 
 def as_planned(plan: TypedPlan, options: SourceOptions, schema: StructType) -> TypedPlan:

@@ -7,15 +7,18 @@ import pytest
 
 from remote_fetch.decode.columns import DEFAULT_COLUMNS, schema_for
 from remote_fetch.errors import ConfigError
-from remote_fetch.spark.schema import as_spark, columns_of, source_schema
+from remote_fetch.spark.schema import as_spark, columns_of, source_columns, source_schema
 
 
-def test_the_schema_of_the_source() -> None:
-    plain = (
-        "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
-    )
-    assert source_schema(include_headers=False) == plain
-    assert source_schema(include_headers=True) == f"{plain}, headers array<struct<key:string,value:binary>>"
+def test_the_columns_of_the_source() -> None:
+    plain = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+    assert source_columns(include_headers=False) == plain
+    assert source_columns(include_headers=True) == (*plain, "headers")
+
+
+def test_the_schema_names_types_as_json_does() -> None:
+    fields = source_schema(("offset", "timestamp", "partition", "key"))["fields"]
+    assert [field["type"] for field in fields] == ["long", "timestamp", "integer", "binary"]
 
 
 def test_fewer_columns_in_another_order() -> None:

@@ -100,6 +100,24 @@ def test_fewer_columns(spark: SparkSession, tmp_path: Path) -> None:
     assert load(spark, options).count() == 60
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("spark.sql.timestampType", "TIMESTAMP_NTZ"), ("spark.sql.ansi.enforceReservedKeywords", "true")],
+)
+def test_the_schema_whatever_the_session_makes_of_ddl(
+    spark: SparkSession, tmp_path: Path, setting: str, value: str
+) -> None:
+    options = {**tier(tmp_path, plain_log().segments()), "includeHeaders": "true"}
+    expected = load(spark, options).toArrow()
+    spark.conf.set(setting, value)
+    try:
+        found = load(spark, options).toArrow()
+    finally:
+        spark.conf.unset(setting)
+    assert found.num_rows
+    assert found == expected
+
+
 def test_nothing_to_read(spark: SparkSession, tmp_path: Path) -> None:
     """Spark makes a task of a plan that has none."""
     options = tier(tmp_path, plain_log().segments())
