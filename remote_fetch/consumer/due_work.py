@@ -59,7 +59,8 @@ class DueWork:
         is_late = feed.is_late(now_s, self._patience_s)
         is_locating = partition.state.mode is Mode.LOCATING
         if feed.chunks and partition.state.is_probing:
-            self._take_over_or_leave(partition)
+            if not self._take_over(partition):
+                return
         elif is_locating and partition.is_found:
             partition.note_success()
             self._transitions.notice(partition, f"is read from the store from offset {feed.first_offset} on")
@@ -76,20 +77,21 @@ class DueWork:
         if feed.ending is not None and not partition.records.are_ready:
             self._end_feed(partition, feed.ending)
 
-    def _take_over_or_leave(self, partition: AssignedPartition) -> None:
-        """Let the store go on at librdkafka's position.
+    def _take_over(self, partition: AssignedPartition) -> bool:
+        """Let the store go on at librdkafka's position. Returns whether it does; if not, the feed is dropped.
 
         If librdkafka has come to the end of the log, it stays: a hand-over there would repeat the event of the end.
         """
         if self._handover.is_at_end(partition, self._handover.next_offset(partition)):
             retry_at_s = self._clock() + PROBE_AGAIN_S
             self._transitions.apply(partition, partition.state.probe_failed(Reason.NOT_TIERED.value, retry_at_s))
-            return
+            return False
         position = self._handover.stop(partition)
         self._transitions.apply(partition, partition.take_over(position))
         self._transitions.notice(
             partition, f"is read from the store again, from offset {partition.records.skip_before} on"
         )
+        return True
 
     def _end_feed(self, partition: AssignedPartition, ending: Ending) -> None:
         retry_at_s = self._retry_at_s(partition, ending)

@@ -162,11 +162,17 @@ def test_after_a_take_over_no_record_of_librdkafka_is_handed_over_again() -> Non
     assert (bench.mode(0), bench.librdkafka.calls_since()[-1]) == ("broker", ("seek", 0, 30))
 
 
-def test_the_store_does_not_take_over_at_the_end_of_the_log() -> None:
-    """A hand-over there would give the application the event of the end once more."""
+@pytest.mark.parametrize("ends_at", [None, 25, 40])
+def test_the_store_does_not_take_over_at_the_end_of_the_log(ends_at: int | None) -> None:
+    """A hand-over there would give the application the event of the end once more.
+
+    The feed may have ended by then. Where it has ended counts no more: librdkafka goes on at its own position.
+    """
     bench = probing_from_20()
     bench.librdkafka.positions[0] = bench.librdkafka.high_watermark = 30
-    bench.give(0, range(20, 30))
+    bench.give(0, range(20, ends_at or 30))
+    if ends_at is not None:
+        bench.end(0, ends_at)
     bench.librdkafka.calls_since()
     bench.run_due_work()
     assert (bench.mode(0), bench.partition(0).feed, bench.librdkafka.calls_since()) == ("broker", None, [])
