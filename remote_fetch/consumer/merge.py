@@ -121,10 +121,11 @@ class Merge:
             return self._poll_store(now_s, deadline_s)
         if message.error() is None:
             self._count(1, len(message))
+            self._librdkafka_came_last = True
         elif (to_reset := self._to_reset(message)) is not None:
             self._reset_at_broker(to_reset)
             return None
-        self._librdkafka_came_last = self._positions_are_behind = True
+        self._positions_are_behind = True
         return message
 
     def _poll_store(self, now_s: float, deadline_s: float) -> Message | None:
@@ -136,7 +137,10 @@ class Merge:
         return record
 
     def _next_in_turn(self) -> Message | None:
-        """A record of the store after one of librdkafka: the sides take turns while both have records."""
+        """A record of the store after one of librdkafka: the sides take turns while both have records.
+
+        After an error or event librdkafka is polled again first: it may be about to take partitions away.
+        """
         if self._next_ready() is None:
             return None
         self._librdkafka_came_last = False

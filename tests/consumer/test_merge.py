@@ -250,6 +250,15 @@ def test_other_errors_and_errors_of_unassigned_partitions_are_returned() -> None
     assert len(bench.merge.consume(5, 0)) == 2
 
 
+def test_after_an_event_librdkafka_is_polled_before_the_store() -> None:
+    """The event may be that the group takes all partitions away, and the next poll runs the callback for that."""
+    bench = Bench()
+    bench.assign({0: 0, 1: END})
+    bench.give(0, range(3))
+    bench.librdkafka.live.extend([error_of(1, KafkaError._MAX_POLL_EXCEEDED), live(1, 5)])
+    assert [message.offset() for message in polled(bench, 3)] == [None, 5, 0]
+
+
 def test_records_of_librdkafka_are_counted() -> None:
     bench = Bench()
     bench.assign({0: 0, 1: END})
@@ -283,6 +292,27 @@ def test_while_consume_runs_the_position_is_before_its_records() -> None:
     assert not bench.partition(0).position.is_held
     bench.partitions.store_positions()
     assert bench.librdkafka.stored[0] == 7
+
+
+def test_a_reset_stores_nothing_of_what_a_running_consume_holds() -> None:
+    """All partitions are assigned again, and the position of the other one is already after its messages."""
+    bench = Bench(ResetPolicy.LATEST)
+    bench.assign({0: END, 1: END})
+    bench.librdkafka.rebalances_eagerly = True
+    bench.librdkafka.stopped.add(1)
+    stored: list[dict[int, int]] = []
+
+    def callback() -> None:
+        bench.partitions.store_positions()
+        stored.append(dict(bench.librdkafka.stored))
+        bench.clock.advance(1)
+
+    during_consume(bench, [live(0, 5), live(0, 6), error_of(1, KafkaError._AUTO_OFFSET_RESET)], callback)
+    assert [message.offset() for message in bench.merge.consume(5, 0.05)] == [5, 6]
+    assert ("assign", [(0, 7), (1, END)]) in bench.librdkafka.calls_since()
+    assert stored == [{}]
+    bench.partitions.store_positions()
+    assert bench.librdkafka.stored == {0: 7}
 
 
 @pytest.mark.parametrize("is_first", [True, False])
@@ -374,7 +404,7 @@ def during_consume(bench: Bench, *steps: list[Message] | Callable[[], None]) -> 
         step = remaining.pop(0) if remaining else []
         if isinstance(step, list):
             bench.librdkafka.positions.update(
-                {message.partition() or 0: (message.offset() or 0) + 1 for message in step}
+                {each.partition() or 0: (each.offset() or 0) + 1 for each in step if each.error() is None}
             )
             return step
         step()
