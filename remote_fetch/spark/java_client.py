@@ -5,6 +5,7 @@ Rules of the file:
 - Pure.
 - A name that both clients have is passed on unchanged.
 - A name that only the Java client has is an error that names it. It is never dropped silently.
+- A value that only the Java client takes, and that means the same as another one, becomes that one.
 - No value is part of a message, because many are secrets.
 """
 
@@ -26,6 +27,16 @@ _RENAMED = {
     "ssl.keystore.key": "ssl.key.pem",
     "ssl.truststore.certificates": "ssl.ca.pem",
 }
+_VALUES = {
+    ("receive.buffer.bytes", "-1"): "0",
+    ("send.buffer.bytes", "-1"): "0",
+    ("connections.max.idle.ms", "-1"): "0",
+    ("fetch.min.bytes", "0"): "1",
+}
+"""Values of the Java client for "as the system has it", for "never", and for an answer without waiting."""
+_LONGEST_MS = 300_000
+_WAITS = ("fetch.max.wait.ms", "request.timeout.ms")
+"""For these librdkafka takes at most five minutes."""
 _JAVA_ONLY = frozenset(
     {
         "default.api.timeout.ms",
@@ -99,8 +110,15 @@ def librdkafka_properties(java: Mapping[str, str]) -> dict[str, str]:
         elif name == "ssl.endpoint.identification.algorithm":
             properties[name] = value.strip() or "none"
         elif name not in _STORES:
-            properties[_RENAMED.get(name, name)] = value
+            properties[_RENAMED.get(name, name)] = _value(name, value)
     return {**_trust_store(java), **_key_store(java), **properties}
+
+
+def _value(name: str, value: str) -> str:
+    text = value.strip()
+    if name in _WAITS and text.isdecimal():
+        return str(min(int(text), _LONGEST_MS))
+    return _VALUES.get((name, text), value)
 
 
 def _login(jaas: str) -> dict[str, str]:

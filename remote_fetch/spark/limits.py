@@ -76,17 +76,37 @@ def offsets_of(planner: Planner, opened: OpenPartition, start: Limit, end: Limit
     """Resolve two limits to the offsets [first, stop) of one partition; both are equal if there is nothing to read.
 
     Raises OffsetOutOfRange for offsets that the log does not have, ConfigError for a starting timestamp that no record
-    reaches, and the errors of reading if a time has to be looked up.
+    reaches or that lies past the end, and the errors of reading if a time has to be looked up.
     """
     partition = opened.partition
     low, high = _at(start, partition), _at(end, partition)
+    if isinstance(low, int) and low == high:
+        return low, low
     first = _first(planner, opened, low, rules)
     stop = _stop(planner, opened, high, rules)
-    if stop < first and isinstance(low, int) and isinstance(high, int):
-        _lose(planner, partition, f"offset was changed from {low} to {high}", high, rules)
-    elif stop < first and isinstance(low, Edge) and isinstance(high, int):
-        _lose(planner, partition, f"the log starts at offset {first}, past the end {high}", high, rules)
+    if stop < first and not isinstance(high, Edge):  # the end of committed records may lie before an offset
+        _refuse_order(planner, partition, (low, first), (high, stop), rules)
     return first, max(first, stop)
+
+
+def _refuse_order(
+    planner: Planner,
+    partition: TopicIdPartition,
+    start: tuple[Bound, int],
+    end: tuple[Bound, int],
+    rules: LimitRules,
+) -> None:
+    """Report a start past the end. Each is given as the limit and its offset."""
+    (low, first), (high, stop) = start, end
+    if isinstance(low, Timestamp) or isinstance(high, Timestamp):
+        raise ConfigError(
+            f"The resolved start offset {first} is greater than the resolved end offset {stop} for topic-partition "
+            f"{partition.topic}-{partition.partition}.",
+            key="startingTimestamp" if isinstance(low, Timestamp) else "endingTimestamp",
+        )
+    changed = f"offset was changed from {low} to {high}"
+    what = changed if isinstance(low, int) else f"the log starts at offset {first}, past the end {high}"
+    _lose(planner, partition, what, stop, rules)
 
 
 def offsets_from(planner: Planner, opened: OpenPartition, at: int, end: Limit, rules: LimitRules) -> tuple[int, int]:

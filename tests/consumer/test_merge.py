@@ -300,17 +300,18 @@ def test_a_reset_stores_nothing_of_what_a_running_consume_holds() -> None:
     bench.assign({0: END, 1: END})
     bench.librdkafka.rebalances_eagerly = True
     bench.librdkafka.stopped.add(1)
-    stored: list[dict[int, int]] = []
+    bench.librdkafka.positions[0] = 5
+    seen: list[tuple[int, dict[int, int]]] = []
 
     def callback() -> None:
         bench.partitions.store_positions()
-        stored.append(dict(bench.librdkafka.stored))
+        seen.append((bench.partition(0).position.shown.offset, dict(bench.librdkafka.stored)))
         bench.clock.advance(1)
 
     during_consume(bench, [live(0, 5), live(0, 6), error_of(1, KafkaError._AUTO_OFFSET_RESET)], callback)
     assert [message.offset() for message in bench.merge.consume(5, 0.05)] == [5, 6]
     assert ("assign", [(0, 7), (1, END)]) in bench.librdkafka.calls_since()
-    assert stored == [{}]
+    assert seen == [(5, {0: 5})]
     bench.partitions.store_positions()
     assert bench.librdkafka.stored == {0: 7}
 

@@ -37,6 +37,28 @@ def test_names_that_differ() -> None:
     check_properties(found)
 
 
+def test_values_that_only_the_java_client_takes() -> None:
+    found = librdkafka_properties(
+        {
+            "receive.buffer.bytes": "-1",
+            "send.buffer.bytes": " -1 ",
+            "connections.max.idle.ms": "-1",
+            "fetch.min.bytes": "0",
+            "fetch.max.wait.ms": "600000",
+            "request.timeout.ms": "600000",
+        }
+    )
+    assert found == {
+        "socket.receive.buffer.bytes": "0",
+        "socket.send.buffer.bytes": "0",
+        "connections.max.idle.ms": "0",
+        "fetch.min.bytes": "1",
+        "fetch.wait.max.ms": "300000",
+        "socket.timeout.ms": "300000",
+    }
+    check_properties(found)
+
+
 @pytest.mark.parametrize("module", ["plain.PlainLoginModule", "scram.ScramLoginModule"])
 def test_a_user_and_a_password(module: str) -> None:
     jaas = f"kafkashaded.org.apache.kafka.common.security.{module} required\n username='me' password=\"pw\" ;"

@@ -133,6 +133,22 @@ def test_times(where: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="No offset matched from request of topic-partition topic-0 and timestamp 35"):
         plan(late)
     assert plan({**late, "startingOffsetsByTimestampStrategy": "latest"}).tasks == ()
+    for key, bounds in (
+        ("startingTimestamp", {"startingTimestamp": "1700000010000", "endingOffsets": at(5)}),
+        ("endingTimestamp", {"startingOffsets": at(10), "endingTimestamp": "1700000005000"}),
+    ):
+        with pytest.raises(ConfigError, match="resolved start offset 10 is greater than the resolved end offset 5 fo"):
+            plan({**where, **bounds})
+        with pytest.raises(ConfigError) as caught:
+            plan({**where, **bounds, "failOnDataLoss": "false"})
+        assert caught.value.key == key
+
+
+def test_an_empty_range_has_lost_nothing(tmp_path: Path) -> None:
+    _, last = plain_log(segments=2).segments()
+    where = tier(tmp_path, [last])
+    for offset in (3, 25, 99):
+        assert plan({**where, "startingOffsets": at(offset), "endingOffsets": at(offset)}).tasks == ()
 
 
 def test_data_that_may_be_lost_is_said(tmp_path: Path) -> None:
