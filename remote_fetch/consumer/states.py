@@ -27,6 +27,10 @@ __all__ = [
     "StopFeed",
 ]
 
+_QUICK_REPETITIONS = 2
+"""A hand-over that librdkafka has missed is made good by the first repetition."""
+_SLOW_FACTOR = 10
+"""How many times longer each later repetition waits."""
 _BUSY_FACTOR = 20
 """How many times longer a hand-over may take while librdkafka gives records of other partitions."""
 
@@ -186,12 +190,14 @@ class PartitionState:
 
         A repetition drops the records that librdkafka has fetched. So a hand-over is overdue only after a poll of
         librdkafka that gave no record, the last at `empty_poll_at_s`. If librdkafka gives records of other partitions,
-        the limit is much longer. The limit has no bound: librdkafka may need minutes to pass aborted records, gives
-        none of them, and begins again with each repetition.
+        the limit is much longer. It has no bound, and is long after two repetitions: librdkafka may need minutes to
+        pass aborted records, gives none of them, and begins again with each repetition.
         """
         if self.mode is not Mode.BROKER or self.handed_over_at_s is None:
             return False
         longest_s = watchdog_s * (1 << self.handover_retries)
+        if self.handover_retries >= _QUICK_REPETITIONS:
+            longest_s *= _SLOW_FACTOR
         is_silent = empty_poll_at_s - self.handed_over_at_s > longest_s
         return is_silent or now_s - self.handed_over_at_s > longest_s * _BUSY_FACTOR
 
