@@ -58,6 +58,12 @@ class PartitionRows:
         """Raises ConfigError for columns as `schema_for` does."""
         self.batches = BatchReader(self.topic, self.partition, self.columns)
 
+    def begin_at(self, offset: int) -> None:
+        """Go on at `offset`, if that is further on. The markers of the offsets that are left out will not be seen."""
+        if offset > self.next_offset:
+            self.next_offset = offset
+            self.shown.clear()
+
     def epoch_fits(self, segment: RemoteLogSegmentMetadata, base_offset: int, leader_epoch: int) -> bool:
         """Whether a batch of `segment` with that partitionLeaderEpoch may be at `base_offset` in the log."""
         promised = epoch_at(segment.segment_leader_epochs, base_offset)

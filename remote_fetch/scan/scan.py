@@ -215,6 +215,7 @@ class Scan:
     def _reader_of(self, work: Work) -> SliceReader:
         if work.aborts is not None:
             work.partition.rows.aborted = work.aborts
+        work.partition.rows.begin_at(work.piece.first_offset)
         reader = SliceReader(
             work.piece,
             work.partition.rows,
@@ -232,8 +233,7 @@ class Scan:
         if self._brokers is None or reader.done:
             return
         rows, opened = work.partition.rows, work.partition.opened
-        next_offset = max(rows.next_offset, work.piece.first_offset)
-        rows.next_offset = self._brokers.guard.check(opened.partition, opened.isolation, next_offset)
+        rows.begin_at(self._brokers.guard.check(opened.partition, opened.isolation, rows.next_offset))
         if rows.next_offset > work.piece.last_offset:
             reader.done = work.ended = True
 

@@ -445,3 +445,26 @@ class TestScan:
         outcome = read(bucket, config=snapshot_config(known, tmp_path))
         rows = expected_rows(log.records())
         assert outcome.fine() == rows[:20] + rows[40:]
+
+
+@pytest.mark.parametrize("is_left_out", [True, False])
+def test_an_abort_behind_a_marker_that_the_plan_leaves_out(is_left_out: bool) -> None:
+    """A filter may leave out the marker of a commit. The next marker is of a transaction without records."""
+    log = LogBuilder()
+    log.begin(7)
+    log.append_batch([Record(0, value=b"v")], producer_id=7)
+    log.roll()
+    log.commit(7)
+    log.append_batch([Record(0, value=b"w")])
+    log.roll()
+    log.begin(7)
+    log.abort(7)
+    log.append_batch([Record(0, value=b"x")])
+    log.roll()
+
+    def kept(session: Session, plan: PartitionPlan) -> list[list[PlanStep]]:
+        first, middle, last = plan.steps
+        return [[first, last] if is_left_out else [first, middle, last]]
+
+    found = read(Bucket(log.segments()), isolation=COMMITTED, cut=kept).fine()
+    assert [row.value for row in found] == ([b"v", b"x"] if is_left_out else [b"v", b"w", b"x"])
