@@ -114,6 +114,21 @@ class Handover:
         self._librdkafka.pause([partition.topic_partition()])
         return self.position(partition)
 
+    def has_stopped(self, partition: AssignedPartition) -> bool:
+        """Whether librdkafka has stopped the partition, for then it refuses to seek. If not, it begins where it is.
+
+        librdkafka gives its error of an offset out of range also after a seek or an assignment that came later.
+        """
+        offset = self.next_offset(partition)
+        try:
+            self._librdkafka.seek(partition.topic_partition(offset))
+        except KafkaException as error:
+            if not _is_of_state(error):
+                raise
+            return True
+        partition.enter(partition.state.assigned_again(offset))
+        return False
+
     def _send_on(self, partition: AssignedPartition, offset: int) -> None:
         """Seek, and resume. Raises KafkaException (_STATE) if librdkafka has stopped the partition.
 

@@ -121,10 +121,10 @@ class Merge:
             return self._poll_store(now_s, deadline_s)
         if message.error() is None:
             self._count(1, len(message))
-            self._librdkafka_came_last = True
         elif (to_reset := self._to_reset(message)) is not None:
             self._reset_at_broker(to_reset)
             return None
+        self._librdkafka_came_last = message.error() is None
         self._positions_are_behind = True
         return message
 
@@ -195,7 +195,7 @@ class Merge:
             may_wait = not ready and not self._awaits_store()
             try:
                 wait_s = min(max(deadline_s - now_s, 0.0), _LONGEST_WAIT_S) if may_wait else 0.0
-                self._take_from_librdkafka(pending, max(room // 2, 1) if ready else room, wait_s)
+                has_events = self._take_from_librdkafka(pending, max(room // 2, 1) if ready else room, wait_s)
             except Exception as error:  # a callback of the application has raised it
                 pending.drop_outdated()
                 if not pending.messages:
@@ -204,6 +204,8 @@ class Merge:
                 return pending.messages
             pending.drop_outdated()
             room = count - len(pending.messages)
+            if has_events and room and self._clock() < deadline_s:
+                continue  # as in `_next_in_turn`
             if self._ready_count() >= room or self._clock() >= deadline_s:
                 self._take_from_store(pending.messages, room)
                 return pending.messages
@@ -216,8 +218,11 @@ class Merge:
         if error is not None:
             raise error
 
-    def _take_from_librdkafka(self, pending: PendingMessages, count: int, wait_s: float) -> None:
-        """Take up to `count` messages of librdkafka. Errors that reset a partition are not for the application."""
+    def _take_from_librdkafka(self, pending: PendingMessages, count: int, wait_s: float) -> bool:
+        """Take up to `count` messages of librdkafka. Returns whether there are errors or events among them.
+
+        Errors that reset a partition are not for the application.
+        """
         if self._positions_are_behind:
             self._partitions.refresh_positions()
         with self._partitions.frozen_positions():
@@ -228,7 +233,7 @@ class Merge:
         if not any(map(Message.error, messages)):
             self._count(len(messages), sum(map(len, messages)))
             pending.add(messages)
-            return
+            return False
         records = [message for message in messages if message.error() is None]
         self._count(len(records), sum(map(len, records)))
         looked_at = [(message, self._to_reset(message)) for message in messages]
@@ -237,6 +242,7 @@ class Merge:
         for _, to_reset in looked_at:
             if to_reset is not None:
                 self._reset_at_broker(to_reset)
+        return True
 
     def _take_from_store(self, messages: list[Message], count: int) -> None:
         """Append up to `count` records of the store to `messages`. Python's garbage collector is suspended.
@@ -356,7 +362,7 @@ class Merge:
 
     def _reset_at_broker(self, partition: AssignedPartition) -> None:
         if partition.state.mode is Mode.BROKER:  # if not, the partition was reset or taken over before
-            self._partitions.reset(partition, partition.state.offset)
+            self._partitions.reset(partition)
 
 
 def _deadline_s(timeout_s: float, now_s: float) -> float:

@@ -194,10 +194,12 @@ class Partitions:
         self._transitions.seek(partition, offset)
         self.note_change()
 
-    def reset(self, partition: AssignedPartition, offset: int) -> None:
-        """Apply the application's `auto.offset.reset`, because `offset` is not in the log."""
+    def reset(self, partition: AssignedPartition) -> None:
+        """Apply the application's `auto.offset.reset`, because librdkafka has told that an offset is not in the log."""
         self.refresh_positions()  # `position` and `commit` take the position before the reset until a record comes
-        self._transitions.reset(partition, offset)
+        if not self._handover.has_stopped(partition):
+            return
+        self._transitions.reset(partition, partition.state.offset)
         self.note_change()
 
     def pause(self, partitions: Iterable[AssignedPartition]) -> None:

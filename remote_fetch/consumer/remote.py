@@ -88,7 +88,7 @@ class Remote:
         circuit = Circuit(first_pause_ms=settings.retry_pause_ms)
         context = FeedContext(self.session, settings.isolation, max_bytes, settings.queued_bytes, circuit, clock)
         self._workers = Workers()
-        self._end_threads = weakref.finalize(self, self._workers.close, 0.0)
+        self._end_threads = weakref.finalize(self, self._workers.end)
         self.committed = CommittedOffsets(self._fetch_starts, self._workers.notify)
         self.partitions = Partitions(librdkafka, settings, context, self._workers, self.committed)
         self.merge = Merge(

@@ -106,15 +106,24 @@ class Workers:
                 feed.close()
             del feed
 
-    def close(self, timeout_s: float) -> int:
-        """End the threads, and wait for them at most this long. Returns how many still run."""
+    def end(self) -> None:
+        """Let the threads end, and wait for none.
+
+        It takes no lock, because the garbage collector may call it in a thread that holds the lock.
+        """
         if os.getpid() != self._pid:
-            return 0  # after a fork: the threads are in the parent process, and one may have held the lock
-        with self._lock:
-            self._closed = True
-            feeds, self._states = list(self._states), {}
+            return  # after a fork: the threads are in the parent process
+        self._closed = True
+        feeds, self._states = list(self._states), {}
         for feed in feeds:
             feed.cancel()
         for _ in self._threads:
             self._queue.put(None)
+
+    def close(self, timeout_s: float) -> int:
+        """End the threads, and wait for them at most this long. Returns how many still run."""
+        if os.getpid() != self._pid:
+            return 0  # as in `end`, and a thread may have held the lock
+        with self._lock:
+            self.end()
         return join_all(self._threads, Deadline.after(timeout_s))

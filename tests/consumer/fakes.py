@@ -44,8 +44,9 @@ class FakeLibrdkafka:
     """The parent's half of a consumer.
 
     `calls` are the calls that it was given, `live` the messages that it will give, `positions` its positions. A seek in
-    a partition of `stopped` fails. A partition of `stops_at_resume` gets there once it is resumed. If the group
-    `rebalances_eagerly`, librdkafka refuses incremental calls.
+    a partition of `stopped` fails. A partition of `stops_at_resume` gets there once it is resumed, and one whose offset
+    is out of range with that error, unless `errors_are_late`. If the group `rebalances_eagerly`, librdkafka refuses
+    incremental calls.
     """
 
     def __init__(self, clock: FakeClock | None = None) -> None:
@@ -59,6 +60,7 @@ class FakeLibrdkafka:
         self.stopped: set[int] = set()
         self.stops_at_resume: set[int] = set()
         self.rebalances_eagerly = False
+        self.errors_are_late = False
 
     def poll(self, timeout: float = -1) -> Message | None:
         self.calls.append(("poll", timeout > 0))
@@ -68,7 +70,13 @@ class FakeLibrdkafka:
         given = self.live.popleft()
         if isinstance(given, Exception):
             raise given
-        return given
+        return self._given(given)
+
+    def _given(self, message: Message) -> Message:
+        error = message.error()
+        if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET and not self.errors_are_late:
+            self.stopped.add(message.partition() or 0)
+        return message
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         given: list[Message] = []

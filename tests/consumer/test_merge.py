@@ -233,6 +233,20 @@ def test_an_offset_out_of_range_is_reset_and_not_returned() -> None:
     assert bench.merge.consume(5, 0) == []
 
 
+def test_an_error_from_before_a_seek_resets_nothing() -> None:
+    """librdkafka gives it all the same. It has not stopped the partition, which the application has sent elsewhere."""
+    bench = Bench(ResetPolicy.LATEST)
+    bench.assign({0: END})
+    bench.run_due_work()
+    bench.librdkafka.positions[0] = 7
+    bench.librdkafka.errors_are_late = True
+    bench.librdkafka.live.append(error_of(0, KafkaError._AUTO_OFFSET_RESET))
+    bench.librdkafka.calls_since()
+    assert bench.merge.poll(0) is None
+    assert bench.librdkafka.calls_since() == [("seek", 0, 7)]
+    assert (bench.mode(0), bench.partition(0).state.offset) == ("broker", 7)
+
+
 def test_with_the_reset_policy_error_the_application_gets_the_error() -> None:
     bench = Bench(ResetPolicy.ERROR)
     bench.assign({0: END})
@@ -254,9 +268,26 @@ def test_after_an_event_librdkafka_is_polled_before_the_store() -> None:
     """The event may be that the group takes all partitions away, and the next poll runs the callback for that."""
     bench = Bench()
     bench.assign({0: 0, 1: END})
-    bench.give(0, range(3))
+    bench.librdkafka.live.append(live(1, 4))
+    polled(bench, 1)
     bench.librdkafka.live.extend([error_of(1, KafkaError._MAX_POLL_EXCEEDED), live(1, 5)])
-    assert [message.offset() for message in polled(bench, 3)] == [None, 5, 0]
+    polled(bench, 1)
+    bench.give(0, range(3))
+    assert [message.offset() for message in polled(bench, 2)] == [5, 0]
+
+
+def test_consume_drops_records_of_the_store_if_a_callback_follows_an_event() -> None:
+    bench = Bench()
+    bench.assign({0: 0})
+    bench.give(0, range(3))
+    event = error_of(1, KafkaError._MAX_POLL_EXCEEDED)
+
+    def callback() -> None:
+        bench.partitions.drop(None)
+        bench.clock.advance(1)
+
+    during_consume(bench, [event], callback)
+    assert bench.merge.consume(3, 0.05) == [event]
 
 
 def test_records_of_librdkafka_are_counted() -> None:

@@ -69,7 +69,7 @@ def test_a_reset_keeps_librdkafkas_position_to_be_shown_and_committed() -> None:
     bench.assign({0: END})
     bench.librdkafka.positions[0] = 29
     bench.librdkafka.stopped.add(0)
-    bench.partitions.reset(bench.partition(0), 29)
+    bench.partitions.reset(bench.partition(0))
     assert bench.librdkafka.positions == {0: 29}
     bench.librdkafka.positions.clear()
     bench.partitions.store_positions()
@@ -312,11 +312,12 @@ def test_all_partitions_are_looked_at_after_a_change(monkeypatch: pytest.MonkeyP
     bench = Bench()
     bench.assign({0: END, 1: 5})
     bench.run_due_work()
+    bench.librdkafka.stopped.add(0)
     partition = bench.partition(0)
     changes: dict[str, Callable[[], object]] = {
         "news": bench.workers.notify,
         "seek": lambda: bench.partitions.seek(partition, 3),
-        "reset": lambda: bench.partitions.reset(partition, 3),
+        "reset": lambda: bench.partitions.reset(partition),
         "pause": lambda: bench.partitions.pause([partition]),
         "resume": lambda: bench.partitions.resume([partition]),
         "drop": lambda: bench.partitions.drop([partition.topic_partition()]),

@@ -130,6 +130,28 @@ def test_the_error_of_one_partition_comes_once_if_another_begins(consumers: Cons
     assert consumer.poll(4) is None
 
 
+@pytest.mark.parametrize("method", ["seek", "assign"])
+@pytest.mark.parametrize("policy", ["earliest", "latest"])
+def test_an_offset_that_the_application_has_left_resets_nothing(
+    consumers: Consumers, rig: Rig, topic: str, method: str, policy: str
+) -> None:
+    """librdkafka finds that records were deleted, and the application goes on elsewhere before it hears of that."""
+    consumer = consumers(auto_offset_reset=policy)
+    consumer.assign([TopicPartition(topic, 0, 10)])
+    assert offsets_of(read(consumer, 3)) == [(0, 10), (0, 11), (0, 12)]
+    consumer.pause([TopicPartition(topic, 0)])
+    topics.delete_records(rig, topic, 0, 20)
+    consumer.resume([TopicPartition(topic, 0)])
+    time.sleep(1)
+    there = TopicPartition(topic, 0, RECORDS - 3)
+    consumer.seek(there) if method == "seek" else consumer.assign([there])
+    time.sleep(1)
+    assert offsets_of(read(consumer, 3)) == [(0, RECORDS - 3), (0, RECORDS - 2), (0, RECORDS - 1)]
+    assert consumer.poll(1) is None
+    topics.produce(rig, topic, 2, partition=0, seed=2)
+    assert offsets_of(read(consumer, 2)) == [(0, RECORDS), (0, RECORDS + 1)]
+
+
 def test_what_the_application_stored_outlasts_a_reset(consumers: Consumers, topic: str) -> None:
     keys = {"auto_offset_reset": "latest", "enable_auto_offset_store": False, "enable_auto_commit": False}
     consumer = consumers(enable_partition_eof=True, **keys)

@@ -1,0 +1,51 @@
+"""The threads of feeds, at their end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from remote_fetch.consumer.workers import Workers
+
+
+class FakeFeed:
+    """A feed that calls `looked_at` whenever a worker looks whether it wants work. The worker holds its lock then."""
+
+    def __init__(self, looked_at: Callable[[], None]) -> None:
+        self.looked_at = looked_at
+        self.is_cancelled = False
+
+    @property
+    def wants_work(self) -> bool:
+        self.looked_at()
+        return not self.is_cancelled
+
+    def work(self) -> bool:
+        return True
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def test_the_garbage_collector_may_end_the_threads_inside_of_one_of_them() -> None:
+    """It runs in any thread and at any time, and so does what it calls for a consumer that is forgotten."""
+    workers, ended = Workers(), threading.Event()
+
+    def collect() -> None:
+        if threading.current_thread() is not threading.main_thread():
+            workers.end()
+            ended.set()
+
+    workers.add(FakeFeed(collect))  # type: ignore[arg-type]
+    assert ended.wait(30)
+    assert workers.close(30) == 0
+
+
+def test_no_feed_is_taken_after_the_end() -> None:
+    workers = Workers()
+    assert workers.close(30) == 0
+    workers.add(FakeFeed(lambda: None))  # type: ignore[arg-type]
+    assert workers.close(30) == 0
