@@ -167,6 +167,15 @@ class DaemonPool:
             if self._closing.wait(min(left_s, _CANCEL_CHECK_S)):
                 return
 
+    def end(self) -> None:
+        """Let the threads end after their calls, and wait for none.
+
+        It takes no lock, because the garbage collector may call it in a thread that holds the lock.
+        """
+        self._closed = True
+        for _ in self._threads:
+            self._queue.put(None)
+
     def close(self, timeout_ms: int) -> int:
         """End the threads, and wait at most `timeout_ms` for calls under way. Return how many threads still run.
 

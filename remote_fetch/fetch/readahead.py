@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ class Awaited:
 class RangeReader:
     """Reads ranges and indexes with one fetcher, a pool of threads, a budget and deadlines.
 
-    Thread-safe, but a single generator is not.
+    Thread-safe, but a single generator is not. A reader that is forgotten without `close` leaves no thread behind.
     """
 
     def __init__(
@@ -101,6 +102,8 @@ class RangeReader:
         self.max_parallel = max(1, min(max_threads, max_bytes // self.range_bytes))
         self._window = Window(self.max_parallel)
         self._pool = DaemonPool(self.max_parallel, window=self._window)
+        self._end_threads = weakref.finalize(self, self._pool.end)
+        self._end_threads.atexit = False
         self._renewal = Renewal(fetcher)
 
     def read_ahead(
@@ -278,6 +281,7 @@ class RangeReader:
         if self._closed.is_set():
             return 0
         self._closed.set()
+        self._end_threads.detach()
         left_behind = self._pool.close(min(self._policy.timeout_ms, _CLOSE_WAIT_MS))
         self._fetcher.close()
         return left_behind

@@ -332,6 +332,16 @@ def test_close_cancels_what_waits_at_the_window(release: threading.Event) -> Non
     assert not closing.is_alive()
 
 
+def test_the_garbage_collector_may_end_the_threads_while_one_holds_the_lock(make: Callable[[int], DaemonPool]) -> None:
+    pool = make(2)
+    pool.submit(lambda: None).wait(SOON_MS)
+    with pool._lock:
+        pool.end()
+    assert eventually(lambda: not threads_named("pool-0"))
+    with pytest.raises(Cancelled):
+        pool.submit(lambda: None).wait(SOON_MS)
+
+
 def test_nothing_is_taken_after_close(make: Callable[[int], DaemonPool]) -> None:
     pool, ran = make(1), []
     assert pool.close(0) == 0

@@ -653,3 +653,15 @@ def test_an_error_among_the_indexes_cancels_the_rest(make: Made, release: thread
     release.set()
     assert stage.close() == 0
     assert asked in ([0], [0, 1])
+
+
+def test_a_reader_that_is_forgotten_leaves_no_thread_behind() -> None:
+    before = set(threading.enumerate())
+    forgotten = reader(Fetcher())
+    for _, wait in forgotten.read_ahead(ranges([100] * 8)):
+        wait()
+    own = set(threading.enumerate()) - before
+    assert own
+    del forgotten, wait
+    gc.collect()
+    assert eventually(lambda: not any(thread.is_alive() for thread in own))
