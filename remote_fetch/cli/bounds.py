@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from remote_fetch.cli.options import partitions_from, topics_from
@@ -99,8 +99,8 @@ def _time(text: str) -> datetime | str:
     if not _MILLISECONDS.fullmatch(moment):
         return _checked(moment, f"-o {text}", _FORMS)
     try:
-        return datetime.fromtimestamp(int(moment) / 1000, UTC)
-    except (OverflowError, ValueError, OSError):
+        return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=int(moment))
+    except OverflowError:
         raise ConfigError(f"-o {text}: the milliseconds are outside the range of a datetime", key="-o") from None
 
 

@@ -47,13 +47,14 @@ def lazy_frame(scan: TopicScan) -> pl.LazyFrame:
         if predicate is not None:
             read += [name for name in predicate.meta.root_names() if name not in read]
         left = n_rows
-        known = None if predicate is None else arrow_predicate(predicate)
+        # Polars wants the first `n_rows` rows of all, and then those of them for which the predicate is true.
+        known = None if predicate is None or left is not None else arrow_predicate(predicate)
         for batch in scan.planned(read, known):  # Polars alone filters the rows that the plan brings
             frame: Any = pl.from_arrow(batch)
-            frame = frame if predicate is None else frame.filter(predicate)
-            frame = frame.select(shown) if left is None else frame.select(shown).head(left)
-            yield frame
-            left = None if left is None else left - frame.height
+            if left is not None:
+                frame = frame.head(left)
+                left -= frame.height
+            yield (frame if predicate is None else frame.filter(predicate)).select(shown)
             if left == 0:
                 return
 

@@ -126,6 +126,8 @@ class _Reads:
                 hint="The log was cut, or the table was filled through a broker whose tail is not in the tier yet: run "
                 "again when the tier has grown, or with bootstrap.servers (-b)",
             )
+        if isinstance(end, int) and end <= at:
+            return at, at  # the table holds all that is wanted, whatever became of the log since
         first = at
         if at < opened.first_offset:
             lost = f"{where}: offsets {at} to {opened.first_offset - 1} were deleted before they came into the table"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+
+from remote_fetch.cli.bounds import bounds_of
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -85,3 +88,10 @@ def test_bounds_that_are_none(run: Run, bucket: str, argv: tuple[str, ...], said
     assert outcome.code == 1
     (line,) = outcome.stderr.splitlines()
     assert said in line
+
+
+@pytest.mark.parametrize("ms", [8_600_000_000_001, 99_999_999_999_999, 253_402_300_799_999])
+def test_a_time_of_centuries_to_come_is_exact(ms: int) -> None:
+    """A record may have a timestamp in microseconds by mistake."""
+    start, _ = bounds_of(argparse.Namespace(offsets=[f"s@{ms}"], end=None), "latest")
+    assert start == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)

@@ -186,6 +186,38 @@ def test_no_more_rows_than_are_wanted(day: dict[str, str]) -> None:
     rows.close()  # type: ignore[attr-defined]
 
 
+def test_the_first_rows_are_those_before_a_filter_that_comes_after(day: dict[str, str]) -> None:
+    """Polars hands over both. A plan for the filter would have other first rows."""
+    topic = scan_topic("topic", columns=["offset"], partitions=[0], config=day).polars()
+    late = pl.col("offset") > 10
+    for lazy, expected in (
+        (topic.head(20).filter(late), [*range(11, 20)]),
+        (topic.head(5).filter(late), []),
+        (topic.filter(late).head(3), [11, 12, 13]),
+        (topic.slice(5, 10).filter(late), [*range(11, 15)]),
+    ):
+        assert lazy.collect().to_series().to_list() == expected
+
+
+def test_a_dataset_with_expressions_and_without_what_it_cannot_do(day: dict[str, str]) -> None:
+    def dataset() -> Any:
+        return scan_topic("topic", columns=["offset", "partition"], partitions=[0], config=day).dataset()
+
+    few = pc.field("offset") < 5
+    assert dataset().to_table(columns={"twice": pc.field("offset") * 2}, filter=few).to_pydict() == {
+        "twice": [0, 2, 4, 6, 8]
+    }
+    assert dataset().to_table(columns=["partition"], filter=few).to_pydict() == {"partition": [0] * 5}
+    assert sum(batch.num_rows for batch in dataset().to_batches(filter=few, use_threads=False)) == 5
+    assert dataset().count_rows(filter=few) == 5
+    assert dataset().head(3, columns=["offset"]).column("offset").to_pylist() == [0, 1, 2]
+    for refused in ("filter", "get_fragments", "join", "join_asof", "replace_schema", "sort_by"):
+        with pytest.raises(NotImplementedError, match="to_table"):
+            getattr(dataset(), refused)("offset")
+    with pytest.raises(NotImplementedError, match="to_table"):
+        _ = dataset().partition_expression
+
+
 def test_a_filter_on_the_value_alone(day: dict[str, str]) -> None:
     cost = Cost(day)
     lazy = cost.scan.polars().filter(pl.col("value").bin.size() > 300)

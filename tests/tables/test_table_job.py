@@ -170,6 +170,14 @@ def test_what_was_deleted_before_it_came_in(where: dict[str, Any], topic: Topic)
     assert held(where).num_rows == 90
 
 
+def test_nothing_is_lost_if_the_table_holds_all_that_is_wanted(where: dict[str, Any], topic: Topic) -> None:
+    export(topic, where, end=20)
+    for log_start in (15, 25):
+        for more in ({}, {"allow_lost": True}):
+            assert export(topic, where, end=20, log_start=log_start, **more).rows == 0
+    assert held(where).num_rows == 40
+
+
 def test_a_mistyped_topic_makes_no_table(where: dict[str, Any], topic: Topic, tmp_path: Path) -> None:
     with pytest.raises(UnknownTopic):
         export(topic, {**where, "partitions": [7]})
