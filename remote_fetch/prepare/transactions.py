@@ -11,6 +11,7 @@ Rules of the file:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
 
 from remote_fetch.errors import CorruptSegment, Unlocatable
 from remote_fetch.formats.indexes import parse_transaction_index
@@ -67,8 +68,21 @@ def settle_listed(opened: OpenPartition, steps: Iterable[PlanStep]) -> tuple[Pla
 
 def is_decided(opened: OpenPartition, steps: Sequence[PlanStep], snapshots: ProducerSnapshots) -> bool:
     """Whether the segments of `opened` hold the markers of every transaction that touches the planned slices."""
-    slices = [step for step in steps if isinstance(step, SegmentSlice)]
-    return not slices or _followers(opened, slices[-1], snapshots)[1]
+    return all(_followers(opened, last, snapshots)[1] for last in _last_slices(steps))
+
+
+def _last_slices(steps: Sequence[PlanStep]) -> list[SegmentSlice]:
+    """The slices that no other slice follows directly.
+
+    Behind such a slice a broker has to serve offsets, or a filter has dropped segments. The markers of its transactions
+    may be there.
+    """
+    return [
+        step
+        for step, following in zip_longest(steps, steps[1:])
+        if isinstance(step, SegmentSlice)
+        and not (isinstance(following, SegmentSlice) and following.first_offset <= step.last_offset + 1)
+    ]
 
 
 def _measured(
@@ -135,10 +149,10 @@ def load_aborted(
     slices = [step for step in steps if isinstance(step, SegmentSlice)]
     if not slices:
         return AbortedIntervals.of(())
-    first, stop = slices[0].first_offset, slices[-1].last_offset + 1
-    followers, _ = _followers(opened, slices[-1], snapshots)
-    found = _aborted_in(storage, opened, [*(step.segment for step in slices), *followers])
-    return AbortedIntervals.of(found).clip(first, stop - 1)
+    followers = [found for last in _last_slices(steps) for found in _followers(opened, last, snapshots)[0]]
+    segments = {segment.segment_id: segment for segment in [*(step.segment for step in slices), *followers]}
+    found = _aborted_in(storage, opened, segments.values())
+    return AbortedIntervals.of(found).clip(slices[0].first_offset, slices[-1].last_offset)
 
 
 def _aborted_in(

@@ -266,6 +266,31 @@ def test_tasks_for_workers(day: dict[str, str]) -> None:
     assert len(rows) == HOURS * 10
 
 
+@pytest.mark.parametrize("task_bytes", [1, 64 << 20])
+def test_an_abort_in_a_segment_that_the_filter_leaves_out(tmp_path: Path, task_bytes: int) -> None:
+    """Its marker is in another segment than its records, and so is the entry of the transaction index."""
+    log = LogBuilder()
+    log.begin(7)
+    log.append_batch([Record(at, value=b"aborted") for at in range(3)], producer_id=7)
+    log.append_batch([Record(at, value=b"v") for at in range(3)])
+    log.roll()
+    log.append_batch([Record(at, value=b"w") for at in range(30)])
+    log.roll()
+    log.abort(7)
+    log.append_batch([Record(at, value=b"x") for at in range(30)])
+    log.roll()
+    log.append_batch([Record(at, value=b"y") for at in range(3)])
+    log.roll()
+    write_kafka_local(tmp_path / "tier", log.segments())
+    scan = scan_topic("topic", config={"remote.storage.url": str(tmp_path / "tier")})
+    edges = (pc.field("offset") <= 6) | (pc.field("offset") >= 67)
+    tasks = scan.tasks(task_bytes, edges)
+    tables = [
+        pa.Table.from_batches([batch]).filter(edges) for task in tasks for batch in scan.read(task, ["offset", "value"])
+    ]
+    assert pa.concat_tables(tables).column("value").to_pylist() == [b"v"] * 3 + [b"w"] + [b"y"] * 3
+
+
 def test_errors_come_when_they_can_be_known(day: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="unknown column"):
         scan_topic("topic", columns=["nothing"], config=day)

@@ -9,16 +9,22 @@ from dataclasses import replace
 
 import pytest
 
+from remote_fetch.config import Config
 from remote_fetch.errors import Unlocatable
 from remote_fetch.locate.timeline import AbortedLists, Timeline
 from remote_fetch.model import LogBounds
-from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice, plan_offsets
+from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, plan_offsets
 from remote_fetch.plan.visibility import AbortedIntervals, SequentialAborts
-from remote_fetch.prepare.transactions import settle_listed
+from remote_fetch.prepare.planner import Planner
+from remote_fetch.prepare.segment_files import ProducerSnapshots
+from remote_fetch.prepare.transactions import is_decided, load_aborted, settle_listed
 from remote_fetch.prepare.view import OpenPartition, untiered
 from remote_fetch.scan.rows import PartitionRows
 from remote_fetch.scan.work import SharedPartition, Work, work_for
-from tests.scan.bucket import COMMITTED, UNCOMMITTED, plain_log
+from remote_fetch.session.session import Session
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
+from tests.scan.bucket import COMMITTED, UNCOMMITTED, Bucket, plain_log
 
 SEGMENTS = [segment.metadata for segment in plain_log().segments()]
 FIRST, SECOND, THIRD = (segment.segment_id for segment in SEGMENTS)
@@ -59,3 +65,27 @@ def test_work_takes_the_list_of_its_slice() -> None:
         work = work_for(third, SharedPartition(plain, rows))
         assert isinstance(work, Work)
         assert work.aborts is None
+
+
+@pytest.mark.parametrize("between", ["broker", "nothing"])
+def test_an_abort_behind_a_slice_that_no_slice_follows_directly(between: str) -> None:
+    """A broker has to serve the offsets behind it, or a filter has dropped them."""
+    log = LogBuilder()
+    log.begin(7)
+    log.append_batch([Record(at, value=b"aborted") for at in range(3)], producer_id=7)
+    log.roll()
+    log.append_batch([Record(0, value=b"v")])
+    marker = log.abort(7)
+    log.roll()
+    log.append_batch([Record(0, value=b"w")])
+    log.roll()
+    built = [segment.metadata for segment in log.segments()]
+    with Session(Config.parse({}), Bucket(log.segments())) as session:
+        timeline = session.locator.timeline(built[0].topic_id_partition)
+        whole = Planner(session, COMMITTED).open_timeline(timeline, LogBounds(0, log.next_offset))
+        first, last = (SegmentSlice(each, each.start_offset, each.end_offset) for each in (built[0], built[2]))
+        served = BrokerRange(whole.partition, built[1].start_offset, built[1].end_offset, Reason.UNSTABLE)
+        steps: list[PlanStep] = [first, served, last] if between == "broker" else [first, last]
+        assert is_decided(whole, steps, ProducerSnapshots(session.storage))
+        assert load_aborted(session.storage, whole, steps).ends_at(7, marker)
+        assert not load_aborted(session.storage, whole, [last]).ends_at(7, marker)
