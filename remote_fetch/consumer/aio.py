@@ -44,8 +44,9 @@ class CallerGate:
         """Enter. If `blocking` is false and another caller is inside, return False."""
         caller = _caller()
         with self._free:
-            if not self._free.wait_for(lambda: self._caller in (None, caller), None if blocking else 0):
+            if not blocking and self._caller not in (None, caller):
                 return False
+            self._free.wait_for(lambda: self._caller in (None, caller))
             self._caller = caller
             self._entries += 1
             return True

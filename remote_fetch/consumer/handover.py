@@ -114,12 +114,21 @@ class Handover:
         self._librdkafka.pause([partition.topic_partition()])
         return self.position(partition)
 
-    def has_stopped(self, partition: AssignedPartition) -> bool:
-        """Whether librdkafka has stopped the partition, for then it refuses to seek. If not, it begins where it is.
+    def is_outdated(self, partition: AssignedPartition, offset: int) -> bool:
+        """Whether librdkafka's error that `offset` is out of range is of before a seek or an assignment.
 
-        librdkafka gives its error of an offset out of range also after a seek or an assignment that came later.
+        librdkafka gives such an error all the same. Below 0 the error has no offset.
         """
-        offset = self.next_offset(partition)
+        expected = self.next_offset(partition)
+        if expected == STORED:
+            return False
+        if min(offset, expected) >= 0 and (offset <= expected or partition.state.awaits_librdkafka):
+            # librdkafka gives the records before the offset first, and none since a hand-over to another offset.
+            return offset != expected
+        return not self._has_stopped(partition, expected)
+
+    def _has_stopped(self, partition: AssignedPartition, offset: int) -> bool:
+        """Whether librdkafka has stopped the partition, for then it refuses to seek. If not, it goes on at `offset`."""
         try:
             self._librdkafka.seek(partition.topic_partition(offset))
         except KafkaException as error:

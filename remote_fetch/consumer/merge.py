@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError, Message
 from remote_fetch.consumer.assigned import AssignedPartition
 from remote_fetch.consumer.clock import Clock
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
+from remote_fetch.consumer.offsets import INVALID
 from remote_fetch.consumer.partitions import Partitions
 from remote_fetch.consumer.pending import PendingMessages
 from remote_fetch.consumer.settings import ResetPolicy
@@ -122,7 +123,7 @@ class Merge:
         if message.error() is None:
             self._count(1, len(message))
         elif (to_reset := self._to_reset(message)) is not None:
-            self._reset_at_broker(to_reset)
+            self._reset_at_broker(to_reset, message)
             return None
         self._librdkafka_came_last = message.error() is None
         self._positions_are_behind = True
@@ -239,9 +240,9 @@ class Merge:
         looked_at = [(message, self._to_reset(message)) for message in messages]
         pending.add([message for message, to_reset in looked_at if to_reset is None])
         pending.hold()  # a reset takes librdkafka's positions of all partitions, which are after these messages
-        for _, to_reset in looked_at:
+        for message, to_reset in looked_at:
             if to_reset is not None:
-                self._reset_at_broker(to_reset)
+                self._reset_at_broker(to_reset, message)
         return True
 
     def _take_from_store(self, messages: list[Message], count: int) -> None:
@@ -360,9 +361,10 @@ class Merge:
             return None
         return partition
 
-    def _reset_at_broker(self, partition: AssignedPartition) -> None:
+    def _reset_at_broker(self, partition: AssignedPartition, error: Message) -> None:
         if partition.state.mode is Mode.BROKER:  # if not, the partition was reset or taken over before
-            self._partitions.reset(partition)
+            offset = error.offset()
+            self._partitions.reset(partition, INVALID if offset is None else offset)
 
 
 def _deadline_s(timeout_s: float, now_s: float) -> float:

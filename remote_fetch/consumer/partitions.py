@@ -194,10 +194,10 @@ class Partitions:
         self._transitions.seek(partition, offset)
         self.note_change()
 
-    def reset(self, partition: AssignedPartition) -> None:
-        """Apply the application's `auto.offset.reset`, because librdkafka has told that an offset is not in the log."""
+    def reset(self, partition: AssignedPartition, offset: int) -> None:
+        """Apply the application's `auto.offset.reset`, because librdkafka tells that `offset` is not in the log."""
         self.refresh_positions()  # `position` and `commit` take the position before the reset until a record comes
-        if not self._handover.has_stopped(partition):
+        if self._handover.is_outdated(partition, offset):
             return
         self._transitions.reset(partition, partition.state.offset)
         self.note_change()

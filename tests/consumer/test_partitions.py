@@ -69,7 +69,7 @@ def test_a_reset_keeps_librdkafkas_position_to_be_shown_and_committed() -> None:
     bench.assign({0: END})
     bench.librdkafka.positions[0] = 29
     bench.librdkafka.stopped.add(0)
-    bench.partitions.reset(bench.partition(0))
+    bench.partitions.reset(bench.partition(0), 29)
     assert bench.librdkafka.positions == {0: 29}
     bench.librdkafka.positions.clear()
     bench.partitions.store_positions()
@@ -317,7 +317,7 @@ def test_all_partitions_are_looked_at_after_a_change(monkeypatch: pytest.MonkeyP
     changes: dict[str, Callable[[], object]] = {
         "news": bench.workers.notify,
         "seek": lambda: bench.partitions.seek(partition, 3),
-        "reset": lambda: bench.partitions.reset(partition),
+        "reset": lambda: bench.partitions.reset(partition, -1001),
         "pause": lambda: bench.partitions.pause([partition]),
         "resume": lambda: bench.partitions.resume([partition]),
         "drop": lambda: bench.partitions.drop([partition.topic_partition()]),
