@@ -21,7 +21,7 @@ from remote_fetch.prepare.planner import say_end
 from remote_fetch.prepare.positions import narrow_edges
 from remote_fetch.prepare.relocation import relocated
 from remote_fetch.prepare.segment_files import ProducerSnapshots
-from remote_fetch.prepare.transactions import is_decided, load_aborted
+from remote_fetch.prepare.transactions import is_decided, load_aborted, measured_behind
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 from remote_fetch.session.session import Session
 
@@ -117,6 +117,7 @@ class _Completion:
         if not is_decided(opened, steps, snapshots):
             # A transaction spans more segments than the outline has.
             opened = opened.with_timeline(self._locator.refresh(self._partition))
+            opened = measured_behind(self._locator, opened, steps, snapshots)
             if not is_decided(opened, steps, snapshots):
                 raise Unlocatable(
                     "the tier does not tell any more which transactions were aborted",

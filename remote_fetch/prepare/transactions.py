@@ -16,14 +16,14 @@ from itertools import zip_longest
 from remote_fetch.errors import CorruptSegment, Unlocatable
 from remote_fetch.formats.indexes import parse_transaction_index
 from remote_fetch.locate.locator import EndMeasurer
-from remote_fetch.model import AbortedTransaction, IndexType, RemoteLogSegmentMetadata
+from remote_fetch.model import AbortedTransaction, IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, replace_tail, settle_holes
 from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.prepare.segment_files import ProducerSnapshots, object_of, parsed
 from remote_fetch.prepare.view import OpenPartition
 from remote_fetch.session.storage import Storage
 
-__all__ = ["Replan", "is_decided", "load_aborted", "settle", "settle_listed", "settle_steps"]
+__all__ = ["Replan", "is_decided", "load_aborted", "measured_behind", "settle", "settle_listed", "settle_steps"]
 
 Replan = Callable[[OpenPartition], tuple[PlanStep, ...]]
 
@@ -47,6 +47,7 @@ def settle_steps(
 ) -> tuple[OpenPartition, tuple[PlanStep, ...]]:
     """As `settle`, but without the aborted transactions: no transaction index is read."""
     measured = _measured(ends, opened, replan(opened), snapshots)
+    measured = measured_behind(ends, measured, replan(measured), snapshots)
     steps = settle_holes(replan(measured), snapshots.stable_before)
     return measured, _cut_undecided(measured, steps, snapshots)
 
@@ -121,18 +122,37 @@ def _followers(
     return found, True
 
 
+def measured_behind(
+    ends: EndMeasurer, opened: OpenPartition, steps: Sequence[PlanStep], snapshots: ProducerSnapshots
+) -> OpenPartition:
+    """`opened` with measured ends of the segments that are only visited for markers: a lost one may follow them."""
+    measured: set[RemoteLogSegmentId] = set()
+    for last in _last_slices(steps):
+        while True:
+            found, is_decided = _followers(opened, last, snapshots)
+            passed = (
+                segment for segment in (found[:-1] if is_decided else found) if segment.segment_id not in measured
+            )
+            guessed = next(filter(ends.end_is_inferred, passed), None)
+            if guessed is None:
+                break
+            measured.add(guessed.segment_id)
+            opened = opened.with_timeline(ends.measure(opened.partition, guessed))
+    return opened
+
+
 def _cut_undecided(
     opened: OpenPartition, steps: tuple[PlanStep, ...], snapshots: ProducerSnapshots
 ) -> tuple[PlanStep, ...]:
-    """The steps, with a broker range for the offsets at the end whose markers no readable segment holds."""
-    last = steps[-1] if steps else None
-    if not isinstance(last, SegmentSlice):
-        return steps
-    followers, is_decided = _followers(opened, last, snapshots)
-    if is_decided:
-        return steps
-    first = snapshots.stable_before(followers[-1] if followers else last.segment)
-    return replace_tail(steps, BrokerRange(opened.partition, first, last.last_offset, Reason.UNSTABLE))
+    """The steps, with broker ranges for the offsets whose markers no readable segment holds."""
+    for last in _last_slices(steps):
+        followers, is_decided = _followers(opened, last, snapshots)
+        if not is_decided:
+            first = snapshots.stable_before(followers[-1] if followers else last.segment)
+            at = steps.index(last) + 1
+            undecided = BrokerRange(opened.partition, first, last.last_offset, Reason.UNSTABLE)
+            steps = (*replace_tail(steps[:at], undecided), *steps[at:])
+    return steps
 
 
 def load_aborted(

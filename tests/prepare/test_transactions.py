@@ -17,14 +17,15 @@ from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice
 from remote_fetch.plan.visibility import AbortedIntervals, SequentialAborts
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.segment_files import ProducerSnapshots
-from remote_fetch.prepare.transactions import is_decided, load_aborted, settle_listed
+from remote_fetch.prepare.transactions import is_decided, load_aborted, settle_listed, settle_steps
 from remote_fetch.prepare.view import OpenPartition, untiered
 from remote_fetch.scan.rows import PartitionRows
 from remote_fetch.scan.work import SharedPartition, Work, work_for
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
-from tests.scan.bucket import COMMITTED, UNCOMMITTED, Bucket, plain_log
+from remote_fetch.testing.segments import BuiltSegment
+from tests.scan.bucket import COMMITTED, UNCOMMITTED, Bucket, plain_log, read, snapshot_config
 
 SEGMENTS = [segment.metadata for segment in plain_log().segments()]
 FIRST, SECOND, THIRD = (segment.segment_id for segment in SEGMENTS)
@@ -89,3 +90,42 @@ def test_an_abort_behind_a_slice_that_no_slice_follows_directly(between: str) ->
         assert is_decided(whole, steps, ProducerSnapshots(session.storage))
         assert load_aborted(session.storage, whole, steps).ends_at(7, marker)
         assert not load_aborted(session.storage, whole, [last]).ends_at(7, marker)
+
+
+def lost_marker() -> tuple[LogBuilder, list[BuiltSegment]]:
+    """A log, and its segments without the one that has the marker of an aborted transaction."""
+    log = LogBuilder()
+    log.begin(7)
+    log.append_batch([Record(at, value=b"aborted") for at in range(3)], producer_id=7)
+    log.append_batch([Record(at, value=b"v") for at in range(2)])
+    log.roll()
+    log.append_batch([Record(at, value=b"w") for at in range(5)])
+    log.roll()
+    log.abort(7)
+    log.roll()
+    log.append_batch([Record(at, value=b"x") for at in range(3)])
+    log.roll()
+    return log, [segment for number, segment in enumerate(log.segments()) if number != 2]
+
+
+@pytest.mark.parametrize("end", [4, 5, 8])
+def test_a_lost_marker_behind_the_end_of_a_read(end: int) -> None:
+    """A listing guesses that the segment before the lost one ends where the next one begins."""
+    _, segments = lost_marker()
+    found = read(Bucket(segments), end=end, isolation=COMMITTED)
+    assert found.rows == []
+    with pytest.raises(Unlocatable, match=r"offsets 0 to \d cannot be read from the bucket alone \(unstable\)"):
+        found.fine()
+
+
+def test_a_lost_marker_behind_offsets_that_the_broker_has_on_its_disk() -> None:
+    log, segments = lost_marker()
+    config = Config.parse(snapshot_config(segment.metadata for segment in segments))
+    with Session(config, Bucket(segments)) as session:
+        (partition,) = session.locator.partitions("topic")
+        timeline = session.locator.timeline(partition)
+        whole = Planner(session, COMMITTED).open_timeline(timeline, LogBounds(0, log.next_offset))
+        local = BrokerRange(partition, 5, log.next_offset - 1, Reason.LOCAL)
+        steps = (SegmentSlice(segments[0].metadata, 0, 4), local)
+        _, settled = settle_steps(ProducerSnapshots(session.storage), session.locator, whole, lambda opened: steps)
+        assert settled == (BrokerRange(partition, 0, 4, Reason.UNSTABLE), local)
