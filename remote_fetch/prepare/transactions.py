@@ -46,10 +46,10 @@ def settle_steps(
     snapshots: ProducerSnapshots, ends: EndMeasurer, opened: OpenPartition, replan: Replan
 ) -> tuple[OpenPartition, tuple[PlanStep, ...]]:
     """As `settle`, but without the aborted transactions: no transaction index is read."""
-    measured = _measured(ends, opened, replan(opened), snapshots)
-    measured = measured_behind(ends, measured, replan(measured), snapshots)
-    steps = settle_holes(replan(measured), snapshots.stable_before)
-    return measured, _cut_undecided(measured, steps, snapshots)
+    for measure in (_measured, measured_behind):
+        opened = measure(ends, opened, replan(opened), snapshots)
+    steps = settle_holes(replan(opened), snapshots.stable_before)
+    return opened, _cut_undecided(opened, steps, snapshots)
 
 
 def settle_listed(opened: OpenPartition, steps: Iterable[PlanStep]) -> tuple[PlanStep, ...]:
@@ -87,7 +87,7 @@ def _last_slices(steps: Sequence[PlanStep]) -> list[SegmentSlice]:
 
 
 def _measured(
-    ends: EndMeasurer, opened: OpenPartition, steps: Iterable[PlanStep], snapshots: ProducerSnapshots
+    ends: EndMeasurer, opened: OpenPartition, steps: Sequence[PlanStep], snapshots: ProducerSnapshots
 ) -> OpenPartition:
     """`opened` with measured segment ends.
 
