@@ -122,8 +122,9 @@ class Handover:
         expected = self.next_offset(partition)
         if expected == STORED:
             return False
-        if min(offset, expected) >= 0 and (offset <= expected or partition.state.awaits_librdkafka):
-            # librdkafka gives the records before the offset first, and none since a hand-over to another offset.
+        has_begun = partition.state.is_fetched and self.position(partition) >= 0
+        if min(offset, expected) >= 0 and (offset <= expected or not has_begun):
+            # librdkafka gives the records before the offset first. It may pass markers and aborted records after them.
             return offset != expected
         return not self._has_stopped(partition, expected)
 

@@ -234,27 +234,24 @@ def test_an_offset_out_of_range_is_reset_and_not_returned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "is_awaited", "calls"),
+    ("offset", "has_begun", "calls"),
     [
-        (6, False, []),  # before the next record
-        (9, False, [("seek", 0, 7)]),  # librdkafka may have passed records that it does not give, but it goes on
-        (9, True, []),  # behind an offset that librdkafka was just sent to
-        (-1001, False, [("seek", 0, 7)]),  # the error has no offset
+        (6, True, []),  # before the next record
+        (9, True, [("seek", 0, 7)]),  # librdkafka may have passed records that it does not give, but it goes on
+        (9, False, []),  # behind an offset that librdkafka was just sent to
+        (-1001, True, [("seek", 0, 7)]),  # the error has no offset
     ],
 )
 def test_an_error_from_before_a_seek_resets_nothing(
-    offset: int, is_awaited: bool, calls: list[tuple[object, ...]]
+    offset: int, has_begun: bool, calls: list[tuple[object, ...]]
 ) -> None:
     """librdkafka gives it all the same. It has not stopped the partition, which the application has sent elsewhere."""
     bench = Bench(ResetPolicy.LATEST)
     bench.assign({0: 7})
     bench.end(0, 7)
     bench.run_due_work()
-    if not is_awaited:
-        bench.librdkafka.live.append(live(0, 6))
+    if has_begun:
         bench.librdkafka.positions[0] = 7
-        polled(bench, 1)
-        bench.partitions.assigned["t", 0].enter(bench.partition(0).state.at_end(7))
     bench.librdkafka.errors_are_late = True
     bench.librdkafka.live.append(error_of(0, KafkaError._AUTO_OFFSET_RESET, offset))
     bench.librdkafka.calls_since()
@@ -263,12 +260,15 @@ def test_an_error_from_before_a_seek_resets_nothing(
     assert (bench.mode(0), bench.partition(0).state.offset) == ("broker", 7)
 
 
-def test_an_error_of_the_offset_that_librdkafka_was_sent_to_resets() -> None:
+@pytest.mark.parametrize(("position", "offset"), [(-1001, 7), (12, 12), (12, 14)])
+def test_an_error_of_the_offset_that_librdkafka_has_come_to_resets(position: int, offset: int) -> None:
+    """It may have passed two markers after the last record."""
     bench = Bench(ResetPolicy.EARLIEST)
     bench.assign({0: 7})
     bench.end(0, 7)
     bench.run_due_work()
-    bench.librdkafka.live.append(error_of(0, KafkaError._AUTO_OFFSET_RESET, 7))
+    bench.librdkafka.positions[0] = position
+    bench.librdkafka.live.append(error_of(0, KafkaError._AUTO_OFFSET_RESET, offset))
     assert bench.merge.poll(0) is None
     assert bench.mode(0) == "locating"
 
