@@ -276,7 +276,7 @@ class RemoteConsumer(_Consumer):
             if kwargs.get("asynchronous", True) is False:
                 self._remote.committed.wait()  # a running assignment must not get the offsets of this commit
             else:
-                self._remote.note_commit()
+                self._remote.partitions.note_commit()
         return super().commit(*args, **kwargs)
 
     @_locked

@@ -71,6 +71,8 @@ class Partitions:
         self._known: set[Key] = set()
         """The partitions that were ever assigned. librdkafka keeps no pause of a partition that it does not know."""
         self._positions_frozen = False
+        self.is_committing = False
+        """Whether the group may get a commit of librdkafka at any time. librdkafka commits when partitions are dropped."""
         self._handover = Handover(librdkafka, self.assigned, settings, context.clock)
         self._transitions = Transitions(librdkafka, self._handover, context, workers, settings.reset)
         self._due_work = DueWork(self._handover, self._transitions, context, workers, settings.patience_s)
@@ -119,6 +121,14 @@ class Partitions:
     def note_change(self) -> None:
         """Let the next `run_due_work` look at all partitions."""
         self._due_at_s = 0.0
+
+    def note_commit(self) -> None:
+        """Note that librdkafka may be committing from now on."""
+        self.is_committing = True
+
+    def note_committed(self) -> None:
+        """Note that the group knows all that librdkafka has committed."""
+        self.is_committing = False
 
     def note_empty_poll(self, now_s: float) -> None:
         """Note that librdkafka was polled and had no record of any partition."""
@@ -186,6 +196,7 @@ class Partitions:
             self._transitions.stop_feed(partition)
             partition.position.release()
             del self.assigned[partition.key]
+            self.note_commit()
         self._context.share_among(len(self.assigned))
         self.note_change()
 

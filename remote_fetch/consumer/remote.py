@@ -95,7 +95,7 @@ class Remote:
             librdkafka, self.partitions, self._workers, settings.reset, metrics.count_broker_records, clock
         )
         self._idle_store = IdleStore(self._store_if_idle, settings.idle_store_s)
-        self._is_closing = self._is_committing = False
+        self._is_closing = False
         self._application_assigned = False
         """Whether the application has called an assign method since the callback of a rebalance began."""
 
@@ -127,8 +127,6 @@ class Remote:
         self._finish_commits(partitions, is_incremental=is_incremental)
         is_refused = is_incremental and bool(self.partitions.tracked(partitions))
         assign(partitions if is_refused else pause_before_assign(self._librdkafka, partitions))
-        if not is_incremental and self.partitions.assigned:
-            self.note_commit()
         self.partitions.begin(partitions, replaces=not is_incremental)
         self._idle_store.start()
 
@@ -137,7 +135,6 @@ class Remote:
         self.flush_positions()
         self._application_assigned = True
         self._librdkafka.unassign()
-        self.note_commit()
         self.partitions.drop(None)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
@@ -145,12 +142,7 @@ class Remote:
         self.flush_positions()
         self._application_assigned = True
         self._librdkafka.incremental_unassign(partitions)
-        self.note_commit()
         self.partitions.drop(partitions)
-
-    def note_commit(self) -> None:
-        """Note that librdkafka may be committing, and the group may not know yet what."""
-        self._is_committing = True
 
     def _finish_commits(self, partitions: Sequence[TopicPartition], *, is_incremental: bool) -> None:
         """Have offsets committed before the group is asked for the committed offsets of these partitions.
@@ -162,12 +154,11 @@ class Remote:
             if not is_incremental and self.partitions.tracked(begun):
                 self._librdkafka.unassign()
                 self.partitions.drop(None)
-                self.note_commit()
-            if begun and self._is_committing:
+            if begun and self.partitions.is_committing:
                 # A broker answers the requests of a connection in order. So after this answer the commits are made.
                 named = [TopicPartition(partition.topic, partition.partition) for partition in begun]
                 self._librdkafka.committed(named, timeout=_COMMITS_S)
-                self._is_committing = False
+                self.partitions.note_committed()
 
     def _fetch_starts(self, partitions: Sequence[TopicPartition], timeout_s: float) -> Sequence[Start]:
         brokers, group, isolation = self.session.brokers, self._settings.names[1], self._settings.isolation
@@ -209,7 +200,6 @@ class Remote:
                 callback(consumer, partitions)
         finally:
             self.flush_positions()
-            self.note_commit()
             self.partitions.drop(revoked)
 
     # ----------------------------------------------------------------------------------------------------- the rest
