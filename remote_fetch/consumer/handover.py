@@ -115,9 +115,9 @@ class Handover:
         return self.position(partition)
 
     def is_outdated(self, partition: AssignedPartition, offset: int) -> bool:
-        """Whether librdkafka's error that `offset` is out of range is of before a seek or an assignment.
+        """Whether librdkafka's error that `offset` is out of range is older than a seek or an assignment.
 
-        librdkafka gives such an error all the same. Below 0 the error has no offset.
+        librdkafka gives such an error all the same. If `offset` is below 0, the error has none.
         """
         expected = self.next_offset(partition)
         if expected == STORED:
@@ -129,15 +129,12 @@ class Handover:
         return not self._has_stopped(partition, expected)
 
     def _has_stopped(self, partition: AssignedPartition, offset: int) -> bool:
-        """Whether librdkafka has stopped the partition, for then it refuses to seek. If not, it goes on at `offset`."""
-        try:
+        """Whether librdkafka has stopped the partition: it refuses to seek then. If not, it goes on at `offset`."""
+        with _unless_stopped():
             self._librdkafka.seek(partition.topic_partition(offset))
-        except KafkaException as error:
-            if not _is_of_state(error):
-                raise
-            return True
-        partition.enter(partition.state.assigned_again(offset))
-        return False
+            partition.enter(partition.state.assigned_again(offset))
+            return False
+        return True
 
     def _send_on(self, partition: AssignedPartition, offset: int) -> None:
         """Seek, and resume. Raises KafkaException (_STATE) if librdkafka has stopped the partition.

@@ -91,7 +91,10 @@ class Merge:
         return None
 
     def poll(self, timeout_s: float) -> Message | None:
-        """As `Consumer.poll`."""
+        """As `Consumer.poll`.
+
+        Each record of librdkafka is a `poll` of its own. So no method is called here that has nothing to do.
+        """
         if self._block and (prepared := self.next_in_block()) is not None:
             return prepared
         if self._postponed_error is not None:
@@ -120,12 +123,13 @@ class Merge:
         message = self._poll_librdkafka(wait_s)
         if message is None:
             return self._poll_store(now_s, deadline_s)
-        if message.error() is None:
+        error = message.error()
+        if error is None:
             self._count(1, len(message))
         elif (to_reset := self._to_reset(message)) is not None:
             self._reset_at_broker(to_reset, message)
             return None
-        self._librdkafka_came_last = message.error() is None
+        self._librdkafka_came_last = error is None
         self._positions_are_behind = True
         return message
 

@@ -184,7 +184,6 @@ class DaemonPool:
         with self._lock:
             self._closed = True
             self._closing.set()
-            threads = list(self._threads)
         self._window.close()
         while True:
             try:
@@ -193,9 +192,8 @@ class DaemonPool:
                 break
             if call is not None:
                 call.cancel()
-        for _ in threads:
-            self._queue.put(None)
-        left = join_all(threads, Deadline.after(timeout_ms / 1000))
+        self.end()
+        left = join_all(self._threads, Deadline.after(timeout_ms / 1000))
         with self._lock:
             left_behind = list(self._open)
         for call in left_behind:
