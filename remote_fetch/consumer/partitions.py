@@ -72,7 +72,7 @@ class Partitions:
         """The partitions that were ever assigned. librdkafka keeps no pause of a partition that it does not know."""
         self._positions_frozen = False
         self.is_committing = False
-        """Whether the group may get a commit of librdkafka at any time. librdkafka commits when partitions are dropped."""
+        """Whether librdkafka may be committing. It commits when partitions are dropped."""
         self._handover = Handover(librdkafka, self.assigned, settings, context.clock)
         self._transitions = Transitions(librdkafka, self._handover, context, workers, settings.reset)
         self._due_work = DueWork(self._handover, self._transitions, context, workers, settings.patience_s)

@@ -19,7 +19,7 @@ __all__ = ["TopicDataset"]
 
 
 class TopicDataset(ds.Dataset):
-    """As `pyarrow.dataset.Dataset`, of which engines use `schema` and `scanner`. So do `to_table` and others."""
+    """As `pyarrow.dataset.Dataset`, of which engines use `schema` and `scanner`. `to_table` calls `scanner`, too."""
 
     def __init__(self, scan: TopicScan) -> None:
         self._scan = scan

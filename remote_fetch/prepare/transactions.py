@@ -125,7 +125,7 @@ def _followers(
 def measured_behind(
     ends: EndMeasurer, opened: OpenPartition, steps: Sequence[PlanStep], snapshots: ProducerSnapshots
 ) -> OpenPartition:
-    """`opened` with measured ends of the segments that are only visited for markers: a lost one may follow them."""
+    """`opened` with measured ends of the segments that are only visited for markers. A lost segment may follow them."""
     measured: set[RemoteLogSegmentId] = set()
     for last in _last_slices(steps):
         while True:
