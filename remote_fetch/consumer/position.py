@@ -53,8 +53,8 @@ class Position:
     @property
     def shown(self) -> TopicPartition:
         """The position that `Consumer.position` tells: after a reset the one before it, until a record comes."""
-        is_known = self.next_offset >= 0 and not self._holds_over_reset
-        return self._storable(self._limited(self.next_offset if is_known else self._before_reset))
+        delivered = self.delivered
+        return self._storable(delivered if delivered >= 0 else self._limited_over_reset(self._before_reset))
 
     @property
     def delivered(self) -> int:
@@ -67,6 +67,10 @@ class Position:
     def _limited(self, offset: int) -> int:
         """`offset`, but at most the position before the messages that a running `consume` holds."""
         return offset if self._consume_start is None else min(offset, self._consume_start)
+
+    def _limited_over_reset(self, offset: int) -> int:
+        """A position from before the reset, limited if a running `consume` holds messages from before the reset."""
+        return self._limited(offset) if self._holds_over_reset else offset
 
     @property
     def is_held(self) -> bool:
@@ -168,7 +172,7 @@ class Position:
         """An offset that librdkafka may have forgotten, until another one is stored."""
         if not self._is_lost or self._kept is None:
             return None
-        offset = self._limited(self._kept.offset)
+        offset = self._limited_over_reset(self._kept.offset)
         if offset == self._kept.offset or not self._stores_offsets:
             return self._kept
         return self._storable(offset) if offset >= 0 else None

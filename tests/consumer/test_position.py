@@ -103,6 +103,19 @@ def test_a_reset_while_a_consume_runs_is_followed_by_no_record() -> None:
     assert (position.lost.offset, position.lost.leader_epoch) == (8, 4)
 
 
+def test_a_consume_after_a_reset_holds_nothing_of_before_it() -> None:
+    """Its first message says nothing about the position before the reset, which stays shown and stored."""
+    position = at(5)
+    position.reset()
+    position.deliver(live(0, 1))
+    position.hold(live(0, 1))
+    assert (position.shown.offset, position.delivered) == (5, INVALID)
+    assert position.lost is not None
+    assert position.lost.offset == 5
+    position.release()
+    assert (position.shown.offset, position.delivered) == (2, 2)
+
+
 def test_nothing_is_stored_of_messages_that_the_first_consume_holds() -> None:
     position = Position("t", 0)
     position.hold(live(0, 5))
