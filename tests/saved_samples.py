@@ -14,6 +14,7 @@ import json
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -72,12 +73,12 @@ _BOUNDS = ExportBounds("tx", 3, 20, (0, 1), IsolationLevel.READ_COMMITTED, 0, Fa
 _HEAD = JournalHead("orders", str(_PARTITION.topic_id), "read_committed", "again", str(Uuid(b"t" * 16)), {0: 5, 3: 0})
 
 
-def _journal(again: bytes | None = None) -> bytes:
+def _journal(again: bytes | None = None, head: JournalHead = _HEAD) -> bytes:
     """A journal with two lines of records; or the one that a resumed run leaves of the given bytes."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal"
         if again is None:
-            journal = Journal.create(path, _HEAD)
+            journal = Journal.create(path, head)
             journal.add(0, 10, 4)
             journal.add(3, 2, 7)
         else:
@@ -129,6 +130,7 @@ SAMPLES: Mapping[str, Callable[[], bytes]] = {
     "timelines-2.bin": lambda: dump_timelines((_TIMELINE,), origin=_ORIGIN),
     "replay-1.bin": lambda: dump_replay(_REPLAY),
     "journal-1.jsonl": _journal,
+    "journal-1.starts.jsonl": lambda: _journal(head=replace(_HEAD, source_starts={0: 10, 3: 0})),
     "audit-1.db": _audit,
 }
 """The bytes of now, by the name of their file: the format, and its version if it has one."""

@@ -2,8 +2,10 @@
 
 Rules of the file:
 
-- The records of a partition come in one order, by the same plan in every run. So the records in the new partition are
-  the first ones of that order, and their number says where a later run goes on.
+- The records of a partition come in one order in every run. So the records in the new partition are the first ones of
+  that order, and their number says where a later run goes on.
+- Between two runs the old log may lose its first records. Then a run does not count by its own plan what a run before
+  has written, because it no longer sees all of these records.
 - The new topic belongs to the restore. A record of another writer is found by its number, and ends the job.
 - The journal is behind the topic, never ahead of it.
 """
@@ -152,8 +154,9 @@ class Restore:
                 hint=f"Name an empty topic, or the journal of the run that wrote them; {request.journal} is none yet",
             )
         head = JournalHead(
-            partition.topic, str(partition.topic_id), request.isolation.value, self._target.topic, target_id, ends
-        )
+            partition.topic, str(partition.topic_id), request.isolation.value, self._target.topic, target_id, ends,
+            {plan.opened.partition.partition: _first_of(plan) for plan in self.plans},
+        )  # fmt: skip
         return Journal.create(request.journal, head)
 
     def _check_job(self, journal: Journal) -> None:
@@ -161,7 +164,7 @@ class Restore:
         request, partition = self._request, self.plans[0].opened.partition
         head = JournalHead(
             partition.topic, str(partition.topic_id), request.isolation.value, self._target.topic,
-            self._target.topic_id(), journal.head.starts,
+            self._target.topic_id(), journal.head.starts, journal.head.source_starts,
         )  # fmt: skip
         numbers = {plan.opened.partition.partition for plan in self.plans}
         if head != journal.head or numbers != journal.maps.keys():
@@ -185,6 +188,13 @@ class Restore:
                     key="--journal",
                     hint="The target has lost records. Begin again with an empty topic and a new journal",
                 )
+            if ahead and self._has_moved(plan, journal):
+                raise ConfigError(
+                    f"partition {number} of the old topic begins with offset {_first_of(plan)} now. The run before may "
+                    f"have written older records: {ahead} records of the target are not in the journal",
+                    key="--journal",
+                    hint="Begin again with an empty topic and a new journal. Keep the old records longer until it ends",
+                )
             for source, count in _stretches(self._batches(plan, known), ahead):
                 journal.add(number, source, count)
             if ends[number] != known.target_next:
@@ -195,6 +205,12 @@ class Restore:
                     hint="Another writer has written to the topic. Begin again with an empty topic and a new journal",
                 )
         journal.sync()
+
+    @staticmethod
+    def _has_moved(plan: PartitionPlan, journal: Journal) -> bool:
+        """Whether the old log may have lost records that the journal does not know, and a run before has written."""
+        first, number = _first_of(plan), plan.opened.partition.partition
+        return first > max(journal.maps[number].source_next, journal.head.source_starts.get(number, first))
 
     def _stable_ends(self, numbers: Collection[int]) -> dict[int, int]:
         """The ends of the new partitions, after they have not changed for a while."""
@@ -222,7 +238,8 @@ class Restore:
     def _partition(self, plan: PartitionPlan, journal: Journal) -> None:
         number = plan.opened.partition.partition
         pending: list[tuple[int, int]] = []
-        pending_bytes, since = 0, time.monotonic()
+        # After the start has moved, a run that was killed before its first checkpoint could not go on.
+        pending_bytes, since = _CHECKPOINT_BYTES if self._has_moved(plan, journal) else 0, time.monotonic()
         for batch in self._batches(plan, journal.maps[number]):
             pending += _runs_of(_offsets_of(batch))
             pending_bytes += self._write(number, batch)
@@ -268,6 +285,11 @@ def records_of(batch: pa.RecordBatch) -> Iterator[SentRecord]:
     columns = (batch.column(name).to_pylist() for name in RESTORED_COLUMNS[1:])
     for key, value, headers, timestamp_ms in zip(*columns, strict=True):
         yield key, value, [(header["key"], header["value"]) for header in headers or ()], timestamp_ms
+
+
+def _first_of(plan: PartitionPlan) -> int:
+    """The first offset that a plan reads, 0 if it reads none."""
+    return plan.steps[0].first_offset if plan.steps else 0
 
 
 def _offsets_of(batch: pa.RecordBatch) -> list[int]:

@@ -32,7 +32,10 @@ _MAX_OFFSET = 2**63 - 2
 
 @dataclass(frozen=True, slots=True)
 class JournalHead:
-    """The job that a journal belongs to. `starts` are the first offsets of the new partitions."""
+    """The job that a journal belongs to. `starts` are the first offsets of the new partitions.
+
+    `source_starts` are the first offsets that the first run read of the old partitions. An older release wrote none.
+    """
 
     topic: str
     topic_id: str
@@ -40,6 +43,7 @@ class JournalHead:
     target: str
     target_id: str
     starts: Mapping[int, int] = field(default_factory=dict)
+    source_starts: Mapping[int, int] = field(default_factory=dict)
 
 
 class Journal:
@@ -73,7 +77,7 @@ class Journal:
         except OSError as error:
             raise ConfigError(f"--journal {path}: {file_fault(error)}", key="--journal") from None
         journal = cls(file, head, {number: OffsetMap(start) for number, start in head.starts.items()})
-        fields = asdict(head) | {"starts": {str(number): start for number, start in head.starts.items()}}
+        fields = {name: value for name, value in asdict(head).items() if value != {}}
         journal._write({"restore": _VERSION, **fields})
         journal.sync()
         return journal
@@ -137,11 +141,14 @@ def _read(path: Path) -> tuple[JournalHead, dict[int, OffsetMap], int]:
 def _head_of(line: Mapping[str, Any]) -> JournalHead:
     if line["restore"] != _VERSION:
         raise ValueError(f"version {line['restore']!r}; {_VERSION} is known")
-    starts = {int(number): _offset(start) for number, start in line["starts"].items()}
+    starts, source_starts = (
+        {int(number): _offset(start) for number, start in offsets.items()}
+        for offsets in (line["starts"], line.get("source_starts", {}))
+    )
     topic, topic_id, isolation, target, target_id = (
         str(line[name]) for name in ("topic", "topic_id", "isolation", "target", "target_id")
     )
-    return JournalHead(topic, topic_id, isolation, target, target_id, starts)
+    return JournalHead(topic, topic_id, isolation, target, target_id, starts, source_starts)
 
 
 def _take(maps: Mapping[int, OffsetMap], line: Mapping[str, Any]) -> None:

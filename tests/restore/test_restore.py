@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,75 @@ def test_a_run_after_the_end_writes_nothing(bucket: Path, tmp_path: Path) -> Non
     assert again.records == 0
     assert again.of_partitions == first.of_partitions
     assert target.logs == expected(bucket, "read_committed")
+
+
+class TestRetentionBetweenRuns:
+    """The old log loses its first records after a run has died. A batch has ten records."""
+
+    @pytest.fixture(autouse=True)
+    def small_batches(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        whole = Restore._batches
+
+        def cut(of: Restore, *args: Any) -> Iterator[Any]:
+            for batch in whole(of, *args):
+                for at in range(0, batch.num_rows, 10):
+                    yield batch.slice(at, 10)
+
+        monkeypatch.setattr(Restore, "_batches", cut)
+
+    def dies(self, bucket: Path, journal: Path, target: FakeTarget, records: int) -> None:
+        """A run that dies after so many records more."""
+        target.fails_after = records
+        with pytest.raises(KafkaException):
+            restore(bucket, journal, target)
+        target.fails_after = None
+
+    def delete_segments(self, bucket: Path, count: int) -> None:
+        """Delete the first segments of partition 0."""
+        for path in sorted(bucket.glob("*/orders-0-*/*.log"))[:count]:
+            for file in path.parent.glob(f"{path.stem}.*"):
+                file.unlink()
+
+    def test_records_that_the_journal_lacks_are_not_counted_by_a_shorter_plan(
+        self, bucket: Path, tmp_path: Path
+    ) -> None:
+        old, journal, target = Path(shutil.copytree(bucket, tmp_path / "old")), tmp_path / "journal", FakeTarget()
+        self.dies(old, journal, target, 7)
+        self.delete_segments(old, 1)
+        with pytest.raises(ConfigError, match=r"partition 0 of the old topic begins with offset 20 now.*7 records"):
+            restore(old, journal, target)
+        assert len(target.logs[0]) == 7
+
+    def test_records_that_the_journal_has_may_go(self, bucket: Path, tmp_path: Path) -> None:
+        old, journal, target = Path(shutil.copytree(bucket, tmp_path / "old")), tmp_path / "journal", FakeTarget()
+        self.dies(old, journal, target, 27)  # 20 are in the journal
+        self.delete_segments(old, 1)
+        restore(old, journal, target)
+        assert target.logs == expected(bucket, "read_committed")
+
+    def test_a_run_after_that_soon_knows_where_it_began(
+        self, bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its first checkpoint comes after the first records, so that another run can go on."""
+        old, journal, target = Path(shutil.copytree(bucket, tmp_path / "old")), tmp_path / "journal", FakeTarget()
+        self.dies(old, journal, target, 0)
+        self.delete_segments(old, 1)
+        monkeypatch.setattr(job, "_CHECKPOINT_BYTES", 1 << 20)
+        self.dies(old, journal, target, 25)
+        assert list(read_maps(journal)[1][0].runs()) == [(20, 0, 10)]
+        restore(old, journal, target)
+        assert target.logs[0] == expected(bucket, "read_committed")[0][20:]
+
+    def test_a_journal_of_an_older_release_does_not_tell_where_its_runs_began(
+        self, bucket: Path, tmp_path: Path
+    ) -> None:
+        journal, target = tmp_path / "journal", FakeTarget()
+        self.dies(bucket, journal, target, 7)
+        head, _, rest = journal.read_bytes().partition(b"\n")
+        older = {name: value for name, value in json.loads(head).items() if name != "source_starts"}
+        journal.write_bytes(json.dumps(older).encode() + b"\n" + rest)
+        restore(bucket, journal, target)
+        assert target.logs == expected(bucket, "read_committed")
 
 
 class TestWrongTargets:
