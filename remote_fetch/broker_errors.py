@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError, KafkaException
 
-__all__ = ["broker_says", "is_of_another_leader", "is_passing", "is_refusal", "is_unanswered"]
+__all__ = ["broker_says", "is_of_another_leader", "is_passing", "is_refusal", "is_unanswered", "is_unreadable"]
 
 _PASSING = frozenset(
     {
@@ -44,6 +44,24 @@ _OTHER_LEADER = frozenset(
 _NO_ANSWER = frozenset(
     {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE}
 )
+_UNREADABLE = frozenset(
+    {
+        KafkaError._BAD_COMPRESSION,
+        KafkaError._BAD_MSG,
+        KafkaError._NOT_IMPLEMENTED,
+        KafkaError.INVALID_MSG,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+    }
+)
+
+
+def is_unreadable(error: KafkaError) -> bool:
+    """Whether librdkafka cannot decode records of the broker.
+
+    It passes over a message of format v0 or v1, and fetches a batch again and again.
+    """
+    return error.code() in _UNREADABLE
 
 
 def is_passing(error: KafkaException) -> bool:

@@ -56,6 +56,7 @@ def consumer_properties(properties: Mapping[str, Any], isolation: IsolationLevel
         "log_level": _LOG_LEVEL,
         "fetch.queue.backoff.ms": _FETCH_QUEUE_BACKOFF_MS,
         "reconnect.backoff.ms": _RECONNECT_BACKOFF_MS,
+        "check.crcs": True,  # as for records of the store; librdkafka's default is false
         **properties,
         "isolation.level": isolation.value,
         "enable.auto.commit": False,

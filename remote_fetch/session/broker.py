@@ -5,6 +5,7 @@ Rules of the file:
 - librdkafka gets no offset outside [log start, high watermark], because its own reset would be silent.
 - A range begins and ends at exact offsets. If the log does not reach that far yet, the reader waits.
 - librdkafka fetches by topic name. So no row is given before its topic is confirmed to be the planned one.
+- Records that librdkafka cannot decode are an error. librdkafka passes over some of them.
 - If a broker makes no progress, a notice reports it. The reader asks again, as any consumer does, up to `give_up_s`.
 - Only the thread that iterates over the rows uses the consumer.
 """
@@ -22,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, TopicPartition
 
+from remote_fetch.broker_errors import is_unreadable
 from remote_fetch.decode.arrays import Array, bytes_array, headers_array, numbers_array
 from remote_fetch.decode.columns import is_saturated, microseconds, schema_for
 from remote_fetch.errors import UnsupportedFormat
@@ -120,10 +122,12 @@ class BrokerReader:
         """
         heard_at = self._clock()
         while self._cluster.consumer(isolation) is consumer:
-            heard = consumer.consume(_BATCH_MESSAGES, timeout=_POLL_S)
+            heard, damage = _until_damage(consumer.consume(_BATCH_MESSAGES, timeout=_POLL_S))
             messages = [message for message in heard if not _is_news(message, _FOR_EVER)]
             if messages:
                 yield messages
+            if damage is not None:
+                raise _unreadable(damage)
             if messages or partition is None:
                 heard_at = self._clock()
             elif self._clock() - heard_at > self._stall_s:
@@ -154,7 +158,7 @@ class BrokerReader:
         stop = step.last_offset + 1
         wanted = TopicPartition(step.partition.topic, step.partition.partition)
         while pace.offset < stop:
-            heard = consumer.consume(_BATCH_MESSAGES, timeout=_POLL_S)
+            heard, damage = _until_damage(consumer.consume(_BATCH_MESSAGES, timeout=_POLL_S))
             is_refused = any(_is_refused_offset(one) for one in heard)
             messages = [one for one in heard if not _is_refused_offset(one) and not _is_news(one, stop)]
             at_end = any(one.error() is not None for one in messages)
@@ -162,6 +166,10 @@ class BrokerReader:
             if records:
                 yield records
                 pace.moved_at = self._clock()  # the caller's time is no stall of the broker
+            if damage is not None and not at_end and len(records) == len(messages):
+                if (damage.offset() or 0) < stop:
+                    raise _unreadable(damage)
+                at_end = True
             (position,) = consumer.position([wanted])
             read_to = max(position.offset, int(records[-1].offset() or 0) + 1 if records else 0)
             pace.reached(stop if at_end or len(records) < len(messages) else read_to)
@@ -249,6 +257,20 @@ def _place(message: Any) -> tuple[str, int]:
 def _is_refused_offset(message: Any) -> bool:
     error = message.error()
     return error is not None and bool(error.code() == KafkaError._AUTO_OFFSET_RESET)
+
+
+def _until_damage(heard: Sequence[Any]) -> tuple[Sequence[Any], Any]:
+    """What comes before the first error about records that librdkafka cannot decode, and that error. None: no error."""
+    for at, message in enumerate(heard):
+        error = message.error()
+        if error is not None and is_unreadable(error):
+            return heard[:at], message
+    return heard, None
+
+
+def _unreadable(message: Any) -> KafkaException:
+    error, place = message.error(), f"{message.topic()}-{message.partition()}, offset {message.offset()}"
+    return KafkaException(KafkaError(error.code(), f"{error.str()} [{place}, as the broker gives it]"))
 
 
 def _is_news(message: Any, stop: int) -> bool:

@@ -237,6 +237,32 @@ class TestNoProgress:
         assert read(Broker([[lost], [*records(5, 8), lost], records(8, 10)]), 5, 9) == (list(range(5, 10)), [])
 
 
+class TestDamage:
+    """librdkafka passes over a damaged message, and fetches a damaged batch for ever."""
+
+    @pytest.mark.parametrize("code", [KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED])
+    def test_it_is_an_error_after_the_records_before_it(self, code: int) -> None:
+        broker, heard = Broker([records(5, 7), [*records(7, 8), Message(8, code), *records(9, 12)]]), list[Event]()
+        rows = reader_of(broker, heard.append).read(BrokerRange(PARTITION, 5, 20, "hole"), UNCOMMITTED, ("offset",))
+        assert next(rows).column("offset").to_pylist() == [5, 6]
+        assert next(rows).column("offset").to_pylist() == [7]
+        with pytest.raises(KafkaException, match=r"said the broker \[topic-0, offset 8, as the broker") as raised:
+            next(rows)
+        assert raised.value.args[0].code() == code
+
+    def test_after_the_range_it_is_the_end(self) -> None:
+        for last in ([*records(7, 10), Message(10, KafkaError._BAD_MSG)], [Message(10, KafkaError._BAD_MSG)]):
+            expected = [5, 6] if len(last) == 1 else list(range(5, 10))
+            assert read(Broker([records(5, 7), last]), 5, 9) == (expected, [])
+
+    def test_it_ends_what_is_followed(self) -> None:
+        broker = Broker([[*records(7, 9), Message(9, KafkaError._BAD_COMPRESSION)]])
+        rows = reader_of(broker, lambda event: None).follow({PARTITION: 7}, UNCOMMITTED, ("offset",))
+        assert next(rows).num_rows == 2
+        with pytest.raises(KafkaException, match="offset 9"):
+            next(rows)
+
+
 class TestEnds:
     def test_exact_offsets(self) -> None:
         broker = Broker([records(5, 20)])
