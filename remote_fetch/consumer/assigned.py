@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition
 from remote_fetch.consumer.clock import to_milliseconds, to_seconds
 from remote_fetch.consumer.feed import Feed
 from remote_fetch.consumer.offsets import COMMITTED, INVALID
-from remote_fetch.consumer.position import Position
+from remote_fetch.consumer.position import Position, storable
 from remote_fetch.consumer.states import Action, Mode, PartitionState, Step
 from remote_fetch.consumer.store_records import StoreRecords
 from remote_fetch.model import LogBounds
@@ -61,9 +61,9 @@ class AssignedPartition:
         """Topic and number."""
         return self.topic, self.number
 
-    def topic_partition(self, offset: int = INVALID) -> TopicPartition:
+    def topic_partition(self, offset: int = INVALID, leader_epoch: int | None = None) -> TopicPartition:
         """The partition as confluent_kafka's type."""
-        return TopicPartition(self.topic, self.number, offset)
+        return storable(self.topic, self.number, offset, leader_epoch)
 
     @property
     def feed(self) -> Feed | None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from remote_fetch.consumer.assigned import AssignedPartition
 from remote_fetch.consumer.clock import to_seconds
-from remote_fetch.consumer.feed import Ending, Feed, FeedContext
+from remote_fetch.consumer.feed import Ending, Feed
+from remote_fetch.consumer.feed_context import FeedContext
 from remote_fetch.consumer.handover import Handover
 from remote_fetch.consumer.states import Mode
 from remote_fetch.consumer.transitions import PROBE_AGAIN_S, Transitions
@@ -101,8 +102,9 @@ class DueWork:
             self._transitions.reset(partition, ending.offset, ending.log.end_offset)
         else:
             offset = max(ending.offset, partition.records.skip_before) if ending.offset >= 0 else ending.offset
+            epoch = ending.leader_epoch if offset == ending.offset else None
             partition.position.skip_to(offset)
-            self._transitions.apply(partition, partition.state.at_broker(offset, ending.reason, retry_at_s))
+            self._transitions.apply(partition, partition.state.at_broker(offset, ending.reason, retry_at_s, epoch))
 
     def _retry_at_s(self, partition: AssignedPartition, ending: Ending) -> float | None:
         """When to try the store again after an ending. None: never."""

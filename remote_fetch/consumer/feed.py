@@ -11,39 +11,40 @@ Rules of the file:
 from __future__ import annotations
 
 import contextlib
-import threading
-import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.consumer.clock import Clock, to_milliseconds
+from remote_fetch.consumer.feed_context import SMALLEST_SHARE_BYTES, FeedContext
 from remote_fetch.consumer.offsets import BEGINNING, TAIL
 from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.decode.messages import MESSAGE_COLUMNS
-from remote_fetch.errors import Cancelled, ErrorKind, OffsetOutOfRange, RemoteFetchError, SegmentNotFound, UnknownTopic
+from remote_fetch.errors import (
+    Cancelled,
+    EpochMismatch,
+    ErrorKind,
+    OffsetOutOfRange,
+    RemoteFetchError,
+    SegmentNotFound,
+    UnknownTopic,
+)
 from remote_fetch.formats.codecs import Codecs
-from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition, Uuid
+from remote_fetch.model import LogBounds, TopicIdPartition
 from remote_fetch.observe import Fallback, Notice
 from remote_fetch.plan.ranges import Reason
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.prepare.refusals import unexpected
+from remote_fetch.prepare.view import OpenPartition
 from remote_fetch.scan.rows import ReadRows
 from remote_fetch.scan.scan import Scan
-from remote_fetch.session.circuit import Circuit, is_storage_failure
-from remote_fetch.session.session import Session
+from remote_fetch.session.circuit import is_storage_failure
 
-__all__ = ["NO_FAILURES", "Ending", "Feed", "FeedContext"]
+__all__ = ["NO_FAILURES", "Ending", "Feed"]
 
 _SLICES_AHEAD = 16
 """How many segments one plan covers. They are enough for reading ahead, and so few that planning takes little time."""
-_SMALLEST_SHARE_BYTES = 64 << 10
-_LOCAL_START_S = 30.0
-"""How old a broker's answer about the offsets on its own disk may be."""
-_UNKNOWN_ID = Uuid(bytes(16))
-"""Kafka's value for an unknown topic id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class Ending:
     """Why a feed gives nothing from `offset` on. `reason` is a Reason, an ErrorKind or a constant of this class.
 
     `offset` is logical if the brokers have not resolved it. `log` has the ends of the log, from the last answer.
+    `leader_epoch` is that of the record before `offset`. None: the feed has read none, or the tier does not tell it.
     """
 
     offset: int
@@ -58,6 +60,7 @@ class Ending:
     is_failure: bool = False
     is_storage: bool = False
     log: LogBounds = field(default_factory=lambda: LogBounds(None))
+    leader_epoch: int | None = None
 
     UNANSWERED = "unanswered"
     """The brokers do not answer the questions before a read of the store. This is not a failure of the store."""
@@ -70,111 +73,6 @@ class Ending:
 
 NO_FAILURES = frozenset({Ending.UNANSWERED})
 """Reasons of a fallback that are not errors of the store."""
-
-
-class FeedContext:
-    """The session, the known topics, the circuit, the budget and the clock of one consumer's feeds. Thread-safe."""
-
-    def __init__(
-        self,
-        session: Session,
-        isolation: IsolationLevel,
-        max_bytes: int,
-        queued_bytes: int,
-        circuit: Circuit | None = None,
-        clock: Clock = time.monotonic,
-    ) -> None:
-        self.session = session
-        self.clock = clock
-        self.isolation = isolation
-        self._max_bytes, self._queued_bytes = max_bytes, queued_bytes
-        self._readers = 1
-        self._lock = threading.Lock()
-        self._circuit = circuit or Circuit()
-        self._topics: dict[str, dict[int, TopicIdPartition]] = {}
-        self._local_starts: dict[TopicIdPartition, tuple[float, int | None]] = {}
-        self._asking = threading.Lock()
-        self._naming = threading.Lock()
-
-    def share_among(self, readers: int) -> None:
-        """Divide the budget among this number of feeds. Running feeds use the new share after their current chunk."""
-        self._readers = max(readers, 1)
-
-    @property
-    def share_bytes(self) -> int:
-        """How many bytes one feed may request ahead."""
-        return max(self._max_bytes // self._readers, _SMALLEST_SHARE_BYTES)
-
-    @property
-    def queued_bytes(self) -> int:
-        """How many decoded bytes of one feed may wait in its queue, and as many in its scan. One chunk may always."""
-        return self._queued_bytes // self._readers // 2
-
-    def partition(self, topic: str, number: int) -> TopicIdPartition:
-        """The partition with its topic id. Raises UnknownTopic and KafkaException."""
-        known = self._topics.get(topic, {}).get(number) or self._found(topic).get(number)
-        if known is None:
-            raise UnknownTopic(f"topic {topic!r} has no partition {number}", topic=topic)
-        return known
-
-    def _found(self, topic: str) -> dict[int, TopicIdPartition]:
-        """The partitions of a topic. Workers that want them at the same time share one answer."""
-        before = self._topics.get(topic)
-        with self._naming:
-            known = self._topics.get(topic)
-            if known is None or known is before:
-                known = {partition.partition: partition for partition in self.session.locator.partitions(topic)}
-                self._topics[topic] = known
-            return known
-
-    def known(self, topic: str, number: int) -> TopicIdPartition:
-        """The partition, with its topic id if a former request told it. Makes no request."""
-        return self._topics.get(topic, {}).get(number) or TopicIdPartition(_UNKNOWN_ID, topic, number)
-
-    def forget(self, topic: str) -> None:
-        """Forget the partitions of a topic, because another topic has this name now."""
-        self._topics.pop(topic, None)
-
-    def local_start(self, partition: TopicIdPartition) -> int | None:
-        """The offset from which on the broker reads the partition, as in `Session.local_starts`.
-
-        One request asks for all known partitions of the topic, because each request needs a new connection.
-        """
-        with self._asking:
-            known = self._local_starts.get(partition)
-            if known is None or self.clock() - known[0] > _LOCAL_START_S:
-                siblings = self._topics.get(partition.topic, {}).values()
-                wanted = [partition, *(sibling for sibling in siblings if sibling != partition)]
-                found = self.session.local_starts(wanted)
-                self._local_starts.update({each: (self.clock(), found.get(each)) for each in wanted})
-            return self._local_starts[partition][1]
-
-    @property
-    def asks_store(self) -> bool:
-        """Whether a GET is under way."""
-        return self.session.reader.is_asking
-
-    @property
-    def answered_s(self) -> float:
-        """Time of the last answer of the store or a broker to any feed (`time.monotonic`); 0 if there was none."""
-        return self.session.answered_s
-
-    def open_circuit(self) -> Circuit | None:
-        """The circuit if it is open, which means that the storage is not used now. If it is closed, None."""
-        circuit = self._circuit
-        return circuit if circuit.is_open(to_milliseconds(self.clock())) else None
-
-    def failed(self, reason: str) -> None:
-        """Note a failure of the storage. It is not used for a while."""
-        now_ms = to_milliseconds(self.clock())
-        with self._lock:
-            if not self._circuit.is_open(now_ms):
-                self._circuit = self._circuit.failed(reason, now_ms)
-
-    def worked(self) -> None:
-        """Note an answer of the storage."""
-        with self._lock:
-            self._circuit = self._circuit.worked()
 
 
 class Feed:
@@ -198,7 +96,9 @@ class Feed:
         self._since_s = source.clock()
         self._asks_brokers = False
         self.first_offset = self._offset = offset
+        self._leader_epoch: int | None = None
         self._rows: ReadRows | None = None
+        self._opened: OpenPartition | None = None
         self._stop, self._share_bytes = -1, 0
         self._codecs: Codecs | None = None
 
@@ -271,12 +171,16 @@ class Feed:
         self._source.worked()
         if chunk is None:
             self._drop_scan()
-            self._offset = self._stop
+            self._move_to(self._stop)
             return False
         assert isinstance(chunk, DecodedRows), "a consumer's session reads no broker ranges"
         self.chunks.append(chunk)
-        self._offset = chunk.end_offset
+        self._move_to(chunk.end_offset)
         return True
+
+    def _move_to(self, offset: int) -> None:
+        assert self._opened is not None
+        self._offset, self._leader_epoch = offset, self._opened.leader_epoch_before(offset)
 
     def _plan(self) -> Ending | None:
         """Plan from the current offset on. Returns the ending if the tier has nothing to read there."""
@@ -292,12 +196,13 @@ class Feed:
             return self._nothing_tiered(first)
         planner = Planner(session, source.isolation)
         opened = planner.open_timeline(timeline, self.log)
+        self._check_epoch(opened.leader_epoch_before(first))
         with self._asking_brokers():
             opened = replace(opened, local_start=source.local_start(partition))
         plan = planner.leading(opened, first, _SLICES_AHEAD)
         if isinstance(plan, str):
             return Ending(first, plan, log=self.log)
-        self._stop = plan.steps[-1].last_offset + 1
+        self._opened, self._stop = opened, plan.steps[-1].last_offset + 1
         self._codecs = self._codecs or Codecs(max_bytes=session.config.settings.max_decompressed_bytes)
         self._share_bytes = source.share_bytes
         scan = Scan(
@@ -305,7 +210,7 @@ class Feed:
             [plan],
             MESSAGE_COLUMNS,
             codecs=self._codecs,
-            max_bytes=max(self._share_bytes // 2, _SMALLEST_SHARE_BYTES // 2),
+            max_bytes=max(self._share_bytes // 2, SMALLEST_SHARE_BYTES // 2),
             pool=session.decode_pool.within(source.queued_bytes),
         )
         self._rows = scan.rows()
@@ -335,6 +240,13 @@ class Feed:
             return Ending(first, Reason.NOT_TIERED, log=self.log)
         return Ending(first, unlocated, is_failure=True, log=self.log)
 
+    def _check_epoch(self, leader_epoch: int | None) -> None:
+        """Raise EpochMismatch if the record before has another `leader_epoch` now, because the log was truncated."""
+        known = self._leader_epoch
+        if known is not None and leader_epoch is not None and known != leader_epoch:
+            text = f"the record before was of leader epoch {known}, and that of the log is of {leader_epoch} now"
+            raise EpochMismatch(text, topic=self.topic, partition=self.number, offset=self._offset)
+
     def _end(self, ending: Ending) -> bool:
         self._drop_scan()
         if ending.is_storage:
@@ -342,7 +254,7 @@ class Feed:
         if ending.is_failure:
             self._count(ending)
         self._source.session.surveyor.explain(ending.reason, waits=False)
-        self.ending = ending
+        self.ending = replace(ending, leader_epoch=self._leader_epoch)
         return True
 
     @contextlib.contextmanager

@@ -5,7 +5,9 @@ Rules of the file:
 - Only the application's thread uses it. No call waits for a broker.
 - librdkafka fetches as soon as a partition is assigned. So the partition is paused before, and assigned at a
   placeholder offset. Before librdkafka goes on, it is sent to another offset, so it never fetches the placeholder.
-- A hand-over seeks without a leader epoch, for a seek with an epoch can hang.
+- After records of the store a hand-over seeks with their leader epoch. The log may have been truncated since they were
+  read, and librdkafka finds that out (KIP-320).
+- While librdkafka looks up the end of a log, a seek with a leader epoch can hang. A repeated seek makes it go on.
 """
 
 from __future__ import annotations
@@ -96,13 +98,16 @@ class Handover:
         """Whether librdkafka should have given a record of the partition by now."""
         return partition.state.is_overdue(now_s, self._empty_poll_at_s, self._settings.watchdog_s)
 
-    def start(self, partition: AssignedPartition, offset: int) -> None:
-        """Let librdkafka fetch the partition from `offset` on. If it is paused, librdkafka only looks `offset` up."""
+    def start(self, partition: AssignedPartition, offset: int, leader_epoch: int | None = None) -> None:
+        """Let librdkafka fetch the partition from `offset` on. If it is paused, librdkafka only looks `offset` up.
+
+        With the `leader_epoch` of the record before, librdkafka finds out whether the log was truncated.
+        """
         try:
             if offset == STORED:
                 self.assign_again([partition], offset)
             else:
-                self._send_on(partition, offset)
+                self._send_on(partition, partition.topic_partition(offset, leader_epoch))
         except KafkaException as error:
             if not _is_of_state(error):
                 raise
@@ -136,7 +141,7 @@ class Handover:
             return False
         return True
 
-    def _send_on(self, partition: AssignedPartition, offset: int) -> None:
+    def _send_on(self, partition: AssignedPartition, target: TopicPartition) -> None:
         """Seek, and resume. Raises KafkaException (_STATE) if librdkafka has stopped the partition.
 
         - The first seek comes while the partition is paused, because librdkafka must not fetch from the placeholder.
@@ -146,15 +151,15 @@ class Handover:
         - If librdkafka has fetched and stopped the partition between the resumption and the second seek, its error is
           on the way. A new assignment would bring the same error again.
         """
-        self._librdkafka.seek(partition.topic_partition(offset))
+        self._librdkafka.seek(target)
         if partition.state.is_paused:
             return
         self._librdkafka.resume([partition.topic_partition()])
         with _unless_stopped():
-            if offset == 0 < partition.log_end:
+            if target.offset == 0 < partition.log_end:
                 self._librdkafka.seek(partition.topic_partition(1))
-            if offset >= 0:
-                self._librdkafka.seek(partition.topic_partition(offset))
+            if target.offset >= 0:
+                self._librdkafka.seek(target)
 
     def assign_again(self, partitions: Sequence[AssignedPartition], offset: int) -> None:
         """Assign partitions again at `offset`, because librdkafka cannot seek there or has stopped the partitions.

@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, Message
 from remote_fetch.consumer.assigned import AssignedPartition
 from remote_fetch.consumer.clock import Clock
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
-from remote_fetch.consumer.offsets import INVALID
+from remote_fetch.consumer.offsets import INVALID, end_of_truncated_epoch
 from remote_fetch.consumer.partitions import Partitions
 from remote_fetch.consumer.pending import PendingMessages
 from remote_fetch.consumer.settings import ResetPolicy
@@ -367,8 +367,9 @@ class Merge:
 
     def _reset_at_broker(self, partition: AssignedPartition, error: Message) -> None:
         if partition.state.mode is Mode.BROKER:  # if not, the partition was reset or taken over before
-            offset = error.offset()
-            self._partitions.reset(partition, INVALID if offset is None else offset)
+            offset, text = error.offset(), error.error()
+            end = None if text is None else end_of_truncated_epoch(text.str())
+            self._partitions.reset(partition, INVALID if offset is None else offset, end)
 
 
 def _deadline_s(timeout_s: float, now_s: float) -> float:

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from remote_fetch.consumer.assigned import AssignedPartition, Key
 from remote_fetch.consumer.committed import CommittedOffsets, Start
 from remote_fetch.consumer.due_work import DueWork
-from remote_fetch.consumer.feed import FeedContext
+from remote_fetch.consumer.feed_context import FeedContext
 from remote_fetch.consumer.handover import Handover
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.offsets import BEGINNING, COMMITTED, END, INVALID, STORED
@@ -205,12 +205,18 @@ class Partitions:
         self._transitions.seek(partition, offset)
         self.note_change()
 
-    def reset(self, partition: AssignedPartition, offset: int) -> None:
-        """Apply the application's `auto.offset.reset`, because librdkafka tells that `offset` is not in the log."""
+    def reset(self, partition: AssignedPartition, offset: int, truncated_to: int | None = None) -> None:
+        """Apply the application's `auto.offset.reset`, because librdkafka tells that `offset` is not in the log.
+
+        If librdkafka tells that the log was truncated, the partition goes on at `truncated_to` instead.
+        """
         self.refresh_positions()  # `position` and `commit` take the position before the reset until a record comes
         if self._handover.is_outdated(partition, offset):
             return
-        self._transitions.reset(partition, partition.state.offset)
+        if truncated_to is None:
+            self._transitions.reset(partition, partition.state.offset)
+        else:
+            self._transitions.truncate(partition, truncated_to)
         self.note_change()
 
     def pause(self, partitions: Iterable[AssignedPartition]) -> None:

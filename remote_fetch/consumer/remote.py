@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from remote_fetch.consumer.clock import Clock
 from remote_fetch.consumer.committed import CommittedOffsets, Start
-from remote_fetch.consumer.feed import FeedContext
+from remote_fetch.consumer.feed_context import FeedContext
 from remote_fetch.consumer.handover import pause_before_assign
 from remote_fetch.consumer.idle_store import IdleStore
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer

@@ -70,9 +70,13 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """Let librdkafka fetch from `offset` on, which may be logical. If the partition is paused, only look it up."""
+    """Let librdkafka fetch from `offset` on, which may be logical. If the partition is paused, only look it up.
+
+    With `leader_epoch` librdkafka first compares it with the log (KIP-320).
+    """
 
     offset: int
+    leader_epoch: int | None = None
 
 
 Action: TypeAlias = StartFeed | StopFeed | Pause | Resume | HandOver
@@ -91,6 +95,7 @@ class PartitionState:
     - `reason`: why librdkafka reads it.
     - `handed_over_at_s`: the time of a hand-over after which librdkafka has given no record yet. None: no such one.
     - `handover_retries`: how often that hand-over was repeated.
+    - `leader_epoch`: the leader epoch of the record before `offset`, if the store has given that record.
     """
 
     mode: Mode
@@ -102,6 +107,7 @@ class PartitionState:
     reason: str = ""
     handed_over_at_s: float | None = None
     handover_retries: int = 0
+    leader_epoch: int | None = None
 
     @property
     def is_fetched(self) -> bool:
@@ -158,11 +164,11 @@ class PartitionState:
         state = replace(self, is_paused=False, is_parked=False)
         if self.mode is not Mode.BROKER:
             return state, ()
-        return state, (HandOver(self.offset),) if self.is_parked else (Resume(),)
+        return state, (HandOver(self.offset, self.leader_epoch),) if self.is_parked else (Resume(),)
 
     # -------------------------------------------------------------------------------------------------- librdkafka
 
-    def at_broker(self, offset: int, reason: str, retry_at_s: float | None) -> Step:
+    def at_broker(self, offset: int, reason: str, retry_at_s: float | None, leader_epoch: int | None = None) -> Step:
         """Let librdkafka go on from `offset`. The records of the store before it have been delivered.
 
         librdkafka looks up the end of the log at once, also while the application pauses the partition: the records
@@ -170,9 +176,15 @@ class PartitionState:
         """
         is_parked = self.is_paused and offset != END
         state = PartitionState(
-            Mode.BROKER, offset, self.is_paused, is_parked=is_parked, retry_at_s=retry_at_s, reason=reason
+            Mode.BROKER,
+            offset,
+            self.is_paused,
+            is_parked=is_parked,
+            retry_at_s=retry_at_s,
+            reason=reason,
+            leader_epoch=leader_epoch,
         )
-        return state, (StopFeed(), Pause()) if is_parked else (StopFeed(), HandOver(offset))
+        return state, (StopFeed(), Pause()) if is_parked else (StopFeed(), HandOver(offset, leader_epoch))
 
     def handed_over(self, now_s: float) -> Step:
         """Note that librdkafka now fetches from `offset` on."""
@@ -183,7 +195,7 @@ class PartitionState:
 
         librdkafka has forgotten its position.
         """
-        return (replace(self, offset=offset) if self.mode is Mode.BROKER else self), ()
+        return (replace(self, offset=offset, leader_epoch=None) if self.mode is Mode.BROKER else self), ()
 
     def is_overdue(self, now_s: float, empty_poll_at_s: float, watchdog_s: float) -> bool:
         """Whether librdkafka should have given a record since the hand-over. The limit doubles with each repetition.
@@ -210,7 +222,8 @@ class PartitionState:
         has_brought_nothing = self.offset >= 0 and not self.is_paused and position < 0
         is_at_end = 0 <= end_offset <= self.offset
         if has_brought_nothing and not (is_at_end and self.handover_retries):
-            return replace(state, handover_retries=self.handover_retries + 1), (HandOver(self.offset),)
+            again = HandOver(self.offset, self.leader_epoch)
+            return replace(state, handover_retries=self.handover_retries + 1), (again,)
         return state, ()
 
     def at_end(self, end_offset: int) -> Step:

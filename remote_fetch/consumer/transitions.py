@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from remote_fetch.consumer.assigned import AssignedPartition
 from remote_fetch.consumer.clock import to_seconds
-from remote_fetch.consumer.feed import Ending, Feed, FeedContext
+from remote_fetch.consumer.feed import Ending, Feed
+from remote_fetch.consumer.feed_context import FeedContext
 from remote_fetch.consumer.handover import Handover
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
 from remote_fetch.consumer.offsets import BEGINNING, END, may_be_tiered
@@ -69,8 +70,8 @@ class Transitions:
                 self._librdkafka.pause([partition.topic_partition()])
             case Resume():
                 self._librdkafka.resume([partition.topic_partition()])
-            case HandOver(offset):
-                self._handover.start(partition, offset)
+            case HandOver(offset, leader_epoch):
+                self._handover.start(partition, offset, leader_epoch)
             case StopFeed():
                 self.stop_feed(partition)
             case StartFeed(offset):
@@ -120,6 +121,15 @@ class Transitions:
         else:
             end_offset = END if end_offset is None else end_offset
             self.apply(partition, partition.state.at_broker(end_offset, Ending.OUT_OF_RANGE, None))
+
+    def truncate(self, partition: AssignedPartition, offset: int) -> None:
+        """Go on at `offset`, because the log was truncated there and has other records now.
+
+        As librdkafka does it if the application wants a reset. No record is lost, so no policy applies.
+        """
+        partition.position.reset()
+        self.notice(partition, f"the log was truncated: its records from offset {offset} on are others now")
+        self.apply(partition, partition.state.sought(offset))
 
     def notice(self, partition: AssignedPartition, text: str) -> None:
         """Send the observer a notice about the partition."""

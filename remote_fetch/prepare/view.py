@@ -58,6 +58,10 @@ class OpenPartition:
         found = (segment.start_offset for segment in self.timeline.segments if segment.txn_index_empty)
         return min(found, default=None) if self.known_txn_index_from is None else self.known_txn_index_from
 
+    def leader_epoch_before(self, offset: int) -> int | None:
+        """The leader epoch of the record before `offset`, None if the lineage does not tell it."""
+        return self.lineage.epoch_for(offset - 1)
+
     @property
     def first_offset(self) -> int:
         """The offset of "earliest": the log start if a broker tells it, else the start of the tier."""

@@ -17,7 +17,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from remote_fetch.config import Config
 from remote_fetch.consumer.assigned import AssignedPartition
 from remote_fetch.consumer.committed import Start
-from remote_fetch.consumer.feed import Ending, Feed, FeedContext
+from remote_fetch.consumer.feed import Ending, Feed
+from remote_fetch.consumer.feed_context import FeedContext
 from remote_fetch.consumer.merge import Merge
 from remote_fetch.consumer.partitions import Partitions
 from remote_fetch.consumer.settings import ConsumerSettings, ResetPolicy
@@ -113,10 +114,10 @@ class FakeLibrdkafka:
         self.stopped |= self.stops_at_resume & {partition.partition for partition in partitions}
 
     def seek(self, partition: TopicPartition) -> None:
-        assert partition.leader_epoch is None
         if partition.partition in self.stopped:
             raise KafkaException(KafkaError(KafkaError._STATE))
-        self.calls.append(("seek", partition.partition, partition.offset))
+        epoch = () if partition.leader_epoch is None else (partition.leader_epoch,)
+        self.calls.append(("seek", partition.partition, partition.offset, *epoch))
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         return [
@@ -306,6 +307,6 @@ def live(number: int, offset: int) -> Message:
     return Message("t", number, offset, None, b"live%d" % offset)
 
 
-def error_of(number: int, code: int, offset: int = -1001) -> Message:
+def error_of(number: int, code: int, offset: int = -1001, text: str | None = None) -> Message:
     """An error that librdkafka reports about a partition."""
-    return Message("t", number, offset, None, None, None, KafkaError(code))
+    return Message("t", number, offset, None, None, None, KafkaError(code, text))

@@ -12,7 +12,8 @@ import pytest
 from confluent_kafka import Message
 
 from remote_fetch.config import Config
-from remote_fetch.consumer.feed import Ending, Feed, FeedContext
+from remote_fetch.consumer.feed import Ending, Feed
+from remote_fetch.consumer.feed_context import FeedContext
 from remote_fetch.decode.messages import MessageCursor
 from remote_fetch.errors import (
     ErrorKind,
@@ -199,3 +200,47 @@ def test_records_that_are_deleted_under_a_scan_end_it_with_the_log_of_now() -> N
             feed.work()
         assert feed.ending is not None
         assert (feed.ending.reason, feed.ending.log) == (Ending.OUT_OF_RANGE, LogBounds(220, 220))
+
+
+def branches() -> tuple[LogBuilder, LogBuilder]:
+    """A log of one leader, and that of another leader that has lost its end and has gone further."""
+    lost = LogBuilder("t")
+    for _ in range(4):
+        lost.append_batch([Record(at, value=b"lost") for at in range(25)])
+        lost.roll()
+    new = lost.fork(50)
+    new.new_leader_epoch()
+    for _ in range(4):
+        new.append_batch([Record(at, value=b"new") for at in range(25)])
+        new.roll()
+    return lost, new
+
+
+def test_the_ending_has_the_leader_epoch_of_the_record_before() -> None:
+    _, log = branches()
+    with Session(Config.parse({}), Bucket(log.segments())) as session:
+        context = FeedContext(session, IsolationLevel.READ_UNCOMMITTED, 64 << 20, 64 << 20)
+        for offset, epoch in ((30, 1), (150, None)):
+            feed = Feed(context, "t", 0, offset)
+            while feed.wants_work:
+                feed.work()
+            assert feed.ending is not None
+            assert (feed.ending.offset, feed.ending.leader_epoch) == (150, epoch)
+
+
+def test_a_feed_does_not_go_on_in_a_log_that_lost_its_last_record() -> None:
+    """The new leader has uploaded the same offsets. librdkafka finds out from where on its records are others."""
+    lost, new = branches()
+    bucket = Bucket(lost.segments())
+    with Session(Config.parse({}), bucket) as session:
+        session.decode_pool = DecodePool(threads=0, unit_bytes=1)
+        feed = Feed(FeedContext(session, IsolationLevel.READ_UNCOMMITTED, 64 << 20, 64 << 20), "t", 0, 30)
+        while feed.offset < 100:
+            assert feed.work()
+        for segment in new.segments():
+            bucket.add(segment)
+        while feed.wants_work:
+            feed.work()
+        assert feed.ending is not None
+        assert (feed.ending.offset, feed.ending.reason, feed.ending.leader_epoch) == (100, ErrorKind.TRUNCATED, 0)
+        assert {chunk.end_offset for chunk in feed.chunks} <= set(range(31, 101))

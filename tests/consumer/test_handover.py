@@ -39,6 +39,44 @@ def test_a_hand_over_comes_after_the_last_record_and_seeks_again_after_the_resum
     assert bench.partition(0).position.next_offset == 9, "behind the markers at the end of the tier"
 
 
+def test_librdkafka_compares_the_leader_epoch_of_the_last_record_with_the_log() -> None:
+    """The log may have been truncated since the store gave the record."""
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.give(0, [5, 6])
+    bench.end(0, 9, leader_epoch=3)
+    bench.librdkafka.calls_since()
+    assert len(bench.merge.consume(5, 0)) == 2
+    bench.run_due_work()
+    handed_over = [("seek", 0, 9, 3), ("resume", 0), ("seek", 0, 9, 3)]
+    assert bench.librdkafka.calls_since() == handed_over
+    bench.merge.poll(10)
+    bench.run_due_work(after_s=100)
+    assert bench.librdkafka.calls_since()[:3] == handed_over, "the repetition"
+
+
+def test_a_parked_partition_is_handed_over_with_its_leader_epoch() -> None:
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.partitions.pause([bench.partition(0)])
+    bench.end(0, 9, leader_epoch=3)
+    bench.run_due_work()
+    bench.librdkafka.calls_since()
+    bench.partitions.resume([bench.partition(0)])
+    assert bench.librdkafka.calls_since() == [("seek", 0, 9, 3), ("resume", 0), ("seek", 0, 9, 3)]
+
+
+def test_a_leader_epoch_belongs_to_one_offset() -> None:
+    """librdkafka has come further than the feed, so the epoch is not that of the record before."""
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.partition(0).records.skip(12)
+    bench.end(0, 9, leader_epoch=3)
+    bench.librdkafka.calls_since()
+    bench.run_due_work()
+    assert bench.librdkafka.calls_since() == [("seek", 0, 12), ("resume", 0), ("seek", 0, 12)]
+
+
 def test_a_hand_over_at_offset_0_seeks_1_before() -> None:
     """librdkafka stands at 0 already: a seek to 0 alone does not wake its broker's thread."""
     bench = Bench()

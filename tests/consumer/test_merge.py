@@ -273,6 +273,28 @@ def test_an_error_of_the_offset_that_librdkafka_has_come_to_resets(position: int
     assert bench.mode(0) == "locating"
 
 
+TRUNCATED = (
+    "Partition log truncation detected at offset 9 (leader epoch 0): broker end offset is 7 (offset leader epoch 0). "
+    "Reset to INVALID.: Local: Partition log truncation detected (broker 2)"
+)
+
+
+@pytest.mark.parametrize("policy", [ResetPolicy.EARLIEST, ResetPolicy.LATEST])
+def test_after_a_truncation_no_policy_applies(policy: ResetPolicy) -> None:
+    """As in librdkafka, the partition goes on where the log parts from what was read."""
+    bench = Bench(policy)
+    bench.assign({0: END})
+    bench.librdkafka.positions[0] = 9
+    bench.librdkafka.live.append(error_of(0, KafkaError._AUTO_OFFSET_RESET, text=TRUNCATED))
+    assert bench.merge.poll(0) is None
+    assert (bench.mode(0), bench.feed(0).offset) == ("locating", 7)
+    assert bench.partition(0).position.shown.offset == 9
+    bench.give(0, [7, 8])
+    assert [message.offset() for message in bench.merge.consume(2, 0)] == [7, 8]
+    bench.partitions.store_positions()
+    assert bench.librdkafka.stored == {0: 9}
+
+
 def test_with_the_reset_policy_error_the_application_gets_the_error() -> None:
     bench = Bench(ResetPolicy.ERROR)
     bench.assign({0: END})

@@ -10,11 +10,14 @@ Rules of the file:
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 
+from remote_fetch import RemoteConsumer
 from remote_fetch.config import Config
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.locate.cluster import Cluster
@@ -115,6 +118,11 @@ def write_marked(rig: Rig, topic: str, mark: bytes, count: int) -> None:
     assert producer.flush(60) == 0
 
 
+def feeds() -> list[str]:
+    """The threads that work for consumers."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("remote-fetch-feed")]
+
+
 def test_uploads_of_several_leaders_overlap(three: Rig) -> None:
     """The leaders closed their segments at different offsets, so uploads of the new leader overlap earlier ones."""
     rig, topic = three, "overlaps"
@@ -201,6 +209,64 @@ def test_an_unclean_leader_writes_the_log_anew(three: Rig) -> None:
     assert lost <= tiered_with(tier_folder(rig, topic, 0), LOST)
     for report in assert_streams_equal(rig, topic).values():
         assert report.broker_records == 0
+
+
+def test_a_consumer_goes_on_where_an_unclean_leader_has_parted(three: Rig) -> None:
+    """It has read lost records, from the store and from the old leader. It gets all records of the new leader."""
+    rig, tiered, local = three, "parted-in-the-store", "parted-at-the-broker"
+    for topic in (tiered, local):
+        size_bytes = SMALL_SEGMENTS if topic == tiered else ONE_SEGMENT
+        topics.create_topic(
+            rig, topic, brokers=[1, 2], segment_ms=EVER, segment_bytes=size_bytes, unclean_leader_election_enable="true"
+        )
+        write_marked(rig, topic, b"kept", 200)
+        wait_followed(rig, topic, [1, 2])
+    rig.nodes[2].stop(kill=True)
+    for topic in (tiered, local):
+        wait_followed(rig, topic, [1])
+        write_marked(rig, topic, LOST, 300)
+    rig.until("what will be lost tiered", lambda: topics.offsets(rig, tiered, 0).earliest_local > 450)
+
+    small = {"fetch.remote.range.bytes": 1024, "fetch.remote.max.bytes": 8192, "queued.max.messages.kbytes": 64}
+    settings = {**config_of(rig), **small, **topics.QUIET, "group.id": "parted", "auto.offset.reset": "latest"}
+    consumer = RemoteConsumer(settings | {"fetch.remote.enabled": True, "topic.metadata.refresh.interval.ms": 2000})
+    found: dict[str, list[tuple[int, bytes | None]]] = {tiered: [], local: []}
+
+    def read_up_to(topic: str, offset: int) -> None:
+        until_s = time.monotonic() + 60
+        while not found[topic] or found[topic][-1][0] < offset:
+            assert time.monotonic() < until_s, (topic, offset, found[topic][-1:])
+            message = consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                found[message.topic() or ""].append((message.offset() or 0, message.key()))
+
+    consumer.assign([TopicPartition(topic, 0, 0) for topic in (tiered, local)])
+    try:
+        read_up_to(local, 499)
+        read_up_to(tiered, 210)
+        topics.set_config(rig, tiered, segment_bytes=ONE_SEGMENT)
+        rig.nodes[1].stop(kill=True)
+        rig.nodes[2].start()
+        rig.nodes[2].wait_started()
+        starts = {}
+        for topic in (tiered, local):
+            wait_led(rig, topic, 2)
+            starts[topic] = topics.offsets(rig, topic, 0).latest  # 200, or less: a killed follower forgets what is safe
+            write_marked(rig, topic, b"new", 700)
+        for topic, start in starts.items():
+            read_up_to(topic, start + 699)
+    finally:
+        consumer.close()
+        rig.nodes[1].start()
+        rig.nodes[1].wait_started()
+        rig.until("the end of questions to the broker that was away", lambda: not feeds())
+    for topic, start in starts.items():
+        records = found[topic]
+        assert [offset for offset, key in records if key == b"kept"] == list(range(200))
+        lost = [offset for offset, key in records if key == LOST]
+        assert lost == list(range(200, 200 + len(lost)))
+        assert lost, "the situation has not happened"
+        assert records[200 + len(lost) :] == [(offset, b"new") for offset in range(start, start + 700)]
 
 
 def test_a_follower_takes_back_what_nobody_had_to_see(three: Rig) -> None:

@@ -25,7 +25,8 @@ import pyarrow as pa
 
 import remote_fetch
 from remote_fetch.config import Config
-from remote_fetch.consumer.feed import Feed, FeedContext
+from remote_fetch.consumer.feed import Feed
+from remote_fetch.consumer.feed_context import FeedContext
 from remote_fetch.consumer.workers import Workers
 from remote_fetch.decode.columns import DEFAULT_COLUMNS
 from remote_fetch.errors import RemoteFetchError

@@ -1,0 +1,131 @@
+"""The parts that the feeds of one consumer share: the session, the known topics, the circuit, the budget and the clock.
+
+Rules of the file:
+
+- The workers of feeds and the application's thread use it at the same time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from remote_fetch.consumer.clock import Clock, to_milliseconds
+from remote_fetch.errors import UnknownTopic
+from remote_fetch.model import IsolationLevel, TopicIdPartition, Uuid
+from remote_fetch.session.circuit import Circuit
+from remote_fetch.session.session import Session
+
+__all__ = ["SMALLEST_SHARE_BYTES", "FeedContext"]
+
+SMALLEST_SHARE_BYTES = 64 << 10
+"""How many bytes a feed may request ahead at least."""
+_LOCAL_START_S = 30.0
+"""How old a broker's answer about the offsets on its own disk may be."""
+_UNKNOWN_ID = Uuid(bytes(16))
+"""Kafka's value for an unknown topic id."""
+
+
+class FeedContext:
+    """The session, the known topics, the circuit, the budget and the clock of one consumer's feeds. Thread-safe."""
+
+    def __init__(
+        self,
+        session: Session,
+        isolation: IsolationLevel,
+        max_bytes: int,
+        queued_bytes: int,
+        circuit: Circuit | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self.session = session
+        self.clock = clock
+        self.isolation = isolation
+        self._max_bytes, self._queued_bytes = max_bytes, queued_bytes
+        self._readers = 1
+        self._lock = threading.Lock()
+        self._circuit = circuit or Circuit()
+        self._topics: dict[str, dict[int, TopicIdPartition]] = {}
+        self._local_starts: dict[TopicIdPartition, tuple[float, int | None]] = {}
+        self._asking = threading.Lock()
+        self._naming = threading.Lock()
+
+    def share_among(self, readers: int) -> None:
+        """Divide the budget among this number of feeds. Running feeds use the new share after their current chunk."""
+        self._readers = max(readers, 1)
+
+    @property
+    def share_bytes(self) -> int:
+        """How many bytes one feed may request ahead."""
+        return max(self._max_bytes // self._readers, SMALLEST_SHARE_BYTES)
+
+    @property
+    def queued_bytes(self) -> int:
+        """How many decoded bytes of one feed may wait in its queue, and as many in its scan. One chunk may always."""
+        return self._queued_bytes // self._readers // 2
+
+    def partition(self, topic: str, number: int) -> TopicIdPartition:
+        """The partition with its topic id. Raises UnknownTopic and KafkaException."""
+        known = self._topics.get(topic, {}).get(number) or self._found(topic).get(number)
+        if known is None:
+            raise UnknownTopic(f"topic {topic!r} has no partition {number}", topic=topic)
+        return known
+
+    def _found(self, topic: str) -> dict[int, TopicIdPartition]:
+        """The partitions of a topic. Workers that want them at the same time share one answer."""
+        before = self._topics.get(topic)
+        with self._naming:
+            known = self._topics.get(topic)
+            if known is None or known is before:
+                known = {partition.partition: partition for partition in self.session.locator.partitions(topic)}
+                self._topics[topic] = known
+            return known
+
+    def known(self, topic: str, number: int) -> TopicIdPartition:
+        """The partition, with its topic id if a former request told it. Makes no request."""
+        return self._topics.get(topic, {}).get(number) or TopicIdPartition(_UNKNOWN_ID, topic, number)
+
+    def forget(self, topic: str) -> None:
+        """Forget the partitions of a topic, because another topic has this name now."""
+        self._topics.pop(topic, None)
+
+    def local_start(self, partition: TopicIdPartition) -> int | None:
+        """The offset from which on the broker reads the partition, as in `Session.local_starts`.
+
+        One request asks for all known partitions of the topic, because each request needs a new connection.
+        """
+        with self._asking:
+            known = self._local_starts.get(partition)
+            if known is None or self.clock() - known[0] > _LOCAL_START_S:
+                siblings = self._topics.get(partition.topic, {}).values()
+                wanted = [partition, *(sibling for sibling in siblings if sibling != partition)]
+                found = self.session.local_starts(wanted)
+                self._local_starts.update({each: (self.clock(), found.get(each)) for each in wanted})
+            return self._local_starts[partition][1]
+
+    @property
+    def asks_store(self) -> bool:
+        """Whether a GET is under way."""
+        return self.session.reader.is_asking
+
+    @property
+    def answered_s(self) -> float:
+        """Time of the last answer of the store or a broker to any feed (`time.monotonic`); 0 if there was none."""
+        return self.session.answered_s
+
+    def open_circuit(self) -> Circuit | None:
+        """The circuit if it is open, which means that the storage is not used now. If it is closed, None."""
+        circuit = self._circuit
+        return circuit if circuit.is_open(to_milliseconds(self.clock())) else None
+
+    def failed(self, reason: str) -> None:
+        """Note a failure of the storage. It is not used for a while."""
+        now_ms = to_milliseconds(self.clock())
+        with self._lock:
+            if not self._circuit.is_open(now_ms):
+                self._circuit = self._circuit.failed(reason, now_ms)
+
+    def worked(self) -> None:
+        """Note an answer of the storage."""
+        with self._lock:
+            self._circuit = self._circuit.worked()
