@@ -260,7 +260,7 @@ def _is_refused_offset(message: Any) -> bool:
 
 
 def _until_damage(heard: Sequence[Any]) -> tuple[Sequence[Any], Any]:
-    """The messages before the first error about records that librdkafka cannot decode, and that error if there is one."""
+    """The messages before the first error about records that librdkafka cannot decode, and that error, if any."""
     for at, message in enumerate(heard):
         error = message.error()
         if error is not None and is_unreadable(error):
