@@ -84,6 +84,11 @@ class Lineage:
         known = epoch_at(self.entries, self.end_offset - 1) if self.end_offset is not None else None
         return -1 if known is None else known
 
+    @property
+    def has_no_branch(self) -> bool:
+        """Whether no segment can be of a log that was cut off: there was one leader only, with epoch 0."""
+        return len(self.entries) == 1 and self.entries[0].epoch == 0
+
     def accepts(self, segment: RemoteLogSegmentMetadata) -> bool:
         """Whether the whole segment belongs to this lineage, as far as both are known."""
         return self.readable_end(segment) == segment.end_offset

@@ -10,11 +10,13 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from remote_fetch.errors import CorruptSegment, Unlocatable
+from remote_fetch.formats.checkpoints import parse_leader_epoch_checkpoint
 from remote_fetch.formats.indexes import parse_transaction_index
+from remote_fetch.locate.lineage import Lineage, epoch_at
 from remote_fetch.locate.locator import EndMeasurer
 from remote_fetch.model import AbortedTransaction, IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, replace_tail, settle_holes
@@ -179,16 +181,38 @@ def _aborted_in(
     storage: Storage, opened: OpenPartition, segments: Iterable[RemoteLogSegmentMetadata]
 ) -> list[AbortedTransaction]:
     found: list[AbortedTransaction] = []
+    doubtful: dict[RemoteLogSegmentId, tuple[RemoteLogSegmentMetadata, Sequence[AbortedTransaction]]] = {}
     # From this offset on, a segment without `txn_index_empty` must have an index.
     told = opened.tells_txn_index_from
     wanted = (segment for segment in segments if not segment.txn_index_empty)
     for segment, data in storage.reader.read_indexes(wanted, IndexType.TRANSACTION):
         entries = parsed(storage, segment, IndexType.TRANSACTION, parse_transaction_index, data)
-        if entries is not None:
+        if entries and not (segment.segment_leader_epochs or opened.lineage.has_no_branch):
+            doubtful[segment.segment_id] = segment, entries
+        elif entries is not None:
             found.extend(entries)
         elif told is not None and segment.start_offset >= told:
             raise _lost(segment)
-    return found
+    return [*found, *_of_the_log(storage, opened.lineage, doubtful)]
+
+
+def _of_the_log(
+    storage: Storage,
+    lineage: Lineage,
+    doubtful: Mapping[RemoteLogSegmentId, tuple[RemoteLogSegmentMetadata, Sequence[AbortedTransaction]]],
+) -> Iterator[AbortedTransaction]:
+    """The transactions of listed segments whose markers are in the log.
+
+    A listing does not tell which segments an unclean election has cut off. Their transactions would hide committed
+    records of the log. The checkpoint of the segment has the leader epoch of each marker.
+    """
+    segments = [segment for segment, _ in doubtful.values()]
+    for segment, data in storage.reader.read_indexes(segments, IndexType.LEADER_EPOCH):
+        epochs = parsed(storage, segment, IndexType.LEADER_EPOCH, parse_leader_epoch_checkpoint, data) or ()
+        for entry in doubtful[segment.segment_id][1]:
+            epoch = epoch_at(epochs, entry.last_offset)
+            if epoch is None or lineage.agrees(entry.last_offset, epoch):
+                yield entry
 
 
 def _lost(segment: RemoteLogSegmentMetadata) -> CorruptSegment:

@@ -12,7 +12,7 @@ import pytest
 from remote_fetch.config import Config
 from remote_fetch.errors import Unlocatable
 from remote_fetch.locate.timeline import AbortedLists, Timeline
-from remote_fetch.model import LogBounds
+from remote_fetch.model import IndexType, LogBounds
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, plan_offsets
 from remote_fetch.plan.visibility import AbortedIntervals, SequentialAborts
 from remote_fetch.prepare.planner import Planner
@@ -129,3 +129,33 @@ def test_a_lost_marker_behind_offsets_that_the_broker_has_on_its_disk() -> None:
         steps = (SegmentSlice(segments[0].metadata, 0, 4), local)
         _, settled = settle_steps(ProducerSnapshots(session.storage), session.locator, whole, lambda opened: steps)
         assert settled == (BrokerRange(partition, 0, 4, Reason.UNSTABLE), local)
+
+
+@pytest.mark.parametrize("checkpoint", ["sound", "missing"])
+def test_an_abort_of_a_log_that_was_cut_off_hides_nothing(checkpoint: str) -> None:
+    """A listing does not tell that its segment belongs to another log. The producer has committed in the log."""
+    lost = LogBuilder()
+    lost.append_batch([Record(at, value=b"v") for at in range(10)])
+    lost.roll()
+    log = lost.fork(10)
+    log.new_leader_epoch()
+    lost.append_batch([Record(0, value=b"lost")])
+    lost.roll()
+    markers = []
+    for branch, producer_id in ((lost, 7), (log, 9)):
+        branch.begin(producer_id)
+        branch.append_batch([Record(at, value=b"in a transaction") for at in range(6)], producer_id=producer_id)
+        markers.append(branch.abort(producer_id))
+        branch.roll()
+    bucket = Bucket([*lost.segments(), *log.segments()[1:]])
+    if checkpoint == "missing":
+        del bucket.indexes[lost.segments()[2].metadata.segment_id.id, IndexType.LEADER_EPOCH]
+    with Session(Config.parse({}), bucket) as session:
+        (partition,) = session.locator.partitions("topic")
+        listed = session.locator.timeline(partition)
+        whole = Planner(session, COMMITTED).open_timeline(listed, LogBounds(0, log.next_offset))
+        steps = [SegmentSlice(each, each.start_offset, each.start_offset + 5) for each in listed.segments]
+        found = load_aborted(session.storage, whole, steps)
+    assert not any(segment.segment_leader_epochs for segment in listed.segments)
+    assert found.ends_at(9, markers[1])
+    assert found.ends_at(7, markers[0]) == (checkpoint == "missing")
