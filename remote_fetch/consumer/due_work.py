@@ -68,15 +68,28 @@ class DueWork:
             self._transitions.apply(partition, partition.state.found())
         elif is_locating and is_late and feed.ending is None:
             # No record was taken, so librdkafka begins where the feed began. The feed's records are dropped with it.
-            ending = feed.late(partition.state.offset)
-            retry_at_s = self._retry_at_s(partition, ending)
-            self._transitions.apply(partition, partition.state.at_broker(ending.offset, ending.reason, retry_at_s))
+            self._leave(partition, feed.late(partition.state.offset))
+            return
+        elif is_late and feed.asks_brokers and feed.ending is None and self._has_nothing(partition):
+            position = partition.position
+            self._leave(partition, feed.late(position.next_offset, position.leader_epoch))
             return
         if partition.records.skip_before and feed.chunks:
             partition.records.drop_skipped()
             self._workers.wake(feed)
         if feed.ending is not None and not partition.records.are_ready:
             self._end_feed(partition, feed.ending)
+
+    @staticmethod
+    def _has_nothing(partition: AssignedPartition) -> bool:
+        """Whether the application has taken all that the store has given of a partition that is read from it."""
+        return partition.state.mode is Mode.REMOTE and not partition.records.are_ready
+
+    def _leave(self, partition: AssignedPartition, ending: Ending) -> None:
+        """Let librdkafka go on, because the feed of the partition is late. Its records are dropped."""
+        retry_at_s = self._retry_at_s(partition, ending)
+        state = partition.state.at_broker(ending.offset, ending.reason, retry_at_s, ending.leader_epoch)
+        self._transitions.apply(partition, state)
 
     def _take_over(self, partition: AssignedPartition) -> bool:
         """Let the store go on at librdkafka's position. Returns whether it does; if not, the feed is dropped.

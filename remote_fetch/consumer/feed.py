@@ -273,14 +273,20 @@ class Feed:
         since_s = now_s - patience_s
         return self._since_s < since_s and self._source.answered_s < since_s
 
-    def late(self, offset: int) -> Ending:
-        """Report that the application waits no longer for this feed's first record. Returns the ending to go on with.
+    @property
+    def asks_brokers(self) -> bool:
+        """Whether the worker waits for an answer of the brokers."""
+        return self._asks_brokers
 
-        `offset` is where the feed began. Only the worker knows how far the feed has come.
+    def late(self, offset: int, leader_epoch: int | None = None) -> Ending:
+        """Report that the application waits no longer for this feed's next record. Returns the ending to go on with.
+
+        `offset` is where the feed began, or the application's position after its records, with the leader epoch of the
+        last one. Only the worker knows how far the feed has come.
         """
         is_store = self._source.asks_store and not self._asks_brokers
         reason = ErrorKind.READ_TIMEOUT if is_store else Ending.UNANSWERED
-        ending = Ending(offset, reason, is_failure=True, log=self.log)
+        ending = Ending(offset, reason, is_failure=True, log=self.log, leader_epoch=leader_epoch)
         self._count(ending)
         return ending
 

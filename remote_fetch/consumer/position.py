@@ -73,6 +73,11 @@ class Position:
         return self._limited(offset) if self._holds_over_reset else offset
 
     @property
+    def leader_epoch(self) -> int | None:
+        """The leader epoch of the last record, None if it is not known."""
+        return self._leader_epoch
+
+    @property
     def is_held(self) -> bool:
         """Whether a running `consume` holds messages of the partition."""
         return self._consume_start is not None

@@ -58,6 +58,34 @@ def test_a_partition_with_a_late_store_goes_to_the_broker() -> None:
     assert bench.partition(0).state.reason == "read-timeout"
 
 
+def test_a_feed_that_waits_for_brokers_in_the_middle_is_late_too() -> None:
+    """It plans its next segments, and the leader of the metadata stands still. That of the partition may be well."""
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.give(0, range(5, 15))
+    bench.run_due_work()
+    assert len(bench.merge.consume(4, 0)) == 4
+    bench.feed(0)._asks_brokers = True
+    bench.librdkafka.calls_since()
+    bench.run_due_work(after_s=61)
+    assert bench.mode(0) == "remote", "records are ready"
+    assert len(bench.merge.consume(6, 0)) == 6
+    bench.run_due_work(after_s=61)
+    assert bench.librdkafka.calls_since() == [("seek", 0, 15, 3), ("resume", 0), ("seek", 0, 15, 3)]
+    assert (bench.mode(0), bench.partition(0).state.reason) == ("broker", "unanswered")
+
+
+def test_a_feed_that_waits_for_the_store_in_the_middle_is_not_late() -> None:
+    """Each GET has a deadline of its own."""
+    bench = Bench()
+    bench.assign({0: 5})
+    bench.give(0, [5])
+    bench.run_due_work()
+    assert len(bench.merge.consume(1, 0)) == 1
+    bench.run_due_work(after_s=61)
+    assert bench.mode(0) == "remote"
+
+
 def test_a_late_partition_without_a_get_is_unanswered() -> None:
     """All workers wait for brokers that do not answer, and no GET is under way."""
     bench = Bench()
