@@ -1,13 +1,15 @@
 """Asks partition leaders whether they still have the log of a leader epoch: many partitions at once, by one consumer.
 
-librdkafka compares an offset and its leader epoch with the log (OffsetForLeaderEpoch, KIP-320) when a partition is
-assigned, and it does so for all assigned partitions at once. So the questions of several threads share one assignment.
+librdkafka compares an offset and its leader epoch with the log (OffsetForLeaderEpoch, KIP-320) at a seek. At an
+assignment it does so only if it does not know the leader yet (2.16). The questions of several threads share one
+assignment.
 
 Rules of the file:
 
 - One thread at a time drives the consumer. It takes the questions of all threads that wait, new ones too while it
   waits for answers. A leader that does not answer holds up only its own question.
 - librdkafka takes a second to learn about a new topic, so the driver asks for the topic's metadata first.
+- A record that comes before the seek is no answer: librdkafka fetches as soon as a partition is assigned.
 - A question without an answer in time has the answer no. Errors of the broker go to the thread that asked.
 """
 
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
@@ -26,16 +28,21 @@ from remote_fetch.model import TopicIdPartition
 __all__ = ["EpochProber"]
 
 _POLL_S = 0.1
+_SEEK_AGAIN_S = 0.005
 _TURN_S = 0.02
 _METADATA_S = 5.0
 
 
 @dataclass(slots=True, eq=False)
 class _Question:
-    """Whether the log of a partition still holds an offset of a leader epoch. `answer` None: not known yet."""
+    """Whether the log of a partition still holds an offset of a leader epoch. `answer` None: not known yet.
+
+    `is_compared`: librdkafka compares the epoch with the log, or has done so.
+    """
 
     wanted: TopicPartition
     deadline_s: float
+    is_compared: bool = False
     answer: bool | None = None
     error: KafkaException | None = None
     is_done: threading.Event = field(default_factory=threading.Event)
@@ -106,7 +113,7 @@ class EpochProber:
         try:
             while not own.is_done.is_set():
                 self._take(consumer, asked)
-                message = consumer.poll(_POLL_S)
+                message = consumer.poll(_POLL_S if _compare(consumer, asked) else _SEEK_AGAIN_S)
                 if message is not None and _heed(message, asked):
                     self._answered()
                 now_s = time.monotonic()
@@ -134,6 +141,22 @@ class EpochProber:
             self._known_topics.add(topic)
         asked.update(fresh)
         consumer.assign([question.wanted for question in asked.values()])
+        for question in asked.values():
+            question.is_compared = False
+
+
+def _compare(consumer: Consumer, asked: Mapping[tuple[str, int], _Question]) -> bool:
+    """Let librdkafka compare the epochs of all questions. False: some partitions are not assigned yet."""
+    for question in asked.values():
+        if not question.is_compared:
+            try:
+                consumer.seek(question.wanted)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._STATE:
+                    raise
+                continue
+            question.is_compared = True
+    return all(question.is_compared for question in asked.values())
 
 
 def _heed(message: Message, asked: dict[tuple[str, int], _Question]) -> bool:
@@ -148,8 +171,10 @@ def _heed(message: Message, asked: dict[tuple[str, int], _Question]) -> bool:
         return False
     if question is None:
         return False
-    # librdkafka has fetched a record or the end of the log, so it has found the offset valid.
+    # librdkafka has fetched a record or the end of the log. If that was after the seek, it has found the epoch valid.
     if error is None or error.code() == KafkaError._PARTITION_EOF:
+        if not question.is_compared:
+            return False
         question.end(True)
     elif error.code() == KafkaError._AUTO_OFFSET_RESET:
         question.end(False)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from remote_fetch.broker_errors import is_passing
 from remote_fetch.config import KEYS
@@ -28,7 +28,7 @@ from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.locate.clients import Consumer
 from remote_fetch.locate.cluster import Cluster, Topic
 from remote_fetch.locate.leases import Leases
-from remote_fetch.locate.replay import NO_EPOCH, CutOff, Replay, begin_at
+from remote_fetch.locate.replay import NO_EPOCH, CutOff, Replay
 from remote_fetch.locate.replay_cache import Remark, ReplayCache, TopicOrigin
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.tombstones import Tombstones
@@ -246,31 +246,33 @@ class MetadataTopic:
             if self._cache is not None:
                 self._origin = self._origin_of(self._patiently(lambda: self._cluster.describe(self.name)))
             replay = self._replays[topic_id] = self._new_replay(topic_id)
-        unproven = self._resume(topic_id, replay, bounds, began_ms) if resumes else {}
-        if unproven:
-            # Else librdkafka waits for a second until it knows the leaders that it asks.
-            consumer.list_topics(self.name, timeout=self._timeout_ms / 1000)
+        if resumes and not self._resume(topic_id, replay, bounds, began_ms):
+            self._begin_again(topic_id, replay)
+            return
         ends: dict[int, int] = {}
         starts = []
         for number, (low, high, _) in bounds.items():
             start = replay.read_to[number] = max(replay.read_to.get(number, low), low)
             replay.since_ms.setdefault(number, began_ms)
-            epoch = unproven.get(number, NO_EPOCH)
-            if start < high or epoch != NO_EPOCH:
+            if start < high:
                 ends[number] = high
-                starts.append(begin_at(self.name, number, start, epoch))
+                starts.append(TopicPartition(self.name, number, start))
         if starts:
             try:
                 # Explicit offsets: librdkafka takes half a second to resolve "the beginning".
                 consumer.assign(starts)
                 self._consume(consumer, replay, ends)
             except CutOff:
-                self._replays[topic_id] = self._new_replay(topic_id)
-                self._catch_up(topic_id, tuple(replay.read_to), resumes=False)
+                self._begin_again(topic_id, replay)
                 return
             finally:
                 consumer.unassign()
         replay.since_ms.update(dict.fromkeys(bounds, began_ms))
+
+    def _begin_again(self, topic_id: Uuid | None, replay: Replay) -> None:
+        """Read the metadata partitions of a replay from their first records, and use no saved replay."""
+        self._replays[topic_id] = self._new_replay(topic_id)
+        self._catch_up(topic_id, tuple(replay.read_to), resumes=False)
 
     def _is_lost(self, replay: Replay, bounds: dict[int, tuple[int, int, int]], now_ms: int) -> bool:
         """Whether the records read before are not enough to go on from.
@@ -287,23 +289,26 @@ class MetadataTopic:
 
     def _resume(
         self, topic_id: Uuid | None, replay: Replay, bounds: dict[int, tuple[int, int, int]], now_ms: int
-    ) -> dict[int, int]:
+    ) -> bool:
         """Restore the saved replays of metadata partitions that were not read yet.
 
-        Return the last leader epochs of those whose leader has changed since: an election may have cut them off. A
-        leader never cuts off its own log.
+        False: an unclean election has cut off the last record of one of them. Its leader is asked if it is not the
+        leader of that record. A leader never cuts off its own log.
         """
         fresh = bounds.keys() - replay.read_to.keys()
         if self._cache is None or self._origin is None or not fresh:
-            return {}
+            return True
         unproven = {}
         for number, saved in self._cache.load(self._origin, topic_id, sorted(fresh)).items():
             low, high, epoch = bounds[number]
             if low <= saved.next_offset <= high and not self._tombstones.missed(saved.origin.taken_at_ms, now_ms):
                 replay.restore(saved)
-                if saved.leader_epoch != epoch:
-                    unproven[number] = saved.leader_epoch
-        return unproven
+                if saved.leader_epoch not in (epoch, NO_EPOCH):
+                    unproven[TopicIdPartition(self._origin.topic_id, self.name, number)] = saved
+        return all(
+            self._cluster.still_holds(partition, saved.leader_epoch, saved.next_offset)
+            for partition, saved in unproven.items()
+        )
 
     def _bounds(self, numbers: Iterable[int]) -> dict[int, tuple[int, int, int]]:
         """The first offset, the end (exclusive) and the last leader epoch of each of these metadata partitions."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
 from remote_fetch.formats.metadata_partitioner import metadata_partition
 from remote_fetch.locate.replay_cache import TopicOrigin
@@ -21,7 +21,7 @@ from remote_fetch.locate.timeline_builder import TimelineBuilder
 from remote_fetch.locate.unreadable import denied
 from remote_fetch.model import TopicIdPartition, Uuid
 
-__all__ = ["NO_EPOCH", "CutOff", "Replay", "begin_at"]
+__all__ = ["NO_EPOCH", "CutOff", "Replay"]
 
 NO_EPOCH = -1
 """The leader epoch of a place that has none, or that is not known."""
@@ -29,7 +29,7 @@ _EOF = KafkaError._PARTITION_EOF
 
 
 class CutOff(Exception):
-    """The log no longer has the last record of a saved replay: an unclean election has cut it off."""
+    """The log no longer has the place at which a saved replay ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +126,3 @@ class Replay:
                 epoch = message.leader_epoch()
                 self.epochs[number] = NO_EPOCH if epoch is None else epoch
         return bool(reached)
-
-
-def begin_at(name: str, number: int, offset: int, leader_epoch: int) -> TopicPartition:
-    """Where to begin. With a leader epoch librdkafka first asks whether the log still has that place (KIP-320)."""
-    if leader_epoch == NO_EPOCH:
-        return TopicPartition(name, number, offset)
-    return TopicPartition(name, number, offset, leader_epoch=leader_epoch)

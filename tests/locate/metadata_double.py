@@ -109,6 +109,7 @@ class Topics:
     settings_asked: int = 0
     epoch: int | None = None
     epoch_ends: dict[int, int] = field(default_factory=dict)
+    compared: list[int] = field(default_factory=list)
     offsets_read: int = 0
     closed: bool = False
 
@@ -147,8 +148,10 @@ class Topics:
     def answered(self) -> None:
         self.answered_s += 1
 
-    def list_topics(self, name: str, timeout: float) -> None:
-        assert (name, timeout > 0) == (self.name, True)
+    def still_holds(self, partition: TopicIdPartition, leader_epoch: int, end_offset: int) -> bool:
+        assert partition.topic == self.name
+        self.compared.append(partition.partition)
+        return end_offset <= self.epoch_ends.get(leader_epoch, end_offset)
 
     def ends(self, name: str, numbers: Collection[int]) -> dict[int, tuple[int, int, int]]:
         assert name == self.name
@@ -177,9 +180,6 @@ class Topics:
         found: list[Message] = []
         for one in [] if self.is_mute else self.assigned:
             number, end = one.partition, self.end(one.partition)
-            if one.leader_epoch is not None and one.offset > self.epoch_ends.get(one.leader_epoch, one.offset):
-                found.append(Message(one.offset, number, failure=KafkaError(KafkaError._AUTO_OFFSET_RESET)))
-                continue
             while len(found) < num_messages and one.offset <= end:
                 if one.offset == end:
                     found.append(Message(end, number, failure=KafkaError(KafkaError._PARTITION_EOF)))

@@ -257,6 +257,9 @@ class Log:
     def assign(self, wanted: list[TopicPartition]) -> None:
         self.assigned += wanted
 
+    def seek(self, wanted: TopicPartition) -> None:
+        assert wanted == self.assigned[-1]
+
     def poll(self, _: float) -> object:
         error = None if self.probe is None else KafkaError(self.probe)
         return SimpleNamespace(error=lambda: error, topic=lambda: "t", partition=lambda: 0)

@@ -29,20 +29,36 @@ def partition(topic: str, number: int = 0) -> TopicIdPartition:
 
 
 class Leaders:
-    """A consumer: `answers` has an error code, or None for a record, for each topic; the others never answer."""
+    """A consumer: `answers` has an error code, or None for a record, for each topic; the others never answer.
+
+    It answers after a seek, and after the second one for a topic of `ignored`. `fetches`: it gives a record as soon as
+    a partition is assigned. The first `refused` seeks come before librdkafka has assigned the partition.
+    """
 
     def __init__(self, **answers: int | None) -> None:
         self.answers = answers
+        self.fetches, self.refused = False, 0
+        self.ignored: set[str] = set()
         self.calls: list[tuple[str, ...]] = []
         self.is_open = True
-        self._due: deque[tuple[str, int]] = deque()
+        self._due: deque[tuple[str, int, int | None]] = deque()
 
     def list_topics(self, topic: str, timeout: float) -> None:
         self.calls.append(("list_topics", topic))
 
     def assign(self, wanted: list[TopicPartition]) -> None:
         self.calls.append(("assign", *sorted(each.topic for each in wanted)))
-        self._due = deque((each.topic, each.partition) for each in wanted if each.topic in self.answers)
+        self._due = deque((each.topic, each.partition, None) for each in wanted if self.fetches)
+
+    def seek(self, wanted: TopicPartition) -> None:
+        if self.refused:
+            self.refused -= 1
+            raise KafkaException(KafkaError(KafkaError._STATE))
+        assert wanted.leader_epoch is not None
+        if wanted.topic in self.ignored:
+            self.ignored.remove(wanted.topic)
+        elif wanted.topic in self.answers:
+            self._due.append((wanted.topic, wanted.partition, self.answers[wanted.topic]))
 
     def unassign(self) -> None:
         self._due.clear()
@@ -53,8 +69,7 @@ class Leaders:
         if not self._due:
             threading.Event().wait(0.001)
             return None
-        topic, number = self._due.popleft()
-        code = self.answers[topic]
+        topic, number, code = self._due.popleft()
         error = None if code is None else KafkaError(code)
         return SimpleNamespace(topic=lambda: topic, partition=lambda: number, error=lambda: error)
 
@@ -69,6 +84,27 @@ def test_a_topic_is_asked_for_before_it_is_assigned() -> None:
     assert prober.holds(partition("a"), 3, 10)
     assert prober.holds(partition("a", 7), 3, 10)
     assert leaders.calls == [("list_topics", "a"), ("assign", "a"), ("assign", "a")]
+
+
+@pytest.mark.parametrize(("code", "holds"), [(EOF_CODE, True), (KafkaError._AUTO_OFFSET_RESET, False)])
+def test_a_record_that_came_before_the_comparison_is_no_answer(code: int, holds: bool) -> None:
+    """librdkafka has fetched it from a log that has grown over the offset again."""
+    leaders = Leaders(a=code)
+    leaders.fetches, leaders.refused = True, 1
+    assert prober_of(leaders).holds(partition("a"), 3, 10) is holds
+
+
+def test_a_new_assignment_asks_all_questions_again() -> None:
+    """librdkafka drops what it was doing for the assignment before."""
+    leaders = Leaders(a=EOF_CODE, b=EOF_CODE)
+    leaders.ignored.add("a")
+    prober = prober_of(leaders)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(prober.holds, partition("a"), 3, 10)
+        while leaders.ignored:
+            threading.Event().wait(0.001)
+        assert prober.holds(partition("b"), 3, 10)
+        assert first.result(timeout=5)
 
 
 def test_a_leader_that_does_not_answer_holds_up_no_other_partition() -> None:

@@ -123,6 +123,18 @@ def feeds() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("remote-fetch-feed")]
 
 
+def assert_parted(rig: Rig, topic: str, start: int) -> None:
+    """The brokers tell that the log of epoch 0 ends at `start`, however often and in which order they are asked."""
+    partition = TopicIdPartition(Uuid(bytes(16)), topic, 0)
+    cluster = Cluster({"bootstrap.servers": rig.bootstrap, **topics.QUIET}, timeout_ms=60_000)
+    try:
+        for _ in range(3):
+            found = [cluster.still_holds(partition, 0, offset) for offset in (start, start + 1, 480)]
+            assert found == [True, False, False]
+    finally:
+        cluster.close()
+
+
 def test_uploads_of_several_leaders_overlap(three: Rig) -> None:
     """The leaders closed their segments at different offsets, so uploads of the new leader overlap earlier ones."""
     rig, topic = three, "overlaps"
@@ -255,6 +267,7 @@ def test_a_consumer_goes_on_where_an_unclean_leader_has_parted(three: Rig) -> No
             write_marked(rig, topic, b"new", 700)
         for topic, start in starts.items():
             read_up_to(topic, start + 699)
+            assert_parted(rig, topic, start)
     finally:
         consumer.close()
         rig.nodes[1].start()
