@@ -45,6 +45,7 @@ from tests.cases import of_a_change
 from tests.rig import topics
 from tests.rig.acls import allow, revoke_all
 from tests.rig.answers import assert_is_the_brokers
+from tests.rig.faults import tier_folder
 from tests.rig.rig import Rig, single
 from tests.rig.test_read import ISOLATION_OF_A_CHANGE, ISOLATIONS, as_oracle, config_of, from_store, mixed_topic
 from tests.rig.topics import OracleRecord
@@ -319,3 +320,29 @@ def test_metadata_that_cannot_be_read(guarded: Rig, reader: dict[str, Any], isol
     assert report.fallbacks == {"unlocatable": 1}
     assert report.remote_gets == 0
     assert len([one for one in report.notices if "may not read __remote_log_metadata" in one]) == 1
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_damage_that_the_broker_gives_too_ends_the_read(rig: Rig, new_topic: Callable[[str], str], codec: str) -> None:
+    """The only copy is damaged. The broker gives it as it is, and a plain consumer checks no checksum by default."""
+    topic = new_topic(f"damaged-{codec}")
+    topics.create_topic(rig, topic)
+    topics.produce(rig, topic, 80, compression_type=codec, sizes=(200, 400))
+    topics.wait_tiered(rig, topic)
+    written = topics.broker_records(rig, topic, 0, "read_uncommitted")
+    log = sorted(tier_folder(rig, topic, 0).glob("*.log"))[1]
+    data = bytearray(log.read_bytes())
+    data[-20] ^= 0xFF
+    log.write_bytes(data)
+    found: list[OracleRecord] = []
+
+    def read() -> None:
+        with remote_fetch.read_arrow(topic, config=config_of(rig), columns=COLUMNS) as reader:
+            for batch in reader:
+                found.extend(as_oracle(batch.to_pylist()))
+
+    with pytest.raises(KafkaException, match=rf"\[{topic}-0, offset \d+, as the broker gives it\]") as raised:
+        read()
+    assert raised.value.args[0].code() == KafkaError._BAD_MSG
+    assert 0 < len(found) < len(written)
+    assert found == written[: len(found)]
