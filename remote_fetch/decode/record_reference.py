@@ -115,7 +115,10 @@ class _Reader:
 
 
 def records_of(area: memoryview, shape: Shape) -> Iterator[Row]:
-    """The records of one v2 batch (KIP-98). The checks are those of the Java client's DefaultRecord."""
+    """The records of one v2 batch (KIP-98).
+
+    The checks are those of the Java client's DefaultRecord, and one more: the offsets ascend.
+    """
     if not 0 <= shape.record_count <= len(area) // _MIN_RECORD_BYTES:
         raise Ended(RunStatus.BAD_COUNT)
     reader, previous = _Reader(area), shape.base_offset - 1

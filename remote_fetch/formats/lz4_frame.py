@@ -79,7 +79,8 @@ def single_block(data: memoryview) -> memoryview | None:
 def blocks(data: memoryview, frame: Frame) -> Iterator[tuple[bool, memoryview]]:
     """Each block of the frame, and whether it is stored uncompressed. Raises unless the frame ends where `data` ends.
 
-    The checksums of blocks and content are skipped, as in Kafka's reader, because the batch has its CRC.
+    The checksums of blocks and content are skipped, because the batch has its CRC. Kafka's reader compares those of
+    blocks.
     """
     at = frame.header_bytes
     trailer_bytes = 4 if frame.block_checksums else 0

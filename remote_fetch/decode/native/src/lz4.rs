@@ -3,7 +3,7 @@
 //! Rules of the file:
 //!
 //! - The rules of `formats/lz4_frame.py` and of `formats/codecs.py`; the comparison in the tests holds them together.
-//! - The checksums of blocks and content are skipped, as in Kafka's reader, because the batch has its CRC.
+//! - The checksums of blocks and content are skipped, because the batch has its CRC. Kafka's reader compares those of blocks.
 
 use std::ffi::{c_char, c_int};
 
