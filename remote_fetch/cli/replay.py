@@ -94,7 +94,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 keeps_partitions=arguments.partition_by == "number",
                 keeps_timestamps=arguments.timestamps == "kept",
                 pace=Pace(arguments.max_records_per_second, arguments.max_bytes_per_second),
-                progressed=lambda: progress.at(_position(done, planned_read(plans))),
+                progressed=lambda sent: progress.at(_position(sent, planned_read(plans))),
             )
         finally:
             progress.stop()
@@ -104,12 +104,12 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _position(done: Replayed, planned: ReadPlanned) -> Position:
-    """How far the records are sent. They are read a little further."""
+def _position(sent: Replayed, planned: ReadPlanned) -> Position:
+    """How far the records are sent. They are read a little further, and acknowledged a little less far."""
     ranges = {partition.partition: bounds for partition, bounds in planned.ranges.items()}
-    passed = sum(offset - ranges[number][0] for number, offset in (done.next_offsets or {}).items())
+    passed = sum(offset - ranges[number][0] for number, offset in sent.next_offsets.items())
     total = sum(stop - first for first, stop in ranges.values())
-    return Position("offsets sent", passed, total, records=done.records, size_bytes=done.size_bytes)
+    return Position("offsets sent", passed, total, records=sent.records, size_bytes=sent.size_bytes)
 
 
 def _check_target(found: tuple[int, ...], wanted: list[int], arguments: argparse.Namespace) -> None:
@@ -123,13 +123,12 @@ def _check_target(found: tuple[int, ...], wanted: list[int], arguments: argparse
 
 
 def _as_json(done: Replayed, report: Report) -> str:
-    offsets = {str(number): offset for number, offset in sorted((done.next_offsets or {}).items())}
+    offsets = {str(number): offset for number, offset in sorted(done.next_offsets.items())}
     fields = {"records": done.records, "size_bytes": done.size_bytes, "next_offsets": offsets}
     return json.dumps({**fields, "report": report.as_dict()})
 
 
 def _as_text(done: Replayed) -> str:
-    offsets = done.next_offsets or {}
-    reached = ", ".join(f"{number}: {offset}" for number, offset in sorted(offsets.items()))
+    reached = ", ".join(f"{number}: {offset}" for number, offset in sorted(done.next_offsets.items()))
     sent = f"{counted(done.records, 'record')}, {human_bytes(done.size_bytes)} of keys and values, sent"
     return f"{sent}; next offset of each partition: {reached}" if reached else sent

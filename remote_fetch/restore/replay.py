@@ -4,6 +4,7 @@ Rules of the file:
 
 - The topic may have other records and other writers. So a replay that ends early cannot go on: its report says how far
   it came.
+- The report counts only records that the brokers have acknowledged. Records behind them may be in the topic too.
 - Records of one partition keep their order.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.fetch.budget import Budget
@@ -25,6 +26,12 @@ __all__ = ["REPLAYED_COLUMNS", "Pace", "Replayed", "replay"]
 
 REPLAYED_COLUMNS = ("partition", *RESTORED_COLUMNS)
 _RECORDS_AT_ONCE = 500
+_NOTED_BYTES = 64 << 20
+_NOTED_S = 2.0
+"""After so many bytes or seconds a replay waits for the acknowledgements. If it ends early, a user begins again there,
+and writes later records twice."""
+_SETTLE_S = 10.0
+"""How long a replay that ends early waits for the acknowledgements that are under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +44,16 @@ class Pace:
 
 @dataclass
 class Replayed:
-    """How far a replay came: records and bytes that were sent, and the next offset of each partition."""
+    """How far a replay came: records, bytes of keys and values, the next offset of each partition that has begun."""
 
     records: int = 0
     size_bytes: int = 0
-    next_offsets: dict[int, int] | None = None
+    next_offsets: dict[int, int] = field(default_factory=dict)
+
+    def advance_to(self, reached: Replayed) -> None:
+        """Take the numbers of `reached`, which is as far or further in each of its partitions."""
+        self.records, self.size_bytes = reached.records, reached.size_bytes
+        self.next_offsets.update(reached.next_offsets)
 
 
 def replay(
@@ -52,34 +64,50 @@ def replay(
     keeps_partitions: bool,
     keeps_timestamps: bool,
     pace: Pace,
-    progressed: Callable[[], None] = lambda: None,
+    progressed: Callable[[Replayed], None] = lambda sent: None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], object] = time.sleep,
 ) -> None:
-    """Write the records of `batches`, with the columns REPLAYED_COLUMNS, and count them in `done`.
+    """Write the records of `batches`, with the columns REPLAYED_COLUMNS, and count those acknowledged in `done`.
 
-    `progressed` is called each time that `done` has changed.
+    `progressed` is called after each step with the records that the producer has, acknowledged or not.
 
     A batch has records of one partition. With `keeps_partitions` a record goes into the partition of its number, else
-    where the producer's partitioner puts its key. Raises KafkaException, and the errors of reading.
+    where the producer's partitioner puts its key. Raises KafkaException, and the errors of reading. `done` is right
+    then too.
     """
     budget = Budget(pace.bytes_per_second, pace.records_per_second, clock)
-    done.next_offsets = {}
-    for whole in batches:
-        for start in range(0, whole.num_rows, _RECORDS_AT_ONCE):
-            batch = whole.slice(start, _RECORDS_AT_ONCE)
+    sent, noted_s = Replayed(), clock()
+    try:
+        for batch in _slices(batches):
+            number, offsets = batch.column("partition")[0].as_py(), batch.column("offset")
+            done.next_offsets.setdefault(number, offsets[0].as_py())
             size_bytes = sum(_byte_count(batch.column(name)) for name in ("key", "value"))
             wait_s = budget.reserve(0) - clock()
             if wait_s > 0:
                 sleep(wait_s)
             budget.charge(size_bytes, gets=batch.num_rows - 1)
             _write(batch, target, keeps_partitions=keeps_partitions, keeps_timestamps=keeps_timestamps)
-            done.records += batch.num_rows
-            done.size_bytes += size_bytes
-            number = batch.column("partition")[0].as_py()
-            done.next_offsets[number] = batch.column("offset")[batch.num_rows - 1].as_py() + 1
-            progressed()
-    target.flush()
+            sent.records += batch.num_rows
+            sent.size_bytes += size_bytes
+            sent.next_offsets[number] = offsets[batch.num_rows - 1].as_py() + 1
+            progressed(sent)
+            if sent.size_bytes - done.size_bytes >= _NOTED_BYTES or clock() - noted_s >= _NOTED_S:
+                target.flush()
+                done.advance_to(sent)
+                noted_s = clock()
+        target.flush()
+        done.advance_to(sent)
+    except BaseException:
+        if target.settle(_SETTLE_S):
+            done.advance_to(sent)
+        raise
+
+
+def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for whole in batches:
+        for start in range(0, whole.num_rows, _RECORDS_AT_ONCE):
+            yield whole.slice(start, _RECORDS_AT_ONCE)
 
 
 def _write(batch: pa.RecordBatch, target: Target, *, keeps_partitions: bool, keeps_timestamps: bool) -> None:

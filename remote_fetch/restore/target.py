@@ -170,6 +170,16 @@ class Target:
                 self._check()
             self._check()
 
+    def settle(self, timeout_s: float) -> bool:
+        """Wait so long for the acknowledgements under way. Whether the broker has acknowledged all records."""
+        if self._producer is None:
+            return True
+        until, left = Deadline.after(timeout_s), 1
+        with suppress(KafkaException), self._own_errors():
+            while left and self._failure is None and not until.is_over:
+                left = self._producer.flush(_FLUSH_S)
+        return not left and self._failure is None
+
     @contextmanager
     def _own_errors(self) -> Iterator[None]:
         """After a fatal error confluent_kafka calls `_delivered` with an exception under way: that is a SystemError."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, KafkaException
@@ -23,6 +24,7 @@ class FakeTarget:
     first_offsets: dict[int, int] = field(default_factory=dict)
     flushes: int = 0
     _queue: list[tuple[int, Written]] = field(default_factory=list)
+    _has_failed: bool = False
 
     def open(
         self, partitions: int, config: Mapping[str, str], replication: int, *, any_retention: bool = False
@@ -67,11 +69,19 @@ class FakeTarget:
         while self._queue:
             if self.fails_after == 0:
                 self._queue.clear()
+                self._has_failed = True
                 raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))
             if self.fails_after is not None:
                 self.fails_after -= 1
             number, record = self._queue.pop(0)
             self.logs[number].append(record)
+
+    def settle(self, timeout_s: float) -> bool:
+        """As `Target.settle`."""
+        if not self._has_failed:
+            with suppress(KafkaException):
+                self.flush()
+        return not self._has_failed
 
     def close(self) -> None:
         """As `Target.close`."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaException
 
 from remote_fetch.decode.columns import schema_for
+from remote_fetch.restore import replay as module
 from remote_fetch.restore.replay import REPLAYED_COLUMNS, Pace, Replayed, replay
 from tests.restore.fake_target import FakeTarget
 
@@ -79,13 +81,47 @@ def test_the_pace(pace: Pace, least_s: float) -> None:
     assert took_s <= 1.3 * least_s
 
 
-def test_what_was_sent_before_an_error_is_told() -> None:
-    def broken() -> Iterator[pa.RecordBatch]:
-        yield from batches(4)
-        raise OSError("the store is gone")
+def broken(*counts: int, error: BaseException) -> Iterator[pa.RecordBatch]:
+    """The batches, then an error."""
+    yield from batches(*counts)
+    raise error
 
-    done, target = Replayed(), FakeTarget(logs={0: []})
+
+def ended_early(target: FakeTarget, found: Iterator[pa.RecordBatch], clock: Clock | None = None) -> Replayed:
+    """A replay that ends with an error, a second after each step."""
+    done, clock = Replayed(), clock or Clock()
     made: Any = target
-    with pytest.raises(OSError, match="gone"):
-        replay(broken(), made, done, keeps_partitions=True, keeps_timestamps=True, pace=Pace())
+    with pytest.raises((OSError, KeyboardInterrupt, KafkaException)):
+        replay(
+            found, made, done, keeps_partitions=True, keeps_timestamps=True, pace=Pace(),
+            progressed=lambda sent: clock.sleep(1), clock=clock, sleep=clock.sleep,
+        )  # fmt: skip
+    return done
+
+
+@pytest.mark.parametrize("error", [OSError("the store is gone"), KeyboardInterrupt()])
+def test_records_acknowledged_after_an_error_are_counted(error: BaseException) -> None:
+    done = ended_early(FakeTarget(logs={0: []}), broken(4, error=error))
     assert (done.records, done.next_offsets) == (4, {0: 14})
+
+
+def test_records_without_an_acknowledgement_are_not_counted() -> None:
+    """The topic gets 1,200 records. The last wait for acknowledgements was after 1,000 of them, two seconds."""
+    target = FakeTarget(logs={0: []}, fails_after=1_200)
+    done = ended_early(target, batches(2_000))
+    assert (done.records, done.size_bytes, done.next_offsets) == (1_000, 1_000 * 10 + 499_500, {0: 1_010})
+    assert len(target.logs[0]) == 1_200
+
+
+def test_acknowledgements_are_waited_for_after_some_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_NOTED_BYTES", 130_000)  # the first 500 records have 129,750 bytes
+    target = FakeTarget(logs={0: []}, fails_after=1_499)
+    done, made = Replayed(), cast("Any", target)
+    with pytest.raises(KafkaException):
+        replay(batches(2_000), made, done, keeps_partitions=True, keeps_timestamps=True, pace=Pace())
+    assert (done.next_offsets, target.flushes) == ({0: 1_010}, 2)
+
+
+def test_a_partition_that_has_begun_is_named_without_an_acknowledgement() -> None:
+    done = ended_early(FakeTarget(logs={0: [], 1: []}, fails_after=0), batches(4, 4))
+    assert (done.records, done.next_offsets) == (0, {0: 10, 1: 10})

@@ -175,6 +175,28 @@ def test_a_record_that_the_target_refuses(
     assert len(broker_records(rig_39, topic, 0, "read_committed")) == 320
 
 
+def test_a_replay_that_the_target_ends_early(
+    rig_43: Rig, rig_39: Rig, new_topic: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It names an offset before which the topic has all records."""
+    topic, again = new_topic("replayed"), new_topic("again")
+    topics.create_topic(rig_43, topic)
+    producer = Producer({"bootstrap.servers": rig_43.bootstrap, "batch.num.messages": 5, **topics.QUIET})
+    for number in range(300):
+        producer.produce(topic, bytes(3_000 if number == 150 else 30), f"{number}".encode(), partition=0)
+    assert producer.flush(30) == 0
+    topics.produce(rig_43, topic, 20)
+    topics.wait_tiered(rig_43, topic)
+    topics.create_topic(rig_43, again, max_message_bytes=1_500)
+    small = ("--to-property", "batch.num.messages=5", "--to-property", "compression.type=none", "-X", "log_level=0")
+    arguments = ["replay", "-b", rig_43.bootstrap, "--url", str(rig_43.remote), "-t", topic, "--to-topic", again]
+    assert main([*arguments, *small, "-J", "-q"]) == 1
+    outcome = json.loads(capsys.readouterr().out)
+    written = {record.key for record in broker_records(rig_43, again, 0, "read_uncommitted")}
+    assert outcome["records"] <= outcome["next_offsets"]["0"] <= 150
+    assert {f"{number}".encode() for number in range(outcome["next_offsets"]["0"])} <= written
+
+
 def test_a_topic_that_deletes_old_records(
     rig_43: Rig, rig_39: Rig, new_topic: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
