@@ -25,9 +25,10 @@ from remote_fetch.cli.progress import Progress
 from remote_fetch.errors import ConfigError
 from remote_fetch.model import TopicIdPartition, Uuid
 from remote_fetch.prepare.job import planned_read
+from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.restore.job import Restore, Restored, RestoreRequest
 from remote_fetch.restore.target import Target, consumer_properties_of
-from remote_fetch.restore.verify import Unlike, first_unlike, new_records, old_records
+from remote_fetch.restore.verify import Compared, Unlike, compare, log_start_of, new_records, old_records
 from remote_fetch.session.price_table import open_prices
 from remote_fetch.session.session import Session
 
@@ -115,16 +116,16 @@ def _run(arguments: argparse.Namespace) -> int:
             return 0
         restored = restore.run()
         progress.begin("offsets compared")
-        unlike = {} if arguments.no_verify else _compared(session, restore, target)
+        compared = {} if arguments.no_verify else _compared(session, restore, target)
         progress.stop()
         if not arguments.quiet:
             print_report(session, time.monotonic() - began, None, prices)
         report = session.counters.report()
     if arguments.json:
-        print(json.dumps(_as_json(restored, unlike, request) | {"report": report.as_dict()}))
+        print(json.dumps(_as_json(restored, compared, request) | {"report": report.as_dict()}))
     else:
-        print(_as_text(restored, unlike, request, target.topic))
-    return DIFFERENT if unlike else 0
+        print(_as_text(restored, compared, request, target.topic))
+    return DIFFERENT if _different(compared) else 0
 
 
 def _print_dry(restore: Restore, target: Target, progress: Progress, *, as_json: bool) -> None:
@@ -144,28 +145,27 @@ def _print_dry(restore: Restore, target: Target, progress: Progress, *, as_json:
         )
 
 
-def _compared(session: Session, restore: Restore, target: Target) -> Mapping[int, Unlike]:
-    """The first difference of each partition that differs."""
-    found: dict[int, Unlike] = {}
+def _compared(session: Session, restore: Restore, target: Target) -> Mapping[int, Compared]:
+    """How each partition compares."""
     topic_id = Uuid.parse(target.topic_id())
     session.observe(planned_read(restore.plans))
     with Session.open(consumer_properties_of(target.properties)) as reading:
-        for plan in restore.plans:
+
+        def compared(plan: PartitionPlan) -> Compared:
             number = plan.opened.partition.partition
-            known = restore.maps[number]
-            partition = TopicIdPartition(topic_id, target.topic, number)
-            end = target.ends([number])[number]
-            with (
-                closing(old_records(session, plan)) as old,
-                closing(new_records(reading, partition, known.target_start, end)) as new,
-            ):
-                unlike = first_unlike(old, new)[1]
-            if unlike is not None:
-                found[number] = unlike
-    return found
+            partition, end = TopicIdPartition(topic_id, target.topic, number), target.ends([number])[number]
+            return compare(
+                plan,
+                restore.maps[number],
+                lambda first: old_records(session, plan, first),
+                lambda first: new_records(reading, partition, first, end),
+                lambda: log_start_of(session, plan),
+            )
+
+        return {plan.opened.partition.partition: compared(plan) for plan in restore.plans}
 
 
-def _as_text(restored: Restored, unlike: Mapping[int, Unlike], request: RestoreRequest, topic: str) -> str:
+def _as_text(restored: Restored, compared: Mapping[int, Compared], request: RestoreRequest, topic: str) -> str:
     records = sum(restored.of_partitions.values())
     offsets = "with their offsets" if restored.keeps_offsets else f"with other offsets, which {request.journal} maps"
     of_run = f"{counted(restored.records, 'record')}, {human_bytes(restored.size_bytes)} of keys and values in this run"
@@ -175,8 +175,23 @@ def _as_text(restored: Restored, unlike: Mapping[int, Unlike], request: RestoreR
         lines.append(
             f"{counted(restored.untimed, 'record')} got the time of this run: no producer can send theirs, 0 or below"
         )
-    lines += [f"partition {number} DIFFERS: {_unlike_text(each)}" for number, each in sorted(unlike.items())]
+    lines += [
+        f"partition {number}: the old topic no longer has the records before offset {offset}, and not all of them were "
+        "compared"
+        for number, offset in _deleted(compared).items()
+    ]
+    lines += [f"partition {number} DIFFERS: {text}" for number, text in _different(compared).items()]
     return "\n".join(lines)
+
+
+def _different(compared: Mapping[int, Compared]) -> dict[int, str]:
+    """The first difference of each partition that differs."""
+    return {number: _unlike_text(each.unlike) for number, each in sorted(compared.items()) if each.unlike is not None}
+
+
+def _deleted(compared: Mapping[int, Compared]) -> dict[int, int]:
+    """The offset from which on each partition was compared, if not from its beginning."""
+    return {number: each.deleted_before for number, each in sorted(compared.items()) if each.deleted_before is not None}
 
 
 def _unlike_text(unlike: Unlike) -> str:
@@ -187,7 +202,7 @@ def _unlike_text(unlike: Unlike) -> str:
     return f"offset {unlike.source_offset} of the old topic is not offset {unlike.target_offset} of the new one"
 
 
-def _as_json(restored: Restored, unlike: Mapping[int, Unlike], request: RestoreRequest) -> dict[str, Any]:
+def _as_json(restored: Restored, compared: Mapping[int, Compared], request: RestoreRequest) -> dict[str, Any]:
     return {
         "records": sum(restored.of_partitions.values()),
         "partitions": {str(number): count for number, count in restored.of_partitions.items()},
@@ -196,5 +211,6 @@ def _as_json(restored: Restored, unlike: Mapping[int, Unlike], request: RestoreR
         "untimed": restored.untimed,
         "keeps_offsets": restored.keeps_offsets,
         "journal": str(request.journal),
-        "different": {str(number): _unlike_text(each) for number, each in unlike.items()},
+        "deleted_before": {str(number): offset for number, offset in _deleted(compared).items()},
+        "different": {str(number): text for number, text in _different(compared).items()},
     }

@@ -4,25 +4,30 @@ Rules of the file:
 
 - Offsets are compared by their order. Keys, values, headers and timestamps have to be equal.
 - A timestamp that no producer can send (0 and below) is not compared.
+- Retention may delete records of the old topic before they are compared, or while they are. Then the comparison goes on
+  with the first record that is left, and its result says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from remote_fetch.errors import OffsetOutOfRange
 from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.restore.job import RESTORED_COLUMNS
+from remote_fetch.restore.offset_map import OffsetMap
 from remote_fetch.scan.scan import Scan
 from remote_fetch.session.session import Session
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Unlike", "first_unlike", "new_records", "old_records"]
+__all__ = ["Compared", "Unlike", "compare", "first_unlike", "log_start_of", "new_records", "old_records"]
 
 _COMPARED = RESTORED_COLUMNS[1:]
 
@@ -36,12 +41,27 @@ class Unlike:
     target_offset: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The first difference of a partition, None if there is none.
+
+    `deleted_before`: the old topic no longer has the records before this offset, and not all of them were compared.
+    None: all records were compared.
+    """
+
+    unlike: Unlike | None
+    deleted_before: int | None = None
+
+
 Batches: TypeAlias = "Generator[pa.RecordBatch, None, None]"
 
 
-def old_records(session: Session, plan: PartitionPlan) -> Batches:
-    """The records of the tier. Close the generator before the session."""
-    yield from Scan(session, [plan], RESTORED_COLUMNS).batches()
+def old_records(session: Session, plan: PartitionPlan, first: int) -> Batches:
+    """The records of a plan from the offset `first` on. Close the generator before the session."""
+    steps = [
+        replace(step, first_offset=max(step.first_offset, first)) for step in plan.steps if step.last_offset >= first
+    ]
+    yield from Scan(session, [replace(plan, steps=tuple(steps))], RESTORED_COLUMNS).batches()
 
 
 def new_records(session: Session, partition: TopicIdPartition, start: int, end: int) -> Batches:
@@ -50,6 +70,49 @@ def new_records(session: Session, partition: TopicIdPartition, start: int, end: 
     if end > start:
         step = BrokerRange(partition, start, end - 1, "verify")
         yield from session.fallback.reader.read(step, IsolationLevel.READ_UNCOMMITTED, RESTORED_COLUMNS)
+
+
+def log_start_of(session: Session, plan: PartitionPlan) -> int | None:
+    """The log start offset of the old partition now. None without a broker. Raises the errors of the guard."""
+    if session.brokers is None:
+        return None
+    return session.brokers.guard.bounds(plan.opened.partition, plan.opened.isolation).log_start_offset
+
+
+def compare(
+    plan: PartitionPlan,
+    known: OffsetMap,
+    old: Callable[[int], Batches],
+    new: Callable[[int], Batches],
+    log_start: Callable[[], int | None],
+) -> Compared:
+    """Compare a partition. `old` and `new` give the records of their side from an offset on.
+
+    `log_start` gives the log start offset of the old side now. Raises the errors of reading, but none for records that
+    the old side has deleted.
+    """
+    first = plan.steps[0].first_offset if plan.steps else plan.opened.first_offset
+    while True:
+        begins, gone, unlike = known.translate(first), None, None
+        with closing(old(first)) as mine, closing(new(begins)) as theirs:
+            try:
+                unlike = first_unlike(mine, theirs)[1]
+            except OffsetOutOfRange as error:
+                gone = error
+        is_uncertain = gone is not None or (unlike is not None and _lacks_old_records(unlike, known))
+        now = (log_start() or 0) if is_uncertain else 0
+        if now <= first or (unlike is not None and known.translate(now) <= (unlike.target_offset or 0)):
+            if gone is not None:
+                raise gone
+            return Compared(unlike, first if begins > known.target_start else None)
+        first = now
+
+
+def _lacks_old_records(unlike: Unlike, known: OffsetMap) -> bool:
+    """Whether the old side went on behind the record that the new side has here. It may have been deleted."""
+    if unlike.target_offset is None:
+        return False
+    return unlike.source_offset is None or known.translate(unlike.source_offset) > unlike.target_offset
 
 
 def first_unlike(old: Iterator[pa.RecordBatch], new: Iterator[pa.RecordBatch]) -> tuple[int, Unlike | None]:

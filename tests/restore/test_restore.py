@@ -5,21 +5,25 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaException
 
 from remote_fetch import read_arrow
-from remote_fetch.errors import ConfigError
+from remote_fetch.decode.columns import schema_for
+from remote_fetch.errors import ConfigError, OffsetOutOfRange
 from remote_fetch.model import IsolationLevel, Uuid
 from remote_fetch.restore import job
 from remote_fetch.restore.job import Restore, Restored, RestoreRequest
 from remote_fetch.restore.journal import read_maps
+from remote_fetch.restore.offset_map import OffsetMap
 from remote_fetch.restore.target import Target
-from remote_fetch.restore.verify import Unlike, first_unlike
+from remote_fetch.restore.verify import Compared, Unlike, compare, first_unlike
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
@@ -298,8 +302,6 @@ class TestComparing:
         self, bucket: Path, cut: int, change: Callable[[dict[str, Any]], None] = lambda row: None
     ) -> Iterator[Any]:
         """The records of partition 0, in batches of `cut`."""
-        import pyarrow as pa
-
         columns, config = ("offset", "key", "value", "headers", "timestampMs"), {"remote.storage.url": str(bucket)}
         with read_arrow("orders", config=config, columns=columns, partitions=[0]) as reader:
             table = reader.read_all()
@@ -344,6 +346,99 @@ class TestComparing:
     def test_one_side_ends(self, bucket: Path) -> None:
         assert first_unlike(self.batches(bucket, 7), iter(())) == (0, Unlike(0, 0, None))
         assert first_unlike(iter(()), self.batches(bucket, 7)) == (0, Unlike(0, None, 0))
+
+
+class TestComparingAfterRetention:
+    """Old records are deleted before the comparison or while it runs. A batch has ten records, 80 in all."""
+
+    def test_records_that_were_deleted_before(self) -> None:
+        assert OldAndNew(first=20).compared() == Compared(None, 20)
+
+    def test_the_old_log_never_had_earlier_records(self) -> None:
+        assert OldAndNew(first=20, known=[(20, 60)]).compared() == Compared(None)
+
+    def test_nothing_is_left(self) -> None:
+        assert OldAndNew(first=80).compared() == Compared(None, 80)
+        assert OldAndNew(first=81).compared() == Compared(None, 81)
+
+    @pytest.mark.parametrize("skips", [False, True])
+    def test_records_that_are_deleted_during_it(self, skips: bool) -> None:
+        """`skips`: with auto.offset.reset=earliest the old side goes on without an error."""
+        assert OldAndNew(moves={30: 45}, skips=skips).compared() == Compared(None, 45)
+        assert OldAndNew(moves={10: 25, 50: 70}, skips=skips).compared() == Compared(None, 70)
+        assert OldAndNew(moves={30: 80}, skips=skips).compared() == Compared(None, 80)
+        assert OldAndNew(moves={30: 45}, skips=skips, known=[(0, 30), (40, 40)]).compared() == Compared(None, 45)
+
+    @pytest.mark.parametrize("skips", [False, True])
+    def test_a_difference_behind_them(self, skips: bool) -> None:
+        found = OldAndNew(moves={30: 45}, skips=skips, changed={61}).compared()
+        assert found == Compared(Unlike(16, 61, 61), 45)
+
+    def test_a_difference_in_front_of_them(self) -> None:
+        assert OldAndNew(moves={30: 45}, changed={21}).compared() == Compared(Unlike(21, 21, 21))
+        assert OldAndNew(log_start=45, changed={21}).compared() == Compared(Unlike(21, 21, 21))
+
+    def test_a_record_that_the_old_side_leaves_out_while_other_ones_are_deleted(self) -> None:
+        """The log start is before the record, so that the record is there."""
+        assert OldAndNew(moves={0: 5}, skips=True, left_out={61}).compared() == Compared(Unlike(56, 62, 61), 5)
+        assert OldAndNew(moves={60: 45}, left_out={61}).compared() == Compared(Unlike(61, 62, 61))
+        assert OldAndNew(left_out={61}).compared() == Compared(Unlike(61, 62, 61))
+
+    def test_records_that_are_gone_although_the_log_begins_before_them(self) -> None:
+        with pytest.raises(OffsetOutOfRange):
+            OldAndNew(moves={30: 45}, log_start=7).compared()
+
+
+class OldAndNew:
+    """Two sides of 80 records. The old one loses records: `moves` has log starts by the offset that is read then."""
+
+    def __init__(
+        self,
+        *,
+        first: int = 0,
+        known: Sequence[tuple[int, int]] = ((0, 80),),
+        moves: Mapping[int, int] | None = None,
+        skips: bool = False,
+        changed: Collection[int] = (),
+        left_out: Collection[int] = (),
+        log_start: int | None = None,
+    ) -> None:
+        self.first, self.moves, self.skips, self.left_out = first, dict(moves or {}), skips, left_out
+        self.log_start, self.told, self.known = first, log_start, OffsetMap()
+        for source, count in known:
+            self.known.add(source, count)
+        sources = [source + at for source, count in known for at in range(count)]
+        self.target = [(target, b"changed" if target in changed else b"%d" % at) for target, at in enumerate(sources)]
+
+    def compared(self) -> Compared:
+        opened = SimpleNamespace(first_offset=self.first)
+        plan: Any = SimpleNamespace(steps=(), opened=opened)
+        return compare(plan, self.known, self.old, self.new, lambda: self.told or self.log_start)
+
+    def old(self, first: int) -> Generator[Any, None, None]:
+        at = first
+        while at < 80:
+            self.log_start = max(self.log_start, self.moves.pop(at - at % 10, 0))
+            if at < self.log_start:
+                if not self.skips:
+                    raise OffsetOutOfRange("gone")
+                at = self.log_start
+                continue
+            stop = at - at % 10 + 10
+            found = {source for run in self.known.runs() for source in range(run.source, run.source + run.records)}
+            if rows := [(each, b"%d" % each) for each in range(at, stop) if each in found.difference(self.left_out)]:
+                yield self.batch(rows)
+            at = stop
+
+    def new(self, first: int) -> Generator[Any, None, None]:
+        if rows := self.target[first:]:
+            yield self.batch(rows)
+
+    def batch(self, rows: Sequence[tuple[int, bytes]]) -> Any:
+        fields: list[dict[str, Any]] = [
+            {"offset": at, "key": key, "value": None, "headers": [], "timestampMs": 1} for at, key in rows
+        ]
+        return pa.RecordBatch.from_pylist(fields, schema=schema_for(job.RESTORED_COLUMNS))
 
 
 def test_a_target_has_the_methods_of_the_fake() -> None:

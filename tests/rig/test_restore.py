@@ -94,6 +94,26 @@ def test_a_difference_at_the_end_is_told(
     assert "partition 0 DIFFERS: offset 0 of the old topic" in capsys.readouterr().out
 
 
+def test_old_records_that_retention_deletes_afterwards(
+    rig_43: Rig, new_topic: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The next run compares the records that are left, and says so."""
+    topic, new = new_topic("restored"), new_topic("restored-new")
+    fill_a_little(rig_43, topic)
+    arguments = [
+        *arguments_of(rig_43, rig_43, topic, tmp_path / "journal"),
+        "-b",
+        rig_43.bootstrap,
+        "-X",
+        "log_level=0",
+    ]
+    arguments += ["--to-topic", new]
+    assert main(arguments) == 0
+    topics.delete_records(rig_43, topic, 0, 20)
+    assert main(arguments) == 0
+    assert "partition 0: the old topic no longer has the records before offset 20" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.scheduled)])
 def test_runs_that_are_killed_anywhere(
     rig_43: Rig, rig_39: Rig, new_topic: Callable[[str], str], tmp_path: Path,
