@@ -32,15 +32,18 @@ _TIME = "TIME is milliseconds since 1970 or ISO 8601, such as 2026-01-31T12:00"
 _FORMS = f"Give beginning, end, an offset, -N (N before the end), s@TIME or e@TIME; {_TIME}"
 
 
-def _bounds(arguments: argparse.Namespace, before_the_end: Callable[[int], Any]) -> tuple[Any, Any]:
+def _bounds(
+    arguments: argparse.Namespace, before_the_end: Callable[[int], Any], default_end: str = "latest"
+) -> tuple[Any, Any]:
     """The start and end of `-o` and `--end`, as `read_arrow` takes them. Raises ConfigError.
 
-    `before_the_end` gives the start for a number of offsets before the end.
+    `before_the_end` gives the start for a number of offsets before the end. `--end` may also be `default_end`.
     """
     start: Any = "earliest"
-    end: Any = "latest"
-    if arguments.end is not None:
-        end = _checked(arguments.end, f"--end {arguments.end}", f"Give latest, an offset or a TIME; {_TIME}")
+    end: Any = default_end
+    if arguments.end not in (None, default_end):
+        names = "latest" if default_end == "latest" else f"{default_end}, latest"
+        end = _checked(arguments.end, f"--end {arguments.end}", f"Give {names}, an offset or a TIME; {_TIME}")
     ends = [text for text in arguments.offsets if text.startswith("e@")]
     if len(ends) + (arguments.end is not None) > 1 or len(arguments.offsets) - len(ends) > 1:
         raise ConfigError("-o: give one start and one end", key="-o")
@@ -67,9 +70,7 @@ def bounds_of(arguments: argparse.Namespace, default_end: str) -> tuple[Any, Any
     def refuse(count: int) -> Any:
         raise ConfigError("-o -N: an export begins at an offset or a time, not at a distance from the end", key="-o")
 
-    start, end = _bounds(arguments, refuse)
-    is_given = arguments.end is not None or any(text.startswith("e@") for text in arguments.offsets)
-    return start, end if is_given else default_end
+    return _bounds(arguments, refuse, default_end)
 
 
 def plans_from(arguments: argparse.Namespace, session: Session) -> tuple[PartitionPlan, ...]:

@@ -40,7 +40,7 @@ def add_parser(commands: Any, summary: str) -> None:
     """Add this command to `commands`, with `summary` as its short help."""
     parser = commands.add_parser("export", help=summary, description=about(__doc__))
     parser.set_defaults(run=_run)
-    add_range_options(parser, topic_required=True)
+    add_range_options(parser, topic_required=True, ends=f"{TIER} (default), latest")
     add_common_options(parser)
     target = parser.add_argument_group("target")
     target.add_argument("--to", required=True, metavar="TARGET", help="a directory or URL; for iceberg NAMESPACE.TABLE")

@@ -86,8 +86,10 @@ def topics_from(arguments: argparse.Namespace) -> list[str]:
     return topics
 
 
-def add_range_options(parser: argparse.ArgumentParser, *, topic_required: bool, several: bool = False) -> None:
-    """Add the options that select records. `several`: of several topics."""
+def add_range_options(
+    parser: argparse.ArgumentParser, *, topic_required: bool, several: bool = False, ends: str = "latest"
+) -> None:
+    """Add the options that select records. `several`: of several topics. `ends`: the words that `--end` takes."""
     wanted = parser.add_argument_group("records")
     if several:
         add_topics_option(wanted, required=topic_required)
@@ -103,7 +105,7 @@ def add_range_options(parser: argparse.ArgumentParser, *, topic_required: bool, 
         "TIME is milliseconds since 1970 or ISO 8601",
     )  # fmt: skip
     wanted.add_argument(
-        "--end", metavar="BOUND", help="where to stop (exclusive): latest, an offset or an ISO 8601 time"
+        "--end", metavar="BOUND", help=f"where to stop (exclusive): {ends}, an offset or an ISO 8601 time"
     )
     wanted.add_argument(
         "--isolation", default="read_committed", metavar="LEVEL", help="read_committed (default) or read_uncommitted"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from remote_fetch.cli.bounds import bounds_of
+from remote_fetch.errors import ConfigError
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -95,3 +98,28 @@ def test_a_time_of_centuries_to_come_is_exact(ms: int) -> None:
     """A record may have a timestamp in microseconds by mistake."""
     start, _ = bounds_of(argparse.Namespace(offsets=[f"s@{ms}"], end=None), "latest")
     assert start == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
+
+
+def test_the_default_end_of_an_export_may_be_named() -> None:
+    for end in (None, "tier"):
+        assert bounds_of(argparse.Namespace(offsets=["3"], end=end), "tier") == ("3", "tier")
+    assert bounds_of(argparse.Namespace(offsets=[], end="latest"), "tier") == ("earliest", "latest")
+    assert bounds_of(argparse.Namespace(offsets=["e@2026-01-31"], end=None), "tier") == ("earliest", "2026-01-31")
+
+
+@pytest.mark.parametrize(
+    ("offsets", "end", "said"),
+    [(["e@2026-01-31"], "tier", "give one start and one end"), ([], "soon", "Give tier, latest, an offset")],
+)
+def test_ends_that_an_export_does_not_take(offsets: list[str], end: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        bounds_of(argparse.Namespace(offsets=offsets, end=end), "tier")
+
+
+def test_an_export_to_the_end_of_the_tier(run: Run, bucket: str, tmp_path: Path) -> None:
+    words = ("export", "--url", bucket, "-t", "shop", "-q", "--json")
+    named = run(*words, "--to", str(tmp_path / "named"), "--end", "tier")
+    assert named.code == 0, named.stderr
+    default = run(*words, "--to", str(tmp_path / "default"))
+    assert json.loads(named.stdout)["ranges"] == json.loads(default.stdout)["ranges"]
+    assert run("cat", "--url", bucket, "-t", "shop", "--end", "tier").code == 1
