@@ -6,6 +6,7 @@ Rules of the file:
   evaluated but by Arrow.
 - A literal becomes a value of the column that it is compared with: text of a time becomes a time, text becomes bytes.
 - A name that the columns do not have is an error, not false.
+- A comparison is true or false, as in Python. Null equals null alone, and is neither less nor greater than a value.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _OPTION = "--where"
 _MAX_CHARS = 10_000
 _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = MappingProxyType(
     {
-        ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+        ast.Eq: operator.eq, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
         ast.GtE: operator.ge,
     }
 )  # fmt: skip
@@ -80,33 +81,44 @@ class _Builder:
             sides = [node.left, *node.comparators]
             parts = [self._compared(*each) for each in zip(sides, node.ops, sides[1:], strict=False)]
             return functools.reduce(operator.and_, parts)
-        if isinstance(node, (ast.Name, ast.Attribute)) and pa.types.is_boolean(self._column(node)[1]):
-            return self._column(node)[0]
+        if _is_column(node) and pa.types.is_boolean(self._column(node)[1]):
+            return _decided(self._column(node)[0])
         raise _wrong(f"{ast.unparse(node)!r} is no condition")
 
     def _compared(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Any:
         if isinstance(op, (ast.In, ast.NotIn)):
             inside = self._inside(left, right)
             return ~inside if isinstance(op, ast.NotIn) else inside
-        if isinstance(op, (ast.Is, ast.IsNot)) or _is_null(right):
-            if not _is_null(right):
-                raise _wrong("'is' compares with None alone")
-            is_null = self._column(left)[0].is_null()
-            return ~is_null if isinstance(op, (ast.IsNot, ast.NotEq)) else is_null
+        if isinstance(op, (ast.Is, ast.IsNot)) or _is_null(left) or _is_null(right):
+            return self._null(left, op, right)
         if _is_column(left) and _is_column(right):
-            return _COMPARISONS[type(op)](self._column(left)[0], self._column(right)[0])
+            one, other = self._column(left)[0], self._column(right)[0]
+            both = one.is_null() & other.is_null() if isinstance(op, (ast.Eq, ast.NotEq)) else None
+            return _decided_by(op, one, other, both)
         if _is_column(left):
             column, kind = self._column(left)
-            return _COMPARISONS[type(op)](column, _literal(right, kind))
+            return _decided_by(op, column, _literal(right, kind))
         column, kind = self._column(right)
-        return _COMPARISONS[type(op)](_literal(left, kind), column)
+        return _decided_by(op, _literal(left, kind), column)
+
+    def _null(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Any:
+        if _is_null(left):
+            left, right = right, left
+        if not _is_null(right):
+            raise _wrong("'is' compares with None alone")
+        if not isinstance(op, (ast.Is, ast.IsNot, ast.Eq, ast.NotEq)):
+            raise _wrong("None is neither less nor greater than a value: compare with 'is None' or 'is not None'")
+        is_null = self._column(left)[0].is_null()
+        return ~is_null if isinstance(op, (ast.IsNot, ast.NotEq)) else is_null
 
     def _inside(self, left: ast.expr, right: ast.expr) -> Any:
         column, kind = self._column(left)
         if not isinstance(right, (ast.List, ast.Tuple, ast.Set)) or not right.elts:
             raise _wrong(f"{ast.unparse(right)!r} is no list such as [1, 2]")
-        values: Any = pa.array([_literal(each, kind).as_py() for each in right.elts], kind)
-        return column.isin(values)
+        given = [each for each in right.elts if not _is_null(each)]
+        values: Any = pa.array([_literal(each, kind).as_py() for each in given], kind)
+        inside = column.isin(values)
+        return inside if len(given) == len(right.elts) else inside | column.is_null()
 
     def _column(self, node: ast.expr) -> tuple[Any, Any]:
         """A column or a field in it, and its type."""
@@ -127,6 +139,19 @@ class _Builder:
         return pc.field(*path), kind
 
 
+def _decided_by(op: ast.cmpop, left: Any, right: Any, are_null: Any = None) -> Any:
+    """A comparison without null as its result. `are_null`: whether both sides are null, if that makes them equal."""
+    if isinstance(op, ast.NotEq):
+        return ~_decided_by(ast.Eq(), left, right, are_null)
+    decided = _decided(_COMPARISONS[type(op)](left, right))
+    return decided if are_null is None else decided | are_null
+
+
+def _decided(condition: Any) -> Any:
+    """A condition that is false where it was null."""
+    return condition & condition.is_valid()
+
+
 def _is_column(node: ast.expr) -> bool:
     return isinstance(node, (ast.Name, ast.Attribute))
 
@@ -144,7 +169,12 @@ def _literal(node: ast.expr, kind: Any) -> Any:
         if isinstance(value, str) and pa.types.is_timestamp(kind) and kind.tz is not None:
             plain: Any = pa.scalar(value).cast(pa.timestamp(kind.unit))
             return plain.cast(kind)
+        if type(value) is int and pa.types.is_integer(kind):
+            whole: Any = pa.scalar(value, kind)  # also above the numbers of int64, which Arrow takes by default
+            return whole
         return pa.scalar(value).cast(kind)
+    except OverflowError:
+        raise _wrong(f"{ast.unparse(node)!r} cannot be compared with {kind}: it is outside its range") from None
     except (ValueError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         if isinstance(error, ConfigError):
             raise

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from remote_fetch.checks.search import PARTITIONERS, Conditions, partition_of
@@ -36,6 +36,8 @@ __all__ = ["NONE_MATCHES", "add_parser"]
 
 NONE_MATCHES = 3
 """The exit code if no record matches: 1 and 2 mean, as in every command, that it could not run."""
+_WHERE_COLUMNS = (*ROW_COLUMNS, "timestamp", "leaderEpoch")
+"""The columns of a condition. Those that are not printed are read with a condition only."""
 
 
 def add_parser(commands: Any, summary: str) -> None:
@@ -100,7 +102,7 @@ def _run(arguments: argparse.Namespace) -> int:
     printer, conditions = printer_from(arguments), _conditions(arguments)
     where = None if arguments.where is None else Where(arguments.where)
     began = time.monotonic()
-    found = 0
+    found, columns = 0, ROW_COLUMNS if where is None else _WHERE_COLUMNS
     config = typed_config(arguments, config_from(arguments))
     with (
         Progress(enabled=not (arguments.quiet or sys.stdout.isatty()), waits=not arguments.quiet) as progress,
@@ -108,8 +110,8 @@ def _run(arguments: argparse.Namespace) -> int:
     ):
         prices = open_prices(session.config.settings)
         try:
-            typed = typed_rows(config, topics_from(arguments))
-            batches = _matching(arguments, conditions, session)
+            typed = typed_rows(config, topics_from(arguments), columns)
+            batches = _matching(arguments, conditions, session, columns)
             if where is not None:
                 batches = _filtered(batches, where, typed)
             for printed in print_records(arguments, batches, printer, typed):
@@ -122,7 +124,9 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0 if found else NONE_MATCHES
 
 
-def _matching(arguments: argparse.Namespace, conditions: Conditions, session: Session) -> Iterator[pa.RecordBatch]:
+def _matching(
+    arguments: argparse.Namespace, conditions: Conditions, session: Session, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
     if arguments.partitioner is not None:
         number = partition_of(conditions.key or b"", _partition_count(arguments, session), arguments.partitioner)
         arguments.partitions = [str(number)]
@@ -131,7 +135,7 @@ def _matching(arguments: argparse.Namespace, conditions: Conditions, session: Se
     plans = plans_from(arguments, session)
     if arguments.count == 0:
         return
-    for batch in Scan(session, plans, ROW_COLUMNS).batches():
+    for batch in Scan(session, plans, columns).batches():
         matching = conditions.matching(batch)
         if matching.num_rows:
             yield matching

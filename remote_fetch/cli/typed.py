@@ -75,8 +75,13 @@ def typed_config(arguments: argparse.Namespace, config: dict[str, Any]) -> dict[
     return {**config, **more}
 
 
-def typed_rows(config: Mapping[str, Any], topics: Sequence[str]) -> TypedRows | None:
-    """The typed keys and payloads of topics, None for none. Raises ConfigError and the errors of a registry."""
+def typed_rows(
+    config: Mapping[str, Any], topics: Sequence[str], columns: Sequence[str] = ROW_COLUMNS
+) -> TypedRows | None:
+    """The typed keys and payloads of topics, None for none. `columns` are those of the batches.
+
+    Raises ConfigError and the errors of a registry.
+    """
     parsed = Config.parse(config)
     plan = plan_typed(parsed, [topic_name(topic) for topic in topics])
     if plan is None:
@@ -84,7 +89,7 @@ def typed_rows(config: Mapping[str, Any], topics: Sequence[str]) -> TypedRows | 
     from remote_fetch.typed.columns import TypedColumns  # noqa: PLC0415 - its libraries are needed here only
 
     formats = {each.name: each.format for each in plan.columns}
-    return TypedRows(TypedColumns(plan, parsed, ROW_COLUMNS, is_portable=True), formats)
+    return TypedRows(TypedColumns(plan, parsed, columns, is_portable=True), formats)
 
 
 class TypedRows:
@@ -95,7 +100,7 @@ class TypedRows:
         self._formats = formats
 
     def of(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Parsed]:
-        """A batch that has ROW_COLUMNS, with typed keys and payloads as bytes, and the same as values of JSON.
+        """A batch that has `columns`, with typed keys and payloads as bytes, and the same as values of JSON.
 
         Raises UndecodableValue.
         """

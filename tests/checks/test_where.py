@@ -39,7 +39,23 @@ BATCH = pa.RecordBatch.from_arrays(
         ("offset not in (5, 8)", [6, 7]),
         ("key == 'a'", [5]),
         ('key == b"\\xff"', [8]),
-        ("key != 'a'", [7, 8]),
+        ("key != 'a'", [6, 7, 8]),
+        ("'a' != key", [6, 7, 8]),
+        ("not key == 'a'", [6, 7, 8]),
+        ("key not in ['a', 'c']", [6, 8]),
+        ("key in ['a', None]", [5, 6]),
+        ("key not in ['a', None]", [7, 8]),
+        ("key in [None]", [6]),
+        ("not (key == 'a' or offset == 8)", [6, 7]),
+        ("key > 'a'", [7, 8]),
+        ("not key > 'a'", [5, 6]),
+        ("key == key", [5, 6, 7, 8]),
+        ("key != key", []),
+        ("value.country == key", []),
+        ("value.country == value.country", [5, 6, 7, 8]),
+        ("None == key", [6]),
+        ("None is not key", [5, 7, 8]),
+        ("key == 'a' or value is None", [5, 7]),
         ("key is None", [6]),
         ("key is not None and offset > 5", [7, 8]),
         ("key == None", [6]),
@@ -49,7 +65,11 @@ BATCH = pa.RecordBatch.from_arrays(
         ("value.amount < -1", [8]),
         ("value.amount == 9", [6]),
         ("value.paid", [5]),
-        ("not value.paid", [6]),
+        ("not value.paid", [6, 7, 8]),
+        ("value.paid == False", [6]),
+        ("value.country != 'DE'", [6, 7, 8]),
+        ("value.country is None", [7, 8]),
+        ("value.amount != 9", [5, 7, 8]),
         ("value is None", [7]),
         ("offset == offset", [5, 6, 7, 8]),
         ("offset > 100", []),
@@ -64,6 +84,11 @@ def test_a_condition(text: str, offsets: list[int]) -> None:
         assert [batch.column("offset")[row].as_py() for row in rows] == [at for at in offsets if at >= 5 + start]
 
 
+def test_a_number_above_those_of_int64() -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array([5, 10**19], pa.uint64())], names=["value"])
+    assert Where("value >= 10000000000000000000").matching(batch) == [1]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -74,6 +99,12 @@ def test_a_condition(text: str, offsets: list[int]) -> None:
         ("amount > 1", "a record has no 'amount', but offset, key, timestamp, value"),
         ("value.size > 1", "value has no 'size', but country, amount, paid"),
         ("offset.low > 1", "offset has no 'low'"),
+        ("offset < 99999999999999999999", "'99999999999999999999' cannot be compared with int64: it is outside"),
+        ("offset < 3.5", "'3.5' cannot be compared with int64"),
+        ("offset in [5, 99999999999999999999]", "cannot be compared with int64"),
+        ("key < None", "None is neither less nor greater"),
+        ("None >= key", "None is neither less nor greater"),
+        ("None == None", "is no column"),
         ("offset > 'x'", "cannot be compared with int64"),
         ("timestamp > 'soon'", "cannot be compared with timestamp"),
         ("offset in 5", "is no list"),
