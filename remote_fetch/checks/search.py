@@ -92,8 +92,13 @@ def _with_header(headers: Any, name: str, value: bytes | None) -> Any:
     return pc.is_in(numbers, value_set=rows.cast(pa.int64()))
 
 
-def partition_of(key: bytes, partitions: int, partitioner: str) -> int:
-    """The partition to which a producer with this partitioner sends a key. `partitioner` is a name in PARTITIONERS."""
+def partition_of(key: bytes, partitions: int, partitioner: str) -> int | None:
+    """The partition to which a producer with this partitioner sends a key. `partitioner` is a name in PARTITIONERS.
+
+    None: any of them. librdkafka's `consistent_random` takes an empty key for none, while its `consistent` does not.
+    """
+    if not key and partitioner == "consistent":
+        return None
     return PARTITIONERS[partitioner](key) % partitions
 
 

@@ -129,9 +129,10 @@ def _matching(
 ) -> Iterator[pa.RecordBatch]:
     if arguments.partitioner is not None:
         number = partition_of(conditions.key or b"", _partition_count(arguments, session), arguments.partitioner)
-        arguments.partitions = [str(number)]
+        arguments.partitions = None if number is None else [str(number)]
         if not arguments.quiet:
-            print(f"% partition {number} by {arguments.partitioner}", file=sys.stderr)
+            text = "every partition may have an empty key" if number is None else f"partition {number}"
+            print(f"% {text} by {arguments.partitioner}", file=sys.stderr)
     plans = plans_from(arguments, session)
     if arguments.count == 0:
         return

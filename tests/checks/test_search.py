@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from typing import Any
 
 import pyarrow as pa
@@ -73,6 +74,13 @@ def test_murmur2_is_kafkas(key: bytes, hashed: int) -> None:
     """The values of `UtilsTest.testMurmur2` in Kafka."""
     assert partition_of(key, 1 << 31, "murmur2") == hashed & 0x7FFFFFFF
     assert partition_of(key, 7, "murmur2") == (hashed & 0x7FFFFFFF) % 7
+
+
+def test_an_empty_key_has_no_partition_of_librdkafka() -> None:
+    """Its default takes an empty key for none. Java's hash takes it for a key."""
+    assert partition_of(b"", 7, "consistent") is None
+    assert partition_of(b"a", 7, "consistent") == zlib.crc32(b"a") % 7
+    assert partition_of(b"", 7, "murmur2") == 275_646_681 % 7
 
 
 def test_wrong_conditions() -> None:

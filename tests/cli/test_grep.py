@@ -60,6 +60,14 @@ def test_one_partition_of_a_key(run: Run, bucket: str) -> None:
         assert {json.loads(line)["partition"] for line in outcome.lines} <= {number}
 
 
+def test_every_partition_may_have_an_empty_key(run: Run, bucket: str) -> None:
+    """`consistent_random` of librdkafka sends it anywhere. CRC-32 would read partition 0."""
+    words = ("grep", "-t", "shop", "--url", bucket, "-k", "", "-f", r"%p:%o\n", "--partition-count", "2")
+    outcome = run(*words, "--partitioner", "consistent")
+    assert (outcome.code, outcome.lines) == (0, ["1:1"])
+    assert outcome.stderr.startswith("% every partition may have an empty key by consistent")
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -30,7 +30,7 @@ def test_a_key_is_in_the_partition_of_its_partitioner(
     topic = new_topic("grep")
     topics.create_topic(rig_43, topic, partitions=PARTITIONS)
     producer = Producer({"bootstrap.servers": rig_43.bootstrap, "partitioner": partitioner, **topics.QUIET})
-    keys = [b"key-%d" % number for number in range(KEYS)] + ["schlüssel".encode(), b"\xff\x00\x01"[:1]]
+    keys = [b"key-%d" % number for number in range(KEYS)] + ["schlüssel".encode(), b"\xff\x00\x01"[:1], b""]
     for number, key in enumerate(keys * 3):
         producer.produce(topic, b"%d" % number, key)
     assert producer.flush(30) == 0
@@ -47,7 +47,7 @@ def test_a_key_is_in_the_partition_of_its_partitioner(
         "-f",
         r"%s\n",
     ]
-    for at in (0, 7, 23, KEYS):
+    for at in (0, 7, 23, KEYS, len(keys) - 1):
         outcomes = []
         for more in ([], ["--partitioner", ours]):
             assert main([*common, "-k", keys[at].decode(), *more]) == 0
@@ -55,5 +55,6 @@ def test_a_key_is_in_the_partition_of_its_partitioner(
             outcomes.append(sorted(captured.out.split()))
             records = re.search(r"% (\d+) records in", captured.err)
             assert records is not None
-            assert (int(records[1]) == len(keys) * 3) is not bool(more)
+            reads_all = not more or (not keys[at] and ours == "consistent")
+            assert (int(records[1]) == len(keys) * 3) is reads_all
         assert outcomes == [sorted(str(at + len(keys) * turn) for turn in range(3))] * 2
