@@ -146,14 +146,15 @@ class Handover:
 
         - The first seek comes while the partition is paused, because librdkafka must not fetch from the placeholder.
         - A second seek comes after the resumption. Only a change of the partition's state wakes the thread of its
-          broker, which may sleep for up to a second.
+          broker, which may sleep for up to a second. The last seek has the leader epoch: each such seek is a request.
         - A seek from 0 to 0 changes no state. So a seek to 1 comes before it, if the log has that offset.
         - If librdkafka has fetched and stopped the partition between the resumption and the second seek, its error is
           on the way. A new assignment would bring the same error again.
         """
-        self._librdkafka.seek(target)
         if partition.state.is_paused:
+            self._librdkafka.seek(target)
             return
+        self._librdkafka.seek(partition.topic_partition(target.offset))
         self._librdkafka.resume([partition.topic_partition()])
         with _unless_stopped():
             if target.offset == 0 < partition.log_end:
