@@ -3,7 +3,7 @@
 Rules of the file:
 
 - The broker is the oracle. Its records come through confluent_kafka's own consumer.
-- Nothing falls back here. A segment that cannot be read is a finding.
+- Nothing falls back here. A segment that cannot be read is a finding, and so is a partition that cannot be opened.
 - Compared is what a read from the store would read there, and the holes of the tier. All else is counted by reason.
 - After the first difference of a step the check goes on with the next one.
 """
@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from remote_fetch.checks.comparison import Difference, RowStream, first_difference
-from remote_fetch.errors import ConfigError, RemoteFetchError
+from remote_fetch.errors import ConfigError, ErrorKind, RemoteFetchError, SegmentNotFound
+from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice
 from remote_fetch.prepare.view import PartitionPlan
@@ -37,6 +38,7 @@ __all__ = [
     "broker_of",
     "broker_rows",
     "choose",
+    "has_segments",
     "store_rows",
     "stretches",
     "verify",
@@ -45,6 +47,8 @@ __all__ = [
 VERIFIED_COLUMNS = ("offset", "key", "value", "headers", "timestampMs", "timestampType", "leaderEpoch")
 """Everything of a record that Kafka's consumers get."""
 _REASON = "verify"
+_UNCOMPARED = frozenset((Reason.NOT_TIERED, Reason.UNSTABLE, Reason.LOCAL, ErrorKind.NOT_CONFIGURED))
+"""A broker range with one of these reasons is no fault of the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +86,20 @@ def broker_of(session: Session) -> BrokerReader:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The steps of a partition that are compared. `left_out` counts the offsets of the others, by reason."""
+    """The steps of a partition that are compared. `left_out` counts the offsets of the others, by reason.
+
+    `unread` are the others that the store should give and does not. Each of them is a finding.
+    """
 
     plan: PartitionPlan
     steps: Sequence[PlanStep]
     left_out: Mapping[str, int]
+    unread: Sequence[BrokerRange] = ()
+
+    @property
+    def size(self) -> int:
+        """How many steps get a verdict."""
+        return len(self.steps) + len(self.unread)
 
 
 def choose(plans: Iterable[PartitionPlan], share: float = 1.0, dice: random.Random | None = None) -> list[Choice]:
@@ -105,6 +118,7 @@ def _choice(plan: PartitionPlan, share: float, dice: random.Random) -> Choice:
         slices = dice.sample(slices, max(1, round(share * len(slices))))
     chosen = {step.first_offset for step in slices}  # each offset is in one step
     wanted: list[PlanStep] = []
+    unread: list[BrokerRange] = []
     for step in plan.steps:
         is_hole = isinstance(step, BrokerRange) and step.reason == Reason.HOLE
         if is_hole or step.first_offset in chosen:
@@ -112,7 +126,9 @@ def _choice(plan: PartitionPlan, share: float, dice: random.Random) -> Choice:
             continue
         reason = step.reason if isinstance(step, BrokerRange) else "not sampled"
         left_out[reason] += step.last_offset - step.first_offset + 1
-    return Choice(plan, wanted, left_out)
+        if isinstance(step, BrokerRange) and reason not in _UNCOMPARED:
+            unread.append(step)
+    return Choice(plan, wanted, left_out, unread)
 
 
 def verify(
@@ -133,6 +149,9 @@ def _verify_partition(
     plan, steps = choice.plan, choice.steps
     findings: list[Finding] = []
     records = 0
+    for unread in choice.unread:
+        findings.append(Finding(unread, text=unread.detail or f"it cannot be read ({unread.reason})"))
+        compared()
     for stretch in stretches(steps):
         theirs = RowStream(broker_rows(broker, plan, stretch[0].first_offset, stretch[-1].last_offset))
         for step in stretch:
@@ -151,7 +170,33 @@ def _verify_partition(
                     )
             theirs.skip_below(stop)
             compared()
-    return PartitionVerdict(plan.opened.partition, records, len(steps), choice.left_out, tuple(findings))
+    return PartitionVerdict(plan.opened.partition, records, choice.size, choice.left_out, tuple(findings))
+
+
+def has_segments(session: Session, choices: Iterable[Choice]) -> bool:
+    """Whether the store has something of the choices. False also if all logs that were asked for are missing.
+
+    Of a partition that cannot be opened, the logs of the first and of the last segment are asked for.
+    """
+    return any(
+        choice.steps or any(_has_log(session, unread.partition) for unread in choice.unread) for choice in choices
+    )
+
+
+def _has_log(session: Session, partition: TopicIdPartition) -> bool:
+    try:
+        segments = session.locator.timeline(partition).segments
+    except RemoteFetchError:
+        return True
+    for segment in {segments[0], segments[-1]} if segments else ():
+        try:
+            session.storage.reader.read(RangeRequest(segment, 0, 1))
+        except SegmentNotFound:
+            continue
+        except RemoteFetchError:
+            pass  # it is not missing
+        return True
+    return False
 
 
 def stretches(steps: Sequence[PlanStep]) -> Iterator[list[PlanStep]]:

@@ -21,7 +21,7 @@ from typing import Any
 from remote_fetch.amounts import counted
 from remote_fetch.checks.fetch_counter import FetchCounter
 from remote_fetch.checks.rates import broker_rate, store_rate
-from remote_fetch.checks.verify import Choice, Finding, PartitionVerdict, broker_of, choose, verify
+from remote_fetch.checks.verify import Choice, Finding, PartitionVerdict, broker_of, choose, has_segments, verify
 from remote_fetch.cli.bounds import plans_from
 from remote_fetch.cli.color import Color, Paint, add_color_option, paint_from
 from remote_fetch.cli.options import (
@@ -36,7 +36,7 @@ from remote_fetch.cli.output import print_report
 from remote_fetch.cli.progress import Progress
 from remote_fetch.errors import ConfigError, SegmentNotFound
 from remote_fetch.observe import Event, Notice, Report
-from remote_fetch.plan.ranges import SegmentSlice
+from remote_fetch.plan.ranges import Reason, SegmentSlice
 from remote_fetch.prepare.job import planned_read
 from remote_fetch.progress import Position
 from remote_fetch.session.price_table import open_prices
@@ -106,7 +106,7 @@ def _run(arguments: argparse.Namespace) -> int:
             for line in [_json(verdict)] if arguments.json else _lines(verdict, paint):
                 print(line, flush=True)
         progress.stop()
-        _check_compared(choices, arguments.topic)
+        _check_compared(session, choices, arguments.topic)
         if not arguments.quiet:
             if is_sample:
                 print(f"% chosen with --seed {seed}", file=sys.stderr)
@@ -114,16 +114,16 @@ def _run(arguments: argparse.Namespace) -> int:
     return DIFFERENT if is_different else 0
 
 
-def _check_compared(choices: Sequence[Choice], topic: str) -> None:
-    """Raise SegmentNotFound if no segment was to be compared, so that a wrong URL is no success."""
-    if not any(choice.steps for choice in choices):
+def _check_compared(session: Session, choices: Sequence[Choice], topic: str) -> None:
+    """Raise SegmentNotFound if the store has no segment to compare, so that a wrong URL is no success."""
+    if not has_segments(session, choices):
         text = f"nothing was compared: the store has no segment of {topic!r} in the wanted offsets"
         raise SegmentNotFound(text, hint=CHECK_THE_URL)
 
 
 def _sampled(progress: Progress, choices: Iterable[Choice]) -> Callable[[], None]:
     """Shows how many of the chosen segments are compared: offsets between them are passed over, and tell no share."""
-    total = sum(len(choice.steps) for choice in choices)
+    total = sum(choice.size for choice in choices)
     done = itertools.count(1)
     return lambda: progress.at(Position("segments compared", next(done), total))
 
@@ -149,7 +149,7 @@ def _lines(verdict: PartitionVerdict, paint: Paint) -> Iterator[str]:
 
 
 def _finding_lines(place: str, finding: Finding, paint: Paint) -> Iterator[str]:
-    where = f"in {_segment(finding)}"
+    where = f"in {_place(finding)}"
     difference = finding.difference
     if difference is None:
         yield f"{place}: {paint('the store does not give what it should', Color.RED)} {where}: {finding.text}"
@@ -167,11 +167,12 @@ def _finding_lines(place: str, finding: Finding, paint: Paint) -> Iterator[str]:
         yield f"  {_KNOWN_BUG}"
 
 
-def _segment(finding: Finding) -> str:
+def _place(finding: Finding) -> str:
     step = finding.step
     if isinstance(step, SegmentSlice):
         return f"segment {step.segment.start_offset:020d}-{step.segment.segment_id.id}"
-    return f"a hole of the tier, offsets {step.first_offset} to {step.last_offset}"
+    offsets = f"offsets {step.first_offset} to {step.last_offset}"
+    return f"a hole of the tier, {offsets}" if step.reason == Reason.HOLE else offsets
 
 
 def _shown(row: Mapping[str, Any], columns: Sequence[str]) -> str:

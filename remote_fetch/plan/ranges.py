@@ -11,7 +11,7 @@ Rules of the file:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol, TypeAlias
 
@@ -91,13 +91,15 @@ class SegmentSlice:
 class BrokerRange:
     """Offsets [first_offset, last_offset], both inclusive, that a broker has to serve.
 
-    `reason` is a Reason, or the kind of the error that ended the read from the store.
+    `reason` is a Reason, or the kind of the error that ended the read from the store. `detail` is the text of that
+    error. A saved plan does not have it.
     """
 
     partition: TopicIdPartition
     first_offset: int
     last_offset: int
     reason: str
+    detail: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"offsets {self.first_offset}..{self.last_offset} from the broker ({self.reason})"

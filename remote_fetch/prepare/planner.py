@@ -127,8 +127,9 @@ class Planner:
             self._session.note_unusable(timeline)
             return self.open_timeline(timeline, log)
         except RemoteFetchError as error:
-            self._session.fallback.after(error, partition, log.log_start_offset or 0, (log.end_offset or 1) - 1)
-            return untiered(partition, self._isolation, log)
+            first, stop = log.log_start_offset or 0, log.end_offset or 1
+            unread = self._session.fallback.after(error, partition, first, stop - 1)
+            return replace(untiered(partition, self._isolation, log), unread=unread)
 
     def _log_bounds(self, partition: TopicIdPartition, log_start: int | None) -> LogBounds:
         """The ends of the log.
@@ -182,7 +183,10 @@ class Planner:
         return PartitionPlan(opened, with_true_sizes(self._storage, steps), None)
 
     def _with_reason(self, plan: PartitionPlan) -> PartitionPlan:
-        """The plan, with the reason in its broker ranges if segments could not be located."""
+        """The plan. Its broker ranges tell why the partition was not opened, or its segments were not located."""
+        unread = plan.opened.unread
+        if unread is not None:  # `_open` has reported the fallback
+            return replace(plan, steps=tuple(_unread(step, unread) for step in plan.steps))
         reason = self._session.unlocated
         if reason is None:
             return plan
@@ -201,6 +205,10 @@ def say_end(observe: Observer, opened: OpenPartition, stop: int) -> None:
     end = opened.ends_at(stop)
     if end is not None:
         observe(end)
+
+
+def _unread(step: PlanStep, unread: BrokerRange) -> PlanStep:
+    return replace(unread, first_offset=step.first_offset, last_offset=step.last_offset)
 
 
 def _stable(first: int, stop: int) -> Replan:

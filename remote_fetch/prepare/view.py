@@ -20,7 +20,7 @@ from remote_fetch.model import (
     TopicIdPartition,
 )
 from remote_fetch.observe import ReadEnds
-from remote_fetch.plan.ranges import PlanStep, Reason
+from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason
 from remote_fetch.plan.visibility import AbortedIntervals
 
 __all__ = ["OpenPartition", "PartitionPlan", "untiered"]
@@ -37,6 +37,8 @@ class OpenPartition:
       for a log start that the user has given.
     - From `local_start` on, the broker has the log on its own disk, and the reader asks the broker. None: all tiered
       offsets are read from the tier.
+    - `unread` are the offsets that the broker reads because the partition could not be opened, with the error. None: it
+      was opened.
     """
 
     timeline: Timeline
@@ -48,6 +50,7 @@ class OpenPartition:
     log: LogBounds
     local_start: int | None = None
     known_txn_index_from: int | None = None
+    unread: BrokerRange | None = None
 
     @property
     def tells_txn_index_from(self) -> int | None:

@@ -59,7 +59,7 @@ class FallbackRule:
         """Report that the broker reads offsets [first_offset, last_offset], and return the step for them."""
         self._observe(Fallback(partition, first_offset, last_offset, reason, detail))
         self._explain(reason)
-        return BrokerRange(partition, first_offset, last_offset, reason)
+        return BrokerRange(partition, first_offset, last_offset, reason, detail)
 
     def after(
         self, error: RemoteFetchError, partition: TopicIdPartition, first_offset: int, last_offset: int

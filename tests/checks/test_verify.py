@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,14 @@ import pyarrow as pa
 import pytest
 
 from remote_fetch import read_arrow
-from remote_fetch.checks.verify import PartitionVerdict, choose, verify
-from remote_fetch.errors import ConfigError
+from remote_fetch.checks.verify import PartitionVerdict, choose, has_segments, verify
+from remote_fetch.errors import ConfigError, ErrorKind
 from remote_fetch.model import IsolationLevel
 from remote_fetch.observe import Notice
-from remote_fetch.plan.ranges import BrokerRange
+from remote_fetch.plan.ranges import BrokerRange, Reason
 from remote_fetch.prepare.job import plan_job
+from remote_fetch.prepare.planner import Planner
+from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.progress import Position
 from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
@@ -175,6 +178,61 @@ def test_a_hole_has_what_the_broker_has_there(check: Check, tmp_path: Path) -> N
     assert isinstance(finding.step, BrokerRange)
     assert finding.difference is not None
     assert (finding.difference.offset, finding.difference.store) == (20, None)
+
+
+@pytest.mark.parametrize("more", [[], ["--sample", "0.5"]])
+def test_a_partition_that_cannot_be_opened(
+    run: Run, beside: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]
+) -> None:
+    """Its newest producer snapshot is lost. A reader leaves the whole partition to the broker; a check must not."""
+
+    def plans_of(_arguments: object, session: Session) -> tuple[PartitionPlan, ...]:
+        planner = Planner(session, COMMITTED)
+        return planner.open(session.locator.partitions("orders"), lambda opened: planner.plan(opened, 0, 120))
+
+    monkeypatch.setattr("remote_fetch.cli.verify.plans_from", plans_of)
+    beside()
+    folder = shutil.copytree(tmp_path / "sound", tmp_path / "lost")
+    max(folder.rglob("*.snapshot")).unlink()
+    outcome = run("verify", "-t", "orders", "--url", str(folder), *more)
+    assert outcome.code == 3
+    assert outcome.lines[0] == (
+        "orders-0: 0 records alike, DIFFERENT in 1 of 1 segment; offsets not compared: 120 unlocatable"
+    )
+    told = "orders-0: the store does not give what it should in offsets 0 to 119: the segment has no producer snapshot"
+    assert outcome.lines[1].startswith(told)
+
+
+def test_a_store_without_any_log_has_no_segments(tmp_path: Path) -> None:
+    """So that a wrong URL is an error of its own, and not a finding in each partition."""
+    metadata = snapshot_config([one.metadata for one in built()], tmp_path)
+
+    def is_there(folder: Path) -> bool:
+        with Session.open({"remote.storage.url": str(folder), **metadata}) as session:
+            session.fallback.reader = OtherBucket(folder)  # type: ignore[assignment]
+            planner = Planner(session, COMMITTED)
+            plans = planner.open(session.locator.partitions("orders"), lambda opened: planner.plan(opened, 0, 120))
+            choices = choose(plans)
+            assert (choices[0].steps, len(choices[0].unread)) == ([], 1)
+            return has_segments(session, choices)
+
+    folder = write_topic(tmp_path / "tier")
+    max(folder.rglob("*.snapshot")).unlink()
+    assert is_there(folder)
+    segment_file(folder, 0).unlink()
+    assert is_there(folder)
+    segment_file(folder, -1).unlink()
+    assert not is_there(folder)
+
+
+def test_the_reasons_that_are_no_findings(check: Check, tmp_path: Path) -> None:
+    with Session.open({"remote.storage.url": str(tmp_path / "sound")}) as session:
+        (plan,) = plan_job(session, "orders", start=0, end=1, partitions=None, isolation=UNCOMMITTED)
+    reasons = [*Reason, ErrorKind.NOT_CONFIGURED, ErrorKind.UNLOCATABLE, ErrorKind.UNAVAILABLE]
+    steps = [BrokerRange(plan.opened.partition, at, at, reason) for at, reason in enumerate(reasons)]
+    (choice,) = choose([replace(plan, steps=tuple(steps))])
+    assert [step.reason for step in choice.unread] == [ErrorKind.UNLOCATABLE, ErrorKind.UNAVAILABLE]
+    assert set(choice.left_out) == set(reasons) - {Reason.HOLE}
 
 
 @pytest.mark.scheduled

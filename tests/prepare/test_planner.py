@@ -98,6 +98,22 @@ def test_what_cannot_be_planned_is_raised_or_left_to_the_broker() -> None:
     assert [(event.first_offset, event.last_offset, event.reason) for event in fallbacks] == [(0, 59, "unavailable")]
 
 
+def test_a_partition_that_cannot_be_opened_has_the_reason_of_its_error() -> None:
+    """Not `not-tiered`: its offsets are in the tier. The fallback is reported once."""
+    events: list[Event] = []
+    with session_of(fails=True, events=events) as session:
+        session.fallback.reader = cast(BrokerReader, object())
+        planner = Planner(session, COMMITTED)
+        (partition,) = session.locator.partitions("topic")
+        (plan,) = planner.open([partition], lambda opened: planner.plan(opened, 10, 60))
+    (step,) = plan.steps
+    assert step == BrokerRange(partition, 10, 59, ErrorKind.UNAVAILABLE)
+    (fallback,) = (event for event in events if isinstance(event, Fallback))
+    assert isinstance(step, BrokerRange)
+    assert (fallback.reason, fallback.detail) == (step.reason, step.detail)
+    assert step.detail
+
+
 def test_a_tier_that_cannot_be_located_has_that_reason() -> None:
     with session_of() as session:
         opened = opened_in(session, UNCOMMITTED, LogBounds(0, 100))

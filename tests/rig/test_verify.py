@@ -78,6 +78,20 @@ def test_one_changed_byte(
     assert finding["segment"] in path.name
 
 
+def test_a_lost_snapshot_is_a_finding(
+    place: tuple[Rig, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the newest one nothing of the partition can be read from the store under read_committed."""
+    rig, topic = place
+    folder = shutil.copytree(rig.remote, tmp_path / "copy")
+    max(folder.glob(f"kafka-tiered-storage/{topic}-0-*/*.snapshot")).unlink()
+    assert verify(rig, folder, topic, "-J", "-q", "--isolation", "read_committed") == 3
+    verdict = json.loads(capsys.readouterr().out)
+    assert (verdict["records"], list(verdict["left_out"])) == (0, ["unlocatable"])
+    (finding,) = verdict["findings"]
+    assert "no producer snapshot" in finding["error"]
+
+
 def test_a_wrong_url_is_no_success(place: tuple[Rig, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A nightly check of a URL with a typing error, or one level too high, must not stay green."""
     rig, topic = place
