@@ -299,4 +299,10 @@ class Audit:
         return self._topics[partition.topic] not in (None, partition.topic_id)
 
     def _log_start(self, partition: TopicIdPartition) -> int | None:
-        return None if self._is_topic_gone(partition) else self._sources.log_start(partition)
+        """The log start offset, None if the brokers do not tell it. Then the topic's id is asked for again."""
+        if self._is_topic_gone(partition):
+            return None
+        start = self._sources.log_start(partition)
+        if start is None and self._topics[partition.topic] is not None:
+            del self._topics[partition.topic]
+        return start

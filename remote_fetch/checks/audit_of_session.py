@@ -25,6 +25,16 @@ from remote_fetch.session.session import Session
 
 __all__ = ["audit_sources"]
 
+_NOT_TOLD = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,  # the topic was deleted during the audit
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+"""The errors for which the brokers do not tell a log start offset. The audit goes on without it."""
+
 
 @contextmanager
 def audit_sources(session: Session, journal: DeepJournal | None = None) -> Iterator[AuditSources]:
@@ -69,6 +79,6 @@ def _log_start(cluster: Cluster, partition: TopicIdPartition) -> int | None:
     try:
         return cluster.log_bounds(partition, IsolationLevel.READ_UNCOMMITTED).log_start_offset
     except KafkaException as error:
-        if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        if error.args[0].code() in _NOT_TOLD:
             return None
         raise

@@ -48,6 +48,7 @@ class AuditedTier:
     """The records of the second reading."""
     topic_ids: dict[str, Uuid | None] = field(default_factory=dict)
     log_starts: dict[tuple[str, int], int] = field(default_factory=dict)
+    log_start: Callable[[TopicIdPartition], int | None] = lambda _: None
 
     @classmethod
     def of(cls, tier: Tier, folder: Path) -> AuditedTier:
@@ -59,6 +60,7 @@ class AuditedTier:
             made.events.append(Event(value, key, line["offset"], line["partition"]))
         made.topic_ids = {name: Uuid.parse(facts["topic_id"]) for name, facts in tier.facts["topics"].items()}
         made.log_starts = {(line["topic"], line["partition"]): line["earliest"] for line in tier.facts["offsets"]}
+        made.log_start = lambda partition: made.log_starts.get((partition.topic, partition.partition))
         return made
 
     def audit(self, *, topic: str | None = None, is_deep: bool = False, stale_before_ms: int = NOW_MS) -> list[Finding]:
@@ -80,7 +82,7 @@ class AuditedTier:
             session.inventory(),
             self._open_records,
             lambda name: self.topic_ids.get(name, NO_TOPIC),
-            lambda partition: self.log_starts.get((partition.topic, partition.partition)),
+            self.log_start,
             DeepAudit(session.storage, session.codecs, journal).findings,
             session.stored_size,
         )

@@ -392,6 +392,25 @@ class TestWhileBrokersWrite:
         assert found == []
         assert audit.changed
 
+    def test_a_topic_that_was_deleted_after_the_metadata_was_read(self, sound: AuditedTier) -> None:
+        """The brokers do not know its partitions any more. After the first such answer its id is asked for again."""
+        asked: list[tuple[str, int]] = []
+        partitions = [
+            each for each in sound.timelines if each.topic == TOPIC and each.topic_id == sound.topic_ids[TOPIC]
+        ]
+        assert len(partitions) == 2
+
+        def log_start(partition: TopicIdPartition) -> int | None:
+            asked.append((partition.topic, partition.partition))
+            if partition.topic == TOPIC:
+                sound.topic_ids.pop(TOPIC, None)
+                return None
+            return sound.log_starts[partition.topic, partition.partition]
+
+        sound.log_start = log_start
+        assert sound.audit() == []
+        assert [place for place in asked if place[0] == TOPIC] == [(TOPIC, 0)]
+
     def test_an_upload_under_way(self, sound: AuditedTier) -> None:
         """Its objects are not left over, and those that it still lacks are not missing."""
         segment = _unknown_segment(sound)
