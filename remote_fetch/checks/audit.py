@@ -181,7 +181,12 @@ class Audit:
             if history.is_replaced and life.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:
                 continue
             is_topic_gone = self._is_topic_gone(life.segment_id.topic_id_partition)
-            finding = judge_life(life, stale_before_ms=self._options.stale_before_ms, is_topic_gone=is_topic_gone)
+            finding = judge_life(
+                life,
+                stale_before_ms=self._options.stale_before_ms,
+                is_topic_gone=is_topic_gone,
+                log_start=self._log_start,
+            )
             yield from self._noted(life, history.values, finding)
 
     def _noted(self, life: SegmentLife, values: tuple[bytes, ...], finding: Finding | None) -> Iterator[Finding]:

@@ -37,8 +37,17 @@ def of_segment(finding: Finding, life: SegmentLife) -> Finding:
     return replace(finding, segment_id=life.segment_id, start_offset=start, end_offset=end)
 
 
-def judge_life(life: SegmentLife, *, stale_before_ms: int, is_topic_gone: bool) -> Finding | None:
-    """The fault of a segment by its events alone, None without one. The segment was not deleted."""
+def judge_life(
+    life: SegmentLife,
+    *,
+    stale_before_ms: int,
+    is_topic_gone: bool,
+    log_start: Callable[[TopicIdPartition], int | None],
+) -> Finding | None:
+    """The fault of a segment by its events alone, None without one. The segment was not deleted.
+
+    `log_start` as for `judge_order`. It is asked for only if the answer matters.
+    """
     kind, text = None, ""
     if is_topic_gone:
         kind, text = FindingKind.DELETED_TOPIC, "the cluster has no topic of this name and id any more"
@@ -49,7 +58,7 @@ def judge_life(life: SegmentLife, *, stale_before_ms: int, is_topic_gone: bool) 
         kind, text = FindingKind.STALE_COPY, "its copy has begun and never ended (COPY_SEGMENT_STARTED)"
     elif life.state is _DELETING and life.event_ms < stale_before_ms:
         kind, text = FindingKind.STALE_DELETE, "its deletion has begun and never ended (DELETE_SEGMENT_STARTED)"
-    elif (fault := faults_of(life.metadata)) is not None:
+    elif (fault := faults_of(life.metadata, log_start)) is not None:
         kind, text = FindingKind.WRONG_METADATA, fault
     return None if kind is None else of_segment(Finding(kind, text), life)
 

@@ -8,12 +8,12 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from remote_fetch.formats.metadata_records import SegmentMetadataRecord, SegmentUpdateRecord, parse_metadata_record
 from remote_fetch.locate.uploads import DELETED, Upload, said_by
-from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState
+from remote_fetch.model import RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
 
 __all__ = ["SEGMENT_KEY_BYTES", "SegmentLife", "faults_of", "key_of", "life_of"]
 
@@ -63,15 +63,22 @@ def life_of(values: Iterable[bytes]) -> SegmentLife:
     return SegmentLife(segment_id, upload.state, upload.metadata(segment_id.topic_id_partition), event_ms)
 
 
-def faults_of(metadata: RemoteLogSegmentMetadata) -> str | None:
-    """The reason why no segment of a broker has this metadata, None if one can have it."""
+def faults_of(
+    metadata: RemoteLogSegmentMetadata, log_start: Callable[[TopicIdPartition], int | None] = lambda _: None
+) -> str | None:
+    """The reason why no segment of a broker has this metadata, None if one can have it.
+
+    The first leader epoch may begin within the segment. Kafka cuts the epochs at the log start, and DeleteRecords may
+    move the log start into a segment before its upload. `log_start` tells it, None if it is not known. It never falls.
+    """
     epochs = metadata.segment_leader_epochs
     if not epochs:
         return "it has no leader epochs (SegmentLeaderEpochs)"
-    if epochs[0].start_offset > metadata.start_offset:
-        return (
-            f"its first leader epoch begins at offset {epochs[0].start_offset}, after the segment (SegmentLeaderEpochs)"
-        )
+    first = epochs[0].start_offset
+    if first > metadata.start_offset:
+        known = log_start(metadata.topic_id_partition)
+        if first > metadata.end_offset or (known is not None and first > known):
+            return f"its first leader epoch begins at offset {first}, after the segment's start (SegmentLeaderEpochs)"
     starts = [entry.start_offset for entry in epochs]
     if starts != sorted(starts) or starts[-1] > metadata.end_offset + 1:
         return f"its leader epochs begin at the offsets {starts} (SegmentLeaderEpochs)"

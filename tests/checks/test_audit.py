@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from remote_fetch.checks.audit_book import TopicTotals
+from remote_fetch.checks.audit_segment import faults_of
 from remote_fetch.checks.findings import SEVERITIES, FindingKind, Severity
 from remote_fetch.errors import UnknownTopic
 from remote_fetch.formats.metadata_records import (
@@ -291,6 +292,20 @@ PLANTED = {
     ),
     "later timestamps than the metadata says": Planted(KIND.WRONG_METADATA, _told(max_timestamp_ms=1), is_deep=True),
 }
+
+
+def test_leader_epochs_begin_at_the_log_start(sound: AuditedTier) -> None:
+    """DeleteRecords moved it into the segment before the upload: a broker cuts the epochs there (Kafka 4.3.1)."""
+    segment = sound.segment(TOPIC, 2)
+    partition = segment.topic_id_partition
+    changed = sound.change(segment, segment_leader_epochs=(LeaderEpoch(0, segment.start_offset + 3),))
+    assert [finding.kind for finding in sound.audit()] == [KIND.WRONG_METADATA], "the log starts before that"
+    sound.log_starts[TOPIC, 0] = segment.start_offset + 3
+    assert sound.audit(is_deep=True) == []
+    assert faults_of(changed) is None
+    assert faults_of(changed, {partition: segment.start_offset + 2}.get) is not None
+    late = replace(changed, segment_leader_epochs=(LeaderEpoch(0, segment.end_offset + 1),))
+    assert faults_of(late) is not None
 
 
 @pytest.mark.parametrize("name", PLANTED)

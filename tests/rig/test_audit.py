@@ -85,6 +85,21 @@ def test_a_topic_that_was_deleted(
     assert found
 
 
+def test_records_deleted_before_the_upload(
+    rig: Rig, new_topic: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The log starts within a segment that is uploaded after that."""
+    topic = new_topic("audit-cut")
+    topics.create_topic(rig, topic)
+    topics.produce(rig, topic, 30, sizes=(100, 120))
+    topics.delete_records(rig, topic, 0, 10)
+    topics.produce(rig, topic, 200, seed=4)
+    topics.wait_tiered(rig, topic)
+    assert audit(rig, rig.remote, "-t", topic, "--deep") == 0
+    found, _ = lines_of(capsys)
+    assert found == []
+
+
 @pytest.mark.scheduled
 def test_a_sound_tier_of_five_thousand_segments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All topics, transactions among them, on a broker of its own."""
