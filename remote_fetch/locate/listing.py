@@ -5,6 +5,7 @@ Rules of the file:
 - A listing does not tell everything. The missing facts are looked up or left unknown. A guess never reaches the data.
 - A segment's name gives its start. The start of the next segment bounds its end. The end of the last segment is read
   from its last batch.
+- An object without a batch is a gap, which compaction may have left. It is never taken for the end of the tier.
 - There is no log start, no access check and no state: an object that exists counts as a finished upload.
 - One listing is made at a time. The ends of several partitions are read at once.
 """
@@ -17,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
 
-from remote_fetch.errors import CorruptSegment, FallsBackError, UnknownTopic, UnsupportedFormat
+from remote_fetch.errors import CorruptSegment, FallsBackError, UnknownTopic, Unlocatable, UnsupportedFormat
 from remote_fetch.formats.batches import BatchFramer
 from remote_fetch.formats.indexes import MAX_RELATIVE_OFFSET, OffsetIndex
 from remote_fetch.locate.timeline import Timeline
@@ -32,7 +33,13 @@ from remote_fetch.model import (
     Uuid,
 )
 
-__all__ = ["ListingLocator", "Listings", "SegmentBytes", "last_offset_of", "topic_names"]
+__all__ = ["GAP_HINT", "ListingLocator", "Listings", "SegmentBytes", "last_offset_of", "topic_names"]
+
+GAP_HINT = (
+    "If the topic was compacted before it was tiered, compaction may have left this gap, and a listing cannot tell "
+    "that from a missing object: set bootstrap.servers, or read around it, with an end before it and a start behind it"
+)
+"""The hint of an error about offsets that no object has."""
 
 _LAST_OFFSET = 2**63 - 1
 _RECHECKED_SEGMENTS = 16
@@ -243,7 +250,10 @@ class ListingLocator:
 
     def _infer_end(self, segment: RemoteLogSegmentMetadata, next_start: int | None) -> int:
         if next_start is None:
-            return last_offset_of(segment, self._reader)
+            last = last_offset_of(segment, self._reader)
+            if last < segment.start_offset and segment.segment_size_in_bytes == 0:
+                raise _empty_at_the_end(segment)
+            return last
         self._inferred.add((segment.segment_id, next_start - 1))
         return next_start - 1
 
@@ -254,16 +264,31 @@ def _timeline_of(partition: TopicIdPartition, segments: Iterable[RemoteLogSegmen
     return Timeline(partition, tuple(ordered), tuple(range(len(ordered))))
 
 
+def _empty_at_the_end(segment: RemoteLogSegmentMetadata) -> Unlocatable:
+    """The error for an empty object behind all others. Nothing tells which offsets it had."""
+    partition = segment.topic_id_partition
+    return Unlocatable(
+        f"the last object is empty, and does not tell which offsets from {segment.start_offset} on are missing",
+        first=segment.start_offset,
+        topic=partition.topic,
+        partition=partition.partition,
+        object_name=f"{segment.start_offset:020d}-{segment.segment_id.id}",
+        hint=GAP_HINT,
+    )
+
+
 def last_offset_of(segment: RemoteLogSegmentMetadata, reader: SegmentBytes) -> int:
     """The last offset of the last batch of a segment, read from its end. `start_offset - 1` if it has no batch.
+
+    Brokers upload empty logs too, if compaction took out all batches before. Their offset indexes are empty.
 
     The offset index tells where to begin. Without a usable index the whole segment is read. Raises CorruptSegment for a
     segment that is cut off, and the errors of `reader`.
     """
     try:
-        if segment.segment_size_in_bytes == 0:
-            raise CorruptSegment("the object is empty, and brokers upload no empty segments", position=0)
         position = _last_indexed_position(segment, reader)
+        if position and segment.segment_size_in_bytes == 0:
+            raise CorruptSegment(f"the object is empty, but its offset index knows a batch at {position}", position=0)
         try:
             return _scan_to_end(segment, reader, position)
         except (CorruptSegment, UnsupportedFormat):

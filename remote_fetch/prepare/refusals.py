@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Sequence
 
 from remote_fetch.errors import RemoteFetchError, SegmentNotFound, Unlocatable
+from remote_fetch.locate.listing import GAP_HINT
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.model import TopicIdPartition
 from remote_fetch.observe import unusable_text
@@ -19,12 +20,6 @@ from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason
 from remote_fetch.session.fallback import ASK_A_BROKER, SET_BROKERS
 
 __all__ = ["GAP_HINT", "no_other_copy", "refuse_broker_ranges", "unexpected"]
-
-
-GAP_HINT = (
-    "If the topic was compacted before it was tiered, compaction may have left this gap, and a listing cannot tell "
-    "that from a missing object: set bootstrap.servers, or read around it, with an end before it and a start behind it"
-)
 
 
 def refuse_broker_ranges(timeline: Timeline, steps: Sequence[PlanStep]) -> None:

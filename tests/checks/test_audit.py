@@ -294,6 +294,16 @@ PLANTED = {
 }
 
 
+def test_a_log_that_compaction_left_empty(sound: AuditedTier) -> None:
+    """A real broker uploads it (4.3.1), if the topic was compacted before it was tiered. Its indexes are empty too."""
+    segment = sound.segment("codecs", 0)
+    for suffix in (".log", ".index", ".timeindex"):
+        sound.file(segment, suffix).write_bytes(b"")
+    assert {finding.kind for finding in sound.audit(is_deep=True)} >= {KIND.SHORT}
+    sound.change(segment, segment_size_in_bytes=0)
+    assert sound.audit(is_deep=True) == []
+
+
 def test_leader_epochs_begin_at_the_log_start(sound: AuditedTier) -> None:
     """DeleteRecords moved it into the segment before the upload: a broker cuts the epochs there (Kafka 4.3.1)."""
     segment = sound.segment(TOPIC, 2)

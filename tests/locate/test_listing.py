@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from remote_fetch.errors import CorruptSegment, SegmentNotFound, UnknownTopic
+from remote_fetch.errors import CorruptSegment, SegmentNotFound, UnknownTopic, Unlocatable
 from remote_fetch.locate.listing import ListingLocator, Listings, last_offset_of
 from remote_fetch.locate.locator import SharedLocator
 from remote_fetch.model import UNKNOWN_SIZE, IndexType, RemoteLogSegmentMetadata, Survey, TopicIdPartition, Uuid
@@ -246,12 +246,30 @@ class TestEnds:
         assert timeline.segments[timeline.finish_order.index(1)].segment_size_in_bytes > 100
 
     def test_an_empty_last_object(self) -> None:
+        """It may have been cut off. So it is not left out: the tier would seem to end before it."""
         bucket = Bucket(plain_log().segments())
         bucket.write(2, b"")
         locator, _ = locator_of(bucket)
         locator.partitions("topic")
-        with pytest.raises(CorruptSegment, match=r"the object is empty.*object 00000000000000000040-"):
+        with pytest.raises(
+            Unlocatable, match=r"last object is empty.*from 40 on.*object 00000000000000000040-"
+        ) as told:
             spans(locator, bucket)
+        assert (told.value.first, told.value.last) == (40, None)
+        assert "compacted before it was tiered" in str(told.value)
+
+    def test_an_empty_object_before_others_is_a_gap(self) -> None:
+        """Its start is kept, so that no reader begins behind it."""
+        bucket = Bucket(plain_log().segments())
+        bucket.write(0, b"")
+        bucket.write_index(0, IndexType.OFFSET, b"")
+        locator, _ = locator_of(bucket)
+        (partition,) = locator.partitions("topic")
+        assert spans(locator, bucket) == [(0, 19), (20, 39), (40, 59)]
+        empty = locator.timeline(partition).segments[0]
+        assert locator.recheck(partition, 19).segments[0] == empty
+        measured = locator.measure(partition, empty)
+        assert [(s.start_offset, s.end_offset) for s in measured.segments] == [(0, -1), (20, 39), (40, 59)]
 
     def test_a_segment_without_a_batch_is_none(self) -> None:
         """Where the size is not known, as some layouts list it, an empty object shows when it is read."""
@@ -362,14 +380,17 @@ class TestLastOffset:
         bucket = Bucket(plain_log().segments())
         listed = replace(bucket.at(2), segment_size_in_bytes=size_bytes)
         assert len(bucket.log(2)) == 824
-        if size_bytes == 0:
-            with pytest.raises(CorruptSegment, match="the object is empty"):
-                last_offset_of(listed, Reader(bucket))
-        elif size_bytes > 824:
+        if size_bytes > 824:
             with pytest.raises(CorruptSegment, match="ends at byte 824, but was listed with 1000000 bytes"):
                 last_offset_of(listed, Reader(bucket))
         else:
             assert last_offset_of(listed, Reader(bucket)) == 59
+
+    def test_an_empty_object_whose_index_knows_batches(self) -> None:
+        bucket = Bucket(plain_log().segments(DENSE))
+        cut = replace(bucket.at(1), segment_size_in_bytes=0)
+        with pytest.raises(CorruptSegment, match="the object is empty, but its offset index knows a batch at 618"):
+            last_offset_of(cut, Reader(bucket))
 
     def test_a_segment_that_is_cut(self) -> None:
         bucket = Bucket(plain_log().segments())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from remote_fetch.config import Config
 from remote_fetch.errors import Unlocatable
 from remote_fetch.locate.timeline import Timeline
-from remote_fetch.model import IsolationLevel
+from remote_fetch.model import IndexType, IsolationLevel
 from remote_fetch.plan.ranges import BrokerRange, Reason, SegmentSlice
 from remote_fetch.prepare.job import plan_job
 from remote_fetch.prepare.refusals import refuse_broker_ranges
@@ -180,3 +181,20 @@ def test_a_listing_cannot_tell_it_from_a_hole_and_says_what_to_do(isolation: Iso
     assert "bootstrap.servers" in str(outcome.error)
     around = [read(bucket, start=first, end=end).offsets for first, end in ((0, 5), (10, 15), (20, 30))]
     assert around == [[*range(5)], [*range(10, 15)], [*range(20, 30)]]
+
+
+@pytest.mark.parametrize("isolation", [COMMITTED, UNCOMMITTED])
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_object_that_compaction_left_empty(isolation: IsolationLevel, number: int, tmp_path: Path) -> None:
+    """A real broker uploads such a log (4.3.1). Metadata tells its end; a bucket alone cannot tell it from a loss."""
+    bucket = Bucket(plain_log().segments())
+    bucket.write(number, b"")
+    bucket.write_index(number, IndexType.OFFSET, b"")
+    bucket.metadata[number] = replace(bucket.metadata[number], segment_size_in_bytes=0)
+    kept = [offset for offset in range(60) if not 20 * number <= offset < 20 * number + 20]
+    assert read(bucket, isolation=isolation, config=config_of(bucket, True, tmp_path)).offsets == kept
+    outcome = read(bucket, isolation=isolation)
+    assert isinstance(outcome.error, Unlocatable)
+    assert (outcome.error.first, outcome.error.last) == (20 * number, 20 * number + 19)
+    assert "compacted before it was tiered" in str(outcome.error)
+    assert read(bucket, isolation=isolation, start=20 * number + 20).offsets == [at for at in kept if at >= 20 * number]
