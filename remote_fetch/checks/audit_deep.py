@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from remote_fetch.checks.deep_journal import DeepJournal
 from remote_fetch.checks.findings import Finding, FindingKind
-from remote_fetch.checks.log_check import LogCheck, LogFacts
+from remote_fetch.checks.log_check import LogCheck, LogFacts, OpenTransactions
 from remote_fetch.errors import (
     CorruptSegment,
     DecompressionLimit,
@@ -54,21 +54,21 @@ class DeepAudit:
         self._codecs = codecs
         self._journal = journal
         self._next: tuple[TopicIdPartition, int] | None = None
-        self._open_producers: set[int] = set()
+        self._transactions: OpenTransactions | None = None
 
     def findings(self, segment: RemoteLogSegmentMetadata) -> Iterator[Finding]:
         """The faults in the bytes of a segment. Raises the errors of the storage, and ConfigError of the journal."""
         journal, following = self._journal, (segment.topic_id_partition, segment.end_offset + 1)
         known = None if journal is None else journal.open_producers_after(segment)
         if known is not None:
-            self._next, self._open_producers = following, set(known)
+            self._next, self._transactions = following, OpenTransactions(dict.fromkeys(known, -1), following[1])
             return
         is_sound = True
         for finding in self._read(segment):
             is_sound = False
             yield finding
         if is_sound and journal is not None:
-            journal.note(segment, self._open_producers)
+            journal.note(segment, () if self._transactions is None else self._transactions.first_offsets)
 
     def _read(self, segment: RemoteLogSegmentMetadata) -> Iterator[Finding]:
         files = _Files(self._storage, segment)
@@ -81,7 +81,7 @@ class DeepAudit:
             max_decompressed_bytes=settings.max_decompressed_bytes,
             offset_index=files.read(IndexType.OFFSET, lambda data: OffsetIndex.parse(data, start, end_offset=end)),
             time_index=files.read(IndexType.TIMESTAMP, lambda data: TimeIndex.parse(data, start, end_offset=end)),
-            open_producers=self._open_producers if self._next == (partition, start) else (),
+            transactions=self._transactions if self._next == (partition, start) else None,
         )
         transactions = files.read(IndexType.TRANSACTION, parse_transaction_index)
         epochs = files.read(IndexType.LEADER_EPOCH, parse_leader_epoch_checkpoint)
@@ -96,7 +96,7 @@ class DeepAudit:
         except _FAULTS as error:
             yield files.finding(FindingKind.CORRUPT, str(error))
             return
-        self._next, self._open_producers = (partition, end + 1), check.open_producers
+        self._next, self._transactions = (partition, end + 1), check.transactions
         for kind, text in _judged(check, facts, segment, transactions, epochs):
             yield files.finding(kind, text)
 

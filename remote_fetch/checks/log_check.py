@@ -23,7 +23,7 @@ from remote_fetch.locate.lineage import epoch_at
 from remote_fetch.model import AbortedTransaction, RemoteLogSegmentMetadata
 from remote_fetch.prepare.order import check_order
 
-__all__ = ["LogCheck", "LogFacts"]
+__all__ = ["LogCheck", "LogFacts", "OpenTransactions"]
 
 _COLUMNS = ("offset",)
 
@@ -35,7 +35,7 @@ class LogFacts:
     - `size_bytes` is the end of the last whole batch. `end_bytes` counts all bytes that came.
     - `first_offset` and `last_offset` are -1 without batches, `max_timestamp_ms` too.
     - `aborted` are the producer and the marker's offset of transactions that are aborted in the segment, if they have
-      records. `abort_markers` are all such markers.
+      records, with the offset of their first batch. `abort_markers` are all such markers.
     - `wrong_epoch` is the first batch whose leader epoch is not that of the metadata.
     """
 
@@ -44,9 +44,22 @@ class LogFacts:
     max_timestamp_ms: int = -1
     size_bytes: int = 0
     batches: int = 0
-    aborted: list[tuple[int, int]] = field(default_factory=list)
+    aborted: dict[tuple[int, int], int] = field(default_factory=dict)
     abort_markers: set[tuple[int, int]] = field(default_factory=set)
     wrong_epoch: BatchHeader | None = None
+
+
+@dataclass(slots=True)
+class OpenTransactions:
+    """The open transactions at an offset of a log that is read in order.
+
+    - `first_offsets` has the offset of the first batch by producer, -1 if it is not known.
+    - From `whole_from` on, all batches were read, and compaction has taken out none. The first offsets of earlier
+      transactions may be wrong: their first batch may be gone, or the marker of the transaction before.
+    """
+
+    first_offsets: dict[int, int]
+    whole_from: int
 
 
 class _OffsetWalk:
@@ -82,7 +95,7 @@ class _OffsetWalk:
 class LogCheck:
     """Reads one segment. `offset_index` and `time_index` are its parsed indexes, None without one.
 
-    `open_producers` have a transaction that began before the segment. After `read`, those that have one at its end.
+    `transactions` are open at the start of the segment, None: not known. After `read` they are those at its end.
     """
 
     def __init__(
@@ -94,7 +107,7 @@ class LogCheck:
         max_decompressed_bytes: int,
         offset_index: OffsetIndex | None = None,
         time_index: TimeIndex | None = None,
-        open_producers: Iterable[int] = (),
+        transactions: OpenTransactions | None = None,
     ) -> None:
         self._segment = segment
         self._codecs = codecs
@@ -103,7 +116,9 @@ class LogCheck:
         self._times = iter(()) if time_index is None else time_index.entries()
         self._time = next(self._times, None)
         self._time_fault: str | None = None
-        self.open_producers = set(open_producers)
+        known = transactions or OpenTransactions({}, segment.start_offset)
+        self.transactions = OpenTransactions(dict(known.first_offsets), known.whole_from)
+        self._next_offset = segment.start_offset
         self._epochs = segment.segment_leader_epochs
         partition = segment.topic_id_partition
         bounds = Bounds(
@@ -124,6 +139,9 @@ class LogCheck:
             while (batch := framer.next_batch()) is not None:
                 self._batch(batch)
         framer.finish()
+        end = self._segment.end_offset
+        if self._next_offset <= end:
+            self.transactions.whole_from = end + 1
         return self.facts
 
     def offset_fault(self) -> str | None:
@@ -138,12 +156,18 @@ class LogCheck:
         return self._time_fault
 
     def transaction_faults(self, entries: Iterable[AbortedTransaction] | None) -> Iterator[str]:
-        """Transactions that the transaction index lacks or makes up. None: there is no such index."""
-        known = {(entry.producer_id, entry.last_offset) for entry in entries or ()}
-        for producer_id, offset in self.facts.aborted:
-            if (producer_id, offset) not in known:
+        """Transactions that the transaction index lacks, makes up or lets begin elsewhere. None: there is no index."""
+        known = {(entry.producer_id, entry.last_offset): entry.first_offset for entry in entries or ()}
+        for (producer_id, offset), first in self.facts.aborted.items():
+            told = known.get((producer_id, offset))
+            if told is None:
                 yield f"it lacks the transaction of producer {producer_id} that was aborted at offset {offset}"
-        for producer_id, offset in sorted(known - self.facts.abort_markers, key=lambda entry: entry[1]):
+            elif told != first and min(told, first) >= self.transactions.whole_from:
+                yield (
+                    f"the transaction of producer {producer_id} that was aborted at offset {offset} begins at offset "
+                    f"{first}, and not at {told}"
+                )
+        for producer_id, offset in sorted(known.keys() - self.facts.abort_markers, key=lambda entry: entry[1]):
             yield f"no marker at offset {offset} aborts a transaction of producer {producer_id}"
 
     def _batch(self, batch: FramedBatch) -> None:
@@ -161,6 +185,11 @@ class LogCheck:
         facts.max_timestamp_ms = max(facts.max_timestamp_ms, header.max_timestamp_ms)
         facts.size_bytes = batch.position + header.size_bytes
         facts.batches += 1
+        if not header.record_count:  # compaction left its header
+            self.transactions.whole_from = header.last_offset + 1
+        elif header.base_offset > self._next_offset:
+            self.transactions.whole_from = header.base_offset
+        self._next_offset = header.last_offset + 1
         self._take_transaction(batch)
 
     def _check_records(self, batch: FramedBatch) -> None:
@@ -204,15 +233,15 @@ class LogCheck:
             )
 
     def _take_transaction(self, batch: FramedBatch) -> None:
-        header = batch.header
+        header, opened = batch.header, self.transactions.first_offsets
         if header.is_transactional and not header.is_control:
-            self.open_producers.add(header.producer_id)
+            opened.setdefault(header.producer_id, header.base_offset)
         if not header.is_control:
             return
         control = control_type(batch, self._codecs)
         if control is ControlType.ABORT:
             self.facts.abort_markers.add((header.producer_id, header.base_offset))
-            if header.producer_id in self.open_producers:
-                self.facts.aborted.append((header.producer_id, header.base_offset))
+            if header.producer_id in opened:
+                self.facts.aborted[header.producer_id, header.base_offset] = opened[header.producer_id]
         if control in (ControlType.ABORT, ControlType.COMMIT):
-            self.open_producers.discard(header.producer_id)
+            opened.pop(header.producer_id, None)

@@ -228,6 +228,11 @@ def _aborted_unlisted(data: bytes) -> bytes:
     return data[34:]
 
 
+def _moved(data: bytes, by: int) -> bytes:
+    """The first transaction begins at another offset."""
+    return data[:10] + struct.pack(">q", struct.unpack_from(">q", data, 10)[0] + by) + data[18:]
+
+
 def _first_epoch(data: bytes) -> bytes:
     """A checkpoint whose only epoch is 7."""
     return b"0\n1\n7 0\n"
@@ -275,6 +280,12 @@ PLANTED = {
     ),
     "aborted transaction not listed": Planted(
         KIND.DAMAGED_INDEX, _rewritten(".txnindex", _aborted_unlisted, at=1), is_deep=True
+    ),
+    "aborted transaction begins late": Planted(
+        KIND.DAMAGED_INDEX, _rewritten(".txnindex", lambda index: _moved(index, 1), at=1), is_deep=True
+    ),
+    "aborted transaction begins early": Planted(
+        KIND.DAMAGED_INDEX, _rewritten(".txnindex", lambda index: _moved(index, -1), at=1), is_deep=True
     ),
     "transaction index lost": Planted(
         KIND.DAMAGED_INDEX,
