@@ -85,7 +85,7 @@ class DeepAudit:
         )
         transactions = files.read(IndexType.TRANSACTION, parse_transaction_index)
         epochs = files.read(IndexType.LEADER_EPOCH, parse_leader_epoch_checkpoint)
-        files.read(IndexType.PRODUCER_SNAPSHOT, parse_producer_snapshot)
+        producers = files.read(IndexType.PRODUCER_SNAPSHOT, parse_producer_snapshot)
         yield from files.findings
         self._next = None
         try:
@@ -99,6 +99,8 @@ class DeepAudit:
         self._next, self._transactions = (partition, end + 1), check.transactions
         for kind, text in _judged(check, facts, segment, transactions, epochs):
             yield files.finding(kind, text)
+        for fault in check.snapshot_faults(producers):
+            yield files.finding(FindingKind.DAMAGED_INDEX, f"{IndexType.PRODUCER_SNAPSHOT} index: {fault}")
 
 
 class _Files:

@@ -15,6 +15,7 @@ from remote_fetch.decode.run_decoder import Bounds, RunReader, Start
 from remote_fetch.decode.run_status import FAULTS, RunStatus
 from remote_fetch.errors import CorruptSegment, FallsBackError
 from remote_fetch.formats.batches import BatchFramer, BatchHeader, FramedBatch, check_crc
+from remote_fetch.formats.checkpoints import ProducerState
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.formats.control import ControlType, control_type
 from remote_fetch.formats.indexes import OffsetIndex, TimeIndex
@@ -170,6 +171,26 @@ class LogCheck:
         for producer_id, offset in sorted(known.keys() - self.facts.abort_markers, key=lambda entry: entry[1]):
             yield f"no marker at offset {offset} aborts a transaction of producer {producer_id}"
 
+    def snapshot_faults(self, producers: Iterable[ProducerState] | None) -> Iterator[str]:
+        """Producers whose state is not that at the end of the segment. None: there is no producer snapshot."""
+        if producers is None:
+            return
+        end, told, known = self._segment.end_offset, dict[int, int](), dict(self.transactions.first_offsets)
+        for producer in producers:
+            latest = max(producer.last_offset, producer.current_txn_first_offset)
+            if latest > end:
+                known.pop(producer.producer_id, None)
+                yield f"producer {producer.producer_id} has a batch at offset {latest}, after the segment"
+            elif producer.current_txn_first_offset >= 0:
+                told[producer.producer_id] = producer.current_txn_first_offset
+        for producer_id in sorted(told.keys() | known.keys()):
+            begins = [offsets[producer_id] for offsets in (told, known) if producer_id in offsets]
+            if told.get(producer_id) != known.get(producer_id) and min(begins) >= self.transactions.whole_from:
+                yield (
+                    f"producer {producer_id} has {_open_from(told.get(producer_id))}, and by the log "
+                    f"{_open_from(known.get(producer_id))}"
+                )
+
     def _batch(self, batch: FramedBatch) -> None:
         header, facts = batch.header, self.facts
         check_crc(batch)
@@ -245,3 +266,9 @@ class LogCheck:
                 self.facts.aborted[header.producer_id, header.base_offset] = opened[header.producer_id]
         if control in (ControlType.ABORT, ControlType.COMMIT):
             opened.pop(header.producer_id, None)
+
+
+def _open_from(first_offset: int | None) -> str:
+    return (
+        "no open transaction" if first_offset is None else f"a transaction that is open from offset {first_offset} on"
+    )

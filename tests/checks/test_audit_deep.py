@@ -1,4 +1,4 @@
-"""A deep audit of transactions: first offsets are compared where the log was read whole, and nowhere else."""
+"""A deep audit of transactions and producers: compared where the log was read whole, and nowhere else."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from remote_fetch.checks.audit_deep import DeepAudit
 from remote_fetch.model import RemoteLogSegmentMetadata
@@ -61,6 +62,12 @@ class Written:
         assert struct.unpack_from(">q", data, 10) == (FIRST,)
         path.write_bytes(data[:10] + struct.pack(">q", offset) + data[18:])
 
+    def snapshot(self, number: int, *producers: tuple[int, int, int]) -> None:
+        """The snapshot has these producers: id, last offset, and first offset of the open transaction."""
+        entries = [struct.pack(">qhiqiqiq", each, 0, 0, last, 0, 0, -1, first) for each, last, first in producers]
+        covered = struct.pack(">i", len(entries)) + b"".join(entries)
+        self.file(number, ".snapshot").write_bytes(struct.pack(">hI", 1, crc32c(covered)) + covered)
+
     def audit(self, segments: list[RemoteLogSegmentMetadata] | None = None) -> list[str]:
         with Session.open({"remote.storage.url": str(self.folder)}) as session:
             deep = DeepAudit(session.storage, session.codecs)
@@ -89,3 +96,42 @@ def test_after_compaction_first_offsets_are_unknown(tmp_path: Path, number: int)
     written = Written(tmp_path, taken_out=5, number=number)
     written.begins_at(FIRST - 1)
     assert written.audit() == []
+
+
+@pytest.mark.parametrize(
+    ("number", "producers", "told"),
+    [
+        (0, [], "producer 7 has no open transaction, and by the log a transaction that is open from offset 20 on"),
+        (0, [(7, 22, 21)], "producer 7 has a transaction that is open from offset 21 on, and by the log a transaction"),
+        (0, [(7, 22, 20), (8, 23, -1)], "producer 8 has a batch at offset 23, after the segment"),
+        (0, [(7, 22, 20), (8, -1, 30)], "producer 8 has a batch at offset 30, after the segment"),
+        (1, [(7, 45, 20)], "producer 7 has a transaction that is open from offset 20 on, and by the log no open"),
+        (2, [(8, 50, 48)], "producer 8 has a transaction that is open from offset 48 on, and by the log no open"),
+    ],
+)
+def test_a_snapshot_of_another_offset(
+    tmp_path: Path, number: int, producers: list[tuple[int, int, int]], told: str
+) -> None:
+    written = Written(tmp_path)
+    written.snapshot(number, *producers)
+    (text,) = written.audit()
+    assert text.startswith(f"producer-snapshot index: {told}")
+
+
+def test_the_snapshots_of_two_segments_are_swapped(tmp_path: Path) -> None:
+    written = Written(tmp_path)
+    paths = [written.file(number, ".snapshot") for number in (0, 1)]
+    data = [path.read_bytes() for path in paths]
+    for path, other in zip(paths, reversed(data), strict=True):
+        path.write_bytes(other)
+    assert len(written.audit()) == 2
+
+
+def test_a_producer_whose_beginning_was_not_read(tmp_path: Path) -> None:
+    """Its transaction began before the segments that were read, or compaction may have taken out its marker."""
+    written = Written(tmp_path / "tier")
+    written.snapshot(1, (8, 30, 21))
+    assert written.audit(written.segments[1:]) == []
+    compacted = Written(tmp_path / "compacted", taken_out=5, number=0)
+    compacted.snapshot(0)
+    assert compacted.audit(compacted.segments[:1]) == []
