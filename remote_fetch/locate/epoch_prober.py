@@ -18,6 +18,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
@@ -146,16 +147,12 @@ class EpochProber:
 
 
 def _compare(consumer: Consumer, asked: Mapping[tuple[str, int], _Question]) -> bool:
-    """Let librdkafka compare the epochs of all questions. False: some partitions are not assigned yet."""
+    """Let librdkafka compare the epochs of all questions. False: it has not assigned some partitions yet."""
     for question in asked.values():
         if not question.is_compared:
-            try:
+            with suppress(KafkaException):  # the next round asks again, until the deadline of the question
                 consumer.seek(question.wanted)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError._STATE:
-                    raise
-                continue
-            question.is_compared = True
+                question.is_compared = True
     return all(question.is_compared for question in asked.values())
 
 
