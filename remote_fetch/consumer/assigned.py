@@ -19,7 +19,7 @@ from remote_fetch.consumer.offsets import COMMITTED, INVALID
 from remote_fetch.consumer.position import Position, storable
 from remote_fetch.consumer.states import Action, Mode, PartitionState, Step
 from remote_fetch.consumer.store_records import StoreRecords
-from remote_fetch.model import LogBounds
+from remote_fetch.model import LogBounds, Uuid
 from remote_fetch.session.circuit import Circuit
 
 __all__ = ["AssignedPartition", "Key"]
@@ -33,6 +33,7 @@ class AssignedPartition:
 
     - `assigned_offset` is the offset with which it was assigned, as `Consumer.assignment` tells it.
     - `log` has the ends of its log, from the last answer of a broker.
+    - `topic_id` is that of the topic whose segments a feed has looked for. None: it is not known.
     - `circuit` tells how long librdkafka reads the partition after its segments have failed.
     - If `stores_offsets` is false, only the application stores positions for commits.
     """
@@ -53,6 +54,7 @@ class AssignedPartition:
         self.position = Position(topic, number, stores_offsets=stores_offsets)
         self.records = StoreRecords(topic, number)
         self.log = LogBounds(None)
+        self.topic_id: Uuid | None = None
         self._circuit = circuit
         self._question: object = None
 
@@ -102,6 +104,10 @@ class AssignedPartition:
     def note_log(self, log: LogBounds) -> None:
         """Take the ends of the log from a new answer."""
         self.log = log
+
+    def note_topic(self, topic_id: Uuid | None) -> None:
+        """Take the id of the topic from a feed. None changes nothing."""
+        self.topic_id = topic_id or self.topic_id
 
     def note_success(self) -> None:
         """Note that the store has given records of the partition."""

@@ -57,6 +57,7 @@ class DueWork:
 
     def _check_feed(self, partition: AssignedPartition, feed: Feed, now_s: float) -> None:
         partition.note_log(feed.log)
+        partition.note_topic(feed.topic_id)
         is_late = feed.is_late(now_s, self._patience_s)
         is_locating = partition.state.mode is Mode.LOCATING
         if feed.chunks and partition.state.is_probing:

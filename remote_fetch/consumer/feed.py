@@ -28,10 +28,11 @@ from remote_fetch.errors import (
     OffsetOutOfRange,
     RemoteFetchError,
     SegmentNotFound,
+    TopicRecreated,
     UnknownTopic,
 )
 from remote_fetch.formats.codecs import Codecs
-from remote_fetch.model import LogBounds, TopicIdPartition
+from remote_fetch.model import LogBounds, TopicIdPartition, Uuid
 from remote_fetch.observe import Fallback, Notice
 from remote_fetch.plan.ranges import Reason
 from remote_fetch.prepare.planner import Planner
@@ -83,15 +84,22 @@ class Feed:
     - `chunks`: a worker appends, and the application takes.
     - `ending`: the worker sets it last, and once.
     - `is_cancelled`: the application sets it.
-    - `log`, `first_offset` and `_asks_brokers`: the worker sets them, and the application only reads them.
+    - `log`, `topic_id`, `first_offset` and `_asks_brokers`: the worker sets them, and the application only reads them.
+
+    `expected_id`: `offset` is of the log of the topic with this id. If the name belongs to another topic now, `offset`
+    is out of range. None: nothing is compared.
     """
 
-    def __init__(self, source: FeedContext, topic: str, number: int, offset: int) -> None:
+    def __init__(
+        self, source: FeedContext, topic: str, number: int, offset: int, expected_id: Uuid | None = None
+    ) -> None:
         self.topic, self.number = topic, number
         self.chunks: deque[DecodedRows] = deque()
         self.ending: Ending | None = None
         self.is_cancelled = False
         self.log = LogBounds(None)
+        self.topic_id: Uuid | None = None
+        self._expected_id = expected_id
         self._source = source
         self._since_s = source.clock()
         self._asks_brokers = False
@@ -132,6 +140,8 @@ class Feed:
         except UnknownTopic as error:
             self._source.forget(self.topic)
             self._say(error)
+            if self._expected_id is not None:
+                return self._end(Ending(self._offset, Ending.OUT_OF_RANGE))
             return self._end(Ending(self._offset, Ending.RECREATED, is_failure=True, log=self.log))
         except KafkaException as error:
             refused = error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
@@ -186,7 +196,7 @@ class Feed:
         """Plan from the current offset on. Returns the ending if the tier has nothing to read there."""
         source, session = self._source, self._source.session
         with self._asking_brokers():
-            partition = source.partition(self.topic, self.number)
+            partition = self._partition()
             self._hear_of(partition)
             first, stop = self._offset, self.log.end_offset or 0
             timeline = session.newest_timeline(partition, first, stop, isolation=source.isolation, most=_SLICES_AHEAD)
@@ -215,6 +225,17 @@ class Feed:
         )
         self._rows = scan.rows()
         return None
+
+    def _partition(self) -> TopicIdPartition:
+        """The partition with its topic id. Raises TopicRecreated if another id is expected, and UnknownTopic."""
+        expected_id = self._expected_id
+        if expected_id is not None:
+            self._source.forget(self.topic)  # the id may be older than the topic of now
+        partition = self._source.partition(self.topic, self.number)
+        if expected_id not in (None, partition.topic_id):
+            raise TopicRecreated(f"topic {self.topic!r} has the id {partition.topic_id} now", topic=self.topic)
+        self._expected_id, self.topic_id = None, partition.topic_id
+        return partition
 
     def _hear_of(self, partition: TopicIdPartition) -> None:
         """Check the permission to read, ask for the ends of the log, and resolve a logical offset."""

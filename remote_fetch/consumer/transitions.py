@@ -74,8 +74,9 @@ class Transitions:
                 self._handover.start(partition, offset, leader_epoch)
             case StopFeed():
                 self.stop_feed(partition)
-            case StartFeed(offset):
-                feed = Feed(self._context, partition.topic, partition.number, offset)
+            case StartFeed(offset, after_truncation):
+                expected_id = partition.topic_id if after_truncation else None
+                feed = Feed(self._context, partition.topic, partition.number, offset, expected_id)
                 partition.records.start(feed)
                 self._workers.add(feed)
 
@@ -125,11 +126,12 @@ class Transitions:
     def truncate(self, partition: AssignedPartition, offset: int) -> None:
         """Go on at `offset`, because the log was truncated there and has other records now.
 
-        As librdkafka does it if the application wants a reset. No record is lost, so no policy applies.
+        As librdkafka does it if the application wants a reset. No record is lost, so no policy applies. It does if the
+        name belongs to another topic now, which the feed finds out.
         """
         partition.position.reset()
         self.notice(partition, f"the log was truncated: its records from offset {offset} on are others now")
-        self.apply(partition, partition.state.sought(offset))
+        self.apply(partition, partition.state.sought(offset, after_truncation=True))
 
     def notice(self, partition: AssignedPartition, text: str) -> None:
         """Send the observer a notice about the partition."""

@@ -202,6 +202,24 @@ def test_records_that_are_deleted_under_a_scan_end_it_with_the_log_of_now() -> N
         assert (feed.ending.reason, feed.ending.log) == (Ending.OUT_OF_RANGE, LogBounds(220, 220))
 
 
+@pytest.mark.parametrize("is_same", [True, False])
+def test_after_a_truncation_another_topic_of_the_name_is_out_of_range(is_same: bool) -> None:
+    """Its records have the same offsets and leader epochs, so librdkafka takes it for a truncated log."""
+    log, other = LogBuilder("t", Uuid(b"n" * 16)), LogBuilder("t", Uuid(b"o" * 16))
+    log.append_batch([Record(at, value=b"v") for at in range(20)])
+    log.roll()
+    with Session(Config.parse({}), Bucket(log.segments())) as session:
+        context = FeedContext(session, IsolationLevel.READ_UNCOMMITTED, 64 << 20, 64 << 20)
+        known = (log if is_same else other).topic_id_partition
+        context._topics["t"] = {0: known}
+        feed = Feed(context, "t", 0, 10, known.topic_id)
+        while feed.wants_work:
+            feed.work()
+        assert feed.ending is not None
+        assert feed.ending.reason == ("not-tiered" if is_same else Ending.OUT_OF_RANGE)
+        assert (feed.offset, feed.topic_id) == ((20, known.topic_id) if is_same else (10, None))
+
+
 def branches() -> tuple[LogBuilder, LogBuilder]:
     """A log of one leader, and that of another leader that has lost its end and has gone further."""
     lost = LogBuilder("t")

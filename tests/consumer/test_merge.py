@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, Message
 from remote_fetch.consumer.feed import Feed
 from remote_fetch.consumer.offsets import BEGINNING, END, INVALID
 from remote_fetch.consumer.settings import ResetPolicy
+from remote_fetch.model import Uuid
 from tests.consumer.fakes import Bench, error_of, live
 
 
@@ -284,10 +285,12 @@ def test_after_a_truncation_no_policy_applies(policy: ResetPolicy) -> None:
     """As in librdkafka, the partition goes on where the log parts from what was read."""
     bench = Bench(policy)
     bench.assign({0: END})
+    bench.partition(0).note_topic(Uuid(b"t" * 16))
     bench.librdkafka.positions[0] = 9
     bench.librdkafka.live.append(error_of(0, KafkaError._AUTO_OFFSET_RESET, text=TRUNCATED))
     assert bench.merge.poll(0) is None
     assert (bench.mode(0), bench.feed(0).offset) == ("locating", 7)
+    assert bench.feed(0)._expected_id == Uuid(b"t" * 16), "it may be another topic of the same name"
     assert bench.partition(0).position.shown.offset == 9
     bench.give(0, [7, 8])
     assert [message.offset() for message in bench.merge.consume(2, 0)] == [7, 8]
