@@ -50,11 +50,11 @@ class Mode(StrEnum):
 class StartFeed:
     """Begin to read the store from `offset`, which may be logical.
 
-    `after_truncation`: the offset is that of librdkafka's error. The topic may also be another one of the same name.
+    `confirms_topic`: the topic may be another one of the same name by now.
     """
 
     offset: int
-    after_truncation: bool = False
+    confirms_topic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +147,10 @@ class PartitionState:
         """Try the store for `offset` of an assigned partition, which is paused in librdkafka."""
         return cls(Mode.LOCATING, offset, is_paused), (Pause(), StartFeed(offset))
 
-    def sought(self, offset: int, *, after_truncation: bool = False) -> Step:
+    def sought(self, offset: int, *, confirms_topic: bool = False) -> Step:
         """Go on at `offset`, which the store may have, after a seek of the application, a reset or a truncation."""
         state, _ = self.start(offset, is_paused=self.is_paused)
-        return state, (Pause(), StopFeed(), StartFeed(offset, after_truncation))
+        return state, (Pause(), StopFeed(), StartFeed(offset, confirms_topic))
 
     def unanswered(self, retry_at_s: float) -> Step:
         """Go on if the group has not told its committed offset. librdkafka asks for it at a new assignment."""

@@ -74,8 +74,8 @@ class Transitions:
                 self._handover.start(partition, offset, leader_epoch)
             case StopFeed():
                 self.stop_feed(partition)
-            case StartFeed(offset, after_truncation):
-                expected_id = partition.topic_id if after_truncation else None
+            case StartFeed(offset, confirms_topic):
+                expected_id = partition.topic_id if confirms_topic else None
                 feed = Feed(self._context, partition.topic, partition.number, offset, expected_id)
                 partition.records.start(feed)
                 self._workers.add(feed)
@@ -126,12 +126,15 @@ class Transitions:
     def truncate(self, partition: AssignedPartition, offset: int) -> None:
         """Go on at `offset`, because the log was truncated there and has other records now.
 
-        As librdkafka does it if the application wants a reset. No record is lost, so no policy applies. It does if the
-        name belongs to another topic now, which the feed finds out.
+        As librdkafka does it if the application wants a reset. No record is lost, so no policy applies.
+
+        A plain consumer compares leader epochs only after an election. A hand-over always does, and another topic of
+        the same name looks like a truncated log. In that case the policy applies, as for a plain consumer.
         """
+        is_of_handover = partition.state.leader_epoch is not None and self._handover.position(partition) < 0
         partition.position.reset()
         self.notice(partition, f"the log was truncated: its records from offset {offset} on are others now")
-        self.apply(partition, partition.state.sought(offset, after_truncation=True))
+        self.apply(partition, partition.state.sought(offset, confirms_topic=is_of_handover))
 
     def notice(self, partition: AssignedPartition, text: str) -> None:
         """Send the observer a notice about the partition."""
