@@ -84,7 +84,8 @@ class DueWork:
     @staticmethod
     def _has_nothing(partition: AssignedPartition) -> bool:
         """Whether the application has taken all that the store has given of a partition that is read from it."""
-        return partition.state.mode is Mode.REMOTE and not partition.records.are_ready
+        is_begun = partition.state.mode is Mode.REMOTE and partition.position.next_offset >= 0
+        return is_begun and not partition.records.are_ready
 
     def _leave(self, partition: AssignedPartition, ending: Ending) -> None:
         """Let librdkafka go on, because the feed of the partition is late. Its records are dropped."""
