@@ -171,18 +171,23 @@ def test_a_replay(
     assert [record[:3] for record in found] == [record[:3] for record in wanted]
 
 
+def tier_with_a_large_record(rig: Rig, topic: str) -> None:
+    """A tiered topic of 320 records. The one with offset 150 has 3,000 bytes, and those before it have 30."""
+    topics.create_topic(rig, topic)
+    producer = Producer({"bootstrap.servers": rig.bootstrap, "batch.num.messages": 5, **topics.QUIET})
+    for number in range(300):
+        producer.produce(topic, bytes(3_000 if number == 150 else 30), f"{number}".encode(), partition=0)
+    assert producer.flush(30) == 0
+    topics.produce(rig, topic, 20)
+    topics.wait_tiered(rig, topic)
+
+
 def test_a_record_that_the_target_refuses(
     rig_43: Rig, rig_39: Rig, new_topic: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No record behind it is written, so that a run with a larger limit goes on with it."""
     topic, journal = new_topic("restored"), tmp_path / "journal"
-    topics.create_topic(rig_43, topic)
-    producer = Producer({"bootstrap.servers": rig_43.bootstrap, "batch.num.messages": 5, **topics.QUIET})
-    for number in range(300):
-        producer.produce(topic, bytes(3_000 if number == 150 else 30), f"{number}".encode(), partition=0)
-    assert producer.flush(30) == 0
-    topics.produce(rig_43, topic, 20)
-    topics.wait_tiered(rig_43, topic)
+    tier_with_a_large_record(rig_43, topic)
     topics.create_topic(rig_39, topic, max_message_bytes=1_500)
     small = ("--to-property", "batch.num.messages=5", "--to-property", "compression.type=none", "--any-retention")
     arguments = [*arguments_of(rig_43, rig_39, topic, journal), *small]
@@ -200,13 +205,7 @@ def test_a_replay_that_the_target_ends_early(
 ) -> None:
     """It names an offset before which the topic has all records."""
     topic, again = new_topic("replayed"), new_topic("again")
-    topics.create_topic(rig_43, topic)
-    producer = Producer({"bootstrap.servers": rig_43.bootstrap, "batch.num.messages": 5, **topics.QUIET})
-    for number in range(300):
-        producer.produce(topic, bytes(3_000 if number == 150 else 30), f"{number}".encode(), partition=0)
-    assert producer.flush(30) == 0
-    topics.produce(rig_43, topic, 20)
-    topics.wait_tiered(rig_43, topic)
+    tier_with_a_large_record(rig_43, topic)
     topics.create_topic(rig_43, again, max_message_bytes=1_500)
     small = ("--to-property", "batch.num.messages=5", "--to-property", "compression.type=none", "-X", "log_level=0")
     arguments = ["replay", "-b", rig_43.bootstrap, "--url", str(rig_43.remote), "-t", topic, "--to-topic", again]
