@@ -264,17 +264,10 @@ def _timeline_of(partition: TopicIdPartition, segments: Iterable[RemoteLogSegmen
     return Timeline(partition, tuple(ordered), tuple(range(len(ordered))))
 
 
-def _empty_at_the_end(segment: RemoteLogSegmentMetadata) -> Unlocatable:
+def _empty_at_the_end(segment: RemoteLogSegmentMetadata) -> FallsBackError:
     """The error for an empty object behind all others. Nothing tells which offsets it had."""
-    partition = segment.topic_id_partition
-    return Unlocatable(
-        f"the last object is empty, and does not tell which offsets from {segment.start_offset} on are missing",
-        first=segment.start_offset,
-        topic=partition.topic,
-        partition=partition.partition,
-        object_name=f"{segment.start_offset:020d}-{segment.segment_id.id}",
-        hint=GAP_HINT,
-    )
+    text = f"the last object is empty, and does not tell which offsets from {segment.start_offset} on are missing"
+    return _placed(Unlocatable(text, first=segment.start_offset, hint=GAP_HINT), segment)
 
 
 def last_offset_of(segment: RemoteLogSegmentMetadata, reader: SegmentBytes) -> int:
@@ -296,12 +289,13 @@ def last_offset_of(segment: RemoteLogSegmentMetadata, reader: SegmentBytes) -> i
                 reader.read_without_index(segment, "misleading")
         return _scan_to_end(segment, reader, 0)  # a second read, which also mends bytes that were damaged on their way
     except FallsBackError as error:
-        partition = segment.topic_id_partition
-        raise error.at(
-            topic=partition.topic,
-            partition=partition.partition,
-            object_name=f"{segment.start_offset:020d}-{segment.segment_id.id}",
-        ) from error.__cause__
+        raise _placed(error, segment) from error.__cause__
+
+
+def _placed(error: FallsBackError, segment: RemoteLogSegmentMetadata) -> FallsBackError:
+    """The error, with the place of the segment."""
+    partition, name = segment.topic_id_partition, f"{segment.start_offset:020d}-{segment.segment_id.id}"
+    return error.at(topic=partition.topic, partition=partition.partition, object_name=name)
 
 
 def _scan_to_end(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, position: int) -> int:

@@ -19,7 +19,7 @@ from remote_fetch.observe import unusable_text
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason
 from remote_fetch.session.fallback import ASK_A_BROKER, SET_BROKERS
 
-__all__ = ["GAP_HINT", "no_other_copy", "refuse_broker_ranges", "unexpected"]
+__all__ = ["no_other_copy", "refuse_broker_ranges", "unexpected"]
 
 
 def refuse_broker_ranges(timeline: Timeline, steps: Sequence[PlanStep]) -> None:

@@ -21,6 +21,7 @@ from remote_fetch.formats.batches import FramedBatch
 from remote_fetch.formats.codecs import Codecs
 from remote_fetch.formats.indexes import TimeIndex
 from remote_fetch.formats.legacy import as_v2
+from remote_fetch.locate.listing import GAP_HINT
 from remote_fetch.locate.locator import GuessingLocator
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import Notice, RangeReread, SegmentScanned
@@ -28,7 +29,7 @@ from remote_fetch.plan.ranges import PlanStep, SegmentSlice, plan_offsets
 from remote_fetch.prepare.batch_walk import batches_of
 from remote_fetch.prepare.order import MisleadingIndex, check_order
 from remote_fetch.prepare.positions import narrow_slice
-from remote_fetch.prepare.refusals import GAP_HINT, refuse_broker_ranges
+from remote_fetch.prepare.refusals import refuse_broker_ranges
 from remote_fetch.prepare.segment_files import object_of
 from remote_fetch.prepare.view import OpenPartition
 from remote_fetch.session.brokers import Brokers
