@@ -85,6 +85,10 @@ def add_parser(commands: Any, summary: str) -> None:
         help="a setting of the new topic if it is made; may be repeated",
     )  # fmt: skip
     target.add_argument(
+        "--partitions", type=int, default=0, metavar="N",
+        help="how many partitions the new topic gets (default: those up to the last one that the tier has)",
+    )  # fmt: skip
+    target.add_argument(
         "--replication-factor", type=int, default=-1, metavar="N", help="of the new topic (default: as the brokers say)"
     )
     target.add_argument(
@@ -103,6 +107,7 @@ def _run(arguments: argparse.Namespace) -> int:
         pairs_from(arguments.topic_config, "--topic-config"),
         arguments.replication_factor,
         arguments.any_retention,
+        arguments.partitions,
     )
     with (
         Progress("offsets restored", enabled=not arguments.quiet) as progress,

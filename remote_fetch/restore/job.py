@@ -51,7 +51,8 @@ _LOOK_AGAIN_S = 0.5
 class RestoreRequest:
     """The old topic, by its name (NAME or NAME:ID), and the journal of the job.
 
-    - `topic_config` and `replication` are for a new topic that is made. -1: as the brokers have it.
+    - `topic_config`, `replication` and `partitions` are for a new topic that is made. `replication` -1: as the brokers
+      have it. `partitions` 0: up to the last one that the tier has.
     - `any_retention`: the new topic may delete old records.
     """
 
@@ -61,6 +62,7 @@ class RestoreRequest:
     topic_config: Mapping[str, str] | None = None
     replication: int = -1
     any_retention: bool = False
+    partitions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +144,9 @@ class Restore:
         request, partition = self._request, self.plans[0].opened.partition
         numbers = [plan.opened.partition.partition for plan in self.plans]
         target_id, _ = self._target.open(
-            max(numbers) + 1, request.topic_config or {}, request.replication, any_retention=request.any_retention
-        )
+            self._partition_count(max(numbers) + 1),
+            request.topic_config or {}, request.replication, any_retention=request.any_retention,
+        )  # fmt: skip
         ends = self._target.ends(numbers)
         starts = self._target.starts(numbers)
         filled = [number for number in numbers if ends[number] > starts[number]]
@@ -158,6 +161,16 @@ class Restore:
             {plan.opened.partition.partition: _first_of(plan) for plan in self.plans},
         )  # fmt: skip
         return Journal.create(request.journal, head)
+
+    def _partition_count(self, needed: int) -> int:
+        if self._request.partitions and self._request.partitions < needed:
+            raise ConfigError(
+                f"--partitions is {self._request.partitions}, and the tier has partition {needed - 1} of "
+                f"{self._request.topic!r}",
+                key="--partitions",
+                hint=f"Name {needed} or more",
+            )
+        return max(self._request.partitions, needed)
 
     def _check_job(self, journal: Journal) -> None:
         """Raise ConfigError if the journal belongs to another job."""

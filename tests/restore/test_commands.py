@@ -52,6 +52,18 @@ def test_a_restore(run: Run, bucket: Path, target: FakeTarget, tmp_path: Path) -
     assert again.stderr == ""
 
 
+def test_the_partitions_of_a_new_topic(run: Run, bucket: Path, target: FakeTarget, tmp_path: Path) -> None:
+    arguments = ("restore", *arguments_of(bucket, tmp_path), "--no-verify", "--partitions")
+    few = run(*arguments, str(PARTITIONS - 1))
+    assert few.code == 1
+    assert f"--partitions is {PARTITIONS - 1}, and the tier has partition {PARTITIONS - 1} of 'orders'" in few.stderr
+    assert target.logs == {}
+    done = run(*arguments, str(PARTITIONS + 2))
+    assert done.code == 0, done.stderr
+    assert target.partitions() == tuple(range(PARTITIONS + 2))
+    assert {number: log for number, log in target.logs.items() if log} == expected(bucket, "read_committed")
+
+
 def test_a_dry_run_writes_nothing(run: Run, bucket: Path, target: FakeTarget, tmp_path: Path) -> None:
     done = run("restore", *arguments_of(bucket, tmp_path), "--dry-run", "--to-topic", "copy")
     assert done.code == 0
