@@ -2,8 +2,8 @@
 
 Rules of the file:
 
-- The order is: brokers, topic, fetcher, list, metadata, segment, index, advice, sample. A check that needs what an
-  earlier one did not find is left out, or skipped with the reason.
+- The order is: brokers, topic, fetcher, list, metadata, segment, index, offsets, advice, sample. A check that needs
+  what an earlier one did not find is left out, or skipped with the reason.
 - A better value that a check finds is used by the later checks. If the user had set the key, the check fails.
 - A store that refuses to list and lets read is no failure where brokers tell the segments. If they do not, and the
   store lists, its listing is used.
@@ -25,6 +25,7 @@ from remote_fetch.checks.advice import advice
 from remote_fetch.checks.broker_checks import Found, brokers_check, grant, layout_of_brokers, topic_checks
 from remote_fetch.checks.check import Check, State, failed, tried
 from remote_fetch.checks.gain import Gain, Tier, gain_of, open_tier, shape_of
+from remote_fetch.checks.holes import holes_check
 from remote_fetch.checks.storage_checks import SEGMENT, Listed, listed, located, open_fetcher, segment_checks
 from remote_fetch.config import Config
 from remote_fetch.errors import RemoteFetchError, StorageDenied
@@ -234,6 +235,9 @@ class Doctor:
                     return
         try:
             self.tier = open_tier(session, self.topic, self._isolation)
+            check = holes_check(self.tier, self.topic, has_broker=session.brokers is not None)
+            if check is not None:
+                yield check
             chunk_bytes = session.chunk_size(segment)
             settings = (self._found.settings if self._found is not None else None) or {}
             yield from advice(settings, shape_of(session, self.tier, chunk_bytes))

@@ -12,15 +12,24 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from remote_fetch.checks.check import State
+from remote_fetch.checks.holes import holes_check
 from remote_fetch.config import Config
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.locate.cluster import Cluster
+from remote_fetch.model import TopicIdPartition, Uuid
+from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.session.brokers import make_cluster
+from remote_fetch.testing.log_builder import LogBuilder
+from remote_fetch.testing.records import Record
+from remote_fetch.testing.stores import write_kafka_local
 from tests.cli.conftest import bucket
+from tests.scan.bucket import snapshot_config
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Outcome, Run
@@ -52,6 +61,40 @@ def test_a_tier_of_this_machine(run: Run, bucket: str) -> None:
         f"  remote.storage.url={bucket}",
         "  fetch.remote.enabled=true",
     ]
+
+
+def test_offsets_that_no_segment_has(run: Run, tmp_path: Path) -> None:
+    """The check has the words of a read without brokers. A snapshot tells where segments end."""
+    log = LogBuilder("shop", Uuid(bytes(range(16))), 0)
+    for _ in range(3):
+        log.append_batch([Record(delta, delta, b"k", b"v", ()) for delta in range(10)])
+        log.roll()
+    first, _, third = log.segments()
+    write_kafka_local(tmp_path, [first, third])
+    configs = {"remote.storage.url": str(tmp_path), **snapshot_config([first.metadata, third.metadata], tmp_path)}
+    words = [word for name, value in configs.items() for word in ("-X", f"{name}={value}")]
+    outcome = run("doctor", "-t", "shop", *words)
+    assert outcome.code == 1
+    assert "FAILED offsets" in states(outcome)
+    assert (
+        "offsets 10 to 19 cannot be read from the bucket alone (hole: no segment has them)" in outcome.stdout.decode()
+    )
+
+
+def test_with_brokers_a_hole_is_advice() -> None:
+    def tier(*reasons: str) -> Any:
+        partition = TopicIdPartition(Uuid(bytes(16)), "shop", 4)
+        steps = [BrokerRange(partition, 10 * at, 10 * at + 9, reason) for at, reason in enumerate(reasons)]
+        return SimpleNamespace(plans=[SimpleNamespace(steps=steps)])
+
+    assert holes_check(tier("local", "unstable", "not-tiered"), "shop", has_broker=True) is None
+    one = holes_check(tier("local", "hole"), "shop", has_broker=True)
+    assert one is not None
+    assert one.state is State.ADVICE
+    assert one.text == "no segment has offsets 10 to 19 of shop-4: only a broker can give them"
+    three = holes_check(tier("hole", "hole", "hole"), "shop", has_broker=True)
+    assert three is not None
+    assert "offsets 0 to 9 of shop-4, and 2 more holes are in the tier" in three.text
 
 
 def test_a_wrong_topic_is_told_with_those_that_are_there(run: Run, bucket: str) -> None:
