@@ -1,17 +1,28 @@
-"""Segments on any filesystem that fsspec knows: SFTP, HDFS, WebDAV, SMB, OSS and what else is installed."""
+"""Segments on any filesystem that fsspec knows: SFTP, HDFS, WebDAV, SMB, OSS and what else is installed.
+
+Rules of the file:
+
+- Nothing here is for one store, except for hints about what is not installed.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Any
 
 import fsspec
 
 from fetchers._composed import ComposedFetcher
 from fetchers._store import FsspecStore
-from remote_fetch.errors import ConfigError, StorageUnavailable
+from remote_fetch.errors import ConfigError, MissingExtra, StorageUnavailable
 from remote_fetch.model import Buffer
 
 __all__ = ["FsspecFetcher", "WholeObjects"]
+
+_NO_LIBRARY = re.compile(r"Unable to load (lib\w+)")
+"""The words of pyarrow's HDFS, which begin an OSError without a number. The rest of it are the paths of its search."""
+_OF_HADOOP = "Install Java and Hadoop's client, and set JAVA_HOME, HADOOP_HOME (or ARROW_LIBHDFS_DIR) and CLASSPATH"
 
 
 class WholeObjects(FsspecStore):
@@ -47,3 +58,14 @@ class FsspecFetcher(ComposedFetcher):
             raise ConfigError(f"fsspec knows no filesystem {scheme!r}", key="remote.storage.url")
         self.protocol = scheme if found else "file"
         super().configure(configs)
+
+    def open_filesystem(self, configs: Mapping[str, str]) -> Any:
+        """As `ComposedFetcher.open_filesystem`. Raises MissingExtra also for a native library, as HDFS needs."""
+        try:
+            return super().open_filesystem(configs)
+        except StorageUnavailable as error:
+            library = _NO_LIBRARY.match(str(error.__cause__))
+            if library is None:
+                raise
+            hint = _OF_HADOOP if library[1] in ("libjvm", "libhdfs") else None
+            raise MissingExtra(f"{self.protocol}:// cannot be read: {library[0]}", hint=hint) from error

@@ -157,3 +157,29 @@ def test_what_is_missing_is_named_as_fsspec_names_it(monkeypatch: pytest.MonkeyP
         opened("sftp://user:s3cret@host/x")
     assert "paramiko" in str(caught.value)
     assert "s3cret" not in str(caught.value)
+
+
+class WithoutLibrary(AbstractFileSystem):  # type: ignore[misc]
+    """As pyarrow's HDFS where a library is missing: it fails with `words`."""
+
+    def __init__(self, words: str, **options: Any) -> None:
+        raise OSError(f"{words}\ndlopen(/usr/lib/x.so) failed")
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "says", "hint"),
+    [
+        ("Unable to load libhdfs", MissingExtra, ": Unable to load libhdfs", "HADOOP_HOME"),
+        ("Unable to load libother", MissingExtra, ": Unable to load libother", None),
+        ("HDFS connection failed", StorageUnavailable, "could not be reached", None),
+    ],
+)
+def test_a_library_of_the_machine_that_is_missing(
+    monkeypatch: pytest.MonkeyPatch, words: str, kind: type[StorageUnavailable], says: str, hint: str | None
+) -> None:
+    monkeypatch.setitem(_registry, "hdfs", WithoutLibrary)
+    with pytest.raises(kind) as caught:
+        opened("hdfs://name-node/x", words=words)
+    assert says in str(caught.value)
+    assert "dlopen" not in str(caught.value)
+    assert (hint or "") in (caught.value.hint or "")
