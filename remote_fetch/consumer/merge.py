@@ -126,8 +126,8 @@ class Merge:
         error = message.error()
         if error is None:
             self._count(1, len(message))
-        elif (to_reset := self._to_reset(message)) is not None:
-            self._reset_at_broker(to_reset, message)
+        elif self._is_reset(message):
+            self._reset_at_broker(message)
             return None
         self._librdkafka_came_last = error is None
         self._positions_are_behind = True
@@ -241,12 +241,12 @@ class Merge:
             return False
         records = [message for message in messages if message.error() is None]
         self._count(len(records), sum(map(len, records)))
-        looked_at = [(message, self._to_reset(message)) for message in messages]
-        pending.add([message for message, to_reset in looked_at if to_reset is None])
+        looked_at = [(message, self._is_reset(message)) for message in messages]
+        pending.add([message for message, is_reset in looked_at if not is_reset])
         pending.hold()  # a reset takes librdkafka's positions of all partitions, which are after these messages
-        for message, to_reset in looked_at:
-            if to_reset is not None:
-                self._reset_at_broker(to_reset, message)
+        for message, is_reset in looked_at:
+            if is_reset:
+                self._reset_at_broker(message)
         return True
 
     def _take_from_store(self, messages: list[Message], count: int) -> None:
@@ -346,27 +346,33 @@ class Merge:
         if feed.ending is not None:
             self._partitions.note_change()
 
-    def _to_reset(self, message: Message) -> AssignedPartition | None:
-        """Look at a message of librdkafka. Returns the partition that it resets: it is not for the application then.
+    def _is_reset(self, message: Message) -> bool:
+        """Look at a message of librdkafka. Returns whether it only resets its partition: it is not for the application.
 
-        That is so if an offset is out of range, and the application wants a reset.
+        That is so if an offset is out of range, and the application wants a reset. It stays so after the partition was
+        given back: librdkafka keeps the error.
         """
         error = message.error()
         if error is None or error.code() not in (_RESET, _END):
-            return None
-        partition = self._partitions.assigned.get((message.topic() or "", message.partition() or 0))
+            return False
+        if error.code() == _RESET and self._reset is not ResetPolicy.ERROR:
+            return True
+        partition = self._assigned(message)
         if partition is None:
-            return None
+            return False
         if error.code() == _END:
             partition.enter(partition.state.at_end(message.offset() or 0))
-            return None
-        if self._reset is ResetPolicy.ERROR:
+        else:
             partition.enter(partition.state.stopped())
-            return None
-        return partition
+        return False
 
-    def _reset_at_broker(self, partition: AssignedPartition, error: Message) -> None:
-        if partition.state.mode is Mode.BROKER:  # if not, the partition was reset or taken over before
+    def _assigned(self, message: Message) -> AssignedPartition | None:
+        return self._partitions.assigned.get((message.topic() or "", message.partition() or 0))
+
+    def _reset_at_broker(self, error: Message) -> None:
+        partition = self._assigned(error)
+        # In another mode the partition was reset or taken over before.
+        if partition is not None and partition.state.mode is Mode.BROKER:
             offset, text = error.offset(), error.error()
             end = None if text is None else end_of_truncated_epoch(text.str())
             self._partitions.reset(partition, INVALID if offset is None else offset, end)

@@ -321,11 +321,25 @@ def test_with_the_reset_policy_error_the_application_gets_the_error() -> None:
     assert error.code() == KafkaError._AUTO_OFFSET_RESET
 
 
-def test_other_errors_and_errors_of_unassigned_partitions_are_returned() -> None:
+def test_other_errors_are_returned_also_of_unassigned_partitions() -> None:
     bench = Bench()
     bench.assign({0: END})
-    bench.librdkafka.live.extend([error_of(0, KafkaError._PARTITION_EOF), error_of(7, KafkaError._AUTO_OFFSET_RESET)])
+    bench.librdkafka.live.extend([error_of(0, KafkaError._PARTITION_EOF), error_of(7, KafkaError._PARTITION_EOF)])
     assert len(bench.merge.consume(5, 0)) == 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "returned"), [(ResetPolicy.EARLIEST, 0), (ResetPolicy.LATEST, 0), (ResetPolicy.ERROR, 1)]
+)
+def test_a_reset_of_a_partition_that_was_given_back(policy: ResetPolicy, returned: int) -> None:
+    """A plain consumer that resets has no such error. librdkafka keeps ours over an unassignment."""
+    bench = Bench(policy)
+    bench.assign({0: END})
+    error = error_of(7, KafkaError._AUTO_OFFSET_RESET)
+    bench.librdkafka.live.append(error)
+    assert (bench.merge.poll(0) is not None) == bool(returned)
+    bench.librdkafka.live.append(error)
+    assert len(bench.merge.consume(5, 0)) == returned
 
 
 def test_after_an_event_librdkafka_is_polled_before_the_store() -> None:
