@@ -312,6 +312,8 @@ class Feed:
         return ending
 
     def _count(self, ending: Ending) -> None:
+        if self.is_cancelled:
+            return  # no offset is read elsewhere because of it
         known = self._source.known(self.topic, self.number)
         first = max(ending.offset, self.log.log_start_offset or 0)
         last = max((self.log.end_offset or 0) - 1, first)
@@ -323,5 +325,7 @@ class Feed:
             rows.close()
 
     def _say(self, what: object) -> None:
+        if self.is_cancelled:
+            return  # a close takes the clients away from a worker that waits for a broker
         text = f"{self.topic}-{self.number}: {what}; reading on through the broker"
         self._source.session.observe(Notice(text, is_warning=True))

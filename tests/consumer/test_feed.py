@@ -70,8 +70,10 @@ def test_the_partitions_of_a_topic_are_asked_for_once() -> None:
     assert asked == ["t", "t"]
 
 
-def ended(error: Exception | None = None, unlocated: ErrorKind | None = None) -> tuple[Feed, FeedContext, list[Event]]:
-    """A feed from offset 7 on that has come to its end."""
+def ended(
+    error: Exception | None = None, unlocated: ErrorKind | None = None, *, is_cancelled: bool = False
+) -> tuple[Feed, FeedContext, list[Event]]:
+    """A feed from offset 7 on that has come to its end. The events of a cancelled one are all that it has sent."""
     events: list[Event] = []
     locator = Locator(error)
     session = SimpleNamespace(
@@ -86,10 +88,12 @@ def ended(error: Exception | None = None, unlocated: ErrorKind | None = None) ->
     )
     context = FeedContext(session, IsolationLevel.READ_COMMITTED, 64 << 20, 64 << 20)  # type: ignore[arg-type]
     feed = Feed(context, "t", 3, 7)
+    if is_cancelled:
+        feed.cancel()
     assert feed.work()
     assert feed.ending is not None
     assert not feed.wants_work
-    return feed, context, [event for event in events if isinstance(event, Fallback)]
+    return feed, context, [event for event in events if is_cancelled or isinstance(event, Fallback)]
 
 
 def caused(error: RemoteFetchError, cause: RemoteFetchError) -> RemoteFetchError:
@@ -112,6 +116,13 @@ def test_a_failure_is_counted_by_its_reason(error: Exception, reason: str, opens
     assert (feed.ending.offset, feed.ending.reason, feed.ending.is_failure) == (7, reason, True)
     assert fallbacks == [Fallback(PARTITION, 7, 7, reason)]
     assert (context.open_circuit() is not None) == opens
+
+
+@pytest.mark.parametrize("error", [RuntimeError("Consumer closed"), StorageDenied("no")], ids=["closed", "denied"])
+def test_a_cancelled_feed_says_nothing(error: Exception) -> None:
+    """Its worker may have waited for a broker while the consumer was closed. No record is read elsewhere."""
+    _, _, events = ended(error, is_cancelled=True)
+    assert events == []
 
 
 def test_a_partition_without_tiered_segments_is_not_a_failure() -> None:
