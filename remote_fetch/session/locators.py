@@ -15,7 +15,7 @@ from remote_fetch.fetch.readahead import RangeRequest
 from remote_fetch.fetch.spi import RemoteStorageFetcher, SegmentLister
 from remote_fetch.file_errors import file_fault
 from remote_fetch.locate.listing import ListingLocator
-from remote_fetch.locate.locator import KnownTimelines
+from remote_fetch.locate.locator import GuessingLocator, KnownTimelines
 from remote_fetch.locate.snapshot import load_timelines
 from remote_fetch.model import IndexType, RemoteLogSegmentMetadata
 from remote_fetch.observe import SegmentScanned
@@ -26,8 +26,9 @@ from remote_fetch.settings import Settings
 if TYPE_CHECKING:
     from remote_fetch.locate.broker_locator import BrokerLocator
     from remote_fetch.locate.cluster import Cluster
+    from remote_fetch.session.brokers import Brokers
 
-__all__ = ["open_broker_locator", "open_listing", "open_snapshot"]
+__all__ = ["beside_brokers", "open_broker_locator", "open_listing", "open_snapshot"]
 
 _ANSWER_TIMEOUT_MS = 5_000
 """Longest wait for where one offset lies. A read goes on through the broker after it."""
@@ -77,6 +78,15 @@ def open_broker_locator(settings: Settings, cluster: Cluster, say: Callable[[str
     schema = load_schema(settings.locator_schema_file)
     channel = LocationChannel(lambda: cluster.properties, schema, timeout_ms=_ANSWER_TIMEOUT_MS)
     return BrokerLocator(cluster, channel, say=say)
+
+
+def beside_brokers(located_by: GuessingLocator, brokers: Brokers | None) -> GuessingLocator:
+    """The locator for a session. If it sees only what is tiered, the brokers tell which partitions a topic has."""
+    if brokers is None or not isinstance(located_by, (ListingLocator, KnownTimelines)):
+        return located_by
+    from remote_fetch.locate.described_locator import DescribedLocator  # noqa: PLC0415 - librdkafka is loaded for it
+
+    return DescribedLocator(located_by, brokers.cluster)
 
 
 class _SegmentBytes:

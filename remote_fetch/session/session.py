@@ -55,7 +55,7 @@ from remote_fetch.session.event_log import LogObserver
 from remote_fetch.session.fallback import ASK_A_BROKER, FallbackRule
 from remote_fetch.session.librdkafka import check_properties
 from remote_fetch.session.local_logs import LocalLog, local_logs
-from remote_fetch.session.locators import open_broker_locator, open_listing, open_snapshot
+from remote_fetch.session.locators import beside_brokers, open_broker_locator, open_listing, open_snapshot
 from remote_fetch.session.metadata_source import MetadataSource
 from remote_fetch.session.no_storage import NoStorage
 from remote_fetch.session.service import SERVICE, Service, open_service
@@ -157,7 +157,7 @@ class Session:
             self.locator_name = type(located_by).__name__
             self.stepwise = SharedStepwiseLocator(located_by) if isinstance(located_by, StepwiseGuessing) else None
             self.locator: GuessingLocator = self.stepwise or SharedLocator(
-                located_by, by_partition=isinstance(located_by, ListingLocator)
+                beside_brokers(located_by, self.brokers), by_partition=isinstance(located_by, ListingLocator)
             )
         except BaseException:
             self.close()

@@ -24,7 +24,7 @@ from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.plan.shares import Slots
 from remote_fetch.prepare.planner import Planner, say_end
 from remote_fetch.prepare.refusals import refuse_broker_ranges
-from remote_fetch.prepare.subscribed import partitions_of, topic_name, topic_names
+from remote_fetch.prepare.subscribed import topic_name, topic_names
 from remote_fetch.prepare.view import PartitionPlan
 from remote_fetch.session.session import Session
 from remote_fetch.spark.limits import LimitRules, Restriction, check_covered, offsets_from, offsets_of
@@ -173,7 +173,7 @@ def subscribed(session: Session, subscription: Subscription) -> tuple[TopicIdPar
     found: list[TopicIdPartition] = []
     for topic in topics:
         assigned = None if subscription.partitions is None else subscription.partitions[topic]
-        partitions = partitions_of(session.brokers, session.locator, topic, assigned)
+        partitions = session.locator.partitions(topic, assigned)
         if subscription.partitions is not None:
             partitions = _assigned(partitions, topic, subscription.partitions)
         found += partitions

@@ -20,7 +20,6 @@ from remote_fetch.prepare.arguments import bounds_by_partition, choose_partition
 from remote_fetch.prepare.bounds import Bound, resolve
 from remote_fetch.prepare.planner import Planner, say_end
 from remote_fetch.prepare.refusals import refuse_broker_ranges
-from remote_fetch.prepare.subscribed import partitions_of
 from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 from remote_fetch.session.session import Session
 from remote_fetch.tables.planning import PlannedJob, check_same_topic, planned_job, tasks_of
@@ -52,9 +51,7 @@ class ExportBounds:
     def find(self, session: Session) -> tuple[TopicIdPartition, ...]:
         """The wanted partitions. Raises UnknownTopic."""
         wanted = parse_numbers(self.partitions)
-        numbers = None if wanted is None else tuple(wanted)
-        found = partitions_of(session.brokers, session.locator, self.topic, numbers)
-        return choose_partitions(found, self.topic, wanted)
+        return choose_partitions(session.locator.partitions(self.topic, wanted), self.topic, wanted)
 
 
 def plan_export(bounds: ExportBounds, held: Progress | None, observer: Observer = ignore) -> PlannedJob:
@@ -69,7 +66,7 @@ def plan_export(bounds: ExportBounds, held: Progress | None, observer: Observer 
                 refuse_broker_ranges(plan.opened.timeline, plan.steps)
         tasks = tasks_of((plan for plan, _ in plans), session.locator.end_is_inferred, task_bytes=bounds.task_bytes)
         is_all = bounds.partitions is None
-        everything = chosen if is_all else partitions_of(session.brokers, session.locator, bounds.topic)
+        everything = chosen if is_all else session.locator.partitions(bounds.topic)
         return planned_job(tasks, plans, everything, session.counters.report().fallbacks)
 
 

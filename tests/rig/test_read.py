@@ -316,5 +316,7 @@ def test_a_topic_that_is_not_tiered(rig_43: Rig, new_topic: Callable[[str], str]
     topic = new_topic("read")
     topics.create_topic(rig_43, topic, remote_storage_enable="false", local_retention_ms="-2")
     topics.produce(rig_43, topic, 50)
-    reports = assert_equal_to_broker(rig_43, topic)
-    assert {report.broker_records for report in reports.values()} == {50}
+    configs: tuple[dict[str, Any], ...] = ({}, {"remote_locator": "listing"})
+    for config in configs:  # a listing shows no partition of the topic
+        reports = assert_equal_to_broker(rig_43, topic, **config)
+        assert {report.broker_records for report in reports.values()} == {50}

@@ -1,0 +1,70 @@
+"""A locator that sees only what is tiered, beside brokers: they tell which partitions a topic has.
+
+Rules of the file:
+
+- The brokers are asked for partitions alone. Segments are those of the other locator.
+- Without the brokers' answer a read would leave out, in silence, each partition of which no segment is tiered yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from remote_fetch.errors import UnknownTopic
+from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.described import described_topic
+from remote_fetch.locate.locator import GuessingLocator
+from remote_fetch.locate.timeline import Timeline
+from remote_fetch.locate.topics import split_topic
+from remote_fetch.model import RemoteLogSegmentMetadata, TopicIdPartition
+
+__all__ = ["DescribedLocator"]
+
+
+class DescribedLocator:
+    """The timelines of `tiered`, for all partitions of the topics of `cluster`."""
+
+    def __init__(self, tiered: GuessingLocator, cluster: Cluster) -> None:
+        self._tiered = tiered
+        self._cluster = cluster
+
+    def partitions(self, topic: str | None, numbers: Collection[int] | None = None) -> tuple[TopicIdPartition, ...]:
+        """All partitions of an existing topic (NAME or NAME:ID), tiered or not.
+
+        For all topics (None), and for an id that the topic no longer has: those that are tiered. Raises UnknownTopic if
+        the topic does not exist, KafkaException if the broker refuses, and the errors of the other locator.
+        """
+        if topic is None:
+            return self._tiered.partitions(None, numbers)
+        name, topic_id = split_topic(topic)
+        described = described_topic(self._cluster, name)
+        if described.topic_id is None or topic_id not in (None, described.topic_id):
+            return self._tiered.partitions(topic, numbers)
+        try:
+            located = self._tiered.partitions(f"{name}:{described.topic_id}", numbers)
+        except UnknownTopic:
+            located = ()
+        known = {partition.partition: partition for partition in located}
+        return tuple(
+            known.get(number, TopicIdPartition(described.topic_id, name, number)) for number in described.partitions
+        )
+
+    def timeline(self, partition: TopicIdPartition) -> Timeline:
+        """As `Locator.timeline`."""
+        return self._tiered.timeline(partition)
+
+    def refresh(self, partition: TopicIdPartition) -> Timeline:
+        """As `Locator.refresh`."""
+        return self._tiered.refresh(partition)
+
+    def end_is_inferred(self, segment: RemoteLogSegmentMetadata) -> bool:
+        """As `EndMeasurer.end_is_inferred`."""
+        return self._tiered.end_is_inferred(segment)
+
+    def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
+        """As `EndMeasurer.measure`."""
+        return self._tiered.measure(partition, segment)
+
+    def recheck(self, partition: TopicIdPartition, offset: int) -> Timeline:
+        """As `EndMeasurer.recheck`."""
+        return self._tiered.recheck(partition, offset)
