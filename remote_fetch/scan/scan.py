@@ -3,8 +3,8 @@
 Rules of the file:
 
 - All decoded rows are delivered before an error is raised.
-- Bytes that break a rule are fetched once more. Then another segment with the same offsets is tried. Then the broker
-  reads the rest of the slice. Without a broker, the error is raised with topic, partition, offset and object.
+- If a slice fails, `recovery` changes the queue. If it cannot, the broker reads the rest of the slice. Without a
+  broker, the error is raised with topic, partition, offset and object.
 - A missing object is never the end of the data.
 - Before each slice a broker, if configured, is asked whether the topic may still be read, and where the log starts.
 """
@@ -20,42 +20,25 @@ from typing import TYPE_CHECKING
 
 from remote_fetch.decode.decoded_rows import DecodedRows
 from remote_fetch.errors import (
-    CorruptSegment,
-    EpochMismatch,
     RemoteFetchError,
     SegmentNotFound,
-    StorageDenied,
-    Unlocatable,
-    UnsupportedFormat,
 )
 from remote_fetch.fetch.deadlines import now_ms
-from remote_fetch.fetch.readahead import Awaited, RangeRequest
+from remote_fetch.fetch.readahead import Awaited
 from remote_fetch.formats.codecs import Codecs
-from remote_fetch.model import IndexType
 from remote_fetch.observe import (
-    Fallback,
-    Notice,
-    RangeReread,
-    RangeRetried,
     RecordsRead,
-    SegmentScanned,
     TimestampsSaturated,
 )
 from remote_fetch.plan.gets import bytes_of_records
-from remote_fetch.plan.ranges import PlanStep, SegmentSlice, plan_offsets
-from remote_fetch.plan.visibility import AbortedIntervals
 from remote_fetch.prepare.order import MisleadingIndex
-from remote_fetch.prepare.positions import narrow_edges
-from remote_fetch.prepare.refusals import no_other_copy, refuse_broker_ranges
-from remote_fetch.prepare.relocation import relocated
-from remote_fetch.prepare.segment_ends import EndsTooSoon, Gap, SizeTooSmall, check_end, offset_at_start
-from remote_fetch.prepare.segment_files import object_of
-from remote_fetch.prepare.transactions import load_aborted
-from remote_fetch.prepare.true_sizes import with_true_sizes
+from remote_fetch.prepare.refusals import refuse_broker_ranges
+from remote_fetch.prepare.segment_ends import check_end
 from remote_fetch.prepare.view import PartitionPlan
+from remote_fetch.scan.recovery import Recovery
 from remote_fetch.scan.rows import ReadRows, end_of
 from remote_fetch.scan.slice_reader import SliceReader
-from remote_fetch.scan.work import BrokerWork, SharedPartition, Work, requests, slices, work_for, works_of
+from remote_fetch.scan.work import BrokerWork, SharedPartition, Work, requests, works_of
 from remote_fetch.session.circuit import Circuit, is_storage_failure
 from remote_fetch.session.decode_pool import DecodePool
 from remote_fetch.session.fallback import FallbackRule
@@ -93,6 +76,7 @@ class Scan:
         self._codecs, self._max_bytes = codecs or session.codecs, max_bytes
         self._columns, self._most, self._circuit = tuple(columns), most, Circuit()
         self._todo: deque[Work | BrokerWork] = deque()
+        self._recovery = Recovery(session, self._todo)
         for plan in plans:
             if self._fallback.reader is None:
                 refuse_broker_ranges(plan.opened.timeline, plan.steps)
@@ -129,7 +113,7 @@ class Scan:
         try:
             if isinstance(work, BrokerWork):
                 raise trouble
-            self._recover(work, trouble)
+            self._recovery.recover(work, trouble)
         except RemoteFetchError as error:
             yield from self._flush(work.partition)
             if isinstance(work, BrokerWork) or not self._fallback.allows(error):
@@ -186,7 +170,7 @@ class Scan:
                     work.ended = current.done
                 if not (current.done or work.ended):
                     data = yield from self._arrived(wait, current, work)
-                    self._handle_late_start(request, data, work)
+                    self._recovery.handle_late_start(request, data, work)
                     yield from self._observed(current.feed(data), work.partition)
                     if first_bytes is not None:  # the next GET starts only if these rows are not enough
                         yield from self._observed(current.drain(), work.partition)
@@ -237,16 +221,6 @@ class Scan:
         if rows.next_offset > work.piece.last_offset:
             reader.done = work.ended = True
 
-    def _handle_late_start(self, request: RangeRequest, data: memoryview, work: Work) -> None:
-        """If the segment begins after the wanted offset, have the offsets between read from other segments first."""
-        base_offset = offset_at_start(data) if request.start_position == 0 else None
-        if base_offset is None or base_offset <= work.first_offset:
-            return
-        shared, locator, first = work.partition, self._locator, work.first_offset
-        if any(locator.end_is_inferred(one) for one in shared.opened.timeline.segments if one.start_offset <= first):
-            shared.opened = shared.opened.with_timeline(locator.recheck(shared.opened.partition, first))
-        self._leave_gap(work, first, min(base_offset - 1, work.piece.last_offset), f"begins at offset {base_offset}")
-
     def _finish(self, work: Work, reader: SliceReader) -> ReadRows:
         """Close the slice at the head: check that it gave all its offsets, and go on to the next slice."""
         yield from self._observed(reader.drain(), work.partition)
@@ -255,43 +229,12 @@ class Scan:
         yield from self._observed(reader.finish(), work.partition)
         rows, piece = work.partition.rows, work.piece
         if rows.next_offset <= piece.last_offset:
-            self._handle_early_end(work)
+            self._recovery.handle_early_end(work)
         rows.next_offset = max(rows.next_offset, piece.last_offset + 1)
         self._circuit = self._circuit.worked()
         self._todo.popleft()
         if not self._todo or self._todo[0].partition is not work.partition:
             yield from self._flush(work.partition)
-
-    def _handle_early_end(self, work: Work) -> None:
-        """Handle a segment that ends before its last offset, because of compaction or because its metadata is wrong.
-
-        If another segment has some of the missing offsets, they are read from there. After the last segment of the
-        tier the broker reads them, if one is configured. If not, a notice reports that the segment ends early.
-        """
-        piece, first, opened = work.piece, work.first_offset, work.partition.opened
-        if self._locator.end_is_inferred(piece.segment):
-            raise EndsTooSoon(f"the segment that should hold offset {first} ends before it")
-        what = f"ends before offset {first}"
-        if work.partition.rows.aborted is None:
-            self._leave_gap(work, first, piece.last_offset, what)
-        elif slices(self._elsewhere(work, first, piece.last_offset)):
-            # The stable offset was computed from this end offset, so it may be wrong too.
-            should = f"the segment should end with offset {piece.segment.end_offset} (EndOffset)"
-            raise Unlocatable(f"{should} and {what}", first=first, last=piece.last_offset)
-        if opened.tiered(piece.segment.end_offset + 1) is not None:
-            return
-        end = piece.segment.end_offset
-        what = f"the last segment of the tier should end with offset {end}, and ends before {first}"
-        if self._brokers is not None:
-            raise Unlocatable(f"{what} (EndOffset)", first=first, last=piece.last_offset)
-        self._storage.observe(Notice(f"{opened.partition.topic}-{opened.partition.partition}: {what}"))
-
-    def _leave_gap(self, work: Work, first: int, last: int, what: str) -> None:
-        """Raise Gap if other segments have some of the offsets `first` to `last`, which this segment lacks."""
-        pieces = slices(self._elsewhere(work, first, last))
-        if pieces:
-            # After the last piece this segment is read again, because it may be the last of the tier.
-            raise Gap(f"the segment {what}", pieces, pieces[-1].last_offset)
 
     def _observed(self, found: Iterable[DecodedRows], shared: SharedPartition) -> Iterator[DecodedRows]:
         partition = shared.opened.partition
@@ -303,96 +246,3 @@ class Scan:
 
     def _flush(self, shared: SharedPartition) -> Iterator[DecodedRows]:
         return self._observed(shared.rows.flush(), shared)
-
-    def _recover(self, work: Work, error: RemoteFetchError | MisleadingIndex) -> None:
-        """Change the head of the queue so that reading can go on. If that is impossible, raise."""
-        partition, piece = work.partition.opened.partition, work.piece
-        if work.partition.rows.next_offset > piece.last_offset:
-            self._todo.popleft()  # the error lies after the wanted offsets
-            return
-        if isinstance(error, MisleadingIndex):
-            self._scan_instead(work)
-            return
-        if isinstance(error, SizeTooSmall):
-            work.forget_size()
-            self._storage.observe(RangeReread(partition, work.position, error.kind))
-            return
-        if isinstance(error, Gap):
-            rest = replace(piece, first_offset=error.last + 1) if error.last < piece.last_offset else None
-            self._replace(work, error.pieces, rest, error)
-            return
-        error.at(topic=partition.topic, partition=partition.partition, object_name=object_of(piece.segment))
-        may_pass = isinstance(error, (CorruptSegment, UnsupportedFormat, EpochMismatch))
-        if may_pass and piece.start_entry_offset >= 0 and work.position == piece.start_position:
-            self._scan_instead(work)  # no valid batch at the indexed position: the index may be wrong
-        elif may_pass and work.position not in work.rereads:
-            work.rereads.add(work.position)
-            work.ended = False
-            self._storage.observe(RangeReread(partition, work.position, error.kind))
-        elif isinstance(error, (StorageDenied, SegmentNotFound)) and self._relocate(work):
-            self._storage.observe(RangeRetried(partition, error.kind))
-        elif may_pass or isinstance(error, SegmentNotFound):
-            self._read_elsewhere(work, error)
-        else:
-            raise error
-
-    def _relocate(self, work: Work) -> bool:
-        """Ask the locator for the current location of every waiting segment of the partition: their URLs are as old.
-
-        This happens once at each position. So a slow read survives any number of expired URLs, and a refusal ends it.
-        """
-        if work.relocated_at == work.position or work.piece.segment.custom_metadata is None:
-            return False
-        waiting = [each for each in self._todo if isinstance(each, Work) and each.partition is work.partition]
-        moved = relocated(self._locator, work.partition.opened.partition, [each.piece.segment for each in waiting])
-        for each in waiting:
-            segment = moved.get(each.piece.segment.segment_id, each.piece.segment)
-            each.piece = replace(each.piece, segment=segment)
-        work.relocated_at = work.position
-        return work.piece.segment.segment_id in moved
-
-    def _scan_instead(self, work: Work) -> None:
-        """Read the segment from its first byte, without its offset index."""
-        piece, rows = work.piece, work.partition.rows
-        partition = work.partition.opened.partition
-        self._storage.observe(SegmentScanned(partition, IndexType.OFFSET, "misleading"))
-        whole = SegmentSlice(piece.segment, max(piece.first_offset, rows.next_offset), piece.last_offset)
-        self._todo[0] = Work(whole, work.partition, 0, work.rereads, aborts=work.aborts)
-
-    def _read_elsewhere(self, work: Work, error: RemoteFetchError) -> None:
-        """Plan the rest of the slice again, without this segment. Raises if no other segment has its offsets."""
-        shared, piece = work.partition, work.piece
-        partition, locator = shared.opened.partition, self._locator
-        first = work.first_offset
-        if isinstance(error, EndsTooSoon):
-            shared.opened = shared.opened.with_timeline(locator.recheck(partition, first))
-        elif isinstance(error, SegmentNotFound):
-            shared.opened = shared.opened.with_timeline(locator.refresh(partition))
-        steps = self._elsewhere(work, first, piece.last_offset)
-        before = slices(takewhile(lambda step: isinstance(step, SegmentSlice), steps))
-        if not before:
-            raise no_other_copy(partition, steps[0], error, may_be_gap=isinstance(error, EndsTooSoon)) from error
-        # If a hole follows, the offsets before it are read, and then this segment fails again.
-        behind = [SegmentSlice(piece.segment, step.first_offset, piece.last_offset) for step in steps[len(before) :]]
-        self._replace(work, before, behind[0] if behind else None, error)
-
-    def _elsewhere(self, work: Work, first: int, last: int) -> tuple[PlanStep, ...]:
-        """Steps that read offsets `first` to `last` of a slice without its segment."""
-        opened = work.partition.fails(work.piece.segment, first)
-        steps = with_true_sizes(self._storage, plan_offsets(opened.partition, opened, first, last + 1))
-        return narrow_edges(self._storage, steps)
-
-    def _replace(
-        self, work: Work, pieces: Sequence[SegmentSlice], rest: SegmentSlice | None, error: RemoteFetchError
-    ) -> None:
-        """Replace the slice at the head by slices of other segments, followed by its `rest`."""
-        shared, first = work.partition, work.first_offset
-        works = [work_for(step, shared) for step in (*pieces, *([] if rest is None else [rest]))]
-        last = work.piece.last_offset if rest is None else rest.first_offset - 1
-        self._storage.observe(Fallback(shared.opened.partition, first, last, error.kind, str(error)))
-        if work.aborts is None and isinstance(shared.rows.aborted, AbortedIntervals):
-            # Another upload has its own transaction index.
-            opened = shared.opened.without(shared.failed)
-            shared.rows.aborted = shared.rows.aborted.merged(load_aborted(self._storage, opened, pieces))
-        self._todo.popleft()
-        self._todo.extendleft(reversed(works))
