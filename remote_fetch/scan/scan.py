@@ -15,7 +15,7 @@ import contextlib
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from remote_fetch.decode.decoded_rows import DecodedRows
@@ -133,9 +133,14 @@ class Scan:
         return given
 
     def _read_from_broker(self, work: BrokerWork) -> ReadRows:
+        """Read the broker range at the head of the queue as one with those that follow it without a gap."""
         broker = self._fallback.reader
         assert broker is not None
-        shared, step = work.partition, work.step
+        shared, step, count = work.partition, work.step, 1
+        for more in islice(self._todo, 1, None):
+            if not (isinstance(more, BrokerWork) and more.follows(step, shared)):
+                break
+            step, count = replace(step, last_offset=more.step.last_offset), count + 1
         yield from self._flush(shared)
         shared.rows.shown.clear()  # this scan does not see the markers in the broker's range
         isolation = shared.opened.isolation
@@ -145,7 +150,8 @@ class Scan:
                 self._storage.observe(RecordsRead(step.partition, batch.num_rows, end_of(batch, step.last_offset + 1)))
                 yield batch
         shared.rows.next_offset = max(first, step.last_offset + 1)
-        self._todo.popleft()
+        for _ in range(count):
+            self._todo.popleft()
 
     def _read_until_trouble(self) -> ReadRows:
         """Read slices up to the next broker range. After an error, the slice that failed is the head of the queue."""

@@ -85,6 +85,10 @@ class BrokerWork:
     step: BrokerRange
     partition: SharedPartition
 
+    def follows(self, step: BrokerRange, partition: SharedPartition) -> bool:
+        """Whether this range goes on where `step` of `partition` ends."""
+        return self.partition is partition and self.step.first_offset == step.last_offset + 1
+
 
 def works_of(plan: PartitionPlan, columns: Sequence[str]) -> Iterator[Work | BrokerWork]:
     """The work of a plan, with one shared state. Raises the errors of `work_for`."""
