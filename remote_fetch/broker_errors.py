@@ -2,15 +2,27 @@
 
 Rules of the file:
 
-- Only the code of an error counts.
+- Only the code of an error counts. The text counts for a truncated log, because librdkafka tells its end there alone.
 - The caller decides how often and how long it repeats a request.
 """
 
 from __future__ import annotations
 
+import re
+
 from confluent_kafka import KafkaError, KafkaException
 
-__all__ = ["broker_says", "is_of_another_leader", "is_passing", "is_refusal", "is_unanswered", "is_unreadable"]
+__all__ = [
+    "broker_says",
+    "end_of_truncated_epoch",
+    "is_of_another_leader",
+    "is_passing",
+    "is_refusal",
+    "is_truncation",
+    "is_unanswered",
+    "is_unreadable",
+    "lacks_epoch",
+]
 
 _PASSING = frozenset(
     {
@@ -54,6 +66,28 @@ _UNREADABLE = frozenset(
         KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
     }
 )
+_TRUNCATED = re.compile(r"log truncation detected at .*: broker end offset is (\d+) ")
+"""librdkafka 2.1 to 2.16. Its error for a truncated log has the offset in no other place."""
+
+
+def is_truncation(text: str) -> bool:
+    """Whether a text of librdkafka's _AUTO_OFFSET_RESET tells that the log was truncated (KIP-320)."""
+    return "log truncation detected" in text and not lacks_epoch(text)
+
+
+def lacks_epoch(text: str) -> bool:
+    """Whether a text of _AUTO_OFFSET_RESET tells that the leader knows no such leader epoch: nothing was compared."""
+    return text.startswith("No epoch found")
+
+
+def end_of_truncated_epoch(text: str) -> int | None:
+    """The offset at which a truncated log parts from what a consumer has read. None: the error has another cause.
+
+    `text` is that of librdkafka's _AUTO_OFFSET_RESET. A leader was elected that lacks records, and others have these
+    offsets now (KIP-320). librdkafka goes on at this offset if `auto.offset.reset` is not `error`.
+    """
+    found = _TRUNCATED.search(text)
+    return None if found is None else int(found[1])
 
 
 def is_unreadable(error: KafkaError) -> bool:

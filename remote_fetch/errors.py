@@ -20,6 +20,7 @@
         |-- UnknownTopic               no such topic, partition or topic id here
         |   `-- TopicRecreated         the topic was deleted and made again while it was being read
         |-- OffsetOutOfRange           a bound lies outside the log
+        |-- LogTruncated               the log lost records that the read had given, in an unclean leader election
         |-- BrokerUnavailable          no broker answers at the address that is configured
         |-- TableRefused               a table or its catalog did not take a commit
         |-- UndecodableValue           a key or value is not of its format or does not fit its schema
@@ -51,6 +52,7 @@ __all__ = [
     "ErrorKind",
     "FallsBackError",
     "FatalError",
+    "LogTruncated",
     "MissingExtra",
     "OffsetOutOfRange",
     "RegistryDenied",
@@ -100,6 +102,7 @@ class ErrorKind(StrEnum):
     UNKNOWN_SCHEMA = "unknown-schema"
     REGISTRY_AUTH = "registry-auth"
     REGISTRY_UNAVAILABLE = "registry-unavailable"
+    LOG_TRUNCATED = "log-truncated"
 
 
 class RemoteFetchError(Exception):
@@ -303,6 +306,15 @@ class OffsetOutOfRange(FatalError, ValueError):
     """A start or end bound lies outside the log."""
 
     kind = ErrorKind.OFFSET_OUT_OF_RANGE
+
+
+class LogTruncated(FatalError):
+    """The log has lost records that the read had given, and has other ones: by an unclean leader election.
+
+    `offset` is the first offset at which both are known to differ, None if the brokers do not tell it.
+    """
+
+    kind = ErrorKind.LOG_TRUNCATED
 
 
 class BrokerUnavailable(FatalError):

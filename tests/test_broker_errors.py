@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from remote_fetch.broker_errors import is_refusal
+from remote_fetch.broker_errors import end_of_truncated_epoch, is_refusal, is_truncation, lacks_epoch
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,28 @@ from remote_fetch.broker_errors import is_refusal
 )
 def test_is_refusal_recognizes_refusals(code: int, expected: bool) -> None:
     assert is_refusal(KafkaException(KafkaError(code))) is expected
+
+
+TRUNCATED = (
+    "Partition log truncation detected at offset 500 (leader epoch 0): broker end offset is 200 (offset leader epoch 0)"
+)
+NO_EPOCH = (
+    "No epoch found less or equal to offset 500 (leader epoch 9): broker end offset is -1 (offset leader epoch -1)"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "end", "is_truncated", "lacks"),
+    [
+        (f"{TRUNCATED}. Reset to INVALID.: Local: Partition log truncation detected (broker 2)", 200, True, False),
+        (f"{NO_EPOCH}. Reset to INVALID.: Local: Partition log truncation detected (broker 2)", None, False, True),
+        ("log in other words.: Local: Partition log truncation detected (broker 2)", None, True, False),
+        ("fetch failed due to requested offset not available on the broker: Broker: Offset", None, False, False),
+    ],
+    ids=["truncated", "no epoch", "no offset", "out of range"],
+)
+def test_the_end_of_a_truncated_log_is_in_librdkafkas_text(
+    text: str, end: int | None, is_truncated: bool, lacks: bool
+) -> None:
+    assert end_of_truncated_epoch(text) == end
+    assert (is_truncation(text), lacks_epoch(text)) == (is_truncated, lacks)

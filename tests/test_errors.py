@@ -83,7 +83,7 @@ def test_kinds_are_what_they_have_always_been() -> None:
         "throttled", "unavailable", "not-found", "auth", "connect-timeout", "read-timeout", "corrupt", "format",
         "decompression-limit", "truncated", "unlocatable", "config", "missing-extra", "unknown-topic",
         "offset-out-of-range", "cancelled", "recreated", "not-configured", "broker-unavailable", "table",
-        "undecodable", "unknown-schema", "registry-auth", "registry-unavailable",
+        "undecodable", "unknown-schema", "registry-auth", "registry-unavailable", "log-truncated",
     ]  # fmt: skip
 
 

@@ -119,4 +119,5 @@ def _following(
         return
     progress.stop()  # this read has no end
     starts = {plan.opened.partition: plan.opened.end_offset for plan in plans}
-    yield from session.fallback.reader.follow(starts, plans[0].opened.isolation, ROW_COLUMNS)
+    lineages = {plan.opened.partition: plan.opened.lineage for plan in plans if plan.takes_store}
+    yield from session.fallback.reader.follow(starts, plans[0].opened.isolation, ROW_COLUMNS, lineages)

@@ -17,10 +17,11 @@ from contextlib import suppress
 
 from confluent_kafka import KafkaError, Message
 
+from remote_fetch.broker_errors import end_of_truncated_epoch
 from remote_fetch.consumer.assigned import AssignedPartition
 from remote_fetch.consumer.clock import Clock
 from remote_fetch.consumer.librdkafka import LibrdkafkaConsumer
-from remote_fetch.consumer.offsets import INVALID, end_of_truncated_epoch
+from remote_fetch.consumer.offsets import INVALID
 from remote_fetch.consumer.partitions import Partitions
 from remote_fetch.consumer.pending import PendingMessages
 from remote_fetch.consumer.settings import ResetPolicy

@@ -8,8 +8,6 @@ Rules of the file:
 
 from __future__ import annotations
 
-import re
-
 __all__ = [
     "BEGINNING",
     "COMMITTED",
@@ -17,7 +15,6 @@ __all__ = [
     "INVALID",
     "STORED",
     "TAIL",
-    "end_of_truncated_epoch",
     "is_looked_up",
     "may_be_tiered",
 ]
@@ -34,20 +31,6 @@ TAIL = -2000
 """This and all lower values count back from the end of the log."""
 COMMITTED = (INVALID, STORED)
 """A partition that is assigned with one of these begins at the group's committed offset."""
-
-
-_TRUNCATED = re.compile(r"log truncation detected at .*: broker end offset is (\d+) ")
-"""librdkafka 2.1 to 2.16. Its error for a truncated log has the offset in no other place."""
-
-
-def end_of_truncated_epoch(text: str) -> int | None:
-    """The offset at which a truncated log parts from what a consumer has read. None: the error has another cause.
-
-    `text` is that of librdkafka's _AUTO_OFFSET_RESET. A leader was elected that lacks records, and others have these
-    offsets now (KIP-320). librdkafka goes on at this offset if `auto.offset.reset` is not `error`.
-    """
-    found = _TRUNCATED.search(text)
-    return None if found is None else int(found[1])
 
 
 def may_be_tiered(offset: int) -> bool:

@@ -20,7 +20,7 @@ from remote_fetch.model import (
     TopicIdPartition,
 )
 from remote_fetch.observe import ReadEnds
-from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason
+from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice
 from remote_fetch.plan.visibility import AbortedIntervals
 
 __all__ = ["OpenPartition", "PartitionPlan", "untiered"]
@@ -37,6 +37,7 @@ class OpenPartition:
       for a log start that the user has given.
     - From `local_start` on, the broker has the log on its own disk, and the reader asks the broker. None: all tiered
       offsets are read from the tier.
+    - `is_divided`: this is a part of the partition for one of several tasks, and tasks read the store.
     - `unread` are the offsets that the broker reads because the partition could not be opened, with the error. None: it
       was opened.
     """
@@ -51,6 +52,7 @@ class OpenPartition:
     local_start: int | None = None
     known_txn_index_from: int | None = None
     unread: BrokerRange | None = None
+    is_divided: bool = False
 
     @property
     def tells_txn_index_from(self) -> int | None:
@@ -130,12 +132,16 @@ class OpenPartition:
         return self.with_timeline(self.timeline.without(segment_ids))
 
     def within(self, first: int, last: int) -> OpenPartition:
-        """The same ends, with the segments and leader epochs that offsets [first, last] need."""
-        return replace(self, timeline=self.timeline.within(first, last), lineage=self.lineage.within(first, last + 1))
+        """The same ends, with the segments that offsets [first, last] need, and their leader epochs.
+
+        The leader epoch of the record before `first` is one of them.
+        """
+        lineage = self.lineage.within(max(first - 1, 0), last + 1)
+        return replace(self, timeline=self.timeline.within(first, last), lineage=lineage)
 
     def without_segments(self) -> OpenPartition:
-        """The same ends without any segment: for a read that only a broker can serve."""
-        return replace(self, timeline=Timeline(self.partition, (), ()), lineage=Lineage.unknown())
+        """The same ends and leader epochs without any segment: for a read that only a broker can serve."""
+        return replace(self, timeline=Timeline(self.partition, (), ()))
 
     def with_timeline(self, timeline: Timeline) -> OpenPartition:
         """The same ends over other segments."""
@@ -153,6 +159,11 @@ class PartitionPlan:
     opened: OpenPartition
     steps: tuple[PlanStep, ...]
     aborted: AbortedIntervals | None
+
+    @property
+    def takes_store(self) -> bool:
+        """Whether any of the steps is read from the store."""
+        return any(isinstance(step, SegmentSlice) for step in self.steps)
 
 
 def untiered(partition: TopicIdPartition, isolation: IsolationLevel, log: LogBounds) -> OpenPartition:

@@ -26,6 +26,7 @@ from remote_fetch.errors import (
 from remote_fetch.fetch.deadlines import now_ms
 from remote_fetch.fetch.readahead import Awaited
 from remote_fetch.formats.codecs import Codecs
+from remote_fetch.locate.lineage import Lineage
 from remote_fetch.observe import (
     RecordsRead,
     TimestampsSaturated,
@@ -143,15 +144,21 @@ class Scan:
             step, count = replace(step, last_offset=more.step.last_offset), count + 1
         yield from self._flush(shared)
         shared.rows.shown.clear()  # this scan does not see the markers in the broker's range
-        isolation = shared.opened.isolation
+        isolation, lineage = shared.opened.isolation, self._lineage_beside(shared)
         first = max(step.first_offset, shared.rows.next_offset)
         if first <= step.last_offset:
-            for batch in broker.read(replace(step, first_offset=first), isolation, self._columns):
+            for batch in broker.read(replace(step, first_offset=first), isolation, self._columns, lineage):
                 self._storage.observe(RecordsRead(step.partition, batch.num_rows, end_of(batch, step.last_offset + 1)))
                 yield batch
         shared.rows.next_offset = max(first, step.last_offset + 1)
         for _ in range(count):
             self._todo.popleft()
+
+    def _lineage_beside(self, shared: SharedPartition) -> Lineage:
+        """The lineage of the rows that the store gives of the partition. Unknown if it gives none beside the broker."""
+        waits = any(isinstance(one, Work) and one.partition is shared for one in self._todo)
+        takes_store = shared.gave_rows or waits or shared.opened.is_divided
+        return shared.opened.lineage if takes_store else Lineage.unknown()
 
     def _read_until_trouble(self) -> ReadRows:
         """Read slices up to the next broker range. After an error, the slice that failed is the head of the queue."""
@@ -245,6 +252,7 @@ class Scan:
     def _observed(self, found: Iterable[DecodedRows], shared: SharedPartition) -> Iterator[DecodedRows]:
         partition = shared.opened.partition
         for rows in found:
+            shared.gave_rows = True
             self._storage.observe(RecordsRead(partition, rows.num_rows, shared.rows.next_offset))
             if saturated := shared.rows.take_saturated():
                 self._storage.observe(TimestampsSaturated(partition, saturated))

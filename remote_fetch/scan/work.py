@@ -27,12 +27,14 @@ __all__ = ["BrokerWork", "SharedPartition", "Work", "requests", "slices", "work_
 class SharedPartition:
     """The state that the steps of one partition share.
 
+    `gave_rows`: the scan has given rows of the partition that came from the store.
     `failed_offset` is the last offset at which a read failed, -1 if none has. `failed` are the segments from which a
     read of that offset failed.
     """
 
     opened: OpenPartition
     rows: PartitionRows
+    gave_rows: bool = False
     failed_offset: int = -1
     failed: set[RemoteLogSegmentId] = field(default_factory=set)
 

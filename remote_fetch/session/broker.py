@@ -2,8 +2,10 @@
 
 Rules of the file:
 
-- librdkafka gets no offset outside [log start, high watermark], because its own reset would be silent.
+- librdkafka fetches no offset outside [log start, high watermark], because its own reset would be silent. An offset
+  with a leader epoch may lie outside: it is compared before it is fetched.
 - A range begins and ends at exact offsets. If the log does not reach that far yet, the reader waits.
+- The records of a range, and those of the store beside it, are of one log: see `known_log`.
 - librdkafka fetches by topic name. So no row is given before its topic is confirmed to be the planned one.
 - Records that librdkafka cannot decode are an error. librdkafka passes over some of them.
 - If a broker makes no progress, a notice reports it. The reader asks again, as any consumer does, up to `give_up_s`.
@@ -18,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from operator import methodcaller
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -29,10 +32,12 @@ from remote_fetch.decode.columns import is_saturated, microseconds, schema_for
 from remote_fetch.errors import UnsupportedFormat
 from remote_fetch.locate.clients import Consumer
 from remote_fetch.locate.cluster import Cluster
+from remote_fetch.locate.lineage import Lineage
 from remote_fetch.model import IsolationLevel, TopicIdPartition
 from remote_fetch.observe import BrokerRead, Notice, Observer, RecordsRead, TimestampsSaturated
 from remote_fetch.plan.ranges import BrokerRange
 from remote_fetch.session.guard import LogGuard
+from remote_fetch.session.known_log import KnownLog, is_refused_offset, leader_epoch_of
 
 __all__ = ["BrokerReader", "batch_of_messages"]
 
@@ -42,6 +47,7 @@ _STALL_S = 10.0
 """How long a broker may give nothing below the end of the log before a notice reports it."""
 _EOF = KafkaError._PARTITION_EOF
 _FOR_EVER = 2**63 - 1
+_NO_STORE = Lineage.unknown()
 
 
 class BrokerReader:
@@ -68,43 +74,62 @@ class BrokerReader:
         self._give_up_s = give_up_s
         self._clock = clock
 
-    def read(self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read(
+        self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str], lineage: Lineage = _NO_STORE
+    ) -> Iterator[pa.RecordBatch]:
         """The records of the range that the isolation level shows, in order.
 
-        Raises OffsetOutOfRange if the log start has passed offsets that were not read yet, TopicRecreated if the name
-        belongs to another topic now, UnsupportedFormat for a header key that is not UTF-8, and KafkaException with the
-        broker's own error. After `give_up_s` without progress: OffsetOutOfRange if the log ends inside the range, else
-        KafkaException (_TIMED_OUT).
+        `lineage` has the leader epochs of the records that the same read takes from the store. Unknown: it takes none.
+
+        Raises OffsetOutOfRange if the log start has passed offsets that were not read yet, LogTruncated if the log has
+        parted from the records that were read, TopicRecreated if the name belongs to another topic now,
+        UnsupportedFormat for a header key that is not UTF-8, and KafkaException with the broker's own error. After
+        `give_up_s` without progress: OffsetOutOfRange if the log ends inside the range, else KafkaException
+        (_TIMED_OUT).
         """
         partition, stop = step.partition, step.last_offset + 1
         pace = _Pace(step.first_offset, self._clock, self._clock())
-        while pace.offset < stop and self._is_ready(step, isolation, pace):
+        log = KnownLog(self._cluster, partition, step.first_offset, lineage)
+        while pace.offset < stop and (log_end := self._wait_ready(step, isolation, pace, log)) is not None:
             consumer = self._cluster.consumer(isolation)
-            consumer.assign([TopicPartition(partition.topic, partition.partition, pace.offset)])
+            log.assign(consumer, pace.offset, log_end)
             try:
-                for messages in self._messages(consumer, step, isolation, pace):
+                for messages in self._messages(consumer, step, isolation, pace, log):
                     self._guard.confirm(partition)
                     yield self._rows(messages, partition, columns)
             finally:
                 consumer.unassign()
 
     def follow(
-        self, starts: Mapping[TopicIdPartition, int], isolation: IsolationLevel, columns: Sequence[str]
+        self,
+        starts: Mapping[TopicIdPartition, int],
+        isolation: IsolationLevel,
+        columns: Sequence[str],
+        lineages: Mapping[TopicIdPartition, Lineage] = MappingProxyType({}),
     ) -> Iterator[pa.RecordBatch]:
         """Yield the records from these offsets on, as they are written, without end.
+
+        `lineages` has the leader epochs of the records that the store gave before.
 
         Raises the errors of `read`, except that an offset outside the log raises KafkaException.
         """
         known = {(partition.topic, partition.partition): partition for partition in starts}
         offsets = dict(starts)
+        logs = {
+            place: KnownLog(self._cluster, partition, starts[partition], lineages.get(partition, _NO_STORE))
+            for place, partition in known.items()
+        }
         while True:
             consumer = self._cluster.consumer(isolation)
-            consumer.assign([TopicPartition(at.topic, at.partition, offset) for at, offset in offsets.items()])
+            consumer.assign([log.place(offsets[known[place]]) for place, log in logs.items()])
+            for log in logs.values():
+                log.compare(consumer)
             try:
-                for messages in self._news(consumer, next(iter(starts), None), isolation):
+                for messages in self._news(consumer, next(iter(starts), None), isolation, logs):
                     messages.sort(key=_place)
                     for place, group in groupby(messages, key=_place):
                         partition, rows = known[place], list(group)
+                        logs[place].took(rows)
                         self._guard.confirm(partition)
                         offsets[partition] = int(rows[-1].offset() or 0) + 1
                         self._observer(RecordsRead(partition, len(rows), offsets[partition]))
@@ -113,9 +138,13 @@ class BrokerReader:
                 consumer.unassign()
 
     def _news(
-        self, consumer: Consumer, partition: TopicIdPartition | None, isolation: IsolationLevel
+        self,
+        consumer: Consumer,
+        partition: TopicIdPartition | None,
+        isolation: IsolationLevel,
+        logs: Mapping[tuple[str, int], KnownLog],
     ) -> Iterator[list[Any]]:
-        """Yield lists of messages. End when the cluster has another consumer for `isolation`.
+        """Yield lists of messages. End when the cluster has another consumer for `isolation`, or to assign it again.
 
         If no message comes for `stall_s` seconds, the consumer asks for the ends of the log. This replaces a consumer
         that has lost its brokers. `partition` None: never ask.
@@ -123,9 +152,15 @@ class BrokerReader:
         heard_at = self._clock()
         while self._cluster.consumer(isolation) is consumer:
             heard, damage = _until_damage(consumer.consume(_BATCH_MESSAGES, timeout=_POLL_S))
-            messages = [message for message in heard if not _is_news(message, _FOR_EVER)]
+            refusals = [one for one in heard if is_refused_offset(one)]
+            messages = [one for one in heard if not is_refused_offset(one) and not _is_news(one, _FOR_EVER)]
             if messages:
                 yield messages
+            for refusal in refusals:
+                if not logs[_place(refusal)].heed(refusal):
+                    raise KafkaException(refusal.error())
+            if refusals:
+                return
             if damage is not None:
                 raise _unreadable(damage)
             if messages or partition is None:
@@ -135,20 +170,25 @@ class BrokerReader:
                 with suppress(KafkaException):  # the brokers may be away: librdkafka waits for them
                     self._cluster.log_bounds(partition, isolation, by_consumer=True)  # may replace it
 
-    def _is_ready(self, step: BrokerRange, isolation: IsolationLevel, pace: _Pace) -> bool:
-        """Wait until the log holds the next offset. Return False if the log start has passed the whole range."""
+    def _wait_ready(self, step: BrokerRange, isolation: IsolationLevel, pace: _Pace, log: KnownLog) -> int | None:
+        """Wait until the log holds the next offset, and return its end. None: the log start has passed the whole range.
+
+        A log that ends before may have parted from what was read. So this does not wait before it was compared.
+        """
         while True:
             bounds = self._guard.bounds(step.partition, isolation)
-            pace.reached(self._guard.pass_over(step.partition, pace.offset, bounds.log_start_offset or 0))
+            start, end = bounds.log_start_offset or 0, bounds.end_offset or 0
+            pace.reached(self._guard.pass_over(step.partition, pace.offset, start))
+            log.passed_over(start)
             if pace.offset > step.last_offset:
-                return False
-            if pace.offset < (bounds.end_offset or 0):
-                return True
+                return None
+            if pace.offset < end or log.wants_comparison:
+                return end
             self._mind(step, isolation, pace)
             time.sleep(_POLL_S)
 
     def _messages(
-        self, consumer: Consumer, step: BrokerRange, isolation: IsolationLevel, pace: _Pace
+        self, consumer: Consumer, step: BrokerRange, isolation: IsolationLevel, pace: _Pace, log: KnownLog
     ) -> Iterator[list[Any]]:
         """Messages of the range, until the consumer's position reaches its end. The last offsets may hold no records.
 
@@ -159,11 +199,12 @@ class BrokerReader:
         wanted = TopicPartition(step.partition.topic, step.partition.partition)
         while pace.offset < stop:
             heard, damage = _until_damage(consumer.consume(_BATCH_MESSAGES, timeout=_POLL_S))
-            is_refused = any(_is_refused_offset(one) for one in heard)
-            messages = [one for one in heard if not _is_refused_offset(one) and not _is_news(one, stop)]
+            refusals = [one for one in heard if is_refused_offset(one)]
+            messages = [one for one in heard if not is_refused_offset(one) and not _is_news(one, stop)]
             at_end = any(one.error() is not None for one in messages)
             records = [one for one in messages if one.error() is None and int(one.offset() or 0) < stop]
             if records:
+                log.took(records)
                 yield records
                 pace.moved_at = self._clock()  # the caller's time is no stall of the broker
             if damage is not None and not at_end and len(records) == len(messages):
@@ -173,10 +214,13 @@ class BrokerReader:
             (position,) = consumer.position([wanted])
             read_to = max(position.offset, int(records[-1].offset() or 0) + 1 if records else 0)
             pace.reached(stop if at_end or len(records) < len(messages) else read_to)
+            if pace.offset < stop:
+                for refusal in refusals:
+                    log.heed(refusal)
             self._mind(step, isolation, pace)
-            if is_refused:
+            if refusals:
                 time.sleep(_POLL_S)
-            if is_refused or self._cluster.consumer(isolation) is not consumer:
+            if refusals or self._cluster.consumer(isolation) is not consumer:
                 return
 
     def _mind(self, step: BrokerRange, isolation: IsolationLevel, pace: _Pace) -> None:
@@ -254,11 +298,6 @@ def _place(message: Any) -> tuple[str, int]:
     return message.topic(), message.partition()
 
 
-def _is_refused_offset(message: Any) -> bool:
-    error = message.error()
-    return error is not None and bool(error.code() == KafkaError._AUTO_OFFSET_RESET)
-
-
 def _until_damage(heard: Sequence[Any]) -> tuple[Sequence[Any], Any]:
     """The messages before the first error about records that librdkafka cannot decode, and that error, if any."""
     for at, message in enumerate(heard):
@@ -283,7 +322,7 @@ def _is_news(message: Any, stop: int) -> bool:
         return False
     if error.code() == _EOF:
         return bool(message.offset() < stop)  # the log has grown past this end
-    if error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTO_OFFSET_RESET) or error.fatal():
+    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED or error.fatal():
         raise KafkaException(error)
     return True
 
@@ -317,11 +356,6 @@ def _timestamp_ms(message: Any) -> int:
     return -1 if kind == TIMESTAMP_NOT_AVAILABLE else int(timestamp_ms)
 
 
-def _leader_epoch(message: Any) -> int:
-    epoch = message.leader_epoch()
-    return -1 if epoch is None else int(epoch)
-
-
 _FIELDS: dict[str, Any] = {
     "key": lambda message: message.key(),
     "value": lambda message: message.value(),
@@ -333,7 +367,7 @@ _FIELDS: dict[str, Any] = {
     # librdkafka numbers from "not available", Kafka from CreateTime.
     "timestampType": lambda message: message.timestamp()[0] - 1,
     "headers": _headers,
-    "leaderEpoch": _leader_epoch,
+    "leaderEpoch": leader_epoch_of,
 }
 
 

@@ -22,7 +22,7 @@ from remote_fetch.prepare.view import OpenPartition, PartitionPlan
 from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.tasks import Task, pack
 
-__all__ = ["PlannedJob", "check_same_topic", "open_partitions", "planned_job", "tasks_of"]
+__all__ = ["PlannedJob", "check_same_topic", "divided", "open_partitions", "planned_job", "tasks_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,12 @@ def tasks_of(
     `slots`: as many tasks as run at once, or a multiple of them.
     """
     known = [plan for plan in plans if plan.steps]
-    opened = [replace(plan.opened, known_txn_index_from=plan.opened.tells_txn_index_from) for plan in known]
+    opened = [divided(plan.opened, takes_store=plan.takes_store) for plan in known]
     steps = [plan.steps for plan in known]
     shares = share_out(steps, task_bytes, min_shares=min_tasks, max_offsets=max_offsets, slots=slots)
     return tuple(pack(share, opened, end_is_inferred) for share in shares)
+
+
+def divided(opened: OpenPartition, *, takes_store: bool) -> OpenPartition:
+    """The partition as tasks need it that read it apart. `takes_store`: any of them reads it from the store."""
+    return replace(opened, known_txn_index_from=opened.tells_txn_index_from, is_divided=takes_store)

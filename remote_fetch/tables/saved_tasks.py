@@ -10,18 +10,18 @@ Rules of the file:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from remote_fetch.errors import CorruptSegment, TopicRecreated, UnsupportedFormat
 from remote_fetch.model import IsolationLevel, TopicIdPartition
-from remote_fetch.plan.ranges import BrokerRange, PlanStep
+from remote_fetch.plan.ranges import BrokerRange, PlanStep, SegmentSlice
 from remote_fetch.plan.saved import dump_plan, load_plan
 from remote_fetch.plan.shares import Share
 from remote_fetch.prepare.planner import Planner
 from remote_fetch.session.session import Session
-from remote_fetch.tables.planning import PlannedJob, open_partitions
+from remote_fetch.tables.planning import PlannedJob, divided, open_partitions
 from remote_fetch.tables.progress import Progress
 from remote_fetch.tables.tasks import Task, pack
 
@@ -86,11 +86,12 @@ def load_job(text: str, reading: Reading, place: str) -> tuple[str, PlannedJob]:
     return fingerprint, PlannedJob(tasks, reads, partitions)
 
 
-def _packed(plans: Iterable[tuple[tuple[PlanStep, ...], int]], reading: Reading) -> Iterable[Task]:
+def _packed(plans: Sequence[tuple[tuple[PlanStep, ...], int]], reading: Reading) -> Iterable[Task]:
     with Session.open(reading.config) as session:
         planner = Planner(session, reading.isolation)
         found = open_partitions(planner, reading.find(session))
-        opened = [replace(one, known_txn_index_from=one.tells_txn_index_from) for one in found]
+        stored = {_partition(step) for steps, _ in plans for step in steps if isinstance(step, SegmentSlice)}
+        opened = [divided(one, takes_store=one.partition in stored) for one in found]
         numbers = {one.partition: number for number, one in enumerate(opened)}
         for steps, size_bytes in plans:
             numbered = tuple((_number(numbers, _partition(step)), step) for step in steps)

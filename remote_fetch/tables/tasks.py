@@ -10,7 +10,7 @@ Rules of the file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -78,10 +78,10 @@ def pack(share: Share, plans: Sequence[OpenPartition], is_inferred: Callable[[Re
     return Task(tuple(parts), inferred, share.size_bytes)
 
 
-def _needed(opened: OpenPartition, steps: Iterable[PlanStep]) -> OpenPartition:
+def _needed(opened: OpenPartition, steps: Sequence[PlanStep]) -> OpenPartition:
     slices = [step for step in steps if isinstance(step, SegmentSlice)]
     if not slices:
-        return opened.without_segments()
+        return opened.within(steps[0].first_offset, steps[-1].last_offset).without_segments()
     first, last = slices[0].first_offset, max(step.segment.end_offset for step in slices)
     if opened.isolation is IsolationLevel.READ_COMMITTED:
         for _ in range(_FOLLOWERS):

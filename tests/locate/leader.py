@@ -19,6 +19,7 @@ import pyarrow as pa
 from remote_fetch.decode.columns import schema_for
 from remote_fetch.formats.indexes import parse_transaction_index
 from remote_fetch.locate.broker_locator import BrokerLocator
+from remote_fetch.locate.lineage import Lineage
 from remote_fetch.locate.locations import Answer, Location, LocationsUnsupported
 from remote_fetch.locate.locator import SharedStepwiseLocator
 from remote_fetch.model import (
@@ -154,7 +155,9 @@ class Leader:
     def check(self, partition: TopicIdPartition, isolation: IsolationLevel, next_offset: int) -> int:
         return max(next_offset, self.log_start)
 
-    def read(self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read(
+        self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str], lineage: Lineage
+    ) -> Iterator[pa.RecordBatch]:
         """The records that the leader serves itself."""
         self.served.append((step.first_offset, step.last_offset))
         records = self.log.expected(isolation, step.first_offset, step.last_offset + 1)

@@ -151,6 +151,7 @@ ELSEWHERE = {
     ErrorKind.NOT_CONFIGURED: "test_no_storage_is_configured",
     ErrorKind.RECREATED: "an error: test_adversity",
     ErrorKind.OFFSET_OUT_OF_RANGE: "an error: test_adversity",
+    ErrorKind.LOG_TRUNCATED: "an error: test_leaders",
     ErrorKind.UNKNOWN_TOPIC: "an error before the read: test_read",
     ErrorKind.CONFIG: "an error before the read: test_a_layout_that_nobody_knows",
     ErrorKind.MISSING_EXTRA: "an error before the read",

@@ -12,13 +12,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
+import remote_fetch
 from remote_fetch import RemoteConsumer
 from remote_fetch.config import Config
+from remote_fetch.errors import LogTruncated
 from remote_fetch.fetch.registry import load_fetcher
 from remote_fetch.locate.cluster import Cluster
 from remote_fetch.locate.timeline import Timeline
@@ -36,6 +40,8 @@ pytestmark = pytest.mark.scheduled  # three brokers take 25 s of processor time 
 
 ONE_SEGMENT = 1 << 20
 SMALL_SEGMENTS = 8192
+SMALL = {"fetch.remote.range.bytes": 1024, "fetch.remote.max.bytes": 8192, "queued.max.messages.kbytes": 64}
+"""Settings of a reader that reads little ahead."""
 EVER = 10**13
 """A value for `segment.ms`. With a shorter one, a marker (with the broker's time) would close a segment of old
 records."""
@@ -135,6 +141,43 @@ def assert_parted(rig: Rig, topic: str, start: int) -> None:
         cluster.close()
 
 
+def write_what_will_be_lost(rig: Rig, tiered: str, local: str) -> None:
+    """Write 200 records to each of two topics, which both brokers have, and 320 that only the leader has.
+
+    Broker 2 is down then. All but the last 20 are tiered of the one topic, nothing of the other.
+    """
+    kept: dict[str, dict[str, Any]] = {
+        tiered: {"segment_bytes": SMALL_SEGMENTS},
+        local: {"segment_bytes": ONE_SEGMENT, "local_retention_ms": -2},
+    }
+    for topic, settings in kept.items():
+        settings |= {"segment_ms": EVER, "unclean_leader_election_enable": "true"}
+        topics.create_topic(rig, topic, brokers=[1, 2], **settings)
+        write_marked(rig, topic, b"kept", 200)
+        wait_followed(rig, topic, [1, 2])
+    rig.nodes[2].stop(kill=True)
+    for topic in (tiered, local):
+        wait_followed(rig, topic, [1])
+        write_marked(rig, topic, LOST, 300)
+    rig.until("what will be lost tiered", lambda: topics.offsets(rig, tiered, 0).earliest_local > 450)
+    topics.set_config(rig, tiered, segment_bytes=ONE_SEGMENT, local_retention_ms=-2)
+    for topic in (tiered, local):
+        write_marked(rig, topic, LOST, 20)
+
+
+def elect_uncleanly(rig: Rig, tiered: str, local: str) -> dict[str, int]:
+    """Let broker 2 lead, which lacks the last records. Returns the ends of its logs: 200, or less.
+
+    A follower that was killed forgets which records are safe.
+    """
+    rig.nodes[1].stop(kill=True)
+    rig.nodes[2].start()
+    rig.nodes[2].wait_started()
+    for topic in (tiered, local):
+        wait_led(rig, topic, 2)
+    return {topic: topics.offsets(rig, topic, 0).latest for topic in (tiered, local)}
+
+
 def test_uploads_of_several_leaders_overlap(three: Rig) -> None:
     """The leaders closed their segments at different offsets, so uploads of the new leader overlap earlier ones."""
     rig, topic = three, "overlaps"
@@ -226,21 +269,8 @@ def test_an_unclean_leader_writes_the_log_anew(three: Rig) -> None:
 def test_a_consumer_goes_on_where_an_unclean_leader_has_parted(three: Rig) -> None:
     """It has read lost records, from the store and from the old leader. It gets all records of the new leader."""
     rig, tiered, local = three, "parted-in-the-store", "parted-at-the-broker"
-    for topic in (tiered, local):
-        size_bytes = SMALL_SEGMENTS if topic == tiered else ONE_SEGMENT
-        topics.create_topic(
-            rig, topic, brokers=[1, 2], segment_ms=EVER, segment_bytes=size_bytes, unclean_leader_election_enable="true"
-        )
-        write_marked(rig, topic, b"kept", 200)
-        wait_followed(rig, topic, [1, 2])
-    rig.nodes[2].stop(kill=True)
-    for topic in (tiered, local):
-        wait_followed(rig, topic, [1])
-        write_marked(rig, topic, LOST, 300)
-    rig.until("what will be lost tiered", lambda: topics.offsets(rig, tiered, 0).earliest_local > 450)
-
-    small = {"fetch.remote.range.bytes": 1024, "fetch.remote.max.bytes": 8192, "queued.max.messages.kbytes": 64}
-    settings = {**config_of(rig), **small, **topics.QUIET, "group.id": "parted", "auto.offset.reset": "latest"}
+    write_what_will_be_lost(rig, tiered, local)
+    settings = {**config_of(rig), **SMALL, **topics.QUIET, "group.id": "parted", "auto.offset.reset": "latest"}
     consumer = RemoteConsumer(settings | {"fetch.remote.enabled": True, "topic.metadata.refresh.interval.ms": 2000})
     found: dict[str, list[tuple[int, bytes | None]]] = {tiered: [], local: []}
 
@@ -256,14 +286,8 @@ def test_a_consumer_goes_on_where_an_unclean_leader_has_parted(three: Rig) -> No
     try:
         read_up_to(local, 499)
         read_up_to(tiered, 210)
-        topics.set_config(rig, tiered, segment_bytes=ONE_SEGMENT)
-        rig.nodes[1].stop(kill=True)
-        rig.nodes[2].start()
-        rig.nodes[2].wait_started()
-        starts = {}
-        for topic in (tiered, local):
-            wait_led(rig, topic, 2)
-            starts[topic] = topics.offsets(rig, topic, 0).latest  # 200, or less: a killed follower forgets what is safe
+        starts = elect_uncleanly(rig, tiered, local)
+        for topic in starts:
             write_marked(rig, topic, b"new", 700)
         for topic, start in starts.items():
             read_up_to(topic, start + 699)
@@ -280,6 +304,63 @@ def test_a_consumer_goes_on_where_an_unclean_leader_has_parted(three: Rig) -> No
         assert lost == list(range(200, 200 + len(lost)))
         assert lost, "the situation has not happened"
         assert records[200 + len(lost) :] == [(offset, b"new") for offset in range(start, start + 700)]
+
+
+def test_a_bounded_read_ends_where_an_unclean_leader_has_parted(three: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives no mixture of both logs: not in one piece, not in tasks, and not inside a range of the broker."""
+    monkeypatch.setattr("remote_fetch.session.broker._BATCH_MESSAGES", 10)
+    rig, tiered, local = three, "ended-in-the-store", "ended-at-the-broker"
+    write_what_will_be_lost(rig, tiered, local)
+    config = {**config_of(rig, fetch_remote_broker_timeout_ms=20_000), **SMALL, **topics.QUIET}
+    config["topic.metadata.refresh.interval.ms"] = 2000
+    slow = {"queued.min.messages": 1, "fetch.message.max.bytes": 1024}
+    job = remote_fetch.scan_topic(tiered, config=config)
+    *of_store, of_broker = job.tasks(task_bytes=1 << 14)
+    assert {key for task in of_store for _, key in rows_until(job.read(task))[0]} == {b"kept", LOST}
+    with (
+        remote_fetch.read_arrow(tiered, config=config) as shorter,
+        remote_fetch.read_arrow(tiered, config=config) as longer,
+        remote_fetch.read_arrow(local, start=190, config=config | slow) as inside,
+    ):
+        given = [rows_until(reader, 210)[0] for reader in (shorter, longer, inside)]
+        starts = elect_uncleanly(rig, tiered, local)
+        assert topics.offsets(rig, tiered, 0).latest < 450
+        ends = [rows_until(shorter)]
+        for topic in starts:
+            write_marked(rig, topic, b"new", 700)
+        ends += [rows_until(longer), rows_until(inside)]
+
+    for before, (after, error), topic in zip(given, ends, (tiered, tiered, local), strict=True):
+        assert error is not None, f"{topic} gave up to {before[-1]}, then {after[:1]} to {after[-1:]}"
+        assert (error.topic, error.partition, error.offset) == (topic, 0, starts[topic])
+        rows = before + after
+        assert 210 <= before[-1][0] < 510, "the situation has not happened"
+        assert [offset for offset, _ in rows] == list(range(rows[0][0], rows[-1][0] + 1))
+        assert {key for _, key in rows} == {b"kept", LOST}
+
+    rows, error = rows_until(job.read(of_broker))
+    assert rows == []
+    assert error is not None
+    assert error.offset == starts[tiered]
+
+    rows, error = rows_until(remote_fetch.read_arrow(tiered, config=config))
+    assert error is None
+    assert rows == [(at, b"kept" if at < starts[tiered] else b"new") for at in range(starts[tiered] + 700)]
+    rig.nodes[1].start()
+    rig.nodes[1].wait_started()
+
+
+def rows_until(batches: Iterable[pa.RecordBatch], offset: int = 10**9) -> tuple[list[tuple[int, bytes]], Any]:
+    """Offsets and keys up to `offset`, or all of them, with the error that ended the read because of the log."""
+    rows: list[tuple[int, bytes]] = []
+    try:
+        for batch in batches:
+            rows += [(row["offset"], row["key"]) for row in batch.to_pylist()]
+            if rows and rows[-1][0] >= offset:
+                break
+    except LogTruncated as error:
+        return rows, error
+    return rows, None
 
 
 def test_a_follower_takes_back_what_nobody_had_to_see(three: Rig) -> None:

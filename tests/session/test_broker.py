@@ -37,13 +37,18 @@ AWAY = KafkaError(KafkaError._TIMED_OUT, "Local: Timed out")
 
 @dataclass
 class Message:
-    """As much of a message as is read of one; `code` makes it an error."""
+    """As much of a message as is read of one; `code` makes it an error, with the text `says`."""
 
     at: int
     code: int | None = None
+    says: str = "said the broker"
+    epoch: int | None = None
 
     def error(self) -> KafkaError | None:
-        return None if self.code is None else KafkaError(self.code, "said the broker")
+        return None if self.code is None else KafkaError(self.code, self.says)
+
+    def leader_epoch(self) -> int | None:
+        return self.epoch
 
     def topic(self) -> str:
         return "topic"

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from remote_fetch.config import Config
 from remote_fetch.decode.columns import schema_for
+from remote_fetch.locate.lineage import Lineage
 from remote_fetch.model import IsolationLevel, LogBounds, TopicIdPartition
 from remote_fetch.observe import Report
 from remote_fetch.plan.ranges import BrokerRange
@@ -33,12 +34,15 @@ __all__ = ["Broker", "Stream", "read_with_broker"]
 class Broker:
     """Takes the place of a cluster for a session. Keeps the stretches that it read, by first and last offset.
 
+    Of each stretch it keeps the lineage of the store's rows too.
+
     Its log does not change during a read, and every read is permitted.
     """
 
     def __init__(self, log: LogBuilder) -> None:
         self._log = log
         self.asked: list[tuple[int, int]] = []
+        self.lineages: list[Lineage] = []
 
     def consumer(self, isolation: IsolationLevel) -> None:
         """As `Cluster.consumer`. The consumer is never used."""
@@ -61,9 +65,12 @@ class Broker:
     def close(self) -> None:
         """As `Cluster.close`."""
 
-    def read(self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read(
+        self, step: BrokerRange, isolation: IsolationLevel, columns: Sequence[str], lineage: Lineage
+    ) -> Iterator[pa.RecordBatch]:
         """As `BrokerReader.read`."""
         self.asked.append((step.first_offset, step.last_offset))
+        self.lineages.append(lineage)
         records = self._log.expected(isolation, step.first_offset, step.last_offset + 1)
         values: dict[str, list[Any]] = {
             "offset": [record.offset for record in records],
