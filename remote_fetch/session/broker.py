@@ -201,6 +201,7 @@ class BrokerReader:
             heard, damage = _until_damage(consumer.consume(_BATCH_MESSAGES, timeout=_POLL_S))
             refusals = [one for one in heard if is_refused_offset(one)]
             messages = [one for one in heard if not is_refused_offset(one) and not _is_news(one, stop)]
+            pace.heard(heard)
             at_end = any(one.error() is not None for one in messages)
             records = [one for one in messages if one.error() is None and int(one.offset() or 0) < stop]
             if records:
@@ -238,7 +239,7 @@ class BrokerReader:
         self._observer(
             Notice(
                 f"{step.partition.topic}-{step.partition.partition}: the broker gives nothing from offset "
-                f"{pace.offset} on, though the log goes on to {step.last_offset + 1}; still asking",
+                f"{pace.offset} on, though the log goes on to {step.last_offset + 1}{pace.cause}; still asking",
                 is_warning=True,
                 is_wait=True,
             )
@@ -253,7 +254,7 @@ class BrokerReader:
             return
         text = (
             f"{step.partition.topic}-{step.partition.partition}: the broker gave nothing from offset {pace.offset} on "
-            f"for {waited_s:g} s, though the log goes on to {end}"
+            f"for {waited_s:g} s, though the log goes on to {end}{pace.cause}"
         )
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))
 
@@ -280,6 +281,7 @@ class _Pace:
     - `offset` is the next offset to read, and `moved_at` the time when it last changed.
     - `checked_at` is the time of the last check of a stall.
     - `is_reported`: a notice has reported this stall.
+    - `cause` is the last error that librdkafka told during it, as the end of a sentence.
     """
 
     offset: int
@@ -287,11 +289,18 @@ class _Pace:
     moved_at: float
     checked_at: float = 0.0
     is_reported: bool = False
+    cause: str = ""
+
+    def heard(self, messages: Sequence[Any]) -> None:
+        """Note the last error among some messages. librdkafka tries again after most of them, also without end."""
+        errors = [error for message in messages if (error := message.error()) is not None and error.code() != _EOF]
+        if errors:
+            self.cause = f" ({errors[-1].str()})"
 
     def reached(self, offset: int) -> None:
         """Note the consumer's position. A position that is unknown (negative) or not past `offset` changes nothing."""
         if offset > self.offset:
-            self.offset, self.moved_at, self.is_reported = offset, self.clock(), False
+            self.offset, self.moved_at, self.is_reported, self.cause = offset, self.clock(), False, ""
 
 
 def _place(message: Any) -> tuple[str, int]:

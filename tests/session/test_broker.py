@@ -220,6 +220,18 @@ class TestNoProgress:
         said = "topic-0: the broker gives nothing from offset 7 on, though the log goes on to 10; still asking"
         assert notice == said
 
+    def test_it_is_said_with_the_last_error(self) -> None:
+        errors = [[Message(7, KafkaError.UNKNOWN, f"error {number}")] for number in range(3)]
+        broker = Broker(
+            [records(5, 7), *errors, [Message(7, EOF)], *[[]] * 20, records(7, 8), *[[]] * 20, records(8, 10)]
+        )
+        rows, notices = read(broker, 5, 9)
+        assert rows == list(range(5, 10))
+        assert [notice.partition(" on, though ")[2] for notice in notices] == [
+            "the log goes on to 10 (error 2); still asking",
+            "the log goes on to 10; still asking",
+        ]
+
     def test_it_is_said_again_after_progress(self) -> None:
         broker = Broker([[], *[[]] * 20, records(5, 7), *[[]] * 20, records(7, 10)])
         rows, notices = read(broker, 5, 9)
@@ -310,8 +322,9 @@ class TestGivingUp:
         with pytest.raises(
             KafkaException, match="topic-0: the broker gave nothing from offset 7 on for 20 s"
         ) as raised:
-            read(Broker([records(5, 7), *[[]] * 21]), 5, 9, give_up_s=20)
+            read(Broker([records(5, 7), [Message(7, KafkaError.UNKNOWN, "no object")], *[[]] * 21]), 5, 9, give_up_s=20)
         assert raised.value.args[0].code() == KafkaError._TIMED_OUT
+        assert str(raised.value.args[0].str()).endswith("the log goes on to 100 (no object)")
 
     def test_a_broker_that_is_slow(self) -> None:
         slow = [answer for offset in range(5, 10) for answer in (*[[]] * 15, records(offset, offset + 1))]
