@@ -11,8 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from remote_fetch.errors import CorruptSegment, SegmentNotFound
+from remote_fetch.errors import CorruptSegment, FallsBackError, SegmentNotFound
 from remote_fetch.fetch.readahead import RangeRequest
+from remote_fetch.formats.batches import BatchFramer
+from remote_fetch.formats.codecs import Codecs
+from remote_fetch.formats.legacy import as_v2
 from remote_fetch.model import RemoteLogSegmentMetadata
 from remote_fetch.plan.ranges import SegmentSlice
 from remote_fetch.prepare.positions import read_offset_index
@@ -73,11 +76,18 @@ def check_end(storage: Storage, segment: RemoteLogSegmentMetadata, end: int) -> 
         )
 
 
-def offset_at_start(data: memoryview) -> int | None:
-    """The base offset of the batch that begins in the first bytes of a segment.
+def offset_at_start(data: memoryview, codecs: Codecs) -> int | None:
+    """The first offset of the batch that begins in the first bytes of a segment.
 
-    None for a legacy message set: if it is compressed, its header has only the last offset.
+    None if `data` does not tell it. The header of a legacy message set may have only the last offset, so that all of
+    the set is needed. Bytes that break a rule tell nothing here: the reader of the segment raises their error.
     """
-    if len(data) <= _MAGIC_AT or data[_MAGIC_AT] != 2:
+    if len(data) > _MAGIC_AT and data[_MAGIC_AT] == 2:
+        return int.from_bytes(data[:8], "big", signed=True)
+    framer = BatchFramer(0)
+    framer.feed(data)
+    try:
+        batch = framer.next_batch()
+        return None if batch is None else as_v2(batch, codecs)[0].base_offset
+    except FallsBackError:
         return None
-    return int.from_bytes(data[:8], "big", signed=True)

@@ -24,6 +24,7 @@ from remote_fetch.errors import (
     UnsupportedFormat,
 )
 from remote_fetch.fetch.readahead import RangeRequest
+from remote_fetch.formats.codecs import Codecs
 from remote_fetch.model import IndexType
 from remote_fetch.observe import Fallback, Notice, RangeReread, RangeRetried, SegmentScanned
 from remote_fetch.plan.ranges import PlanStep, SegmentSlice, plan_offsets
@@ -43,11 +44,11 @@ __all__ = ["Recovery"]
 
 
 class Recovery:
-    """Changes the queue `todo` of a scan, whose head is the slice that failed."""
+    """Changes the queue `todo` of a scan, whose head is the slice that failed. `codecs` are those of the scan."""
 
-    def __init__(self, session: Session, todo: deque[Work | BrokerWork]) -> None:
+    def __init__(self, session: Session, todo: deque[Work | BrokerWork], codecs: Codecs) -> None:
         self._storage, self._locator, self._brokers = session.storage, session.locator, session.brokers
-        self._todo = todo
+        self._todo, self._codecs = todo, codecs
 
     def recover(self, work: Work, error: RemoteFetchError | MisleadingIndex) -> None:
         """Change the head of the queue so that reading can go on. If that is impossible, raise."""
@@ -83,7 +84,7 @@ class Recovery:
 
     def handle_late_start(self, request: RangeRequest, data: memoryview, work: Work) -> None:
         """If the segment begins after the wanted offset, have the offsets between read from other segments first."""
-        base_offset = offset_at_start(data) if request.start_position == 0 else None
+        base_offset = offset_at_start(data, self._codecs) if request.start_position == 0 else None
         if base_offset is None or base_offset <= work.first_offset:
             return
         shared, locator, first = work.partition, self._locator, work.first_offset

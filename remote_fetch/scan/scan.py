@@ -77,7 +77,7 @@ class Scan:
         self._codecs, self._max_bytes = codecs or session.codecs, max_bytes
         self._columns, self._most, self._circuit = tuple(columns), most, Circuit()
         self._todo: deque[Work | BrokerWork] = deque()
-        self._recovery = Recovery(session, self._todo)
+        self._recovery = Recovery(session, self._todo, self._codecs)
         for plan in plans:
             if self._fallback.reader is None:
                 refuse_broker_ranges(plan.opened.timeline, plan.steps)

@@ -21,7 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_fetch.errors import CorruptSegment, ErrorKind, Unlocatable
+from remote_fetch.formats.codecs import Codecs
 from remote_fetch.model import UNKNOWN_SIZE, IndexType, IsolationLevel, LeaderEpoch, RemoteLogSegmentMetadata
+from remote_fetch.prepare.segment_ends import offset_at_start
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import encode_checkpoint, encode_offset_index
@@ -315,6 +317,32 @@ class Sized(Tier):
     def size(self, metadata: RemoteLogSegmentMetadata) -> int:
         """As `SegmentSizer.size`."""
         return self.size_bytes
+
+
+@EXACT
+@pytest.mark.parametrize(("magic", "codec"), [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0)])
+def test_a_start_below_a_segment_before_it(magic: int, codec: int, isolation: IsolationLevel) -> None:
+    """The header of a compressed legacy message set has only its last offset."""
+    log = LogBuilder(start_offset=999)
+    log.append_batch([Record(0, value=b"before")])
+    log.roll()
+    records = [Record(number, value=b"v") for number in range(3)]
+    if magic == 2:
+        log.append_batch(records)
+    else:
+        log.append_legacy(records, magic=magic, codec=codec)
+    log.roll()
+    tier = Tier(log, log.segments())
+    assert offset_at_start(memoryview(log.segments()[1].log), Codecs()) == 1000
+    Told("start_offset", 0)(tier, 1)
+    outcome = tier.read(isolation, by_listing=False)
+    check(tier, outcome, isolation)
+    assert outcome.offsets == [999, 1000, 1001, 1002]
+
+
+@pytest.mark.parametrize("data", [b"", bytes(16), bytes(40), b"\xff" * 40], ids=["none", "few", "zeros", "ones"])
+def test_bytes_that_do_not_tell_their_first_offset(data: bytes) -> None:
+    assert offset_at_start(memoryview(data), Codecs()) is None
 
 
 @pytest.mark.slow
