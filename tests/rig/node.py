@@ -141,9 +141,13 @@ class Node:
         return "\n".join([*errors[-_LOG_ERROR_LINES:], end])
 
     def pause(self) -> None:
-        """Suspend the process. Its connections stay open. `stop(kill=True)` can end a suspended process."""
+        """Suspend the process, and wait until none of its threads runs. Its connections stay open.
+
+        `stop(kill=True)` can end a suspended process.
+        """
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """Let a suspended process go on."""
