@@ -140,6 +140,7 @@ _CODES: Mapping[str, _Failure] = {
 """By the store's own code: what a status alone leaves open."""
 
 _STATUS: Mapping[int, _Failure] = {
+    **dict.fromkeys(range(300, 400), _FAILED),  # no store answers a read so, but a proxy before it may
     **dict.fromkeys((301, 302, 303, 307, 308), _ELSEWHERE),
     **dict.fromkeys(range(400, 500), _INVALID),
     401: _NOBODY,

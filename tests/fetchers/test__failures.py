@@ -225,15 +225,16 @@ def test_what_can_be_done_about_a_refusal_is_said(error: Exception, word: str) -
 
 def test_what_a_status_alone_says() -> None:
     found: dict[type[RemoteFetchError], list[int]] = {}
-    for status in range(400, 600):
+    for status in range(300, 600):
         failure = failure_of(of_aiohttp(status), "x")
         assert failure is not None
         found.setdefault(type(failure), []).append(status)
     assert found.pop(SegmentNotFound) == [404, 410, 412]
     assert found.pop(StorageThrottled) == [429, 503]
-    assert found.pop(StorageUnavailable) == [408, 425, *(status for status in range(500, 600) if status != 503)]
+    redirects, failed = (301, 302, 303, 307, 308), [*range(300, 400), 408, 425, *range(500, 503), *range(504, 600)]
+    assert found.pop(StorageUnavailable) == [status for status in failed if status not in redirects]
     assert found.keys() == {StorageDenied}
-    assert {401, 403} <= set(found[StorageDenied])
+    assert {*redirects, 401, 403} <= set(found[StorageDenied])
 
 
 @pytest.mark.parametrize(
