@@ -31,6 +31,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from remote_fetch.deadline import Deadline, retry
 from remote_fetch.model import Uuid
 from tests.rig.copied import latest_copied
 from tests.rig.rig import Rig
@@ -197,20 +198,30 @@ def delete_records(rig: Rig, topic: str, partition: int, before_offset: int) -> 
 
 
 def offsets(rig: Rig, topic: str, partition: int) -> Offsets:
-    """The start and the end of a partition, on the broker's disk and in the tier."""
+    """The start and the end of a partition, on the broker's disk and in the tier.
+
+    A busy machine can make the controller fence the only broker for a moment. The partition then has no leader.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         from kafka import KafkaAdminClient
         from kafka import TopicPartition as TheirPartition
         from kafka.admin import OffsetSpec
-        from kafka.errors import IncompatibleBrokerVersion
+        from kafka.errors import IncompatibleBrokerVersion, UnknownBrokerIdError
     wanted = TheirPartition(topic, partition)
     client = KafkaAdminClient(bootstrap_servers=rig.bootstrap.split(","))
+
+    def listed(spec: Any) -> int:
+        return retry(
+            lambda: int(client.list_partition_offsets({wanted: spec})[wanted].offset),
+            UnknownBrokerIdError, until=Deadline.after(_TIMEOUT_S), pause_s=0.1, may_pass=lambda error: True,
+        )  # fmt: skip
+
     try:
         specs = (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL, OffsetSpec.LATEST)
-        earliest, earliest_local, latest = (client.list_partition_offsets({wanted: s})[wanted].offset for s in specs)
+        earliest, earliest_local, latest = (listed(spec) for spec in specs)
         try:
-            latest_tiered = client.list_partition_offsets({wanted: OffsetSpec.LATEST_TIERED})[wanted].offset
+            latest_tiered = listed(OffsetSpec.LATEST_TIERED)
         except IncompatibleBrokerVersion:  # before 3.9
             (described,) = client.describe_topics([topic])
             copied = latest_copied(rig, topic, partition, Uuid(UUID(described["topic_id"]).bytes))
