@@ -5,6 +5,8 @@ Rules of the file:
 - A listing does not tell everything. The missing facts are looked up or left unknown. A guess never reaches the data.
 - A segment's name gives its start. The start of the next segment bounds its end. The end of the last segment is read
   from its last batch.
+- A measured end is believed only up to a gap in which, or right behind which, another segment begins. The object may go
+  on with bytes of another segment.
 - An object without a batch is a gap, which compaction may have left. It is never taken for the end of the tier.
 - There is no log start, no access check and no state: an object that exists counts as a finished upload.
 - One listing is made at a time. The ends of several partitions are read at once.
@@ -13,13 +15,13 @@ Rules of the file:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
 
 from remote_fetch.errors import CorruptSegment, FallsBackError, UnknownTopic, Unlocatable, UnsupportedFormat
-from remote_fetch.formats.batches import BatchFramer
+from remote_fetch.formats.batches import BatchFramer, BatchHeader
 from remote_fetch.formats.indexes import MAX_RELATIVE_OFFSET, OffsetIndex
 from remote_fetch.locate.timeline import Timeline
 from remote_fetch.locate.topics import SHOWN_TOPICS, one_topic, sorted_partitions, split_topic, unknown_topic
@@ -198,22 +200,32 @@ class ListingLocator:
         for segment in reversed(before[-_RECHECKED_SEGMENTS:]):
             if not self.end_is_inferred(segment):
                 continue
-            end = last_offset_of(segment, self._reader)
-            if end > segment.end_offset:
-                longer = [replace(s, end_offset=end) if s is segment else s for s in timeline.segments]
+            measured = self._measured(timeline, segment)
+            if measured.end_offset > segment.end_offset:
+                longer = [measured if s is segment else s for s in timeline.segments]
                 timeline = _timeline_of(partition, longer)
-                if end >= offset:
+                if measured.end_offset >= offset:
                     break
         return self._keep(listed, timeline)
 
     def measure(self, partition: TopicIdPartition, segment: RemoteLogSegmentMetadata) -> Timeline:
-        """The timeline with the real end of a segment in place of the guess."""
+        """The timeline with the real end of a segment in place of the guess.
+
+        If the segment has a gap in or right behind which another one begins, the end before the gap stays a guess.
+        """
         listed, timeline = self._listed_of(partition), self.timeline(partition)
-        measured = replace(segment, end_offset=last_offset_of(segment, self._reader))
-        # A plan that was made with a wrong guess keeps it: for that plan it stays a guess.
-        self._inferred.discard((segment.segment_id, measured.end_offset))
+        measured = self._measured(timeline, segment)
         kept = [known for known in timeline.segments if known.segment_id != segment.segment_id]
         return self._keep(listed, _timeline_of(partition, [*kept, measured]))
+
+    def _measured(self, timeline: Timeline, segment: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
+        """The segment with the last offset up to which its batches are believed."""
+        last, first = last_offset_of(segment, self._reader), segment.start_offset
+        starts = [one.start_offset for one in timeline.segments if first < one.start_offset <= last]
+        end = last_offset_of(segment, self._reader, starts) if starts else last
+        # A plan that was made with a wrong guess keeps it: for that plan it stays a guess.
+        (self._inferred.add if end < last else self._inferred.discard)((segment.segment_id, end))
+        return replace(segment, end_offset=end)
 
     def _listed_of(self, partition: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:
         listed = self._listed.get(partition)
@@ -270,8 +282,11 @@ def _empty_at_the_end(segment: RemoteLogSegmentMetadata) -> FallsBackError:
     return _placed(Unlocatable(text, first=segment.start_offset, hint=GAP_HINT), segment)
 
 
-def last_offset_of(segment: RemoteLogSegmentMetadata, reader: SegmentBytes) -> int:
+def last_offset_of(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, starts: Sequence[int] = ()) -> int:
     """The last offset of the last batch of a segment, read from its end. `start_offset - 1` if it has no batch.
+
+    `starts` are start offsets of other segments inside this one, ascending. With them it is the last offset before the
+    first gap in or right behind which one of them lies. It is read from before the first of them.
 
     Brokers upload empty logs too, if compaction took out all batches before. Their offset indexes are empty.
 
@@ -279,15 +294,16 @@ def last_offset_of(segment: RemoteLogSegmentMetadata, reader: SegmentBytes) -> i
     segment that is cut off, and the errors of `reader`.
     """
     try:
-        position = _last_indexed_position(segment, reader)
+        position = _indexed_position(segment, reader, starts[0] - 1 if starts else _LAST_OFFSET)
         if position and segment.segment_size_in_bytes == 0:
             raise CorruptSegment(f"the object is empty, but its offset index knows a batch at {position}", position=0)
         try:
-            return _scan_to_end(segment, reader, position)
+            return _scan_to_end(segment, reader, position, starts)
         except (CorruptSegment, UnsupportedFormat):
             if position:
                 reader.read_without_index(segment, "misleading")
-        return _scan_to_end(segment, reader, 0)  # a second read, which also mends bytes that were damaged on their way
+        # A second read, which also mends bytes that were damaged on their way.
+        return _scan_to_end(segment, reader, 0, starts)
     except FallsBackError as error:
         raise _placed(error, segment) from error.__cause__
 
@@ -298,7 +314,7 @@ def _placed(error: FallsBackError, segment: RemoteLogSegmentMetadata) -> FallsBa
     return error.at(topic=partition.topic, partition=partition.partition, object_name=name)
 
 
-def _scan_to_end(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, position: int) -> int:
+def _scan_to_end(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, position: int, starts: Sequence[int]) -> int:
     framer = BatchFramer(position, max_batch_bytes=reader.max_batch_bytes)
     last = segment.start_offset - 1
     most = min(segment.start_offset + MAX_RELATIVE_OFFSET, MAX_OFFSET)
@@ -319,6 +335,10 @@ def _scan_to_end(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, positi
                     position=batch.position,
                     offset=header.base_offset,
                 )
+            if _hides_a_start(header, last, starts):
+                if position and last < segment.start_offset:
+                    raise CorruptSegment("the offset index leads past the start of another segment", position=position)
+                return last
             last = header.last_offset
         if size_bytes is not None and start + len(data) > size_bytes:
             size_bytes = None  # the object is larger than its listed size
@@ -328,12 +348,21 @@ def _scan_to_end(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, positi
             return last
 
 
+def _hides_a_start(header: BatchHeader, last: int, starts: Sequence[int]) -> bool:
+    """Whether one of `starts` lies in the gap between offset `last` and a batch, or at the batch after the gap.
+
+    The header of a compressed legacy message set has only its last offset, and so does not tell of a gap.
+    """
+    has_gap = header.magic == 2 and header.base_offset > last + 1
+    return has_gap and any(last < start <= header.base_offset for start in starts)
+
+
 def _check_size(size_bytes: int | None, end: int) -> None:
     if size_bytes is not None and end < size_bytes:
         raise CorruptSegment(f"the object ends at byte {end}, but was listed with {size_bytes} bytes", position=end)
 
 
-def _last_indexed_position(segment: RemoteLogSegmentMetadata, reader: SegmentBytes) -> int:
+def _indexed_position(segment: RemoteLogSegmentMetadata, reader: SegmentBytes, offset: int) -> int:
     data = reader.read_index(segment, IndexType.OFFSET)
     if data is None:
         reader.read_without_index(segment, "missing")
@@ -345,7 +374,7 @@ def _last_indexed_position(segment: RemoteLogSegmentMetadata, reader: SegmentByt
         _check_is_whole(segment, data)
         reader.read_without_index(segment, "corrupt")
         return 0
-    return 0 if index.ambiguous else index.start_position(_LAST_OFFSET)
+    return 0 if index.ambiguous else index.start_position(offset)
 
 
 def _check_is_whole(segment: RemoteLogSegmentMetadata, data: memoryview) -> None:

@@ -6,6 +6,7 @@ Rules of the file:
 - A marker may lie in a later segment than its records. If a hole or the end of the tier comes before the marker, only
   the broker can read the records.
 - A listing only guesses where segments end. So the end of a segment is measured if a transaction is open there.
+- The bounds of a segment may be wrong. So the transaction indexes of all segments that share offsets with it are read.
 """
 
 from __future__ import annotations
@@ -164,6 +165,7 @@ def load_aborted(
 
     The entry of a transaction is in the index of the segment with its marker: the segment of its last record, or a
     later one. Later segments are visited until, by a producer snapshot, no transaction of the wanted offsets is open.
+    Every segment that shares offsets with one of these is visited too. If bounds are wrong, it has the markers.
 
     Raises CorruptSegment if an index is damaged, or missing although the metadata says that it exists.
     """
@@ -172,9 +174,23 @@ def load_aborted(
     if not slices:
         return AbortedIntervals.of(())
     followers = [found for last in _last_slices(steps) for found in _followers(opened, last, snapshots)[0]]
-    segments = {segment.segment_id: segment for segment in [*(step.segment for step in slices), *followers]}
+    chosen = [*(step.segment for step in slices), *followers]
+    segments = {one.segment_id: one for one in [*chosen, *_overlapping(opened, chosen, slices[0].first_offset)]}
     found = _aborted_in(storage, opened, segments.values())
     return AbortedIntervals.of(found).clip(slices[0].first_offset, slices[-1].last_offset)
+
+
+def _overlapping(
+    opened: OpenPartition, chosen: Iterable[RemoteLogSegmentMetadata], first: int
+) -> Iterator[RemoteLogSegmentMetadata]:
+    """The segments of the log that share offsets from `first` on with a chosen segment, and the chosen ones.
+
+    An end offset that is too high, or a start offset that is too low, hides the segments that have the offsets.
+    """
+    for one in chosen:
+        for other, _, _ in opened.timeline.found(max(one.start_offset, first), one.end_offset):
+            if opened.lineage.accepts(other):
+                yield other
 
 
 def _aborted_in(

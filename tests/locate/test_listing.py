@@ -331,6 +331,86 @@ class TestRecheck:
         assert len(reader.asked) == 16
 
 
+class TestBytesOfOthers:
+    """The bytes of an object go on with those of a later segment."""
+
+    @pytest.mark.parametrize("options", [SegmentOptions(), DENSE])
+    @pytest.mark.parametrize("own", ["own", "none"])
+    @pytest.mark.parametrize("other", [1, 2])
+    def test_an_end_is_believed_up_to_a_gap_where_another_begins(
+        self, own: str, other: int, options: SegmentOptions
+    ) -> None:
+        bucket = Bucket(plain_log().segments(options))
+        bucket.write(0, (bucket.log(0) if own == "own" else b"") + bucket.log(other))
+        bucket.write_index(0, IndexType.OFFSET, None)
+        locator, _ = locator_of(bucket)
+        (partition,) = locator.partitions("topic")
+        first = locator.timeline(partition).segments[0]
+        found = locator.measure(partition, first).segments[0]
+        believed = 39 if (own, other) == ("own", 1) else 19 if own == "own" else -1
+        assert (found.start_offset, found.end_offset) == (0, believed)
+        # Behind that end, the object has batches that the reader has to pass.
+        assert locator.end_is_inferred(found) == (believed != 39)
+
+    def test_an_overlap_without_a_gap_is_believed(self) -> None:
+        """Two leaders have uploaded the same offsets. A gap elsewhere is one that compaction left."""
+        log = LogBuilder()
+        for count in range(1, 9):
+            log.append_batch([Record(n, value=b"v") for n in range(5)])
+            if count == 6:
+                log.take_out(5)
+        log.roll()
+        (whole,) = log.segments(DENSE)
+        assert whole.metadata.end_offset == 44
+        inner = log.segments(SegmentOptions(upload=1), cuts=[15, 25])
+        bucket = Bucket([whole, *inner])
+        bucket.indexes.pop((inner[0].metadata.segment_id.id, IndexType.OFFSET), None)
+        locator, reader = locator_of(bucket)
+        (partition,) = locator.partitions("topic")
+        first = locator.timeline(partition).segments[0]
+        assert first.end_offset == 14
+        reader.asked.clear()
+        found = locator.measure(partition, first).segments[0]
+        assert (found.end_offset, locator.end_is_inferred(found)) == (44, False)
+        size = len(bucket.log(0)) // 8
+        # The last batch, then all from the batch before the other's start.
+        assert reader.asked == [(7 * size, 8 * size + 1), (2 * size, 8 * size + 1)]
+
+    @pytest.mark.parametrize("entries", [[(24, 206)], [(14, 100)]], ids=["wrong offset", "wrong position"])
+    def test_an_index_that_leads_behind_the_other_s_start(self, entries: list[tuple[int, int]]) -> None:
+        """The whole object is read then, and the end is right."""
+        bucket = Bucket(plain_log().segments())
+        batch = len(bucket.log(0)) // 4
+        bucket.write(0, bucket.log(0) + bucket.log(2))
+        places = [(19, 5 * batch), (54, 6 * batch)] if entries[0][0] == 24 else [*entries, (54, 6 * batch)]
+        bucket.write_index(0, IndexType.OFFSET, encode_offset_index(places))
+        locator, reader = locator_of(bucket)
+        (partition,) = locator.partitions("topic")
+        found = locator.measure(partition, locator.timeline(partition).segments[0]).segments[0]
+        assert found.end_offset == 19
+        assert reader.without_index == ["misleading"]
+
+    def test_a_legacy_message_set_tells_of_no_gap(self) -> None:
+        """Its header has only its last offset."""
+        log = LogBuilder()
+        for _ in range(3):
+            log.append_legacy([Record(n, value=b"v") for n in range(5)], magic=1, codec=1)
+        log.roll()
+        bucket = Bucket([*log.segments(), *log.segments(SegmentOptions(upload=1), cuts=[5, 10])])
+        locator, _ = locator_of(bucket)
+        (partition,) = locator.partitions("topic")
+        first = locator.timeline(partition).segments[0]
+        assert (first.end_offset, locator.measure(partition, first).segments[0].end_offset) == (4, 14)
+
+    def test_a_recheck_does_not_believe_it_either(self) -> None:
+        bucket = Bucket(plain_log(segments=4).segments())
+        bucket.write(0, bucket.log(0) + bucket.log(3))
+        bucket.drop(2)
+        locator, _ = locator_of(bucket)
+        (partition,) = locator.partitions("topic")
+        assert [s.end_offset for s in locator.recheck(partition, 45).segments] == [19, 59, 79]
+
+
 class TestLastOffset:
     @each_of("range_bytes", [1, 10, 103, 206, 824, 10**6])
     @each_of("options", [SegmentOptions(), DENSE])

@@ -11,8 +11,9 @@ import pytest
 
 from remote_fetch.config import Config
 from remote_fetch.errors import Unlocatable
+from remote_fetch.locate.lineage import Lineage
 from remote_fetch.locate.timeline import AbortedLists, Timeline
-from remote_fetch.model import IndexType, LogBounds
+from remote_fetch.model import IndexType, LeaderEpoch, LogBounds
 from remote_fetch.plan.ranges import BrokerRange, PlanStep, Reason, SegmentSlice, plan_offsets
 from remote_fetch.plan.visibility import AbortedIntervals, SequentialAborts
 from remote_fetch.prepare.planner import Planner
@@ -25,7 +26,7 @@ from remote_fetch.session.session import Session
 from remote_fetch.testing.log_builder import LogBuilder
 from remote_fetch.testing.records import Record
 from remote_fetch.testing.segments import BuiltSegment
-from tests.scan.bucket import COMMITTED, UNCOMMITTED, Bucket, plain_log, read, snapshot_config
+from tests.scan.bucket import COMMITTED, UNCOMMITTED, Bucket, WatchedBucket, plain_log, read, snapshot_config
 
 SEGMENTS = [segment.metadata for segment in plain_log().segments()]
 FIRST, SECOND, THIRD = (segment.segment_id for segment in SEGMENTS)
@@ -159,3 +160,68 @@ def test_an_abort_of_a_log_that_was_cut_off_hides_nothing(checkpoint: str) -> No
     assert not any(segment.segment_leader_epochs for segment in listed.segments)
     assert found.ends_at(9, markers[1])
     assert found.ends_at(7, markers[0]) == (checkpoint == "missing")
+
+
+def hidden_marker() -> tuple[Bucket, int]:
+    """An aborted transaction over three segments, and its marker. The second says that it has the third's offsets."""
+    log = LogBuilder()
+    log.append_batch([Record(0, value=b"v")])
+    log.begin(7)
+    log.roll()
+    for count in (3, 2):
+        log.append_batch([Record(at, value=b"aborted") for at in range(count)], producer_id=7)
+        if count == 3:
+            log.append_batch([Record(0, value=b"w")])
+            log.roll()
+    marker = log.abort(7)
+    log.append_batch([Record(0, value=b"x")])
+    log.roll()
+    log.append_batch([Record(0, value=b"y")])
+    log.roll()
+    bucket = Bucket(log.segments())
+    bucket.metadata[1] = replace(bucket.metadata[1], end_offset=bucket.metadata[2].end_offset)
+    return bucket, marker
+
+
+def opened_of(session: Session) -> OpenPartition:
+    (partition,) = session.locator.partitions("topic")
+    timeline = session.locator.timeline(partition)
+    return Planner(session, COMMITTED).open_timeline(timeline, LogBounds(0, None))
+
+
+@pytest.mark.parametrize("end", [5, 8])
+def test_the_index_of_a_segment_below_one_that_reaches_too_far(end: int) -> None:
+    """It has the marker, and none of the planned slices is one of its own."""
+    bucket, marker = hidden_marker()
+    hidden = bucket.metadata[2].segment_id
+    with Session(Config.parse(snapshot_config(bucket.metadata)), bucket) as session:
+        whole = opened_of(session)
+        # The one that reaches too far was finished later: at its offsets it is preferred.
+        steps = [SegmentSlice(each, each.start_offset, end - 1) for each in whole.timeline.segments[1:2]]
+        assert steps[0].segment.segment_id != hidden
+        assert load_aborted(session.storage, whole, steps).ends_at(7, marker)
+
+
+def test_segments_that_share_no_offset_cost_nothing() -> None:
+    bucket, marker = hidden_marker()
+    watched = WatchedBucket(bucket)
+    with Session(Config.parse(snapshot_config(bucket.metadata)), watched) as session:
+        whole = opened_of(session)
+        before = len(watched.calls)
+        last = whole.timeline.segments[2]
+        steps = [SegmentSlice(last, marker + 1, last.end_offset)]
+        load_aborted(session.storage, whole, steps)
+        asked = [call for call in watched.calls[before:] if call.index_type is IndexType.TRANSACTION]
+    assert [call.metadata.start_offset for call in asked] == [last.start_offset]
+
+
+def test_the_index_of_a_segment_that_is_not_of_the_log_is_not_read() -> None:
+    bucket, marker = hidden_marker()
+    with Session(Config.parse(snapshot_config(bucket.metadata)), bucket) as session:
+        whole = opened_of(session)
+        first, hidden, *others = whole.timeline.segments[1:]
+        lost = replace(hidden, segment_leader_epochs=(LeaderEpoch(5, hidden.start_offset),))
+        timeline = Timeline.of_listing(whole.partition, [first, lost, *others])
+        whole = replace(whole.with_timeline(timeline), lineage=Lineage((LeaderEpoch(0, 0),)))
+        steps = [SegmentSlice(first, first.start_offset, first.end_offset)]
+        assert not load_aborted(session.storage, whole, steps).ends_at(7, marker)

@@ -125,6 +125,34 @@ class File:
             tier.indexes[key] = after
 
 
+@dataclass(frozen=True)
+class Reaching:
+    """Bounds that reach over other segments: to the end of the segment `later` on, from the start of one before it."""
+
+    later: int
+    by: int = 0
+    earlier: int = 0
+
+    def __call__(self, tier: Tier, at: int) -> None:
+        last = tier.told[min(at + self.later, len(tier.told) - 1)]
+        first = tier.told[max(at - self.earlier, 0)]
+        end = max(last.end_offset + self.by, first.start_offset)
+        tier.told[at] = replace(tier.told[at], start_offset=first.start_offset, end_offset=end)
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """The bytes of the segment `later` on, behind the segment's own bytes or in place of them."""
+
+    later: int
+    keeps: bool
+
+    def __call__(self, tier: Tier, at: int) -> None:
+        other = tier.log(min(at + self.later, len(tier.told) - 1))
+        tier.write(at, tier.log(at) + other if self.keeps else other)
+        tier.listed_bytes[at] = len(tier.log(at))
+
+
 def shifted(by: int) -> Callable[[int], int]:
     return lambda before: before + by
 
@@ -227,12 +255,46 @@ def listed_lies() -> st.SearchStrategy[Lie]:
     return st.builds(Listed, st.sampled_from((*SIZES, None)), st.sampled_from((0, 0, 0, *SHIFTS)))
 
 
+def reaching_lies() -> st.SearchStrategy[Lie]:
+    return st.builds(Reaching, st.integers(0, 4), st.sampled_from((-1, 0, 1, 1000)), st.sampled_from((0, 0, 1, 2)))
+
+
+def bytes_lies() -> st.SearchStrategy[Lie]:
+    return st.builds(Bytes, st.integers(1, 4), st.booleans())
+
+
+def transactions() -> st.SearchStrategy[LogBuilder]:
+    """Logs of many segments, whose markers often lie a few segments behind the records."""
+    turns = st.sampled_from(("roll", "roll", "records", "records", "abort", "commit"))
+    return st.lists(st.tuples(turns, st.sampled_from((7, 8, -1))), min_size=4, max_size=40).map(played)
+
+
+def played(turns: Sequence[tuple[str, int]]) -> LogBuilder:
+    log = LogBuilder()
+    for turn, producer in [*turns, ("abort", 7), ("abort", 8), ("records", -1), ("roll", -1)]:
+        if turn == "roll":
+            log.roll()
+        elif turn == "records":
+            if producer >= 0 and not log.in_transaction(producer):
+                log.begin(producer)
+            log.append_batch([Record(number, value=b"v") for number in range(2)], producer_id=producer)
+        elif producer >= 0 and log.in_transaction(producer):
+            (log.abort if turn == "abort" else log.commit)(producer)
+    return log
+
+
 @st.composite
-def tiers(draw: st.DrawFn, lies: st.SearchStrategy[Lie]) -> Tier:
-    log = draw(logs())
+def tiers(
+    draw: st.DrawFn,
+    lies: st.SearchStrategy[Lie],
+    drawn: st.SearchStrategy[LogBuilder] | None = None,
+    *,
+    most: int = 2,
+) -> Tier:
+    log = draw(logs() if drawn is None else drawn)
     segments = log.tiered(draw(segment_options()))
     tier = Tier(log, segments)
-    for _ in range(draw(st.integers(1, 2))) if segments else ():
+    for _ in range(draw(st.integers(1, most))) if segments else ():
         lie, at = draw(lies), draw(st.integers(0, len(segments) - 1))
         tier.lies.append((lie, at))
         lie(tier, at)
@@ -295,6 +357,29 @@ def test_with_a_broker(tier: Tier, isolation: IsolationLevel) -> None:
     assert not refused or "snapshot" in refused or "metadata" in refused
     if not refused:
         assert stream.rows == expected_rows(log.expected(isolation, log.start_offset, log.next_offset))
+
+
+@examples(120)
+@given(tiers(reaching_lies(), transactions(), most=1), ISOLATIONS)
+def test_bounds_that_reach_over_other_segments(tier: Tier, isolation: IsolationLevel) -> None:
+    """The segments below have the markers of the transactions, and their transaction indexes are read too.
+
+    One segment lies. Bounds of two may confirm each other.
+    """
+    if not tier.metadata:
+        return
+    check(tier, tier.read(isolation, by_listing=False), isolation)
+    log = tier.log_builder
+    stream = read_with_broker(tier, log, isolation, {"fetch.remote.retry.backoff.ms": 1, **snapshot_config(tier.told)})
+    assert stream.rows == expected_rows(log.expected(isolation, log.start_offset, log.next_offset))
+
+
+@examples(120)
+@given(tiers(bytes_lies(), transactions()), ISOLATIONS)
+def test_objects_with_bytes_of_another_segment(tier: Tier, isolation: IsolationLevel) -> None:
+    """The last batch of an object is no proof that the object has the offsets before it."""
+    if tier.metadata:
+        check(tier, tier.read(isolation, by_listing=True), isolation)
 
 
 EXACT = pytest.mark.parametrize("isolation", [UNCOMMITTED, COMMITTED])
