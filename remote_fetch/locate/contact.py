@@ -4,6 +4,8 @@ Rules of the file:
 
 - librdkafka's reports about connections go into that error, and into one line of the log for a call that waits.
 - The call waits for brokers that are away. It does not wait after refused credentials or certificates.
+- An AdminClient stays with the broker that it has chosen, even if that has just died. So after a silence each second
+  question is that of a new client, which may choose another broker. The first client is kept for slow connections.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ __all__ = ["first_contact", "setup_timeout_s"]
 _LOG = logging.getLogger("remote_fetch.contact")
 _ANSWER_S = 1.0
 _SILENT_S = 2.0
-"""A call that waits longer says so."""
+"""A call that waits longer says so, and asks with new clients too."""
 _SETUP_TIMEOUT = "socket.connection.setup.timeout.ms"
 _SETUP_TIMEOUT_MS = 30_000
 """librdkafka's default."""
 _NO_ANSWER = frozenset(
     {KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT, KafkaError._TRANSPORT}
-    | {KafkaError._AUTHENTICATION, KafkaError._SSL}
+    | {KafkaError._AUTHENTICATION, KafkaError._DESTROY_BROKER, KafkaError._SSL}
 )
 _REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 _SAYS_LITTLE = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})
@@ -60,7 +62,7 @@ def first_contact(properties: Mapping[str, Any], is_closed: Callable[[], bool]) 
             users_callback(error)
 
     quiet: dict[str, Any] = {**properties, "log_level": 0, "error_cb": hear}
-    client = AdminClient(quiet)
+    first = client = AdminClient(quiet)
     has_told = False
     while not is_closed():
         code = _error_code(client, min(max(deadline.left_s, 0.1), _ANSWER_S))
@@ -72,6 +74,7 @@ def first_contact(properties: Mapping[str, Any], is_closed: Callable[[], bool]) 
         if silence.is_over and not has_told:
             _LOG.warning("waiting %g s at most for a broker at %s: %s", timeout_s, address, _causes(heard, _SILENT_S))
             has_told = True
+        client = AdminClient(quiet) if client is first and silence.is_over else first
     raise Cancelled("the connection to the cluster was closed")
 
 

@@ -6,7 +6,7 @@ import logging
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -88,6 +88,35 @@ def answering(
 @pytest.mark.parametrize("answer", [None, KafkaError.CLUSTER_AUTHORIZATION_FAILED])
 def test_an_answer_is_contact_also_a_refusal(monkeypatch: pytest.MonkeyPatch, answer: int | None) -> None:
     assert answering(monkeypatch, answer)().asked == 1
+
+
+@pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError._DESTROY_BROKER])
+def test_a_client_whose_broker_has_died_does_not_keep_others_from_answering(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    made: list[Any] = []
+
+    def make(properties: Mapping[str, Any]) -> Answering:
+        made.append(Answering(properties, code if len(made) < 2 else None, None))
+        return cast("Answering", made[-1])
+
+    monkeypatch.setattr(contact, "AdminClient", make)
+    monkeypatch.setattr(contact, "_SILENT_S", 0)
+    assert cast(Any, first_contact(SOON, lambda: False)) is made[2]
+    assert [client.asked for client in made] == [2, 1, 1], "the first one too: its connection may only be slow"
+
+
+def test_no_other_client_is_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def make(properties: Mapping[str, Any]) -> Answering:
+        made.append(Answering(properties, KafkaError._TIMED_OUT, None))
+        return cast("Answering", made[-1])
+
+    monkeypatch.setattr(contact, "AdminClient", make)
+    with pytest.raises(BrokerUnavailable):
+        first_contact({"socket.connection.setup.timeout.ms": 20}, lambda: False)
+    assert len(made) == 1
 
 
 @pytest.mark.parametrize("code", [KafkaError._AUTHENTICATION, KafkaError._SSL])
